@@ -1,8 +1,9 @@
 """Converts an original checkpoint into a Hugging Face folder, and checks that the folder can be used."""
 
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from beamrank.progress import Progress
 from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import new_folder
-from contrib.tensorflow2019.card import render_card
+from beamrank.version import __version__
 from contrib.tensorflow2019.original_bert import (
     NEXT_SENTENCE,
     PRETRAINED,
@@ -43,6 +44,16 @@ _RANKER: dict[str, Any] = {
 }
 _PROBE_WORDS = 8
 _TOLERANCE = 1e-3
+_RANKS = """Input: `[CLS] query [SEP] {docs} [SEP]`, each part with a token type of its own, from 0. The score is
+logit 1 (`relevant`) less logit 0 (`not_relevant`): the log-odds that {asked}."""
+_DOCS = {"mono": "passage", "duo": "passage i [SEP] passage j"}
+_ASKED = {"mono": "the passage is relevant", "duo": "passage i is more relevant than passage j"}
+_STARTS = """It holds the encoder, its pooler and {heads}. It cannot rank before it is fine-tuned: it is a `start` of
+`beamrank train`."""
+_HEADS = {
+    "pretraining": "the heads of masked words and of next sentences",
+    "masked_lm": "the head of masked words, without that of next sentences",
+}
 
 
 def convert(kind: str, source: Source, output: str, command: str, progress: Progress) -> Checkpoint:
@@ -121,7 +132,7 @@ def _convert(
         progress.warn(warning)
     with new_folder(target) as temporary:
         _write(temporary, *read_weights(bundle.read, stored_shape, kind), kind, config, source.vocabulary)
-        (temporary / "README.md").write_text(render_card(kind, source, bundle, command, warnings), encoding="utf-8")
+        (temporary / "README.md").write_text(_card(kind, source, bundle, command, warnings), encoding="utf-8")
         check(str(temporary), kind)
     return str(target)
 
@@ -219,3 +230,34 @@ def _score_with_transformers(folder: str, inputs: PackedInputs) -> float:
     with torch.inference_mode():
         logits = model(input_ids=token_ids, token_type_ids=token_types).logits[0]
     return float(logits[1] - logits[0])
+
+
+def _card(kind: str, source: Source, bundle: TensorBundle, command: str, warnings: Sequence[str]) -> str:
+    """The text of README.md."""
+    step = f", step {int(bundle.read('global_step')):,}" if "global_step" in bundle.entries else ""
+    files = [*bundle.files, source.config, source.vocabulary]
+    rows = "\n".join(
+        f"| {storage.name(path)} | {os.path.getsize(path):,} | `{storage.sha256(path)}` |" for path in files
+    )
+    notes = "".join(f"\n- {warning}" for warning in warnings)
+    encoder = kind in PRETRAINED
+    use = _STARTS.format(heads=_HEADS[kind]) if encoder else _RANKS.format(docs=_DOCS[kind], asked=_ASKED[kind])
+    model = "pre-trained BERT" if encoder else f"{kind}BERT"
+    return f"""---
+library_name: transformers
+pipeline_tag: {"fill-mask" if encoder else "text-ranking"}
+---
+# {os.path.basename(source.prefix)}, converted
+
+A {model} of BERT's original TensorFlow code{step}, converted by beamrank {__version__}. The weights are float32 and
+as they were; nothing was trained. The licence is the original's.
+
+{use}
+
+    {command}
+
+| made from | bytes | SHA-256 |
+|---|---|---|
+{rows}
+{notes}
+"""

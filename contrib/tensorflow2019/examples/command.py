@@ -87,7 +87,7 @@ def convert_msmarco(
 
 
 def _refuse_unused(sources: list[str], given: dict[str, bool]) -> None:
-    """Raises ConfigError for flags about the making of examples where all sources hold examples."""
+    """Raises ConfigError for flags about how examples are made where all sources hold examples."""
     from contrib.tensorflow2019.examples.reader import kind_of
 
     unused = [flag for flag, each in given.items() if each]
@@ -110,7 +110,7 @@ def _convert(
 ) -> None:
     from contrib.tensorflow2019.examples.convert import convert_examples
     from contrib.tensorflow2019.examples.layout import ExampleSettings
-    from contrib.tensorflow2019.examples.sources import Making
+    from contrib.tensorflow2019.examples.sources import Conversion
     from models.checkpoints.checkpoint import fetch_tokenizer
     from models.tokenizers.bert import BertTokenizer
 
@@ -128,6 +128,6 @@ def _convert(
     relevance = read_qrels(qrels).relevance if qrels else {}
     vocab_size = tokenizer.vocab_size if checkpoint else None
     processes = processes or len(os.sched_getaffinity(0))
-    making = Making(settings, read_by, relevance, processes, target, vocab_size=vocab_size)
-    for path in convert_examples(sources, target, to, making, max_bad_rows, ConsoleProgress()):
+    conversion = Conversion(settings, read_by, relevance, processes, target, vocab_size=vocab_size)
+    for path in convert_examples(sources, target, to, conversion, max_bad_rows, ConsoleProgress()):
         write_line(path)

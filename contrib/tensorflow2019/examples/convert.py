@@ -11,17 +11,17 @@ from beamrank.formats.notes import counted
 from beamrank.progress import Progress
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import new_folder
-from contrib.tensorflow2019.examples.pieces import BadRows, Piece, ShardPiece, WritePiece, map_in_order
+from contrib.tensorflow2019.examples.parts import BadRows, Part, ShardPart, WritePart, map_in_order
 from contrib.tensorflow2019.examples.reader import ids_url
-from contrib.tensorflow2019.examples.sources import Making, pieces_of
-from contrib.tensorflow2019.examples.top1000 import BucketPiece
+from contrib.tensorflow2019.examples.sources import Conversion, parts_of
+from contrib.tensorflow2019.examples.top1000 import BucketPart
 from contrib.tensorflow2019.examples.writer import WRITERS
 
 _SETS = re.compile(r"(?<![a-z])(train|dev|eval|test)(?![a-z])")
 
 
 def convert_examples(
-    sources: Sequence[str], target: Path, to: str, making: Making, max_bad_rows: int, progress: Progress
+    sources: Sequence[str], target: Path, to: str, conversion: Conversion, max_bad_rows: int, progress: Progress
 ) -> list[Path]:
     """Writes the examples of some sources to a new folder, which appears whole or not at all.
 
@@ -30,7 +30,7 @@ def convert_examples(
             `query_doc_ids_dev.txt`.
         target: the folder; it must not exist, or be empty.
         to: a name in `WRITERS`.
-        making: how they are made; its `work` is a folder that this function makes.
+        conversion: how they are made; its `work` is a folder that this function makes.
         max_bad_rows: how many rows may be unusable.
         progress: receives notes.
 
@@ -53,14 +53,14 @@ def convert_examples(
     with new_folder(target) as folder:
         for name, source in zip(names, sources, strict=True):
             with tempfile.TemporaryDirectory(dir=folder) as work:
-                making = Making(**{**vars(making), "work": Path(work)})
-                pieces = list(pieces_of(source, making, bad))
-                if not pieces:
+                conversion = Conversion(**{**vars(conversion), "work": Path(work)})
+                parts = list(parts_of(source, conversion, bad))
+                if not parts:
                     raise PreflightError(f"{source} is empty: there is nothing to convert")
-                count, relevant = _write(pieces, folder / f"dataset_{name}", to, making, bad)
+                count, relevant = _write(parts, folder / f"dataset_{name}", to, conversion, bad)
             progress.note(f"{source}: {counted(count, 'example')}, {relevant:,} of them relevant")
-            by_qrels = isinstance(pieces[0], BucketPiece | ShardPiece)
-            if by_qrels and making.relevance:
+            by_qrels = isinstance(parts[0], BucketPart | ShardPart)
+            if by_qrels and conversion.relevance:
                 labelled = bool(labelled) or relevant > 0
                 if not relevant:
                     progress.warn(f"no candidate of {source} is relevant by the qrels: each of its labels is 0")
@@ -71,7 +71,7 @@ def convert_examples(
                 "no candidate is relevant by the qrels, so each label would be 0: give the qrels of these queries and "
                 "docs, or none"
             )
-        if making.relevance and labelled is None:
+        if conversion.relevance and labelled is None:
             raise ConfigError("--qrels: triples and files of examples have labels of their own: leave it out")
         written = sorted(path.name for path in folder.iterdir())
     if bad.count:
@@ -79,22 +79,24 @@ def convert_examples(
     return [target / name for name in written]
 
 
-def _write(pieces: Sequence[Piece], base: Path, to: str, making: Making, bad: BadRows) -> tuple[int, int]:
-    """Writes the pieces of a source: Parquet to a file each, the others to one file.
+def _write(parts: Sequence[Part], base: Path, to: str, conversion: Conversion, bad: BadRows) -> tuple[int, int]:
+    """Writes the parts of a source: Parquet to a file each, the others to one file.
 
     Returns:
         How many examples there are, and how many of them have label 1.
     """
     ending = WRITERS[to][0]
-    numbered = [(making.work / f"dataset_{number:05}{ending}", piece) for number, piece in enumerate(pieces)]
+    numbered = [(conversion.work / f"dataset_{number:05}{ending}", part) for number, part in enumerate(parts)]
     total = total_relevant = 0
-    for number, (path, count, relevant, found) in enumerate(map_in_order(WritePiece(to), numbered, making.processes)):
+    for number, (path, count, relevant, found) in enumerate(
+        map_in_order(WritePart(to), numbered, conversion.processes)
+    ):
         bad.add(found.first, found.count)
         total, total_relevant = total + count, total_relevant + relevant
         if not count:
             continue
         if to == "parquet":
-            suffix = f"-{number:05}-of-{len(pieces):05}" if len(pieces) > 1 else ""
+            suffix = f"-{number:05}-of-{len(parts):05}" if len(parts) > 1 else ""
             path.rename(base.with_name(base.name + suffix + ending))
             continue
         beside = Path(ids_url(str(path)))
@@ -107,10 +109,10 @@ def _write(pieces: Sequence[Piece], base: Path, to: str, making: Making, bad: Ba
 
 def _append(path: Path, target: Path, header: bool = False) -> None:
     """Appends a file to another one and removes it; the first line of a later file with a `header` is left out."""
-    with path.open("rb") as piece, target.open("ab") as file:
+    with path.open("rb") as part, target.open("ab") as file:
         if header and file.tell():
-            piece.readline()
-        shutil.copyfileobj(piece, file, 1 << 20)
+            part.readline()
+        shutil.copyfileobj(part, file, 1 << 20)
     path.unlink()
 
 

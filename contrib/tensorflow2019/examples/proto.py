@@ -63,7 +63,7 @@ class ExampleError(RowError):
 
 
 class _Spans(NamedTuple):
-    """A piece of each message: where it starts and ends in the bytes of all."""
+    """A part of each message: where it starts and ends in the bytes of all."""
 
     starts: Lengths
     ends: Lengths

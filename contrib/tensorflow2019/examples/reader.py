@@ -121,7 +121,7 @@ class StoredExamples:
 
 
 def stored_examples(url: str, kind: str, vocab_size: int | None = None) -> list[StoredExamples]:
-    """A file in pieces.
+    """A file in parts.
 
     Args:
         url: the file.

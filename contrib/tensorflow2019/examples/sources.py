@@ -18,17 +18,17 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.streams import text_bytes
 from contrib.tensorflow2019.examples.layout import ExampleSettings
-from contrib.tensorflow2019.examples.pieces import (
+from contrib.tensorflow2019.examples.parts import (
     BadRows,
-    Piece,
-    ShardPiece,
-    StoredPiece,
-    TriplesPiece,
+    Part,
+    ShardPart,
+    StoredPart,
+    TriplesPart,
     map_in_order,
     relevant_of,
 )
 from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
-from contrib.tensorflow2019.examples.top1000 import BucketPiece, ScanPiece, scan, write_query_ids
+from contrib.tensorflow2019.examples.top1000 import BucketPart, ScanPart, scan, write_query_ids
 from models.training.data.texts import normal_text
 from models.training.data.triple_columns import has_header, is_header
 
@@ -39,8 +39,8 @@ Relevance = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
-class Making:
-    """How pieces are made.
+class Conversion:
+    """How parts are made.
 
     Attributes:
         settings: of the examples.
@@ -61,26 +61,26 @@ class Making:
     vocab_size: int | None = None
 
 
-def pieces_of(source: str, making: Making, bad: BadRows) -> Iterator[Piece]:
-    """The pieces of a source, in order.
+def parts_of(source: str, conversion: Conversion, bad: BadRows) -> Iterator[Part]:
+    """The parts of a source, in order.
 
     Raises:
         PreflightError: it is none of those that are read.
     """
     if storage.is_folder(source):
-        return _run_pieces(source, making)
+        return _run_parts(source, conversion)
     kind = kind_of(source)
     if kind is not None:
-        return iter([StoredPiece(stored) for stored in stored_examples(source, kind, making.vocab_size)])
+        return iter([StoredPart(stored) for stored in stored_examples(source, kind, conversion.vocab_size)])
     if is_top1000(Beginning(source)):
-        return _top1000_pieces(source, making, bad)
+        return _top1000_parts(source, conversion, bad)
     _check_triples(CorpusUnit(0, source, TRIPLES, None, 0, 0))
-    ranges = enumerate(byte_ranges(source, making.unit_bytes))
+    ranges = enumerate(byte_ranges(source, conversion.unit_bytes))
     units = [CorpusUnit(number, source, TRIPLES, None, start, end) for number, (start, end) in ranges]
-    return iter([TriplesPiece(unit, making.checkpoint, making.settings) for unit in units])
+    return iter([TriplesPart(unit, conversion.checkpoint, conversion.settings) for unit in units])
 
 
-def _run_pieces(output: str, making: Making) -> Iterator[Piece]:
+def _run_parts(output: str, conversion: Conversion) -> Iterator[Part]:
     plan = read_plan(output)
     stages = plan.of_step("tokenize")
     manifest = plan.finished(stages[0].name) if stages else None
@@ -91,24 +91,26 @@ def _run_pieces(output: str, making: Making) -> Iterator[Piece]:
         )
     folder = plan.folder(stages[0].name)
     for shard, receipt in zip(plan.shards, manifest.receipts, strict=True):
-        relevant = relevant_of(making.relevance, [topic.query_id for topic in shard.topics])
-        yield ShardPiece(folder, receipt, relevant, making.settings)
+        relevant = relevant_of(conversion.relevance, [topic.query_id for topic in shard.topics])
+        yield ShardPart(folder, receipt, relevant, conversion.settings)
 
 
-def _top1000_pieces(source: str, making: Making, bad: BadRows) -> Iterator[Piece]:
+def _top1000_parts(source: str, conversion: Conversion, bad: BadRows) -> Iterator[Part]:
     topics = read_topics(TopicsConfig(path=source, format="top1000"))
-    write_query_ids(str(making.work), topics)
-    units = list_units(CorpusConfig(path=source, format="top1000"), making.unit_bytes)
+    write_query_ids(str(conversion.work), topics)
+    units = list_units(CorpusConfig(path=source, format="top1000"), conversion.unit_bytes)
     buckets = min(len(topics), math.ceil(text_bytes(source) / _BUCKET_BYTES))
-    scans = [ScanPiece(unit, str(making.work), buckets, making.checkpoint, making.unit_bytes) for unit in units]
-    for found in map_in_order(scan, scans, making.processes):
+    scans = [
+        ScanPart(unit, str(conversion.work), buckets, conversion.checkpoint, conversion.unit_bytes) for unit in units
+    ]
+    for found in map_in_order(scan, scans, conversion.processes):
         bad.add(found.first, found.count)
     borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
     for bucket, (first, end) in enumerate(pairwise(borders)):
         some = topics[first:end]
-        relevant = relevant_of(making.relevance, [topic.query_id for topic in some])
-        where = (str(making.work), bucket, buckets, len(units), first)
-        yield BucketPiece(*where, some, making.checkpoint, relevant, making.settings)
+        relevant = relevant_of(conversion.relevance, [topic.query_id for topic in some])
+        where = (str(conversion.work), bucket, buckets, len(units), first)
+        yield BucketPart(*where, some, conversion.checkpoint, relevant, conversion.settings)
 
 
 def _parse_triple(line: str) -> tuple[str, str]:

@@ -43,13 +43,13 @@ def frame(contents: Bytes, lengths: Lengths) -> bytes:
     """
     joined = contents.tobytes()
     headers = {length: _HEADER.pack(length, masked_crc(struct.pack("<Q", length))) for length in set(lengths.tolist())}
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     start = 0
     for length in lengths.tolist():
         content = joined[start : start + length]
-        pieces += (headers[length], content, _FOOTER.pack(masked_crc(content)))
+        parts += (headers[length], content, _FOOTER.pack(masked_crc(content)))
         start += length
-    return b"".join(pieces)
+    return b"".join(parts)
 
 
 def is_tfrecord(beginning: bytes) -> bool:

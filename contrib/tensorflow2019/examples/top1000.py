@@ -14,11 +14,11 @@ from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.schemas import token_type
 from beamrank.records import Topic
 from contrib.tensorflow2019.examples.layout import ExampleSettings, Relevant, examples_in_tables
-from contrib.tensorflow2019.examples.pieces import BATCH_TEXTS, MAX_TOKENS, BadRows, open_tokenizer
+from contrib.tensorflow2019.examples.parts import BATCH_TEXTS, MAX_TOKENS, BadRows, open_tokenizer
 
 
 @dataclass(frozen=True)
-class ScanPiece:
+class ScanPart:
     """A range of a top1000 file, whose passages are tokenized and sorted into buckets of queries."""
 
     unit: CorpusUnit
@@ -69,7 +69,7 @@ class ScanPiece:
 
 
 @dataclass(frozen=True)
-class BucketPiece:
+class BucketPart:
     """Some queries of a top1000 file, with their rows from the scans of all ranges."""
 
     work: str
@@ -105,9 +105,9 @@ class BucketPiece:
         yield from examples_in_tables(tokenized, self.relevant, self.settings)
 
 
-def scan(piece: ScanPiece) -> BadRows:
-    """`ScanPiece.scan`, for other processes."""
-    return piece.scan()
+def scan(part: ScanPart) -> BadRows:
+    """`ScanPart.scan`, for other processes."""
+    return part.scan()
 
 
 def _schema(checkpoint: str) -> pa.Schema:

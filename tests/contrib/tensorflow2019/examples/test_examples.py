@@ -21,9 +21,9 @@ from contrib.tensorflow2019.examples.convert import convert_examples
 from contrib.tensorflow2019.examples.layout import ExampleSettings
 from contrib.tensorflow2019.examples.proto import encode
 from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
-from contrib.tensorflow2019.examples.sources import Making
+from contrib.tensorflow2019.examples.sources import Conversion
 from contrib.tensorflow2019.examples.tfrecord import frame
-from contrib.tensorflow2019.examples.top1000 import ScanPiece, scan_path, write_query_ids
+from contrib.tensorflow2019.examples.top1000 import ScanPart, scan_path, write_query_ids
 from models.checkpoints.checkpoint import fetch_tokenizer, resolve_checkpoint
 from tests import ROOT
 from tests.support.models import tensorflow_examples
@@ -57,8 +57,10 @@ def _convert(
     made = {"schema": "mono", "limits": InputLimits("original", 64, 512), "fake": fake, **settings}
     if relevance is None:
         relevance = RELEVANT if source.name.startswith("top1000") else {}
-    making = Making(ExampleSettings(special=tokenizer.special, **made), "embedded:mono", relevance, 1, target, 1 << 12)
-    written = convert_examples([str(source)], target, to, making, max_bad_rows, SILENT)
+    conversion = Conversion(
+        ExampleSettings(special=tokenizer.special, **made), "embedded:mono", relevance, 1, target, 1 << 12
+    )
+    written = convert_examples([str(source)], target, to, conversion, max_bad_rows, SILENT)
     if to != "tfrecord":
         return []
     path = next(str(path) for path in written if path.suffix == ".tf")
@@ -215,8 +217,8 @@ def test_processes_and_ranges_do_not_matter(top1000, tmp_path):
     _convert(top1000, tmp_path / "out")
     tokenizer = fetch_tokenizer("embedded:mono")
     settings = ExampleSettings("mono", InputLimits("original", 64, 512), tokenizer.special)
-    making = Making(settings, "embedded:mono", RELEVANT, 2, tmp_path, 1 << 14)
-    convert_examples([str(top1000)], tmp_path / "two", "tfrecord", making, 0, SILENT)
+    conversion = Conversion(settings, "embedded:mono", RELEVANT, 2, tmp_path, 1 << 14)
+    convert_examples([str(top1000)], tmp_path / "two", "tfrecord", conversion, 0, SILENT)
     for name in ("dataset_dev.tf", "query_doc_ids_dev.txt"):
         assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 
@@ -228,9 +230,9 @@ def test_ranges_that_are_sorted_in_several_pieces_do_not_matter(top1000, tmp_pat
     (tmp_path / "packed").mkdir()
     packed = tmp_path / "packed" / "top1000.dev.tsv.gz"
     packed.write_bytes(gzip.compress(top1000.read_bytes()))
-    (piece,) = list_units(CorpusConfig(path=str(packed), format="top1000"), 1 << 12)
+    (part,) = list_units(CorpusConfig(path=str(packed), format="top1000"), 1 << 12)
     write_query_ids(str(tmp_path), [Topic(query_id, text) for query_id, text in QUERIES.items()])
-    assert ScanPiece(piece, str(tmp_path), 2, "embedded:mono", 0).scan().count == 0
+    assert ScanPart(part, str(tmp_path), 2, "embedded:mono", 0).scan().count == 0
     with pa.memory_map(scan_path(str(tmp_path), 0)) as source:
         assert pa.ipc.open_file(source).num_record_batches == 2 * (9 + 1)
     _convert(packed, tmp_path / "two")

@@ -1,4 +1,4 @@
-"""The pieces of a conversion: each is made on its own, in any process, and they are written in order."""
+"""The parts of a conversion: each is made on its own, in any process, and they are written in order."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -60,15 +60,15 @@ class Written(NamedTuple):
     bad: BadRows
 
 
-class Piece(Protocol):
-    """A piece of a conversion."""
+class Part(Protocol):
+    """A part of a conversion."""
 
     def tables(self, bad: BadRows) -> Iterator[pa.Table]:
         """Its examples, and the rows that cannot be used."""
 
 
 @dataclass(frozen=True)
-class StoredPiece:
+class StoredPart:
     """Examples of a file."""
 
     stored: StoredExamples
@@ -80,7 +80,7 @@ class StoredPiece:
 
 
 @dataclass(frozen=True)
-class TriplesPiece:
+class TriplesPart:
     """A range of a file of triples: for each, the relevant passage with label 1, and the other one with label 0."""
 
     unit: CorpusUnit
@@ -105,7 +105,7 @@ class TriplesPiece:
 
 
 @dataclass(frozen=True)
-class ShardPiece:
+class ShardPart:
     """A shard of a run's tokenize stage."""
 
     folder: StageFolder
@@ -120,17 +120,17 @@ class ShardPiece:
 
 
 @dataclass(frozen=True)
-class WritePiece:
-    """Writes a piece to a file."""
+class WritePart:
+    """Writes a part to a file."""
 
     to: str
 
-    def __call__(self, numbered: tuple[Path, Piece]) -> Written:
-        """Writes a piece to a path."""
-        path, piece = numbered
+    def __call__(self, numbered: tuple[Path, Part]) -> Written:
+        """Writes a part to a path."""
+        path, part = numbered
         writer: Writer | None = None
         count, relevant, bad = 0, 0, BadRows()
-        for table in piece.tables(bad):
+        for table in part.tables(bad):
             if writer is None:
                 writer = WRITERS[self.to][1](path, table.schema)
             writer.write(table)
