@@ -60,7 +60,8 @@ def config(tmp_path) -> Path:
 def session(config: Path, output: str, data: dict[str, Any], kind: Kind = "mono", *overrides: str) -> Session:
     written = yaml.safe_load(config.read_text()) | {"data": data}
     config.write_text(yaml.safe_dump(written))
-    return make_session(config, kind, overrides, config.parent / output)
+    # More steps than there are triples, so that all are read.
+    return make_session(config, kind, ["optimizer.steps=2000", *overrides], config.parent / output)
 
 
 def of_texts(name: str = "texts.tsv") -> dict[str, Any]:

@@ -1,4 +1,5 @@
 import gzip
+import tempfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -45,8 +46,7 @@ class Read(NamedTuple):
 
 def read(path: Path, seed: int = 3, max_bad_rows: int = 100, needed: int | None = None) -> Read:
     """Reads triples of texts."""
-    folder = path.parent / f"{path.name} data"
-    folder.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=path.parent))
     writer = RecordedTexts(folder)
     data = DataConfig(triples=str(path), max_bad_rows=max_bad_rows)
     lines = store_triples(data, writer, folder, needed)
