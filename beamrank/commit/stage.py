@@ -6,14 +6,17 @@ of rankings are handed objects of these, in a plan's order.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ConfigDict
 
 from beamrank.ranking.aggregation import pair_inferences
 from beamrank.ranking.input_layout import Lengths
-from beamrank.ranking.rankings import Rankings
-from beamrank.ranking.variants import Depths, Variants
+
+# They import pyarrow.compute, and every command that reads a plan imports records.
+if TYPE_CHECKING:
+    from beamrank.ranking.rankings import Rankings
+    from beamrank.ranking.variants import Depths, Variants
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Stage(Protocol):
     def run_name(self) -> str | None:
         """The name of its run; None where it does not rank."""
 
-    def rank(self, before: Rankings | None, part: Any, k: int | None = None) -> Rankings:
+    def rank(self, before: "Rankings | None", part: Any, k: int | None = None) -> "Rankings":
         """The rankings of a shard after this stage. A pure function of the rows.
 
         Args:
@@ -110,7 +113,7 @@ class Stage(Protocol):
     def alternatives(self) -> Sequence["Stage"]:
         """The stage, and the same with other settings that its parts can be ranked with, such as aggregations."""
 
-    def variants(self, depths: Depths) -> Variants | None:
+    def variants(self, depths: "Depths") -> "Variants | None":
         """How it could have ranked: the points of a curve; None for a stage that has none."""
 
     def details(self, part: Any, query_id: str) -> Mapping[str, Mapping[str, Any]]:

@@ -55,10 +55,12 @@ class StageStatus:
         return self.done == self.shards
 
 
-def read_status(plan: Plan, now: float | None = None) -> list[StageStatus]:
+def read_status(
+    plan: Plan, now: float | None = None, receipts: Mapping[str, Mapping[int, Receipt]] | None = None
+) -> list[StageStatus]:
     """The status of every stage, in order; `now` is in seconds since 1970, by default the clock's."""
     now = time.time() if now is None else now
-    receipts = read_receipts(plan)
+    receipts = read_receipts(plan) if receipts is None else receipts
     found = [_stage_status(plan, stage, receipts[stage.name], now) for stage in plan.stages]
     if found[-1].eta_seconds is None:
         found[-1] = replace(found[-1], eta_seconds=_forecast(plan, plan.stages[-1], receipts))

@@ -43,7 +43,7 @@ class PlanRuns:
     @cached_property
     def statuses(self) -> Sequence[StageStatus]:
         """Those of the stages."""
-        return read_status(self.plan)
+        return read_status(self.plan, receipts=self.receipts)
 
     @cached_property
     def finished(self) -> list[Stage]:
