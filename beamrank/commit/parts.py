@@ -1,6 +1,7 @@
 """The reader of a shard's parts: each is read and ranked once."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,18 +17,11 @@ from beamrank.ranking.rankings import Rankings
 class ShardParts:
     """The parts of one shard, and the rankings that follow from them."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        stages: Sequence[Stage],
-        manifests: Mapping[str, Manifest],
-        shard: int,
-        queries: Collection[str] | None = None,
-    ) -> None:
-        """Reads nothing yet. Manifests are those of the finished stages; `queries` leaves out the rows of others."""
+    def __init__(self, shard: int, stages: Sequence[Stage], read: Callable[[str], Any]) -> None:
+        """Reads nothing yet; `read` returns the shard's part of a stage, and `stages` are in order."""
         self.shard = shard
         self.stages = [stage for stage in stages if stage.ranks]
-        self._plan, self._manifests, self._queries = plan, manifests, queries
+        self._read = read
         self._parts: dict[str, Any] = {}
         self._rankings: dict[str, Rankings] = {}
 
@@ -38,10 +32,7 @@ class ShardParts:
             ReceiptError: it is missing or damaged.
         """
         if name not in self._parts:
-            part = self._plan.folder(name).read_part(self._manifests[name].receipts[self.shard])
-            if self._queries is not None:
-                part = part.filter(pc.is_in(part["query_id"], pa.array(sorted(self._queries), pa.string())))
-            self._parts[name] = part
+            self._parts[name] = self._read(name)
         return self._parts[name]
 
     def rankings(self, name: str) -> Rankings:
@@ -101,6 +92,13 @@ def iter_shards(
     queries: Collection[str] | None = None,
 ) -> Iterator[ShardParts]:
     """The parts of each shard, or the rows of some queries in their shards."""
+
+    def read(shard: int, name: str) -> Any:
+        part = plan.folder(name).read_part(manifests[name].receipts[shard])
+        if queries is None:
+            return part
+        return part.filter(pc.is_in(part["query_id"], pa.array(sorted(queries), pa.string())))
+
     for shard in plan.shards:
         if queries is None or any(topic.query_id in queries for topic in shard.topics):
-            yield ShardParts(plan, stages, manifests, shard.index, queries)
+            yield ShardParts(shard.index, stages, partial(read, shard.index))

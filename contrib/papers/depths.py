@@ -70,14 +70,11 @@ class ScoreDepths(ScoringStage):
 
     def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         """All pairs of the best docs at each depth; NaN for pairs that no depth has."""
-        *earlier, last = zip(self.chain, (part.read() for part in task.inputs[-len(self.reads) :]), strict=True)
-        before: Rankings | None = None
-        for stage, part in earlier:
-            before = stage.rank(before, part)
-        among = [_scored(last[0].rank(before, last[1], k0), self.k) for k0 in self.k0s]
+        parts, last = self.parts_before(task), self.chain[-1]
+        among = [_scored(parts.rank(last, k0), self.k) for k0 in self.k0s]
         chosen = {
             query_id: [doc_id for doc_id in doc_ids if any(doc_id in best[query_id] for best in among)]
-            for query_id, doc_ids in _scored(last[0].rank(before, last[1]), None).items()
+            for query_id, doc_ids in _scored(parts.rankings(last.name), None).items()
         }
 
         def asked(query_id: str, doc_ids: Sequence[str]) -> Asked:

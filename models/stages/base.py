@@ -15,6 +15,7 @@ import pyarrow as pa
 from pydantic import ConfigDict, TypeAdapter
 
 from beamrank.commit.check import Verification
+from beamrank.commit.parts import ShardParts
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork, StageRecord, described
@@ -285,13 +286,14 @@ class LaterStage(ShardStage):
     def inputs(self) -> tuple[str, ...]:
         return (*([self.tokens] if self.tokens else []), *self.reads)
 
+    def parts_before(self, task: ShardTask) -> ShardParts:
+        """The parts of the stages before, from which the rankings follow that this stage re-ranks."""
+        inputs = dict(zip(self.inputs, task.inputs, strict=True))
+        return ShardParts(task.shard, self.chain, lambda name: inputs[name].read())
+
     def rankings_before(self, task: ShardTask) -> Rankings:
         """The rankings of a shard that this stage re-ranks."""
-        found: Rankings | None = None
-        for stage, part in zip(self.chain, task.inputs[-len(self.reads) :], strict=True):
-            found = stage.rank(found, part.read())
-        assert found is not None
-        return found
+        return self.parts_before(task).rankings(self.chain[-1].name)
 
     def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
         """The docs of each query of a shard that this stage scores, best first: never of the tail."""
