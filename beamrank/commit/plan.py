@@ -6,6 +6,7 @@ status of a run can be read from it without models, Java or Beam.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -72,7 +73,7 @@ class Plan:
     config: Mapping[str, Any]
     corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Covers everything that decides the bytes of the parts; never the run tag, output, measures or qrels."""
         stages = [[stage.name, stage.type_name, stage.keys, stage.inputs] for stage in self.stages]

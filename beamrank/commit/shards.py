@@ -4,7 +4,7 @@ import io
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ class Shard:
     topics: tuple[Topic, ...] = ()
     rows: RowRange | None = None
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The digest of the topics' ids and texts, or of the file's content and the rows."""
         return digest(self.topics if self.rows is None else [self.rows.file.content, *self.rows[1:]])
