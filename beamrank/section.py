@@ -12,8 +12,6 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -29,12 +27,6 @@ class Relative(Enum):
     GLOB = auto()
     PATH_OR_SELF = auto()
     CHECKPOINT = auto()
-
-
-class Unset(Enum):
-    """Marks a key that is left out of digests while it is None, so that older configurations keep theirs."""
-
-    LEFT_OUT = auto()
 
 
 # How names begin that stand for files elsewhere, and are no paths: ids of ir_datasets, pyserini's topics.
@@ -73,14 +65,6 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-    @model_serializer(mode="wrap")
-    def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = handler(self)
-        for name, field in type(self).model_fields.items():
-            if Unset.LEFT_OUT in field.metadata and getattr(self, name) is None:
-                values.pop(name, None)
-        return values
 
     @model_validator(mode="before")
     @classmethod

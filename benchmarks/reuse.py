@@ -3,7 +3,7 @@
     python -m benchmarks.reuse --folder FOLDER [--only fresh "5 % new topics" ...] [--compare]
 
 SQuAD's passages, mono.k 1,000, duo.k 50. Each change is a `beamrank run` into a copy of the first run's output, from
-which it takes over what it can. With --compare the same run is also done into an empty output, and the parts and runs
+which it reuses what it can. With --compare the same run is also done into an empty output, and the parts and runs
 of both are compared byte by byte. Rows are kept in FOLDER, so that changes can be measured one at a time.
 """
 
@@ -25,7 +25,7 @@ from beamrank.records import Doc
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
-from models.scoring.known import CountingScorer, KnownScorer, KnownScores
+from models.scoring.reuse import CountingScorer, ReusableScores, ReusingScorer
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 
@@ -62,7 +62,7 @@ CHANGES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A run: its wall clock seconds, and the inferences that each stage made and took over.
+    """A run: its wall clock seconds, and the inferences that each stage made and reused.
 
     `same_bytes` is whether its parts and runs are those of a run into an empty output.
     """
@@ -195,9 +195,9 @@ def _lookup_seconds(plan: Plan, stage: ScoringStage, receipts: Mapping[str, Rece
     def read(name: str) -> pa.Table:
         return plan.folder(name).read_part(receipts[name])
 
-    def score(*known: KnownScores) -> float:
+    def score(*known: ReusableScores) -> float:
         start = time.monotonic()
-        stage.score(KnownScorer(stage.resolved(), lambda: CountingScorer(stage.resolved()), known), tokens, *others)
+        stage.score(ReusingScorer(stage.resolved(), lambda: CountingScorer(stage.resolved()), known), tokens, *others)
         return time.monotonic() - start
 
     tokens, *others = map(read, stage.inputs)
@@ -206,7 +206,7 @@ def _lookup_seconds(plan: Plan, stage: ScoringStage, receipts: Mapping[str, Rece
     changed = pa.Table.from_pylist(rows, tokens.schema)
     start = time.monotonic()
     read(stage.inputs[0])
-    known = stage.known(changed, read(stage.name), plan.stage(stage.name).keys)
+    known = stage.reusable(changed, read(stage.name), plan.stage(stage.name).keys)
     reading = time.monotonic() - start
     return reading + score(known) - score()
 

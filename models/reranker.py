@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import chain
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -13,14 +14,14 @@ from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
 from beamrank.join.schemas import tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
-from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
+from beamrank.ranking.input_layout import SEGMENTS, InputLimits, PackedInputs, Truncation, kept_lengths, max_doc_tokens
 from beamrank.section import check_ordered
-from models.checkpoints.checkpoint import resolve_checkpoint, tokenizer_of
+from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.registry import choose_backend, find_backend
 from models.scoring.duo import score_duo
-from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.engine import Scorer, ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
-from models.scoring.texts import check_limits, score_texts
+from models.scoring.packing import distinct, number_texts
 from models.tokenizers.base import Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -132,6 +133,63 @@ class Reranker:
         if self.kind == "mono":
             return score_mono(self.engine, tokens, received, self.limits)
         return score_duo(self.engine, tokens, received, self.limits, opponents, seed)
+
+
+def score_texts(
+    engine: Scorer, tokenizer: Tokenizer, limits: InputLimits, texts: Sequence[Sequence[str]]
+) -> tuple[npt.NDArray[np.float32], StageCounts]:
+    """Scores n inputs. Equal inputs are scored once.
+
+    Args:
+        engine: with a checkpoint for two texts (mono) or three (duo).
+        tokenizer: of the checkpoint.
+        limits: the truncation rule and its lengths.
+        texts: the queries, docs and, for duo, second docs of the inputs; n each.
+
+    Returns:
+        float32[n] log-odds in the order of the inputs, and the counts for a receipt.
+
+    Raises:
+        DataError: a score is not finite.
+    """
+    architecture = engine.checkpoint.architecture
+    template = architecture.template(tokenizer.special)
+    most = max_doc_tokens(limits.max_length * template.doc_parts)
+    queries, *docs = texts
+    distinct_queries, query_numbers = _numbered(queries)
+    distinct_docs, doc_numbers = _numbered(list(chain(*docs)))
+    columns = tokenizer.encode_queries(distinct_queries, most), tokenizer.encode(distinct_docs, most)
+    ids = pa.concat_arrays([column.ids for column in columns])
+    cut = np.concatenate([column.truncated for column in columns])
+    offsets, values = ids.offsets.to_numpy().astype(np.int64), ids.values.to_numpy()
+    tokens = np.concatenate([values, np.zeros(1, values.dtype)])
+    numbers = np.stack([query_numbers, *np.split(len(distinct_queries) + doc_numbers, len(docs))], axis=1)
+    starts = offsets[numbers]
+    lengths = offsets[numbers + 1] - starts
+    kept = np.stack(kept_lengths(template, limits, list(lengths.T)), axis=1)
+    rows, inverse = distinct(*(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True)))
+    scores = engine.score(PackedInputs(tokens, starts[rows], kept[rows], template))
+    truncated = (kept < lengths) | cut[numbers]
+    return scores.log_odds[inverse], StageCounts(
+        **scores.cost,
+        queries=len(np.unique(numbers[:, 0])),
+        candidates=len(numbers),
+        truncated_queries=len(np.unique(numbers[truncated[:, 0], 0])),
+        truncated_docs=int(np.count_nonzero(truncated[:, 1:])),
+        duplicate_inputs=len(numbers) - len(rows),
+    )
+
+
+def _numbered(texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The distinct texts, and for each text which of them it is."""
+    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return list(number_of), np.array([number_of[text] for text in texts], np.int64)
+
+
+def check_limits(checkpoint: Checkpoint, tokenizer: Tokenizer, limits: InputLimits) -> None:
+    """Raises ConfigError where the limits do not fit inputs with as many texts as the checkpoint's."""
+    template = checkpoint.architecture.template(tokenizer.special)
+    kept_lengths(template, limits, [np.empty(0, np.int64)] * len(template.ends))
 
 
 def tokenize_shard(

@@ -69,7 +69,7 @@ def run(
         runner: local, embed, prism, spark, flink or dataflow.
         set: values that replace keys of the configuration: `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
-        reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are taken over.
+        reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are reused.
         stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
         flags: Beam's own.
         quiet: without notes and progress on standard error; warnings are printed there either way.

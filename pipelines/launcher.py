@@ -26,8 +26,7 @@ from models.scoring.engine import inputs_done
 from models.stages.core import open_stages
 from pipelines.console.progress import Bar, ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
 from pipelines.corpus_join import CorpusJoin
-from pipelines.plan.earlier_runs import EarlierRuns
-from pipelines.plan.earlier_tokens import EarlierTokens
+from pipelines.plan.reuse import ReusableTokens, Reuse
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline
 from pipelines.runners.watchdog import in_mid_run, run_watched
 from transforms.shards import RunShards
@@ -129,29 +128,27 @@ class Launcher:
             self.console.note(
                 f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are complete"
             )
-        return self._with_earlier(stage, tasks)
-
-    def _with_earlier(self, stage: StageRecord, tasks: list[ShardTask]) -> list[ShardTask]:
-        """The tasks of a stage that scores, with the parts of earlier runs that hold scores of their queries."""
         if stage.work is None or not isinstance(self.config, RunConfig):
             return tasks
-        earlier = self._earlier.stages(stage)
-        for reason in earlier.refused:
-            self.console.note(f"{stage.name}: not taken over: {reason}")
-        return earlier.given_to(tasks, self.plan)
+        scores = self._reuse.scores(stage)
+        self._explain(stage, scores.refused)
+        return scores.given_to(tasks, self.plan)
 
-    def _earlier_tokens(self, stage: StageRecord) -> EarlierTokens | None:
-        """The stored tokens for a join, which may turn out unusable: a launcher that waits then reads the corpus."""
+    def _reusable_tokens(self, stage: StageRecord) -> ReusableTokens | None:
+        """The tokens for a join, which may turn out unusable: a launcher that waits then reads the corpus."""
         if not self._waits or stage.corpus_digest is None:
             return None
-        tokens, refused = self._earlier.tokens(stage)
-        for reason in refused:
-            self.console.note(f"{stage.name}: not taken over: {reason}")
+        tokens, refused = self._reuse.tokens(stage)
+        self._explain(stage, refused)
         return tokens
 
+    def _explain(self, stage: StageRecord, refused: Sequence[str]) -> None:
+        for reason in refused:
+            self.console.note(f"{stage.name}: not reused: {reason}")
+
     @cached_property
-    def _earlier(self) -> EarlierRuns:
-        return EarlierRuns(self.plan, self.config.reuse if isinstance(self.config, RunConfig) else ())
+    def _reuse(self) -> Reuse:
+        return Reuse(self.plan, self.config.reuse if isinstance(self.config, RunConfig) else ())
 
     def _do(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: tuple[str, ...]) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
@@ -162,7 +159,7 @@ class Launcher:
                 work.run_all(tasks, self.plan.shards, self.console.note)
             elif work.does == "join":
                 assert isinstance(self.config, RunConfig)
-                in_memory, tokens = self.runner in IN_MEMORY, self._earlier_tokens(stage)
+                in_memory, tokens = self.runner in IN_MEMORY, self._reusable_tokens(stage)
                 CorpusJoin(
                     *(self.plan, self.config, work, tasks, self.console.note, run_job),
                     *(needed_prefix(digests), in_memory, tokens),

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -13,15 +14,43 @@ from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.join import doc_tokens_schema
 from beamrank.storage.digested import DigestedFile
-from models.stages.stored_tokens import UnusableTokensError
+from models.scoring.reuse import UnusableTokensError
 from models.stages.tokenize import SentTokens, TokenizeDocs
-from transforms import coders as coders  # registers the coder of record batches
 from transforms.shards import StorageDoFn, run_shard
 
 _TASK = b"task"
 
 # (a unit of the corpus, its file as it was digested)
 UnitSource = tuple[CorpusUnit, DigestedFile]
+
+
+class RecordBatchCoder(beam.coders.Coder):
+    """A record batch as an Arrow IPC stream: pickle would carry the whole parent of a slice."""
+
+    def encode(self, value: pa.RecordBatch) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write_batch(value)
+        return bytes(sink.getvalue())
+
+    def decode(self, encoded: bytes) -> pa.RecordBatch:
+        with pa.ipc.open_stream(encoded) as reader:
+            return reader.read_next_batch()
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return pa.RecordBatch
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
 
 class ScanUnitFn(StorageDoFn):
@@ -37,11 +66,11 @@ class ScanUnitFn(StorageDoFn):
 
 
 class JoinShardFn(StorageDoFn):
-    """(shard, batches) -> the shard's number once it has a receipt; nothing if stored tokens cannot be used for it."""
+    """(shard, batches) -> the shard's number once it has a receipt; nothing if tokens cannot be reused for it."""
 
-    def __init__(self, stage: TokenizeDocs, units: Sequence[CorpusUnit], stored_url: str | None) -> None:
+    def __init__(self, stage: TokenizeDocs, units: Sequence[CorpusUnit], reused_url: str | None) -> None:
         super().__init__()
-        self._stage, self._units, self._stored_url = stage, units, stored_url
+        self._stage, self._units, self._reused_url = stage, units, reused_url
 
     def process(self, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
         _, elements = grouped
@@ -51,7 +80,7 @@ class JoinShardFn(StorageDoFn):
         task: ShardTask = pickle.loads(tasks[0])  # noqa: S301
         tokens = [batch for batch in batches if not batch.schema.metadata]
         try:
-            receipt = run_shard(task, lambda: self._stage.join(task, tokens, self._units, self._stored_url))
+            receipt = run_shard(task, lambda: self._stage.join(task, tokens, self._units, self._reused_url))
         except UnusableTokensError:
             # The launcher finds the shard without a receipt, and reads the whole corpus for it.
             return
@@ -77,7 +106,7 @@ class JoinCorpus(beam.PTransform):
         needed_url: where the needed docs are listed.
         sources: the units to read.
         units: all units of the corpus.
-        stored_url: where the docs are listed whose tokens are stored, if there are any.
+        reused_url: the list of the docs whose tokens are reused, if there are any.
     """
 
     stage: TokenizeDocs
@@ -85,7 +114,7 @@ class JoinCorpus(beam.PTransform):
     needed_url: str
     sources: Sequence[UnitSource]
     units: Sequence[CorpusUnit]
-    stored_url: str | None = None
+    reused_url: str | None = None
 
     def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
         scan = ScanUnitFn(self.stage, self.folder, self.needed_url)
@@ -105,5 +134,5 @@ class JoinCorpus(beam.PTransform):
             # The only shuffle: tokens meet the shard that wants them.
             | "GroupByShard" >> beam.GroupByKey()
             | "JoinShard"
-            >> beam.ParDo(JoinShardFn(self.stage, tuple(self.units), self.stored_url)).with_output_types(int)
+            >> beam.ParDo(JoinShardFn(self.stage, tuple(self.units), self.reused_url)).with_output_types(int)
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import apache_beam as beam
+from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -18,12 +19,13 @@ from beamrank.commit.shards import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from beamrank.storage.stores import StoreSettings
+from models.scoring.reuse import UnusableTokensError
 from models.stages.base import ShardStage
-from models.stages.stored_tokens import UnusableTokensError
-from transforms.metrics import InferenceMetrics
+from models.stages.scoring import new_loads
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
 ONE_CALL_AT_A_TIME = threading.Lock()
+NAMESPACE = "BeamML"
 _log = logging.getLogger(__name__)
 
 
@@ -62,13 +64,43 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Receipt:
         return receipt
 
 
+class InferenceMetrics:
+    """The metrics of one DoFn, under the namespace and names of `apache_beam.ml.inference.RunInference`.
+
+    A request batch is one shard: the engine gets it in one call, and cuts its batches by itself.
+    """
+
+    def __init__(self) -> None:
+        self._inferences = Metrics.counter(NAMESPACE, "num_inferences")
+        self._failed_batches = Metrics.counter(NAMESPACE, "failed_batches_counter")
+        self._batch_size = Metrics.distribution(NAMESPACE, "inference_request_batch_size")
+        self._batch_latency = Metrics.distribution(NAMESPACE, "inference_batch_latency_micro_secs")
+        self._load_latency = Metrics.distribution(NAMESPACE, "load_model_latency_milli_secs")
+        self._model_bytes = Metrics.distribution(NAMESPACE, "model_byte_size")
+
+    def add(self, receipt: Receipt) -> None:
+        """Counts a shard that was run, and the models that were loaded for it."""
+        inferences = receipt.counts.get("inferences", 0)
+        if inferences:
+            self._inferences.inc(inferences)
+            self._batch_size.update(inferences)
+            self._batch_latency.update(round(receipt.seconds * 1e6))
+        for load in new_loads():
+            self._load_latency.update(round(load.seconds * 1e3))
+            self._model_bytes.update(load.weights_bytes)
+
+    def add_failure(self) -> None:
+        """Counts a shard that failed."""
+        self._failed_batches.inc()
+
+
 class RunShardFn(StorageDoFn):
     """Runs the tasks that no other attempt has committed."""
 
     def __init__(self, stage: ShardStage) -> None:
         super().__init__()
         self._stage = stage
-        self._shards = beam.metrics.Metrics.counter("beamrank", "shards")
+        self._shards = Metrics.counter("beamrank", "shards")
         self._inference = InferenceMetrics()
 
     def setup(self) -> None:

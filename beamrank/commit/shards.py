@@ -47,7 +47,7 @@ class InputPart(NamedTuple):
         return self.folder.read_part(self.receipt)
 
 
-class EarlierPart(NamedTuple):
+class ReusablePart(NamedTuple):
     """The part of an earlier run whose scores a shard may reuse.
 
     Attributes:
@@ -74,8 +74,8 @@ class ShardTask:
         topics: the shard's, sorted by query_id; empty for a stage that does not read them.
         inputs: the parts of the stages that it reads, in their order.
         rows: the shard's, for a stage that reads rows of a file.
-        earlier: the parts of earlier runs that hold scores of the shard's queries, in the order in which they are read.
-        tokens: the parts of an earlier run that hold tokens of docs that are not read from the corpus.
+        reusable: the parts of earlier runs with scores of the shard's queries, in the order in which they are read.
+        reusable_tokens: the parts of an earlier run with the tokens of docs that are not read from the corpus.
     """
 
     folder: StageFolder
@@ -84,8 +84,8 @@ class ShardTask:
     topics: tuple[Topic, ...] = ()
     inputs: tuple[InputPart, ...] = ()
     rows: RowRange | None = None
-    earlier: tuple[EarlierPart, ...] = ()
-    tokens: tuple[InputPart, ...] = ()
+    reusable: tuple[ReusablePart, ...] = ()
+    reusable_tokens: tuple[InputPart, ...] = ()
 
     def receipt(self) -> Receipt | None:
         """The receipt, if the shard has one that counts."""

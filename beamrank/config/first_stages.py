@@ -1,13 +1,13 @@
 """The sections of the first stages and of the index that they search."""
 
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import field_validator, model_validator
 
 from beamrank.config.models import StageConfig
 from beamrank.formats.columns import RunColumns
 from beamrank.formats.runs import Ties
-from beamrank.section import Path, PathOrSelf, Positive, Section, Unset
+from beamrank.section import Path, PathOrSelf, Positive, Section
 
 FIRST_K = 1000
 
@@ -42,7 +42,7 @@ class FirstStageConfig(StageConfig):
 
     k: Positive = FIRST_K
     """Candidates of a query, at most."""
-    exclude: Annotated[PathOrSelf | None, Unset.LEFT_OUT] = None
+    exclude: PathOrSelf | None = None
     """Leave docs out before `k` is counted: `self` the doc with the query's own id (BEIR's ArguAna and Quora), a file
     those that it names, a query_id and a doc_id a line, or BRIGHT's JSONL."""
 
@@ -77,7 +77,7 @@ class CandidatesConfig(FirstStageConfig):
 
     run: Path
     """A TREC or MS MARCO run, or an MS MARCO top1000 file, in place of `index` and `bm25`."""
-    columns: Annotated[RunColumns | None, Unset.LEFT_OUT] = None
+    columns: RunColumns | None = None
     """Where columns or fields of the run have other names than usual."""
     ties: Ties = "rank"
     """The order of tied scores: by `rank`, or by `doc_id`, descending, as in trec_eval."""

@@ -32,7 +32,7 @@ from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import OneOf, Path, Positive, Section, Unset
+from beamrank.section import OneOf, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.urls import refuse_credentials
 
@@ -71,7 +71,7 @@ class RunConfig(Section):
     """MonoBERT."""
     duo: DuoConfig | None = None
     """DuoBERT."""
-    cascade: Annotated[tuple[CascadeEntry, ...] | None, Unset.LEFT_OUT] = None
+    cascade: tuple[CascadeEntry, ...] | None = None
     """The stages after the first, in order, in place of `mono` and `duo`: `- mono: {checkpoint: ..., name: large}`. The
     `name`, by default the kind, is the stage's folder, its run, its `--stage`, and its address in `--set NAME.k=20`."""
     input: InputConfig = InputConfig()
@@ -81,7 +81,7 @@ class RunConfig(Section):
     output: Path
     """The folder of parts, receipts and runs."""
     reuse: tuple[Path, ...] = ()
-    """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are taken over."""
+    """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are reused."""
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = ("trec",)
     """The formats in which runs are written."""
     shards: Positive | None = None

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import Columns
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import Beginning, Choice
 from beamrank.formats.notes import counted
-from beamrank.formats.runs import Run, Ties, read_run, run_of
+from beamrank.formats.runs import Run, RunRows, Ties, read_run, run_of
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.records import BadRow
 
@@ -21,16 +22,28 @@ _TWICE_ENCODED = re.compile(f"[ÂÃ][{_CONTINUED}]|â[{_CONTINUED}]{{2}}")
 
 def read_candidates(url: str, ties: Ties, max_bad_rows: int, columns: Columns | None = None) -> Run:
     """Reads a run, or the candidates that a corpus lists: by their scores, or in the order of the file."""
-    formats = {name: each for name, each in FORMATS.items() if each.lists_candidates}
-    name = Choice("candidates", formats).guess(Beginning(url))
+    name = _listed_format(url)
     if name is None:
         return read_run(url, ties=ties, columns=columns)
     if columns:
         raise PreflightError(f"{url} looks like {name}, whose fields have fixed names: leave `candidates.columns` out")
     try:
-        return _read_listed(CorpusUnit(0, url, formats[name], None, 0, 0), ties, max_bad_rows)
+        return _read_listed(CorpusUnit(0, url, FORMATS[name], None, 0, 0), ties, max_bad_rows)
     except DataError as error:
         raise PreflightError(f"{url}: {error}") from error
+
+
+def first_docs(url: str, rows: int, columns: Columns | None = None) -> set[str]:
+    """The docs of the first rows of a run; none where a corpus lists the candidates: they are its docs."""
+    if _listed_format(url) is not None:
+        return set()
+    return {row.doc_id.decode("utf-8", "replace") for row in islice(RunRows(url, columns).rows(), rows)}
+
+
+def _listed_format(url: str) -> str | None:
+    """The format of a corpus that lists candidates; None for other files."""
+    formats = {name: each for name, each in FORMATS.items() if each.lists_candidates}
+    return Choice("candidates", formats).guess(Beginning(url))
 
 
 def _read_listed(unit: CorpusUnit, ties: Ties, max_bad_rows: int) -> Run:

@@ -26,7 +26,7 @@ from beamrank.formats.columns import (
 from beamrank.formats.files import AUTO, Beginning, Choice, folder_files
 from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch
 from beamrank.plugins import Registry
-from beamrank.section import Glob, OneOf, Section, Unset
+from beamrank.section import Glob, OneOf, Section
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.storage.documents import digest, sha256
@@ -63,9 +63,9 @@ class CorpusConfig(Section):
     """The format of its files; `auto` guesses it from the first one."""
     fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The fields of a doc that are joined by one space to make its text; default: the format's own."""
-    columns: Annotated[DocColumns | None, Unset.LEFT_OUT] = None
+    columns: DocColumns | None = None
     """Where the id has a different name than usual."""
-    header: Annotated[bool | None, Unset.LEFT_OUT] = None
+    header: bool | None = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
 
     @model_validator(mode="after")

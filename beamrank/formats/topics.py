@@ -12,7 +12,7 @@ from beamrank.formats.notes import Problems, counted
 from beamrank.formats.texts.topics import TopicsFile, TopicsFormat
 from beamrank.plugins import Registry
 from beamrank.records import Topic
-from beamrank.section import OneOf, Paths, Section, Unset
+from beamrank.section import OneOf, Paths, Section
 from beamrank.storage import files as storage
 
 FORMATS: Registry[TopicsFormat] = Registry(
@@ -42,9 +42,9 @@ class TopicsConfig(Section):
     """Of TREC CAR's ids: `full` decodes every percent escape, `original` only `%20`, as the code of 2019 does."""
     ids: Literal["file", "order"] = "file"
     """`order` numbers the topics from 1 in the order of the file, as the qrels of Cranfield do."""
-    columns: Annotated[TopicColumns | None, Unset.LEFT_OUT] = None
+    columns: TopicColumns | None = None
     """Where the id or the text has a different name than usual."""
-    header: Annotated[bool | None, Unset.LEFT_OUT] = None
+    header: bool | None = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
     only_judged: bool = False
     """Keep only the topics of the qrels (BEIR has the topics of all splits in one file)."""

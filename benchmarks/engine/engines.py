@@ -19,8 +19,7 @@ from benchmarks.engine.sorted_batches import (
 )
 from benchmarks.engine.texts import Texts
 from benchmarks.subprocess_meter import be_quiet
-from models.reranker import Reranker, RerankerKind
-from models.scoring.texts import score_texts
+from models.reranker import Reranker, RerankerKind, score_texts
 
 _GPU_BATCH_SIZE = 256
 _PEAK_SIZES = {"cpu": 2048, "cuda": 8192}

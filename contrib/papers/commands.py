@@ -33,7 +33,7 @@ def convert_nfl6(
 def convert_webap(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="WebAP's folder, or the folder gradedText in it.")],
     output: _Output,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the lengths of the passages that are not relevant.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Key the lengths of the passages that are not relevant.")] = 0,
     result_format: ResultFormat = "table",
 ) -> None:
     """Convert WebAP: relevant spans, and other text in passages whose lengths are drawn from theirs."""

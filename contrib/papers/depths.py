@@ -13,12 +13,12 @@ from beamrank.config.models import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings
-from models.scoring.duo import Asked, known_duo, score_pairs
+from models.scoring.duo import Asked, reusable_duo, score_pairs
 from models.scoring.engine import Scorer, StageCounts
-from models.scoring.known import KnownScores
-from models.stages.base import Decides
+from models.scoring.reuse import ReusableScores
+from models.stages.base import Key
 from models.stages.duo import ScoreDuo
-from models.stages.scoring import ScoringStage, TakesFrom
+from models.stages.scoring import ScoringStage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,9 @@ class ScoreDepths(ScoringStage):
     type_name = "duo_depths"
     section = StageConfig
     ranks = False
-    k0s: Annotated[tuple[int, ...], Decides("--k0", selects=True)]
+    # A curve does not show the last digits.
+    of_any_machine = True
+    k0s: Annotated[tuple[int, ...], Key("--k0", selects=True)]
 
     @classmethod
     def from_config(cls, *_: Any) -> NoReturn:
@@ -49,11 +51,6 @@ class ScoreDepths(ScoringStage):
         return schemas.DUO
 
     @property
-    def takes_from(self) -> TakesFrom:
-        """Of its own run, from any machine: a curve does not show the last digits."""
-        return TakesFrom.ALL
-
-    @property
     def kind(self) -> str:
         return ScoreDuo.type_name
 
@@ -65,8 +62,8 @@ class ScoreDepths(ScoringStage):
     def work(self) -> ScoringWork:
         return ScoringWork(self.k, 2, None, self.max_length, self.token_cost)
 
-    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:  # noqa: ARG002
-        return known_duo(self.resolved().architecture, tokens, scores, self.limits)
+    def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:  # noqa: ARG002
+        return reusable_duo(self.resolved().architecture, tokens, part, self.limits)
 
     def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         """All pairs of the best docs at each depth; NaN for pairs that no depth has."""

@@ -84,7 +84,7 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
 def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
     """How many pairs `score_missing` will score, and how many figure 4 has: those of the k1 best docs of each k0."""
     launcher = Launcher(pairs.plan, runs.config, ConsoleProgress(quiet=True))
-    missing = sum(pairs.stage.prospect(task).inferences for task in launcher.open_tasks(pairs.plan.stages[-1]))
+    missing = sum(pairs.stage.count(task).inferences for task in launcher.open_tasks(pairs.plan.stages[-1]))
     asked = 0
     for parts in runs.shards():
         for k0 in pairs.stage.k0s:

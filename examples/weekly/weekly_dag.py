@@ -11,7 +11,7 @@ with DAG(
     schedule="0 3 * * 1",
     start_date=datetime(2026, 1, 1),
     catchup=False,
-    # Each run takes over scores of the one before it.
+    # Each run reuses scores of the one before it.
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},
     params={"folder": "/srv/weekly"},

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import StrictBool
 
-from beamrank.errors import ConfigError, PreflightError
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, Truncation
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
@@ -37,7 +37,6 @@ from models.checkpoints.files import (
     weighted_modules,
 )
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
-from models.forks import check_process
 from models.tokenizers.base import Tokenizer
 from models.tokenizers.files import TOKENIZER_FILES, TokenizerFiles
 from models.tokenizers.library import check_prefix_space
@@ -369,3 +368,26 @@ def _check_case(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
             f"the checkpoint {checkpoint.reference} reads texts in lower case (do_lower_case in {TRANSFORMER}), and "
             "its tokenizer keeps capitals: its scores would be others. Give tokenizer.json a Lowercase normalizer"
         )
+
+
+_Use = Literal["load", "score"]
+# After which uses of another process a use hangs. A model that was loaded and not used can score in several processes.
+_HANGS_AFTER: dict[_Use, tuple[_Use, ...]] = {"load": ("load", "score"), "score": ("score",)}
+_first: dict[_Use, int] = {}
+
+
+def check_process(use: _Use) -> None:
+    """Notes that this process is about to use torch.
+
+    Raises:
+        BeamrankError: it was forked from one that used torch before, and would hang.
+    """
+    process_id = os.getpid()
+    earlier = next((_first[each] for each in _HANGS_AFTER[use] if _first.get(each, process_id) != process_id), None)
+    if earlier is not None:
+        raise BeamrankError(
+            f"this process ({process_id}) was forked from one that computed with torch ({earlier}), whose threads do "
+            "not survive a fork: it would wait for them for ever. Start workers with the `spawn` method, or before the "
+            "first model is loaded"
+        )
+    _first.setdefault(use, process_id)

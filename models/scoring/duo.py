@@ -16,8 +16,8 @@ from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Lengths, PackedInputs, duo_kept
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Scorer, StageCounts
-from models.scoring.known import KnownScores
 from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
+from models.scoring.reuse import ReusableScores
 
 Asked: TypeAlias = npt.NDArray[np.bool_]
 # From a query and the docs that may meet, best first: bool[n, n], the pairs that are asked.
@@ -78,7 +78,7 @@ def score_pairs(
     )
 
 
-def known_duo(model: Architecture, tokens: pa.Table, duo: pa.Table, limits: InputLimits) -> KnownScores:
+def reusable_duo(model: Architecture, tokens: pa.Table, duo: pa.Table, limits: InputLimits) -> ReusableScores:
     """The inputs that `score_duo` scored, with their scores.
 
     Args:
@@ -105,7 +105,9 @@ def known_duo(model: Architecture, tokens: pa.Table, duo: pa.Table, limits: Inpu
     first, second = np.divmod(asked - (np.cumsum(sizes) - sizes)[queries], chosen_docs.counts[queries])
     starts = (np.cumsum(chosen_docs.counts) - chosen_docs.counts)[queries]
     template = model.template(special_tokens(tokens.schema))
-    return KnownScores(_inputs(shard, chosen_docs, template, limits, starts + first, starts + second), log_odds[asked])
+    return ReusableScores(
+        _inputs(shard, chosen_docs, template, limits, starts + first, starts + second), log_odds[asked]
+    )
 
 
 @dataclass(frozen=True)

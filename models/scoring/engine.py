@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from beamrank.errors import BeamrankError, DataError
 from beamrank.ranking.input_layout import Lengths, PackedInputs, lay_out
-from models.checkpoints.checkpoint import Checkpoint
-from models.forks import check_process
+from models.checkpoints.checkpoint import Checkpoint, check_process
 from models.scoring.backends.protocol import OutOfMemory
 from models.scoring.backends.registry import find_backend
 from models.scoring.batching import Rows, even_budget, fill_batches

@@ -22,8 +22,8 @@ from beamrank.ranking.input_layout import (
 )
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Scorer, StageCounts
-from models.scoring.known import KnownScores
 from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
+from models.scoring.reuse import ReusableScores
 
 
 def score_mono(
@@ -67,13 +67,13 @@ def score_mono(
     )
 
 
-def known_mono(
+def reusable_mono(
     model: Architecture,
     tokens: pa.Table,
     mono: pa.Table,
     limits: InputLimits,
     segment_rule: SegmentRule | None = None,
-) -> KnownScores:
+) -> ReusableScores:
     """The inputs of `score_mono` with the scores that it gave them.
 
     Args:
@@ -96,7 +96,7 @@ def known_mono(
     same = ["query_id", "doc_id", "segment"]
     if len(log_odds) != len(laid_out.inputs) or not laid_out.table(log_odds).select(same).equals(mono.select(same)):
         raise DataError("the rows of a part of mono are not those of its tokens")
-    return KnownScores(laid_out.inputs, log_odds)
+    return ReusableScores(laid_out.inputs, log_odds)
 
 
 @dataclass(frozen=True)

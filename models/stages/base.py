@@ -1,7 +1,7 @@
 """The base of all stages: a frozen dataclass that is the job of a worker, and describes itself to the rest of a run.
 
-A stage's fields are its settings. Those marked with `Decides` are its keys: they decide the bytes of its parts and are
-covered by their digests. The others, such as the place of a model, can change without a new run.
+A stage's fields are its settings. Those marked with `Key` decide the bytes of its parts, and their digests cover them.
+The others, such as the place of a model, can change without a new run.
 """
 
 from abc import ABC, abstractmethod
@@ -26,26 +26,23 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
-from models.stages.sample import Sample
+from models.stages.planning import Sample
 
 CANDIDATE_BYTES = 12
 RANKED_BY = "ranked_by"
 """The key of a later stage with `rank_keys` of the stages before it."""
 
 
-@dataclass(frozen=True)
-class Decides:
+class Key(NamedTuple):
     """Marks a field that decides the bytes of a stage's parts.
 
-    `key` is its name in the configuration; names in braces are filled in from the stage. If the field's own name ends
-    in `_digest`, that key holds the path or name of the digested content. A field that `selects` decides which inputs
-    are scored, and not the score that an input has. A field that is `optional` is no key while it is None, so that
-    digests from before it existed hold.
+    `name` is that of the configuration; names in braces are filled in from the stage. If the field's own name ends in
+    `_digest`, the configuration has the path or name of the digested content. A field that `selects` decides which
+    inputs are scored, and not the score of an input.
     """
 
-    key: str
+    name: str
     selects: bool = False
-    optional: bool = False
 
 
 class Worker(StrEnum):
@@ -138,24 +135,23 @@ class Stage(ABC):
     @property
     def worker(self) -> Worker:
         """The machines of its workers."""
-        return self.worker_on("cpu")
+        return self.worker_on(getattr(self, "device", "cpu"))
 
     @property
     def keys(self) -> dict[str, Any]:
         """The fields that decide the bytes of its parts, as JSON values."""
-        marks, values = _decided(type(self)), _dumped(self).items()
-        return {name: each for name, each in values if name in marks and (each is not None or not marks[name].optional)}
+        return {name: value for name, value in _dumped(self).items() if name in _keys(type(self))}
 
     @property
     def score_keys(self) -> dict[str, Any]:
         """The keys that decide the score of an input."""
-        return {name: value for name, value in self.keys.items() if not _decided(type(self))[name].selects}
+        return {name: value for name, value in self.keys.items() if not _keys(type(self))[name].selects}
 
     @property
     def config_keys(self) -> dict[str, str]:
         """The name of each key in the configuration."""
         values = {"type_name": self.type_name, **vars(self)}
-        return {name: mark.key.format(**values) for name, mark in _decided(type(self)).items()}
+        return {name: key.name.format(**values) for name, key in _keys(type(self)).items()}
 
     @property
     def method(self) -> str:
@@ -208,7 +204,7 @@ class Stage(ABC):
             inputs=self.inputs,
             reads_input=self.reads_input,
             keys=keys,
-            settings={name: value for name, value in _dumped(self).items() if name not in _decided(type(self))},
+            settings={name: value for name, value in _dumped(self).items() if name not in keys},
             run_name=self.run_name,
             corpus_digest=self.corpus,
             work=self.work,
@@ -258,9 +254,9 @@ class LaterStage(ShardStage):
     section: ClassVar[type[StageConfig]]
 
     own_name: str
-    k: Annotated[int, Decides("{own_name}.k", selects=True)]
+    k: Annotated[int, Key("{own_name}.k", selects=True)]
     # How the stages before it rank, beside their parts.
-    ranked_by: Annotated[dict[str, Any], Decides("", selects=True)] = field(default_factory=dict)
+    ranked_by: Annotated[dict[str, Any], Key("", selects=True)] = field(default_factory=dict)
     reads: tuple[str, ...]
     tokens: str = ""
     chain: tuple[Stage, ...] = field(default=(), compare=False, repr=False)
@@ -306,9 +302,9 @@ def _adapter(stage: type[Any]) -> TypeAdapter[Any]:
 
 
 @lru_cache
-def _decided(stage: type[Any]) -> dict[str, Decides]:
+def _keys(stage: type[Any]) -> dict[str, Key]:
     marks = ((each.name, getattr(each.type, "__metadata__", ())) for each in fields(stage))
-    return {name: mark for name, metadata in marks for mark in metadata if isinstance(mark, Decides)}
+    return {name: mark for name, metadata in marks for mark in metadata if isinstance(mark, Key)}
 
 
 def _dumped(stage: Stage) -> dict[str, Any]:

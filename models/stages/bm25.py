@@ -1,7 +1,7 @@
 """BM25 over a Lucene index, as the first stage."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
@@ -15,6 +15,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.machine import usable_threads
+from beamrank.records import Topic
 from beamrank.storage import files as storage
 from models.lucene.build import build_index
 from models.lucene.index import (
@@ -30,10 +31,9 @@ from models.lucene.index import (
     read_written_info,
 )
 from models.lucene.prebuilt import fetch_prebuilt, find_prebuilt
-from models.stages.base import Decides, Worker
+from models.stages.base import Key, Worker
 from models.stages.first_stage import FirstStage
-from models.stages.planning import Planning, PlanningProgress, threads_of
-from models.stages.sample import Sample
+from models.stages.planning import Planning, PlanningProgress, Trial, threads_of
 
 if TYPE_CHECKING:
     from models.lucene.bm25 import Bm25Searcher
@@ -51,19 +51,20 @@ class RetrieveBm25(FirstStage):
     type_name = "bm25"
     section: ClassVar[type[Bm25Config]] = Bm25Config
 
-    index_digest: Annotated[str, Decides("index.path")]
-    k1: Annotated[float, Decides("bm25.k1")]
-    b: Annotated[float, Decides("bm25.b")]
-    k: Annotated[int, Decides("bm25.k")]
+    index_digest: Annotated[str, Key("index.path")]
+    k1: Annotated[float, Key("bm25.k1")]
+    b: Annotated[float, Key("bm25.b")]
+    k: Annotated[int, Key("bm25.k")]
     index: str
     threads: int
 
     @classmethod
     def from_config(cls, section: Bm25Config, planning: Planning) -> Self:
-        """Builds the index first if it does not exist."""
+        """Builds the index first if it does not exist and `planning.builds`."""
         config = planning.config
         assert config.index is not None
-        digest = ensure_index(config, planning.corpus_digest, planning.progress)
+        found = planning.builds or not _must_build(config, planning.corpus_digest)
+        digest = ensure_index(config, planning.corpus_digest, planning.progress) if found else ""
         return cls(
             index_digest=digest,
             k1=section.k1,
@@ -89,23 +90,23 @@ class RetrieveBm25(FirstStage):
         return super().worker_paths(own, config) | index
 
     @classmethod
-    def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:
-        """Measured on the first topics if the index exists."""
+    def trial(cls, config: RunConfig, topics: Sequence[Topic]) -> Trial:
+        """Measured on some topics if the index exists."""
         from models.lucene.bm25 import Bm25Searcher
 
         assert config.index is not None
         assert config.bm25 is not None
         corpus = digest_corpus(config.corpus).digest
         if _must_build(config, corpus):
-            return 1 / _TOPICS_PER_SECOND
+            return Trial(1 / _TOPICS_PER_SECOND)
         info = check_index(config.index.path, corpus)
-        topics = sample.topics[:_SEARCH_TOPICS]
+        topics = topics[:_SEARCH_TOPICS]
         folder = local_index(config.index.path, info.digest).folder
         with Bm25Searcher(folder, config.bm25.k1, config.bm25.b, threads_of(config)) as searcher:
             searcher.search(topics, config.bm25.k)
             start = time.monotonic()
-            searcher.search(topics, config.bm25.k)
-        return (time.monotonic() - start) / len(topics)
+            found = searcher.search(topics, config.bm25.k)
+        return Trial((time.monotonic() - start) / len(topics), found["doc_id"].unique().to_pylist())
 
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard; a topic that matches nothing has no rows and is counted.

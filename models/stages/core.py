@@ -69,38 +69,24 @@ def first_stage_of(config: RunConfig) -> type[FirstStage]:
     return found
 
 
-def plan_stages(planning: Planning, *, first: bool = True) -> list[Stage]:
-    """The stages of a run, in the order in which they are done.
-
-    Args:
-        planning: what they are made from.
-        first: whether the first stage is made too, which may need an index to be built.
-    """
+def plan_stages(planning: Planning) -> list[Stage]:
+    """The stages of a run, in the order in which they are done."""
     config = planning.config
-    ranking: list[Stage] = []
-    if first:
-        made = first_stage_of(config).from_config(config.first_stage, planning).with_options(config)
-        ranking.append(made)
-    groups: dict[str, list[ConfiguredStage]] = {}
+    first = first_stage_of(config).from_config(config.first_stage, planning).with_options(config)
+    same_tokenizer: dict[str, list[ConfiguredStage]] = {}
     for each in _token_readers(config):
-        groups.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(each)
+        same_tokenizer.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(each)
     tokens: dict[str, str] = {}
     tokenizing: list[Stage] = []
-    for same in groups.values():
-        stage = TokenizeDocs.from_config(same, config.stages[1], planning)
+    for group in same_tokenizer.values():
+        stage = TokenizeDocs.from_config(group, config.stages[1], planning)
         tokenizing.append(stage)
-        tokens |= dict.fromkeys((each.name for each in same), stage.name)
+        tokens |= dict.fromkeys((each.name for each in group), stage.name)
+    ranking: list[Stage] = [first]
     for own in config.stages[1:]:
-        later = stage_class(own.kind).from_config(own, planning, ranking, tokens.get(own.name, ""))
-        # Without the first stage made, it is read all the same.
-        ranking.append(later if first or not isinstance(later, LaterStage) else _reading_first(later))
+        ranking.append(stage_class(own.kind).from_config(own, planning, ranking, tokens.get(own.name, "")))
     _check_run_names(ranking)
-    head, rest = (ranking[:1], ranking[1:]) if first else ([], ranking)
-    return [*head, *tokenizing, *rest]
-
-
-def _reading_first(stage: LaterStage) -> LaterStage:
-    return replace(stage, reads=(FIRST, *stage.reads))
+    return [first, *tokenizing, *ranking[1:]]
 
 
 def _check_run_names(stages: Sequence[Stage]) -> None:
@@ -129,7 +115,7 @@ def open_stages(records: Sequence[StageRecord]) -> list[Any]:
     for record in records:
         stage: Stage = stage_class(record.type_name).of_record(record)
         if isinstance(stage, LaterStage):
-            stage = replace(stage, chain=tuple(found[name] for name in stage.reads if name in found))
+            stage = replace(stage, chain=tuple(found[name] for name in stage.reads))
         found[record.name] = stage
     return list(found.values())
 

@@ -17,12 +17,11 @@ from beamrank.ranking.aggregation import METHODS, pair_inferences
 from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs
 from beamrank.ranking.variants import Depths, PairVariants, Variants, opponents
-from models.scoring.duo import known_duo, score_duo
+from models.scoring.duo import reusable_duo, score_duo
 from models.scoring.engine import Scorer, StageCounts
-from models.scoring.known import KnownScores
-from models.stages.base import Cost, CostOf, Decides, Stage
-from models.stages.planning import Planning
-from models.stages.sample import Sample
+from models.scoring.reuse import ReusableScores
+from models.stages.base import Cost, CostOf, Key, Stage
+from models.stages.planning import Planning, Sample
 from models.stages.scoring import ScoringStage
 
 _SAMPLE_DOCS = 3
@@ -36,8 +35,8 @@ class ScoreDuo(ScoringStage):
     method = "duobert"
     section = DuoConfig
 
-    opponents: Annotated[int | None, Decides("{own_name}.opponents", selects=True)] = None
-    seed: Annotated[int, Decides("{own_name}.seed", selects=True)] = 0
+    opponents: Annotated[int | None, Key("{own_name}.opponents", selects=True)] = None
+    seed: Annotated[int, Key("{own_name}.seed", selects=True)] = 0
     aggregation: str = "sum"
     # What a full matrix is drawn from in place of `opponents`: see `beamrank aggregate`.
     drawn: tuple[int, int] | None = None
@@ -58,7 +57,7 @@ class ScoreDuo(ScoringStage):
         """All pairs that are scored."""
         k = own.section.k
         asked = int(pair_inferences(k, k, own.section.opponents))
-        seconds = sample.seconds_per_input(own.name, "duo", _SAMPLE_DOCS, best=True)
+        seconds = sample.seconds_per_input(own.name, "duo", _SAMPLE_DOCS)
         return lambda topics: Cost(topics * asked, topics * k**2 * 4, topics * asked * seconds)
 
     @property
@@ -120,8 +119,8 @@ class ScoreDuo(ScoringStage):
     def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:
         return duo_kept(self.input_lengths, self.limits, queries, docs, docs)[1]
 
-    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:  # noqa: ARG002
-        return known_duo(self.resolved().architecture, tokens, scores, self.limits)
+    def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:  # noqa: ARG002
+        return reusable_duo(self.resolved().architecture, tokens, part, self.limits)
 
     def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         return score_duo(engine, tokens, self.received(task), self.limits, self.opponents, self.seed)

@@ -2,7 +2,7 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -22,10 +22,10 @@ from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.join import schemas
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rank_candidates
+from beamrank.records import Topic
 from beamrank.section import SELF
-from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, ShardStage, Worker
-from models.stages.planning import Planning
-from models.stages.sample import Sample
+from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Key, ShardStage, Worker
+from models.stages.planning import Planning, Sample, Trial
 
 # The name of its folder, and its `--stage`.
 FIRST = "retrieve"
@@ -41,7 +41,7 @@ class FirstStage(ShardStage):
     section: ClassVar[type[FirstStageConfig]]
 
     # `self`, or the digest of the pairs of docs that are left out; where these are; the depth.
-    exclude: Annotated[str | None, Decides("{type_name}.exclude", optional=True)] = None
+    exclude: Annotated[str | None, Key("{type_name}.exclude")] = None
     excluded: str = ""
     depth: int = 0
 
@@ -77,15 +77,15 @@ class FirstStage(ShardStage):
         return Worker.CPU
 
     @classmethod
-    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:
-        """As long as `seconds_a_topic` for each topic."""
-        seconds = cls.seconds_a_topic(config, sample)
+    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
+        """As long as its `trial` for each topic."""
+        seconds = sample.first.seconds_a_topic
         return lambda topics: Cost(0, topics * own.section.k * CANDIDATE_BYTES, topics * seconds)
 
     @classmethod
-    def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:  # noqa: ARG003
-        """The time of one topic on this machine."""
-        return 0.0
+    def trial(cls, config: RunConfig, topics: Sequence[Topic]) -> Trial:  # noqa: ARG003
+        """The time of a topic on this machine, and candidates of some, from which later stages estimate their cost."""
+        return Trial()
 
     @classmethod
     def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003

@@ -10,16 +10,17 @@ from beamrank.commit.shards import Shard, ShardTask
 from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.candidates import read_candidates
+from beamrank.formats.candidates import first_docs, read_candidates
 from beamrank.formats.columns import RunColumns, column_names
 from beamrank.formats.runs import Run, Ties
 from beamrank.join.schemas import candidates_table
+from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile, digest_file, reread
-from models.stages.base import Decides, Worker
+from models.stages.base import Key, Worker
 from models.stages.first_stage import FirstStage
-from models.stages.planning import Planning
-from models.stages.sample import Sample
+from models.stages.planning import Planning, Trial
 
+_TRIAL_ROWS = 100_000
 _TIES: dict[Ties, str] = {
     "rank": "ordered by their ranks. `beamrank eval` and trec_eval order them by doc_id, descending, so their measures "
     "of this file can differ; `candidates.ties: doc_id` takes that order here too",
@@ -47,10 +48,10 @@ class GivenRun(FirstStage):
     does = "launcher"
     section: ClassVar[type[CandidatesConfig]] = CandidatesConfig
 
-    run_digest: Annotated[str, Decides("candidates.run")]
-    k: Annotated[int, Decides("candidates.k")]
-    ties: Annotated[Ties, Decides("candidates.ties")] = "rank"
-    columns: Annotated[RunColumns | None, Decides("candidates.columns", optional=True)] = None
+    run_digest: Annotated[str, Key("candidates.run")]
+    k: Annotated[int, Key("candidates.k")]
+    ties: Annotated[Ties, Key("candidates.ties")] = "rank"
+    columns: Annotated[RunColumns | None, Key("candidates.columns")] = None
     url: str
     max_bad_rows: int = 0
 
@@ -66,15 +67,16 @@ class GivenRun(FirstStage):
         )
 
     @classmethod
-    def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:
-        """As good as none.
+    def trial(cls, config: RunConfig, topics: Sequence[Topic]) -> Trial:  # noqa: ARG003
+        """The docs of the first rows; the time is negligible.
 
         Raises:
             PreflightError: there is no such run.
         """
-        assert config.candidates is not None
-        candidates_digest(config.candidates.run)
-        return super().seconds_a_topic(config, sample)
+        section = config.candidates
+        assert section is not None
+        candidates_digest(section.run)
+        return Trial(doc_ids=first_docs(section.run, _TRIAL_ROWS, column_names(section.columns)))
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003

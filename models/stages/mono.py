@@ -16,11 +16,10 @@ from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, 
 from beamrank.ranking.rankings import Rankings, rank_docs
 from beamrank.ranking.variants import Depths, DepthVariants, Variants
 from models.scoring.engine import Scorer, StageCounts
-from models.scoring.known import KnownScores
-from models.scoring.mono import known_mono, score_mono
-from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, Stage
-from models.stages.planning import Planning
-from models.stages.sample import Sample
+from models.scoring.mono import reusable_mono, score_mono
+from models.scoring.reuse import ReusableScores
+from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Key, Stage
+from models.stages.planning import Planning, Sample
 from models.stages.scoring import ScoringStage
 
 _SAMPLE_DOCS = 4
@@ -34,7 +33,7 @@ class ScoreMono(ScoringStage):
     method = "monobert"
     section = MonoConfig
 
-    segments: Annotated[SegmentRule | None, Decides("{own_name}.segments (length, stride, limit)", selects=True)] = None
+    segments: Annotated[SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)] = None
     pooling: SegmentPooling = "max"
 
     @classmethod
@@ -81,9 +80,9 @@ class ScoreMono(ScoringStage):
     def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         return score_mono(engine, tokens, self.received(task), self.limits, self.segments)
 
-    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:
+    def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:
         rule = None if keys["segments"] is None else SegmentRule(*keys["segments"])
-        return known_mono(self.resolved().architecture, tokens, scores, self.limits, rule)
+        return reusable_mono(self.resolved().architecture, tokens, part, self.limits, rule)
 
     def _metadata(self) -> dict[str, str]:
         cut = {} if self.segments is None else self.segments._asdict()

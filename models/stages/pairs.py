@@ -16,10 +16,10 @@ from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
 from beamrank.storage.digested import RowRange
 from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
+from models.reranker import check_limits, score_texts
 from models.scoring.backends.protocol import Device
 from models.scoring.engine import StageCounts
-from models.scoring.texts import check_limits, score_texts
-from models.stages.base import Decides
+from models.stages.base import Key
 from models.stages.scoring import ModelStage
 from models.stages.tokenize import open_tokenizer
 
@@ -32,10 +32,10 @@ class ScorePairs(ModelStage):
     ranks = False
     reads_input = True
 
-    checkpoint_digest: Annotated[str, Decides("checkpoint")]
-    columns: Annotated[PairKind, Decides("columns of texts")]
-    id_type: Annotated[str, Decides("type of the ids")]
-    tokenizer_digest: Annotated[str, Decides("checkpoint")]
+    checkpoint_digest: Annotated[str, Key("checkpoint")]
+    columns: Annotated[PairKind, Key("columns of texts")]
+    id_type: Annotated[str, Key("type of the ids")]
+    tokenizer_digest: Annotated[str, Key("checkpoint")]
 
     @classmethod
     def from_config(cls, config: ScoreConfig, file: PairsFile, checkpoint: Checkpoint, device: Device) -> Self:

@@ -3,12 +3,11 @@
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum, auto
 from functools import lru_cache
 from threading import Lock
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -26,9 +25,8 @@ from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokeni
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import choose_backend, find_backend
 from models.scoring.engine import Scorer, ScoringEngine, StageCounts
-from models.scoring.known import CountingScorer, KnownScorer, KnownScores
-from models.stages.base import Decides, LaterStage, ShardStage, Stage, Worker
-from models.stages.earlier import EarlierScores
+from models.scoring.reuse import CountingScorer, ReusableParts, ReusableScores, ReusingScorer
+from models.stages.base import Key, LaterStage, ShardStage, Stage, Worker
 from models.stages.planning import Planning, threads_of
 
 _log = logging.getLogger(__name__)
@@ -41,15 +39,9 @@ class ModelLoad(NamedTuple):
     weights_bytes: int
 
 
-class TakesFrom(Enum):
-    """The machines from whose earlier scores a stage takes."""
-
-    NONE = auto()
-    SAME_KIND = auto()
-    ALL = auto()
-
-
 _loads: list[ModelLoad] = []
+# The engine of this process, if it has one, by what decides it.
+_engines: dict[Hashable, ScoringEngine] = {}
 # Shards that are done at a time share one engine.
 _LOADING = Lock()
 
@@ -58,14 +50,14 @@ _LOADING = Lock()
 class ModelStage(ShardStage):
     """A stage with one model."""
 
-    checkpoint_digest: Annotated[str, Decides("{own_name}.checkpoint")]
-    truncation: Annotated[Truncation, Decides("input.truncation")]
-    max_query_length: Annotated[int, Decides("input.max_query_length")]
-    max_length: Annotated[int, Decides("input.max_length")]
-    backend: Annotated[str, Decides("backend")]
-    backend_keys: Annotated[dict[str, str], Decides("backend")]
-    device: Annotated[str, Decides("device")]
-    dtype: Annotated[str, Decides("dtype")]
+    checkpoint_digest: Annotated[str, Key("{own_name}.checkpoint")]
+    truncation: Annotated[Truncation, Key("input.truncation")]
+    max_query_length: Annotated[int, Key("input.max_query_length")]
+    max_length: Annotated[int, Key("input.max_length")]
+    backend: Annotated[str, Key("backend")]
+    backend_keys: Annotated[dict[str, str], Key("backend")]
+    device: Annotated[str, Key("device")]
+    dtype: Annotated[str, Key("dtype")]
     token_budget: int
     checkpoint: str
     threads: int
@@ -95,10 +87,6 @@ class ModelStage(ShardStage):
         return Worker.MODEL_ON_GPU if is_cuda(device) else Worker.MODEL_ON_CPU
 
     @property
-    def worker(self) -> Worker:
-        return self.worker_on(self.device)
-
-    @property
     def shards_at_a_time(self) -> int:
         """On a GPU, one shard is read and another committed while one is scored."""
         return 3 if is_cuda(self.device) else 1
@@ -118,20 +106,19 @@ class ModelStage(ShardStage):
 
     def engine(self) -> ScoringEngine:
         """This process's engine, loaded again where a file was written: weights are mapped into memory."""
-        versions = self.resolved().find_versions()
+        checkpoint = self.resolved()
         device = self.device if self.gpu is None else f"{self.device}:{self.gpu}"
+        settings = (device, self.dtype, usable_threads(self.threads), self.token_budget, self.backend)
+        key = (self.checkpoint_digest, checkpoint.find_versions(), self.kind, settings)
         with _LOADING:
-            return _engine(
-                self.checkpoint,
-                self.checkpoint_digest,
-                versions,
-                self.kind,
-                self.backend,
-                device,
-                self.dtype,
-                usable_threads(self.threads),
-                self.token_budget,
-            )
+            if key not in _engines:
+                _engines.clear()
+                start = time.monotonic()
+                with checkpoint.unchanged():
+                    _engines[key] = ScoringEngine(checkpoint, *settings)
+                _loads.append(ModelLoad(time.monotonic() - start, checkpoint.weights_bytes))
+                _log.info("loaded %s in %.3f s", checkpoint.reference, _loads[-1].seconds)
+            return _engines[key]
 
     @property
     def limits(self) -> InputLimits:
@@ -152,6 +139,9 @@ class ModelStage(ShardStage):
 @dataclass(frozen=True, kw_only=True)
 class ScoringStage(LaterStage, ModelStage):
     """Scores the tokens of the docs that it receives. Its type_name is also the checkpoint's kind."""
+
+    of_any_machine: ClassVar[bool] = False
+    """Whether it also reuses scores of different kinds of machines, whose last digits differ."""
 
     token_cost: int
     # The special tokens of an input, and how many parts the model cuts a doc into: reports tell which docs are cut.
@@ -184,9 +174,9 @@ class ScoringStage(LaterStage, ModelStage):
         return self.type_name
 
     @property
-    def takes_from(self) -> TakesFrom:
-        """From machines of its own kind; on a GPU a score depends on its batch, and none is taken over."""
-        return TakesFrom.SAME_KIND if self.device == "cpu" else TakesFrom.NONE
+    def reuses(self) -> bool:
+        """Whether it reuses scores of earlier runs: on a GPU a score depends on its batch."""
+        return self.device == "cpu" or self.of_any_machine
 
     @property
     def input_lengths(self) -> InputTemplate:
@@ -204,40 +194,40 @@ class ScoringStage(LaterStage, ModelStage):
         Raises:
             DataError: the checkpoint's files changed, so that nothing is committed.
         """
-        if not task.earlier:
+        if not task.reusable:
             self.engine()
         start = time.monotonic()
-        earlier, scorer, tokens = self._open(task, self.engine)
+        parts, scorer, tokens = self._open(task, self.engine)
         with self.resolved().unchanged():
             table, counts = self.score(scorer, tokens, task)
         return task.commit(
             table.replace_schema_metadata(self._metadata()),
             seconds=time.monotonic() - start - scorer.load_seconds,
-            counts=asdict(counts) | earlier.unused,
+            counts=asdict(counts) | parts.unused,
         )
 
-    def prospect(self, task: ShardTask) -> StageCounts:
+    def count(self, task: ShardTask) -> StageCounts:
         """The counts that `run` will give; nothing is scored."""
         _, scorer, tokens = self._open(task, lambda: CountingScorer(self.resolved()))
         return self.score(scorer, tokens, task)[1]
 
-    def _open(self, task: ShardTask, load: Callable[[], Scorer]) -> tuple[EarlierScores, KnownScorer, pa.Table]:
-        """The earlier scores of a shard, a scorer that has them, and the tokens."""
+    def _open(self, task: ShardTask, load: Callable[[], Scorer]) -> tuple[ReusableParts, ReusingScorer, pa.Table]:
+        """The parts of a shard that can be reused, a scorer that reuses them, and the tokens."""
         tokens = task.inputs[0].read()
-        earlier = EarlierScores(task.earlier, tokens, self.known, self.takes_from is TakesFrom.ALL)
-        return earlier, KnownScorer(self.resolved(), load, earlier), tokens
+        parts = ReusableParts(task.reusable, tokens, self.reusable, self.of_any_machine)
+        return parts, ReusingScorer(self.resolved(), load, parts), tokens
 
     @abstractmethod
     def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         """The rows of one shard: of the docs in `received(task)`, by an engine and the shard's tokens."""
 
     @abstractmethod
-    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:
+    def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:
         """The inputs behind rows of an earlier part, and their scores.
 
         Args:
             tokens: of some queries.
-            scores: the rows of these queries.
+            part: the rows of these queries.
             keys: of the stage that scored them; those that decide a score are this stage's.
 
         Raises:
@@ -261,28 +251,6 @@ def _checkpoint(reference: str, digest: str, kind: str) -> Checkpoint:
             "run again to plan it again"
         )
     return checkpoint
-
-
-@lru_cache(maxsize=1)
-def _engine(
-    reference: str,
-    digest: str,
-    versions: tuple[str, ...],  # noqa: ARG001
-    kind: str,
-    backend: str,
-    device: str,
-    dtype: str,
-    threads: int,
-    token_budget: int,
-) -> ScoringEngine:
-    checkpoint = _checkpoint(reference, digest, kind)
-    start = time.monotonic()
-    with checkpoint.unchanged():
-        engine = ScoringEngine(checkpoint, device, dtype, threads, token_budget, backend)
-    load = ModelLoad(time.monotonic() - start, checkpoint.weights_bytes)
-    _loads.append(load)
-    _log.info("loaded %s in %.3f s", checkpoint.reference, load.seconds)
-    return engine
 
 
 def new_loads() -> list[ModelLoad]:

@@ -1,8 +1,8 @@
 """Joins candidates with the tokens of their docs: one scan of the corpus, one shuffle (docs/internals/join.md)."""
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal, Self
 
@@ -35,10 +35,10 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hashes64
 from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, tokenizer_of
-from models.stages.base import Cost, CostOf, Decides, Stage, Worker
-from models.stages.planning import Planning
-from models.stages.sample import Sample
-from models.stages.stored_tokens import UnusableTokensError, stored_tokens
+from models.scoring.reuse import UnusableTokensError, reusable_tokens
+from models.stages.base import Cost, CostOf, Key, Stage, Worker
+from models.stages.first_stage import FIRST
+from models.stages.planning import Planning, Sample
 from models.tokenizers.base import Tokenizer
 
 _FLUSH_TOKENS = 4 << 20
@@ -55,11 +55,11 @@ class TokenizeDocs(Stage):
     ranks = False
     reads_input = True
 
-    corpus_digest: Annotated[str, Decides("corpus.path")]
-    tokenizer_digest: Annotated[str, Decides("{model}.checkpoint")]
-    max_doc_tokens: Annotated[int, Decides("wordpieces stored of a doc")]
-    k: Annotated[int, Decides("{first}.k")]
-    on_missing_doc: Annotated[Literal["error", "drop"], Decides("on_missing_doc")]
+    corpus_digest: Annotated[str, Key("corpus.path")]
+    tokenizer_digest: Annotated[str, Key("{model}.checkpoint")]
+    max_doc_tokens: Annotated[int, Key("wordpieces stored of a doc")]
+    k: Annotated[int, Key("{first}.k")]
+    on_missing_doc: Annotated[Literal["error", "drop"], Key("on_missing_doc")]
     # The stage whose checkpoint has the tokenizer, and the first later stage: none receives docs that it does not.
     model: str
     first: str
@@ -97,13 +97,7 @@ class TokenizeDocs(Stage):
 
     @classmethod
     def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
-        """The whole corpus is read, whatever the number of topics, which decides how many docs are tokenized.
-
-        Args:
-            own: the second stage of the cascade.
-            config: the configuration.
-            sample: measures.
-        """
+        """The whole corpus is read, whatever the number of topics, which decides how many docs are tokenized."""
         k, doc_tokens = own.section.k, float(sample.doc_lengths.mean())
 
         def cost(topics: int) -> Cost:
@@ -127,7 +121,7 @@ class TokenizeDocs(Stage):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return ("retrieve",)
+        return (FIRST,)
 
     @property
     def run_name(self) -> str | None:
@@ -157,13 +151,7 @@ class TokenizeDocs(Stage):
         Raises:
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was digested.
         """
-        with file.unchanged():
-            report, hashes = yield from self._scan(unit, _opened(needed_url))
-        docs_file = publish_unit_docs(storage.join(folder.url, SCANS), hashes)
-        replace(report, content=unit_digest(unit, file), docs_file=docs_file).publish(folder.url, self.corpus_digest)
-
-    def _scan(self, unit: CorpusUnit, needed: NeededDocs) -> Generator[SentTokens, None, tuple[ScanReport, Hashes]]:
-        tokenizer = self._tokenizer
+        tokenizer, needed = self._tokenizer, _opened(needed_url)
         schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
         start = time.monotonic()
         bad_rows = 0
@@ -171,35 +159,39 @@ class TokenizeDocs(Stage):
         examples: list[str] = []
         buffer: list[pa.RecordBatch] = []
         shards: list[np.ndarray] = []
-        for batch in read_unit(unit):
-            bad_rows += len(batch.bad)
-            examples += [f"{row.place}: {row.reason}" for row in batch.bad[: max(0, 5 - len(examples))]]
-            keys = batch.keys
-            hashes.append(hashes64(keys))
-            rows, wanted_by = needed.lookup(hashes[-1])
-            if len(rows):
-                distinct, row_of = np.unique(rows, return_inverse=True)
-                found_keys, positions, texts = (
-                    [column[row] for row in distinct] for column in (keys, batch.positions, batch.texts)
-                )
-                tokens = tokenizer.encode(texts, self.max_doc_tokens)
-                found = doc_tokens(schema, found_keys, unit.index, positions, tokens.ids, tokens.truncated)
-                buffer.append(found.take(pa.array(row_of)))
-                shards.append(wanted_by)
-            if sum(len(each["tokens"].values) for each in buffer) > _FLUSH_TOKENS:
-                yield from by_shard(buffer, shards)
-                buffer, shards = [], []
-        yield from by_shard(buffer, shards)
-        found = np.concatenate(hashes)
+        with file.unchanged():
+            for batch in read_unit(unit):
+                bad_rows += len(batch.bad)
+                examples += [f"{row.place}: {row.reason}" for row in batch.bad[: max(0, 5 - len(examples))]]
+                keys = batch.keys
+                hashes.append(hashes64(keys))
+                rows, needed_by = needed.lookup(hashes[-1])
+                if len(rows):
+                    distinct, row_of = np.unique(rows, return_inverse=True)
+                    found_keys, positions, texts = (
+                        [column[row] for row in distinct] for column in (keys, batch.positions, batch.texts)
+                    )
+                    tokens = tokenizer.encode(texts, self.max_doc_tokens)
+                    found = doc_tokens(schema, found_keys, unit.index, positions, tokens.ids, tokens.truncated)
+                    buffer.append(found.take(pa.array(row_of)))
+                    shards.append(needed_by)
+                if sum(len(each["tokens"].values) for each in buffer) > _FLUSH_TOKENS:
+                    yield from by_shard(buffer, shards)
+                    buffer, shards = [], []
+            yield from by_shard(buffer, shards)
+        docs = np.concatenate(hashes)
+        docs_file = publish_unit_docs(storage.join(folder.url, SCANS), docs)
         seconds = round(time.monotonic() - start, 3)
-        return ScanReport(unit.index, len(found), bad_rows, tuple(examples), seconds), found
+        ScanReport(
+            unit.index, len(docs), bad_rows, tuple(examples), seconds, unit_digest(unit, file), docs_file
+        ).publish(folder.url, self.corpus_digest)
 
     def join(
         self,
         task: ShardTask,
         batches: Sequence[pa.RecordBatch],
         units: Sequence[CorpusUnit],
-        stored_url: str | None = None,
+        reused_url: str | None = None,
     ) -> Receipt:
         """Joins one shard from the tokens that the shuffle brought, and commits it.
 
@@ -207,23 +199,23 @@ class TokenizeDocs(Stage):
             task: the shard's.
             batches: the tokens.
             units: those of the corpus.
-            stored_url: where the docs are listed whose tokens are taken from `task.tokens`, if there are any.
+            reused_url: the list of the docs whose tokens are in `task.reusable_tokens`, if there are any.
 
         Raises:
             DataError: a needed doc is missing from the corpus or appears twice in it.
-            UnusableTokensError: tokens cannot be taken over.
+            UnusableTokensError: tokens cannot be reused.
         """
         start = time.monotonic()
         tokenizer = self._tokenizer
         docs = pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.vocab_size)))
-        stored = docs.slice(0, 0) if stored_url is None else self._stored(task, docs, _opened(stored_url))
+        reused = docs.slice(0, 0) if reused_url is None else self._reused(task, docs, _opened(reused_url))
         queries = tokenizer.encode_queries([topic.text for topic in task.topics], self.max_doc_tokens)
         joined = join_shard(
             tokenized_schema(tokenizer),
             [topic.query_id for topic in task.topics],
             queries.ids,
             self._candidates(task),
-            pa.concat_tables([docs, stored]),
+            pa.concat_tables([docs, reused]),
             lambda unit, position: units[unit].place(position),
             self.of_queries,
         )
@@ -237,7 +229,7 @@ class TokenizeDocs(Stage):
             "truncated_queries": int(np.count_nonzero(queries.truncated)),
             "truncated_docs": joined.truncated_docs,
             "missing_docs": len(joined.missing),
-            "reused_docs": stored.num_rows,
+            "reused_docs": reused.num_rows,
         }
         return task.commit(
             joined.table,
@@ -247,17 +239,17 @@ class TokenizeDocs(Stage):
             examples=[f"doc {each} is not in the corpus" for each in joined.missing[:5]],
         )
 
-    def _stored(self, task: ShardTask, docs: pa.Table, listed: NeededDocs) -> pa.Table:
-        """The docs whose tokens an earlier run stored, as rows of the shuffle.
+    def _reused(self, task: ShardTask, docs: pa.Table, listed: NeededDocs) -> pa.Table:
+        """The docs whose tokens are reused, as rows of the shuffle.
 
-        Whether a doc was truncated is not stored: one that has as many tokens as are stored of a doc counts as such.
+        Parts do not hold whether a doc was truncated: one with as many tokens as are kept of a doc counts as such.
 
         Raises:
             UnusableTokensError: they cannot be read, or the part of the corpus that is read holds one of them too.
         """
-        wanted = listed.of_shard(task.shard)
-        keys, tokens = stored_tokens(task.tokens, wanted, docs.schema.field("tokens").type, self.of_queries)
-        if len(keys) < len(wanted):
+        needed = listed.of_shard(task.shard)
+        keys, tokens = reusable_tokens(task.reusable_tokens, needed, docs.schema.field("tokens").type, self.of_queries)
+        if len(keys) < len(needed):
             raise UnusableTokensError("the hash of a doc in an unchanged file is that of another doc")
         twice = set(keys) & set(docs["doc_id"].to_pylist())
         if twice:

@@ -42,7 +42,7 @@ def qrels_option(help_text: str) -> Any:
         if value is None or not value.startswith(_IRDS):
             return value
         # It takes seconds to import, and files do without.
-        from pipelines.plan.irds import exported
+        from pipelines.plan.named_inputs import exported
 
         return exported(value, "qrels", ConsoleProgress(quiet=context.params.get("quiet", False)))
 
@@ -73,7 +73,7 @@ Reuse = Annotated[
     list[str] | None,
     typer.Option(
         metavar="URL",
-        help="The output of an earlier run, whose scores and tokens of the same texts are taken over.",
+        help="The output of an earlier run, whose scores and tokens of the same texts are reused.",
     ),
 ]
 Limit = Annotated[

@@ -61,7 +61,7 @@ def plan(
     print(f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper bounds")
     if found.resumes:
         print("remaining work, after earlier runs into this output:")
-    reused = ["taken over"] if _reused(found) else []
+    reused = ["reused"] if _reused(found) else []
     print_table(["stage", "shards", "inferences", *reused, "bytes written", "seconds, one worker"], _rows(found))
     for line in (*_words(found), *_money(found, cost or Price(machine=machine or _HERE, machines=machines))):
         write_line(line)
@@ -91,7 +91,7 @@ def _rows(found: "Estimate") -> Iterator[list[str]]:
 
 
 def _reused(found: "Estimate") -> int:
-    """The inferences that can be taken over from earlier runs."""
+    """The inferences that can be reused from earlier runs."""
     return sum(stage.remaining_reused for stage in found.stages)
 
 
@@ -109,7 +109,7 @@ def _words(found: "Estimate") -> Iterator[str]:
     undecided = [stage.stage for stage in found.stages if stage.remaining_undecided]
     if undecided:
         yield (
-            f"{_are(undecided)} counted in both columns: whether an inference is made or taken over is known once its "
+            f"{_are(undecided)} counted in both columns: whether an inference is made or reused is known once its "
             "candidates are"
         )
     yield from found.not_reused

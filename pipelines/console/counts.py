@@ -65,7 +65,7 @@ _REPORTED = (
         "parts_of_other_machines",
         (),
         "parts of earlier runs",
-        "came from another kind of machine than that of the worker, so their scores were computed again",
+        "came from a different kind of machine than that of the worker, so their scores were computed again",
     ),
 )
 
@@ -77,7 +77,7 @@ def cost_words(stage: StageStatus) -> Iterator[str]:
     if stage.inferences or stage.reused:
         rates = {"per query": stage.inferences_per_query, "a second on one worker": stage.inferences_per_second}
         shown = ", ".join(f"{rate:,.1f} {unit}" for unit, rate in rates.items() if rate is not None)
-        reused = f" and {stage.reused:,} taken over from earlier runs" if stage.reused else ""
+        reused = f" and {stage.reused:,} reused from earlier runs" if stage.reused else ""
         yield f"{stage.inferences:,} inferences{reused} ({shown})"
     if stage.padding_share is not None:
         yield f"{stage.tokens:,} tokens ({stage.padding_share:.1%} padding)"

@@ -1,27 +1,52 @@
-"""The cost of a run: counts from the configuration, seconds from a short measurement on this machine."""
+"""The cost of a run: counts from the configuration, seconds from a short measurement, less what earlier runs did."""
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import psutil
+
+from beamrank.commit.listing import CURRENT
+from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.receipts import arithmetic_digest
 from beamrank.commit.shards import cut_shards
+from beamrank.commit.stage import StageRecord
+from beamrank.commit.status import read_receipts
 from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import parse_measures
-from beamrank.formats.corpora import list_units
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.texts.units import CorpusUnit
+from beamrank.machine import describe_machine
+from beamrank.ranking.aggregation import pair_inferences
 from beamrank.storage import files as storage
-from models.stages.core import steps_of
-from models.stages.planning import resolve_checkpoints
-from models.stages.sample import Sample
+from beamrank.storage.streams import errors_as
+from models.stages.base import RANKED_BY
+from models.stages.core import first_stage_of, steps_of
+from models.stages.planning import Sample, resolve_checkpoints
 from models.stages.tokenize import stored_doc_tokens
-from pipelines.plan.join_passes import join_passes
-from pipelines.plan.make_plan import check_apart, chosen_topics
-from pipelines.plan.plan_changes import Change
-from pipelines.plan.remaining import find_remaining
+from pipelines.plan.changes import Change, plan_changes
+from pipelines.plan.make_plan import check_apart, chosen_topics, planned
+from pipelines.plan.reuse import ReusableStage, Reuse
+
+# FnApiRunner keeps the shuffle in the launcher's memory, in 6 to 10 times its size.
+_LOCAL_SHUFFLE_FACTOR = 10
+_LOCAL_SHUFFLE_SHARE = 0.4
+_ROW_OVERHEAD_BYTES = 64
+_TOKEN_BYTES = 2
+_LETTERS_PER_TOKEN = 4
+_SAMPLE_DOCS = 1000
+_RANDOM_DOCS = (
+    "bytes and seconds are those of random docs of the corpus, which are often shorter than candidates: which docs are "
+    "candidates is not known yet"
+)
 
 
 @dataclass(frozen=True)
 class StageEstimate:
     """The whole stage, and as `remaining_*` its shards without a receipt.
 
-    `remaining_inferences` are the most that are made, and `remaining_reused` the most that are taken over from earlier
+    `remaining_inferences` are the most that are made, and `remaining_reused` the most that are reused from earlier
     runs; `remaining_undecided` count in both, since the candidates or texts of their queries can have changed. The
     seconds are those of `remaining_inferences`.
     """
@@ -38,7 +63,7 @@ class StageEstimate:
     remaining_seconds: float
 
     def predicted_seconds(self, shards: int) -> float:
-        """Of the whole stage, which has so many shards, without what will be taken over."""
+        """Of the whole stage, which has so many shards, without what will be reused."""
         return self.remaining_seconds if self.remaining_shards == shards else self.seconds
 
 
@@ -46,8 +71,8 @@ class StageEstimate:
 class Estimate:
     """A whole run; the corpus is read at most `join_passes` times, with the memory that is free now.
 
-    `changed` holds the differences from the current plan of the output; `note` explains why they are unknown.
-    `not_reused` explains why scores of earlier runs are not taken over, a line each.
+    `changed` holds the differences from the current plan of the output; `note` explains what is not known.
+    `not_reused` explains why scores of earlier runs are not reused, a line each.
     """
 
     topics: int
@@ -62,6 +87,42 @@ class Estimate:
     def resumes(self) -> bool:
         """Whether receipts of earlier runs count."""
         return any(stage.remaining_shards < self.shards for stage in self.stages)
+
+
+@dataclass(frozen=True)
+class _ReuseBound:
+    """Bounds of a stage with a model, from plans and receipts: no part is read.
+
+    Attributes:
+        inputs: how many inputs a query has at most.
+        scored: how many of them are scored at most, by query_id; all of a query that is not here.
+        reused: how many are reused at most, by query_id; none of a query that is not here.
+        refused: why other earlier runs are not used, a line each.
+    """
+
+    inputs: int
+    scored: Mapping[str, int]
+    reused: Mapping[str, int]
+    refused: Sequence[str]
+
+    def of(self, query_ids: Collection[str]) -> tuple[int, int, int]:
+        """How many inputs some queries have, and how many of them are scored and are reused, at most."""
+        scored = sum(self.scored.get(query_id, self.inputs) for query_id in query_ids)
+        reused = sum(self.reused.get(query_id, 0) for query_id in query_ids)
+        return self.inputs * len(query_ids), scored, reused
+
+
+@dataclass(frozen=True)
+class _Remaining:
+    """The shards without a receipt by step, and the differences from the plan that was run last.
+
+    A stage that is not among `shards`, or whose input is unfinished, remains whole. `note` explains what is unknown.
+    """
+
+    shards: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    changed: tuple[Change, ...] = ()
+    note: str | None = None
+    reuse: Mapping[str, _ReuseBound] = field(default_factory=dict)
 
 
 def estimate(config: RunConfig) -> Estimate:
@@ -80,27 +141,185 @@ def estimate(config: RunConfig) -> Estimate:
     checkpoints = resolve_checkpoints(config)
     models = [each for each in config.stages if each.name in checkpoints]
     doc_tokens = max((stored_doc_tokens(config, each, checkpoints[each.name]) for each in models), default=0)
-    sample = Sample(config, topics, checkpoints, doc_tokens)
+    sample = Sample(config, topics, checkpoints, doc_tokens, first_stage_of(config).trial)
     costs = [(each.step, each.stage.estimate(each.own, config, sample)) for each in steps_of(config)]
-    remaining = find_remaining(config)
+    remaining = _find_remaining(config)
     stages = []
     for step, cost in costs:
         missing = remaining.shards.get(step, range(len(shards)))
         open_topics = [topic.query_id for shard in missing for topic in shards[shard].topics]
-        rest, expected = cost(len(open_topics)), remaining.reused.get(step)
+        rest, bound = cost(len(open_topics)), remaining.reuse.get(step)
         made, reused, seconds = rest.inferences, 0, rest.seconds
-        if expected is not None and (inputs := expected.inputs * len(open_topics)):
-            scored, taken = expected.most_scored(open_topics), expected.most_taken(open_topics)
-            made, reused, seconds = made * scored // inputs, made * taken // inputs, seconds * scored / inputs
+        if bound is not None and open_topics:
+            inputs, most_scored, most_reused = bound.of(open_topics)
+            made, reused = made * most_scored // inputs, made * most_reused // inputs
+            seconds *= most_scored / inputs
         undecided = max(0, made + reused - rest.inferences)
         whole = cost(len(topics))
         stages.append(StageEstimate(step, *whole, len(missing), made, reused, undecided, rest.bytes, seconds))
-    passes = 0
+    passes, notes = 0, [remaining.note]
     if models:
-        passes = join_passes(
-            len(topics) * config.stages[1].section.k, list_units(config.corpus), len(shards), doc_tokens
-        )
+        docs = len(topics) * config.stages[1].section.k
+        passes = join_passes(docs, list_units(config.corpus), len(shards), doc_tokens)
+        notes += [_RANDOM_DOCS] if sample.is_random else []
     reasons = dict.fromkeys(
-        f"{name}: not taken over: {one}" for name, each in remaining.reused.items() for one in each.refused
+        f"{name}: not reused: {one}" for name, each in remaining.reuse.items() for one in each.refused
     )
-    return Estimate(len(topics), len(shards), passes, tuple(stages), remaining.changed, remaining.note, tuple(reasons))
+    note = "; ".join(filter(None, notes)) or None
+    return Estimate(len(topics), len(shards), passes, tuple(stages), remaining.changed, note, tuple(reasons))
+
+
+def join_passes(docs: int, units: Sequence[CorpusUnit], shards: int, doc_tokens: int) -> int:
+    """The number of passes over the corpus, so that each shuffle fits in this machine's memory.
+
+    Args:
+        docs: how many docs travel, a doc once for each shard that needs it.
+        units: the corpus.
+        shards: how many shards are joined; the most passes.
+        doc_tokens: how many tokens are kept of a doc.
+    """
+    if not docs:
+        return 1
+    room = psutil.virtual_memory().available * _LOCAL_SHUFFLE_SHARE / _LOCAL_SHUFFLE_FACTOR
+    return max(1, min(shards, -int(-docs * _doc_bytes(units, doc_tokens) // room)))
+
+
+def _doc_bytes(units: Sequence[CorpusUnit], doc_tokens: int) -> float:
+    """The bytes of a doc in the shuffle, estimated from the letters of the first docs."""
+    letters: list[int] = []
+    for batch in read_unit(units[0]):
+        letters += [len(text) for text in batch.texts]
+        if len(letters) >= _SAMPLE_DOCS:
+            break
+    tokens = [min(count / _LETTERS_PER_TOKEN, doc_tokens) for count in letters]
+    return _ROW_OVERHEAD_BYTES + _TOKEN_BYTES * sum(tokens) / max(1, len(tokens))
+
+
+def _find_remaining(config: RunConfig) -> _Remaining:
+    """Reads the results of earlier runs.
+
+    Raises:
+        PreflightError: the output cannot be read, or an input is missing or invalid.
+    """
+    with errors_as(PreflightError, config.output):
+        names = storage.sizes_bytes(config.output)
+    if CURRENT not in names and not config.reuse:
+        return _Remaining()
+    plan = planned(config)
+    reuse = _reuse_bounds(plan, config)
+    if not first_stage_of(config).is_ready(config):
+        return _Remaining(note="which shards and candidates stay is known once the index is built", reuse=reuse)
+    if CURRENT not in names:
+        return _Remaining(reuse=reuse)
+    done = read_receipts(plan)
+    missing: dict[str, set[int]] = {}
+    for stage in plan.stages:
+        # Two tokenizers make two stages of one step.
+        missing.setdefault(stage.step, set()).update(range(len(plan.shards)) - done[stage.name].keys())
+    shards = {step: sorted(each) for step, each in missing.items()}
+    try:
+        before = read_plan(config.output)
+        changes = tuple(plan_changes(before, plan)) if before.has_runs else ()
+    except PreflightError as error:
+        # Its receipts still count.
+        return _Remaining(shards, note=f"the changes since the last run are unknown: {error}", reuse=reuse)
+    note = None if before.has_runs else f"{config.output} holds scores of `beamrank score`, which stay"
+    return _Remaining(shards, changes, note, reuse)
+
+
+def _reuse_bounds(plan: Plan, config: RunConfig) -> dict[str, _ReuseBound]:
+    """The bounds of each step with a model, if workers are machines like this one."""
+    reuse = Reuse(plan, config.reuse)
+    found: dict[str, _ReuseBound] = {}
+    for stage in plan.stages:
+        if stage.work is not None:
+            found[stage.step] = _reuse_bound(plan, stage, reuse, found.get(stage.inputs[-1]))
+    return found
+
+
+def _reuse_bound(plan: Plan, stage: StageRecord, reuse: Reuse, chooses: _ReuseBound | None) -> _ReuseBound:
+    """The bounds of a stage; `chooses` are those of the stage whose ranking decides what it scores."""
+    reusable = reuse.scores(stage)
+    texts = {topic.query_id: topic.text for topic in plan.topics}
+    assert stage.work is not None
+    pairs, k = stage.work.docs > 1, stage.keys["k"]
+    inputs = int(pair_inferences(k, k, stage.keys["opponents"])) if pairs else k
+    scored: dict[str, int] = {}
+    reused: dict[str, int] = {}
+    for before in reusable.stages:
+        most = _most_reused(stage.keys, before.record.keys, pairs)
+        new = (_new_pairs if pairs else _new_docs)(plan, stage, before)
+        for query_id in _queries_here(before, texts):
+            # A different machine's scores can choose other docs.
+            chosen = chooses is None or query_id in chooses.scored
+            scored[query_id] = min(scored.get(query_id, inputs), new if chosen else inputs)
+            reused[query_id] = min(inputs, reused.get(query_id, 0) + most)
+    return _ReuseBound(inputs, scored, reused, reusable.refused)
+
+
+def _queries_here(stage: ReusableStage, texts: Mapping[str, str]) -> list[str]:
+    """The queries with the same text whose scores a machine like this one computed."""
+    here = arithmetic_digest(describe_machine(), stage.record.keys["backend"])
+    return [
+        topic.query_id
+        for shard in stage.plan.shards
+        if shard.index in stage.parts and stage.parts[shard.index].arithmetic == here
+        for topic in shard.topics
+        if texts.get(topic.query_id) == topic.text
+    ]
+
+
+def _most_reused(now: Mapping[str, Any], before: Mapping[str, Any], pairs: bool) -> int:
+    """How many inputs of a query an earlier run can have scored; with other segments any."""
+    if not pairs:
+        return min(before["k"], now["k"]) if before.get("segments") == now.get("segments") else now["k"]
+    return int(min(pair_inferences(keys["k"], keys["k"], keys["opponents"]) for keys in (before, now)))
+
+
+def _new_docs(plan: Plan, stage: StageRecord, before: ReusableStage) -> int:
+    """How many candidates of a query have no score at most: those below the earlier depth, if the others are known."""
+    same = before.record.keys.get("segments") == stage.keys.get("segments") and _same_inputs(plan, stage, before)
+    return max(0, _depth(plan, stage) - _depth(before.plan, before.record)) if same else stage.keys["k"]
+
+
+def _new_pairs(plan: Plan, stage: StageRecord, before: ReusableStage) -> int:
+    """How many pairs of a query have no score at most."""
+    now, then = stage.keys, before.record.keys
+    k, depth = now["k"], then["k"]
+    opponents = min(now["opponents"] or k, k - 1)
+    if not _same_inputs(plan, stage, before):
+        return k * opponents
+    # Deeper, the stage before can put so many new docs among the best; less deep, it lacks so many of them.
+    last, last_before = plan.stage(stage.inputs[-1]), before.plan.stage(before.record.inputs[-1])
+    deeper = _depth(plan, last) - _depth(before.plan, last_before)
+    if (then["opponents"] or depth) < depth - 1:
+        # Pairs that were drawn are known for the same docs only.
+        same = deeper == 0 and k == depth and now["seed"] == then["seed"]
+        return k * max(0, opponents - then["opponents"]) if same else k * opponents
+    both = max(0, min(depth, k - deeper) if deeper > 0 else min(depth + deeper, k))
+    return (k - both) * opponents + both * min(opponents, k - both)
+
+
+def _same_inputs(plan: Plan, stage: StageRecord, before: ReusableStage) -> bool:
+    """Whether two stages read the same, but for the depth of the candidates."""
+    then = before.record
+    if stage.keys.get(RANKED_BY) != then.keys.get(RANKED_BY):
+        return False
+    # Stages between the first and the last that it reads choose what the last receives.
+    between = [plan.stage(name).keys["k"] for name in stage.inputs[2:-1]]
+    between_then = [before.plan.stage(name).keys["k"] for name in then.inputs[2:-1]]
+    return between == between_then and _but_depth(plan, stage) == _but_depth(before.plan, then)
+
+
+def _but_depth(plan: Plan, stage: StageRecord) -> list[Any]:
+    """What decides which docs reach a stage, but for their number."""
+    inputs = [plan.stage(name) for name in stage.inputs]
+    return [[each.type_name, {**each.keys, "k": 0}, _but_depth(plan, each)] for each in inputs]
+
+
+def _depth(plan: Plan, stage: StageRecord) -> int:
+    """How many candidates of a query reach a stage that scores single docs."""
+    chain = [stage]
+    for each in chain:
+        chain += [plan.stage(name) for name in each.inputs]
+    return min(each.keys["k"] for each in chain if "k" in each.keys)

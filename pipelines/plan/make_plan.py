@@ -25,7 +25,7 @@ from models.checkpoints.checkpoint import input_warnings, warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
-from models.stages.core import first_stage_of, plan_stages
+from models.stages.core import plan_stages
 from models.stages.planning import Planning, resolve_checkpoints
 from pipelines.console.progress import ConsoleProgress
 
@@ -48,11 +48,11 @@ def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | Non
 
 
 def planned(config: RunConfig) -> Plan:
-    """Like `make_plan`, but writes nothing; without its first stage if the index must be built first."""
-    return _decide(config, ConsoleProgress(quiet=True), None, whole=first_stage_of(config).is_ready(config))
+    """Like `make_plan`, but writes nothing, an index neither: without one, the digest of the first stage is unknown."""
+    return _decide(config, ConsoleProgress(quiet=True), None, builds=False)
 
 
-def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None, whole: bool = True) -> Plan:
+def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None, builds: bool = True) -> Plan:
     parse_measures(config.measures)
     topics = chosen_topics(config)
     if topics.left_out:
@@ -67,8 +67,7 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None,
     list_units(config.corpus)
     corpus = digest_corpus(config.corpus)
     device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
-    planning = Planning(config, corpus.digest, checkpoints, device, console)
-    stages = plan_stages(planning, first=whole)
+    stages = plan_stages(Planning(config, corpus.digest, checkpoints, device, console, builds))
     shards = cut_shards(topics.kept, config.shards)
     values = config.model_dump(mode="json")
     if not topics.left_out:

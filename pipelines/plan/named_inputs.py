@@ -1,17 +1,33 @@
-"""What a configuration leaves to names: formats, data sets of ir_datasets, pyserini's indexes and topics."""
+"""What a configuration leaves to names: formats, data sets of ir_datasets, pyserini's indexes and topics.
+
+A data set is exported once a machine, into files that beamrank reads.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from beamrank.config.guessed_formats import with_formats
 from beamrank.config.run import RunConfig
-from beamrank.formats.corpora import CorpusConfig
-from beamrank.formats.files import paths_of
-from beamrank.formats.topics import TopicsConfig
+from beamrank.errors import PreflightError
+from beamrank.formats.files import Paths, paths_of
+from beamrank.storage.documents import SHORT, digest
+from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
 from models.lucene.prebuilt import fetch_topics, find_prebuilt
 from models.stages.planning import PlanningProgress
 from models.training.config import DataConfig, DevConfig, TrainConfig
-from pipelines.plan import irds
-from pipelines.plan.irds import exported
 
-_PREBUILT = "prebuilt:"
+_IRDS, _PREBUILT = "irds:", "prebuilt:"
+_CACHE = "irds"
+
+Part: TypeAlias = Literal["docs", "queries", "qrels", "scoreddocs"]
+_FILES: dict[Part, str] = {
+    "docs": "docs.jsonl",
+    "queries": "queries.jsonl",
+    "qrels": "qrels.txt",
+    "scoreddocs": "scoreddocs.trec",
+}
 
 
 def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
@@ -55,33 +71,111 @@ def named_training(config: TrainConfig, progress: PlanningProgress) -> TrainConf
 def _collection(section: RunConfig | DataConfig | DevConfig, progress: PlanningProgress) -> dict[str, object]:
     """The values of `corpus`, `topics` and `qrels` that a section has, as files."""
     changed: dict[str, object] = {}
-    if section.corpus is not None:
-        changed["corpus"] = _corpus(section.corpus, progress)
-    if section.topics is not None:
-        changed["topics"] = _topics(section.topics, progress)
-    qrels = section.qrels
+    corpus, topics, qrels = section.corpus, section.topics, section.qrels
+    if corpus is not None and corpus.path.startswith(_IRDS):
+        file = exported(corpus.path, "docs", progress, corpus.fields)
+        changed["corpus"] = corpus.model_copy(update={"path": file, "format": "jsonl", "fields": None})
+    if topics is not None:
+        changed["topics"] = topics.model_copy(update={"path": _files(topics.path, "queries", progress)})
     if qrels is not None:
-        files = tuple(exported(each, "qrels", progress) for each in paths_of(qrels))
-        if files != paths_of(qrels):
-            changed["qrels"] = files[0] if isinstance(qrels, str) else files
+        changed["qrels"] = _files(qrels, "qrels", progress)
     return changed
 
 
-def _corpus(corpus: CorpusConfig, progress: PlanningProgress) -> CorpusConfig:
-    if not corpus.path.startswith(irds.PREFIX):
-        return corpus
-    file = exported(corpus.path, "docs", progress, corpus.fields)
-    return corpus.model_copy(update={"path": file, "format": "jsonl", "fields": None})
-
-
-def _topics(topics: TopicsConfig, progress: PlanningProgress) -> TopicsConfig:
-    given = [topics.path] if isinstance(topics.path, str) else topics.path
+def _files(paths: Paths, part: Part, progress: PlanningProgress) -> Paths:
+    """The files of topics or qrels: the value itself where it names files."""
+    names = paths_of(paths)
     files = tuple(
         fetch_topics(each.removeprefix(_PREBUILT))
-        if each.startswith(_PREBUILT)
-        else exported(each, "queries", progress)
-        for each in given
+        if part == "queries" and each.startswith(_PREBUILT)
+        else exported(each, part, progress)
+        for each in names
     )
-    if files == tuple(given):
-        return topics
-    return topics.model_copy(update={"path": files if len(files) > 1 else files[0]})
+    if files == tuple(names):
+        return paths
+    return files if len(files) > 1 else files[0]
+
+
+def exported(path: str, part: Part, progress: PlanningProgress, fields: Sequence[str] | None = None) -> str:
+    """What a key or argument names: a path as it is, or the file of a part of the data set `irds:ID`; see `export`."""
+    return export(path, part, progress, fields) if path.startswith(_IRDS) else path
+
+
+def export(reference: str, part: Part, progress: PlanningProgress, fields: Sequence[str] | None = None) -> str:
+    """The file of a part of a data set: JSONL of docs or queries, TREC qrels, or a TREC run.
+
+    It is in `irds/` below BEAMRANK_CACHE, and is written again when the version of ir_datasets changes, which downloads
+    what it needs and checks it.
+
+    Args:
+        reference: `irds:` and the id.
+        part: what is exported.
+        progress: receives notes, and how many rows have been written.
+        fields: of a doc or query that make its text; by default ir_datasets' own text of it.
+
+    Raises:
+        PreflightError: ir_datasets is missing, or the data set or its part is, or cannot be downloaded.
+    """
+    try:
+        import ir_datasets
+    except ImportError as error:
+        raise PreflightError(f"{reference} needs the package ir_datasets: pip install 'beamrank[irds]'") from error
+    name = reference.removeprefix(_IRDS)
+    try:
+        dataset = ir_datasets.load(name)
+    except (KeyError, ValueError) as error:
+        raise PreflightError(f"ir_datasets has no data set {name!r}: see its catalog at ir-datasets.com") from error
+    if not getattr(dataset, f"has_{part}")():
+        raise PreflightError(f"the data set {name!r} of ir_datasets has no {part}: name one that has them")
+    # Subsets share the docs of their parent.
+    owner = ir_datasets.docs_parent_id(name) or name if part == "docs" else name
+    key = digest([owner, part, fields, ir_datasets.__version__])[:SHORT]
+
+    def fetch(folder: Path) -> str:
+        progress.note(f"exporting the {part} of {reference}")
+        with progress.bar("export") as bar, open(folder / _FILES[part], "w", encoding="utf-8") as file:
+            for count, line in enumerate(_lines(dataset, part, fields), 1):
+                file.write(f"{line}\n")
+                if count % 10_000 == 0:
+                    bar.update(count, None, part)
+        return key
+
+    with exclusive(cache_folder(_CACHE) / f".{key}.lock"):
+        try:
+            folder = find_entry(_CACHE, key) or add_entry(_CACHE, key, fetch)
+        except (OSError, RuntimeError) as error:
+            raise PreflightError(f"cannot export the {part} of {reference}: {error}") from error
+    return str(folder / _FILES[part])
+
+
+def _lines(dataset: Any, part: Part, fields: Sequence[str] | None) -> Iterator[str]:
+    match part:
+        case "docs":
+            rows = ({"id": doc.doc_id, "contents": _text(doc, fields)} for doc in dataset.docs_iter())
+            yield from (json.dumps(row, ensure_ascii=False) for row in rows)
+        case "queries":
+            topics = ({"query_id": each.query_id, "text": _text(each, fields)} for each in dataset.queries_iter())
+            yield from (json.dumps(row, ensure_ascii=False) for row in topics)
+        case "qrels":
+            yield from (f"{each.query_id} 0 {each.doc_id} {each.relevance}" for each in dataset.qrels_iter())
+        case "scoreddocs":
+            yield from _run_lines(dataset.scoreddocs_iter())
+
+
+def _text(row: Any, fields: Sequence[str] | None) -> str:
+    if fields is None:
+        return str(row.default_text())
+    missing = [name for name in fields if name not in row._fields]
+    if missing:
+        raise PreflightError(f"a row of ir_datasets has no field `{missing[0]}`; it has: {', '.join(row._fields)}")
+    return " ".join(filter(None, (str(getattr(row, name)) for name in fields)))
+
+
+def _run_lines(rows: Iterable[Any]) -> Iterator[str]:
+    """A TREC run in the order of the scores; ranks break ties in the order of the data set."""
+    scores: dict[str, list[tuple[str, float]]] = {}
+    for row in rows:
+        scores.setdefault(row.query_id, []).append((row.doc_id, row.score))
+    for query_id, docs in scores.items():
+        for rank, (doc_id, score) in enumerate(sorted(docs, key=lambda each: -each[1]), 1):
+            yield f"{query_id} Q0 {doc_id} {rank} {score!r} irds"

@@ -56,7 +56,7 @@ def _python_first() -> dict[str, str]:
     return {"PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"}
 
 
-def test_weekly_script_takes_over_what_did_not_change(job):
+def test_weekly_script_reuses_what_did_not_change(job):
     def run(date: str) -> subprocess.CompletedProcess[str]:
         command = [str(job / "weekly.sh"), date]
         return subprocess.run(command, capture_output=True, text=True, env=environ(**_python_first()), check=False)

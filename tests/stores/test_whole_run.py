@@ -72,7 +72,7 @@ def test_whole_run_at_a_store(job, local_runs, store, tmp_path):
 
 
 @pytest.mark.jvm
-def test_run_takes_over_scores_and_tokens_of_an_output_at_a_store(job, local_runs):
+def test_run_reuses_scores_and_tokens_of_an_output_at_a_store(job, local_runs):
     earlier = run_here(f"{job}/config.yaml").plan.output
     plan = run_here(f"{job}/config.yaml", f"{job}/later", [f"reuse=[{earlier}]", "shards=2"]).plan
     for stage in ("mono", "duo"):

@@ -9,8 +9,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beamrank.commit.receipts import StageFolder
 from tests.support.models.stages import a_stage
-from transforms.coders import RecordBatchCoder
-from transforms.join import JoinCorpus
+from transforms.join import JoinCorpus, RecordBatchCoder
 
 
 def batch(rows: int) -> pa.RecordBatch:

@@ -135,7 +135,7 @@ def collection_candidates(collection: SmallCollection, query_id: str) -> list[tu
     return [(int(rank), doc_id) for query, _, doc_id, rank, *_ in lines if query == query_id]
 
 
-def test_next_run_takes_the_missing_pairs_over(collection, output):
+def test_next_run_reuses_the_missing_pairs(collection, output):
     _report(output, *_arguments((6,), (5,)))
     run(str(collection.path), output=output, set={"duo.k": 5})
     (manifest,) = [read_plan(str(output)).sealed("duo")]

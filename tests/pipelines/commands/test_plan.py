@@ -89,14 +89,14 @@ def test_plan_names_a_changed_key_and_its_stages(config: Path) -> None:
     assert "measures" not in _planned(config, "--set", "measures=[AP]")
 
 
-def test_plan_predicts_what_is_taken_over_from_other_outputs(config: Path, tmp_path: Path) -> None:
+def test_plan_predicts_what_is_reused_from_other_outputs(config: Path, tmp_path: Path) -> None:
     to_new = ("--output", str(tmp_path / "new"), "--reuse", str(config.parent / "out"))
     found = _stages(config, *to_new, "--set", "mono.k=9", "--set", "duo.k=6")
     # 6 of 9 candidates, and 3 * 2 of 6 * 5 pairs.
     figures = [[found[each][f"remaining_{name}"] for name in ("inferences", "reused")] for each in ("mono", "duo")]
     assert figures == [[10 * 3, 10 * 6], [10 * 24, 10 * 6]]
     said = _planned(config, *to_new, "--set", "input.truncation=paper")
-    assert re.search(r"mono: not taken over: \S+/out/plan-\w+.json: input.truncation differs", said)
+    assert re.search(r"mono: not reused: \S+/out/plan-\w+.json: input.truncation differs", said)
     assert not (tmp_path / "new").exists()
 
 

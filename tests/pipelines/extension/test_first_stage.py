@@ -16,7 +16,7 @@ from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
-from models.stages.base import Decides
+from models.stages.base import Key
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 from pipelines.plan.estimate import estimate
@@ -39,9 +39,9 @@ class CorpusOrder(FirstStage):
     type_name = "corpus_order"
     section: ClassVar[type[CorpusOrderConfig]] = CorpusOrderConfig
 
-    corpus_digest: Annotated[str, Decides("corpus.path")]
-    first: Annotated[int, Decides("corpus_order.first")]
-    k: Annotated[int, Decides("corpus_order.k")]
+    corpus_digest: Annotated[str, Key("corpus.path")]
+    first: Annotated[int, Key("corpus_order.first")]
+    k: Annotated[int, Key("corpus_order.k")]
     path: str
 
     @classmethod

@@ -21,9 +21,10 @@ from beamrank.config.models import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
-from models.stages.base import Decides, LaterStage, Stage, Worker
+from models.stages.base import Key, LaterStage, Stage, Worker
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
+from tests.pipelines.runners.test_engines import get_engine
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.plugins import install
 from tests.support.processes import beamrank_here, succeed
@@ -48,7 +49,7 @@ class Listwise(LaterStage):
     type_name = "listwise"
     section = ListwiseConfig
 
-    window: Annotated[int, Decides("{own_name}.window")]
+    window: Annotated[int, Key("{own_name}.window")]
 
     @classmethod
     def from_config(cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str) -> Self:
@@ -103,9 +104,9 @@ class Dense(FirstStage):
     type_name = "dense"
     section = DenseConfig
 
-    corpus_digest: Annotated[str, Decides("corpus.path")]
-    buckets: Annotated[int, Decides("dense.buckets")]
-    k: Annotated[int, Decides("dense.k")]
+    corpus_digest: Annotated[str, Key("corpus.path")]
+    buckets: Annotated[int, Key("dense.buckets")]
+    k: Annotated[int, Key("dense.k")]
     path: str
 
     @classmethod
@@ -224,6 +225,18 @@ def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins,
     assert "listwise" in (tmp_path / "report/report.html").read_text()
     embedded = beamrank.run(str(collection.path), runner="embed", output=tmp_path / "embed")
     assert run_bytes(Path(embedded.output)) == run_bytes(collection.output)
+
+
+@pytest.mark.maven
+def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(collection, plugins, tmp_path):
+    """A dense first stage, small mono, large mono, duo, and a listwise stage."""
+    get_engine("flink")
+    collection.keys.pop("candidates")
+    collection.keys["cascade"] = [{"dense": {"k": 9}}, *collection.keys["cascade"], {"listwise": {"k": 3}}]
+    result = beamrank.run(str(collection.path))
+    assert list(result.runs) == ["dense", "mono", "large", "duo-sum", "listwise"]
+    on_flink = beamrank.run(str(collection.path), runner="flink", output=tmp_path / "flink")
+    assert_same_bytes(Path(on_flink.output), collection.output)
 
 
 @pytest.mark.parametrize("stage", ["listwise", "large"])

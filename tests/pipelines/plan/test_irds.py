@@ -12,8 +12,7 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
-from pipelines.plan.irds import export
-from pipelines.plan.named_inputs import named_inputs
+from pipelines.plan.named_inputs import export, named_inputs
 from tests.support.processes import beamrank_here
 from tests.support.progress import RecordedProgress
 from tests.support.runs import trec_lines

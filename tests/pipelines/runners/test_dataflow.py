@@ -290,7 +290,7 @@ def test_dataflow_submits_one_stage_without_waiting(service, remote_config, buck
     assert len(service.requests) == 2
 
 
-def test_dataflow_job_that_takes_tokens_over_is_submitted_alone_if_nobody_waits(service, remote_config, bucket, capsys):
+def test_dataflow_job_that_reuses_tokens_is_submitted_alone_if_nobody_waits(service, remote_config, bucket, capsys):
     arguments = ("run", str(remote_config), "--runner", "dataflow")
     service.works = True
     for stage in ("retrieve", "tokenize"):
@@ -302,7 +302,7 @@ def test_dataflow_job_that_takes_tokens_over_is_submitted_alone_if_nobody_waits(
     _run(*arguments, *shards, "--stage", "tokenize", "--no-wait", "--", *service.flags)
     assert len(service.requests) == before + 1
     assert "not read" not in capsys.readouterr().err
-    # A command that waits takes them over.
+    # A command that waits reuses them.
     service.works = True
     _run(*arguments, *shards, "--stage", "tokenize", "--", *service.flags)
     assert len(service.requests) == before + 2

@@ -7,7 +7,7 @@ import pytest
 import beamrank
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from pipelines.plan.plan_changes import plan_changes
+from pipelines.plan.changes import plan_changes
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
 from tests.support.small_collection import DOCS, SmallCollection

@@ -7,7 +7,7 @@ from apache_beam.ml.inference.base import _MetricsCollector
 
 from models.stages import scoring
 from tests.support.small_collection import small_cascade
-from transforms.metrics import NAMESPACE, InferenceMetrics
+from transforms.shards import NAMESPACE, InferenceMetrics
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def metrics_of_jobs(monkeypatch):
 
 
 def test_metrics_of_scoring_are_those_of_run_inference(tmp_path, metrics_of_jobs):
-    scoring._engine.cache_clear()
+    scoring._engines.clear()
     plan = small_cascade(tmp_path).run().plan
     *_, mono, duo = metrics_of_jobs
     for name, metrics in (("mono", mono), ("duo", duo)):

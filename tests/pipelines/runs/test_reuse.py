@@ -1,4 +1,4 @@
-"""Runs that take scores over from earlier ones: the parts and runs are those of a run into an empty output."""
+"""Runs that reuse scores of earlier ones: the parts and runs are those of a run into an empty output."""
 
 import dataclasses
 import json
@@ -131,7 +131,7 @@ def _unchanged(_: SmallCollection) -> None:
         pytest.param(_with_topics, {"mono.k": 8, "duo.k": 4, "shards": 2}, {"mono": None, "duo": None}, id="all"),
     ],
 )
-def test_run_takes_over_what_did_not_change(
+def test_run_reuses_what_did_not_change(
     collection: SmallCollection,
     change: Callable[[SmallCollection], None],
     keys: dict[str, Any],
@@ -144,7 +144,7 @@ def test_run_takes_over_what_did_not_change(
         assert found[stage] == counts if counts else found[stage][1] > 0, stage
 
 
-def test_draws_of_other_opponents_and_segments_are_taken_over_as_far_as_they_are_the_same(collection) -> None:
+def test_draws_of_other_opponents_and_segments_are_reused_as_far_as_they_are_the_same(collection) -> None:
     sample = {"duo.aggregation": "sample", "duo.opponents": 1}
     _run(collection, collection.output, **sample)
     found = _assert_as_fresh(collection, collection.output, **sample, **{"duo.seed": 7})
@@ -157,7 +157,7 @@ def test_draws_of_other_opponents_and_segments_are_taken_over_as_far_as_they_are
     assert found["duo"][1] > 0
 
 
-def test_what_was_taken_over_stays_when_the_earlier_output_is_deleted(collection, tmp_path) -> None:
+def test_what_was_reused_stays_when_the_earlier_output_is_deleted(collection, tmp_path) -> None:
     old = _run(collection, tmp_path / "old")
     _with_docs(collection)
     reuse = [str(old)]
@@ -171,7 +171,7 @@ def test_what_was_taken_over_stays_when_the_earlier_output_is_deleted(collection
     assert_same_bytes(third, _run(collection, tmp_path / "fourth", **{"mono.k": 5}))
 
 
-def test_killed_shards_of_an_earlier_plan_are_taken_over(collection) -> None:
+def test_killed_shards_of_an_earlier_plan_are_reused(collection) -> None:
     """In this output, a receipt counts before the stage is sealed, as it does for a run that resumes."""
     planned = collection.plan()
     planned.plan.publish()
@@ -248,9 +248,9 @@ def _deleted(old: Path) -> None:
         (_without_manifest, "mono is not finished, or files of it are missing"),
         (_without_a_part, "mono is not finished, or files of it are missing"),
         (_without_tokens, "tokenize-.* is not finished, or files of it are missing"),
-        (_without_machines, "mono was computed with another processor unknown .here "),
-        (_another_processor, "mono was computed with another processor Another Processor .here "),
-        (_another_torch, r"mono was computed with another torch 0.1 .here "),
+        (_without_machines, "mono was computed with a different processor unknown .here "),
+        (_another_processor, "mono was computed with a different processor Another Processor .here "),
+        (_another_torch, r"mono was computed with a different torch 0.1 .here "),
         (_deleted, "old: it holds no beamrank run"),
     ],
 )
@@ -260,7 +260,7 @@ def test_earlier_output_that_cannot_be_used_is_named_and_not_used(collection, tm
     spoil(old)
     run(str(collection.path), output=tmp_path / "new", reuse=[old], quiet=False)
     shown = capsys.readouterr().err
-    assert re.search(rf"mono: not taken over: .*{said}", shown), shown
+    assert re.search(rf"mono: not reused: .*{said}", shown), shown
     assert _counts(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
     assert_same_bytes(tmp_path / "new", expected)
 
@@ -286,7 +286,7 @@ def test_damaged_part_is_counted_and_its_scores_are_computed(collection, tmp_pat
         ({"mono.checkpoint": "./other", "duo.checkpoint": "./other_duo"}, "mono.checkpoint differs"),
     ],
 )
-def test_other_settings_of_a_score_are_named_and_nothing_is_taken_over(collection, capsys, keys, said) -> None:
+def test_other_settings_of_a_score_are_named_and_nothing_is_reused(collection, capsys, keys, said) -> None:
     save_tiny(collection.folder / "other", _letters(collection), seed=9, type_vocab_size=2)
     save_tiny(collection.folder / "other_duo", _letters(collection), seed=10, type_vocab_size=3)
     keys = {key: str(collection.folder / value) if str(value)[:2] == "./" else value for key, value in keys.items()}
@@ -310,16 +310,16 @@ def test_output_of_a_running_job_and_the_output_itself_are_named_and_not_used(co
         run(str(collection.path), output=tmp_path / "new", reuse=[old, tmp_path / "new"], quiet=False)
         process.kill()
     shown = capsys.readouterr().err
-    assert f"mono: not taken over: {old}: process {process.pid} on " in shown
+    assert f"mono: not reused: {old}: process {process.pid} on " in shown
     assert "is writing it" in shown
     assert f"{tmp_path / 'new'} is this run's own output" in shown
     assert _counts(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
 
 
-def test_worker_of_another_kind_takes_nothing_over_and_counts_the_parts(collection, tmp_path, monkeypatch) -> None:
+def test_worker_of_another_kind_reuses_nothing_and_counts_the_parts(collection, tmp_path, monkeypatch) -> None:
     """The launcher's machine may be of the kind of the earlier one while the worker's is not."""
     old = _run(collection, tmp_path / "old")
-    monkeypatch.setattr("models.stages.earlier.arithmetic_digest", lambda *_: "0" * 12)
+    monkeypatch.setattr("models.scoring.reuse.arithmetic_digest", lambda *_: "0" * 12)
     new = _run(collection, tmp_path / "new", reuse=[str(old)])
     assert _counts(new) == {"mono": (60, 0), "duo": (60, 0)}
     manifest = read_plan(str(new)).sealed("mono")

@@ -20,8 +20,8 @@ from beamrank.formats.corpora import read_unit
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.storage.documents import hashes64
 from pipelines.execute import run
-from pipelines.plan.earlier_runs import EarlierRuns
 from pipelines.plan.estimate import estimate
+from pipelines.plan.reuse import Reuse
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import assert_same_bytes, parts, trec_lines
@@ -181,14 +181,14 @@ def test_doc_of_an_unchanged_file_that_a_new_file_has_too_is_an_error_that_names
     with pytest.raises(BeamrankError, match=message):
         run(str(corpus.collection.path), quiet=False)
     assert "5 of 6 units of the corpus not read" in (shown := capsys.readouterr().err)
-    assert re.search(r"the whole corpus is read for \d shards?: tokens cannot be taken over", shown)
+    assert re.search(r"the whole corpus is read for \d shards?: tokens cannot be reused", shown)
 
 
 _HASHING = (
     "beamrank.join.doc_hashes",
     "models.stages.tokenize",
-    "models.stages.stored_tokens",
-    "pipelines.plan.earlier_tokens",
+    "models.scoring.reuse",
+    "pipelines.plan.reuse",
     "pipelines.corpus_join",
 )
 
@@ -252,13 +252,13 @@ def _without_candidates(old: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (shutil.rmtree, r"tokenize-\w+: not taken over: .*old: it holds no beamrank run"),
+        (shutil.rmtree, r"tokenize-\w+: not reused: .*old: it holds no beamrank run"),
         (
             _damaged_part,
-            r"whole corpus is read for 1 shard: tokens cannot be taken over .*does not hold the bytes that its receipt",
+            r"whole corpus is read for 1 shard: tokens cannot be reused .*does not hold the bytes that its receipt",
         ),
-        (_damaged_docs, r"not taken over: .*docs-\w+\.bin changed after it was written"),
-        (_without_docs, r"not taken over: .*docs-\w+\.bin"),
+        (_damaged_docs, r"not reused: .*docs-\w+\.bin changed after it was written"),
+        (_without_docs, r"not reused: .*docs-\w+\.bin"),
         (_without_candidates, r"tokenize-\w+ is not finished, or files of it are missing"),
     ],
 )
@@ -280,7 +280,7 @@ def test_note_and_receipts_count_what_is_not_read(corpus, tmp_path, capsys) -> N
     corpus.write(_with("1.jsonl", d1="cedar"))
     run(str(corpus.collection.path), output=tmp_path / "new", reuse=[tmp_path / "old"], quiet=False)
     shown = capsys.readouterr().err
-    assert re.search(r"4 of 5 units of the corpus not read: unchanged, and the tokens are taken over from .*old", shown)
+    assert re.search(r"4 of 5 units of the corpus not read: unchanged, and the tokens are reused from .*old", shown)
     manifest = read_plan(str(tmp_path / "new")).sealed(read_plan(str(tmp_path / "new")).stages[1].name)
     assert manifest is not None
     reused, docs = manifest.total("reused_docs"), manifest.total("distinct_docs")
@@ -319,7 +319,7 @@ def test_damaged_docs_of_a_unit_are_found_by_verify(corpus) -> None:
     )
 
 
-def test_passes_are_counted_without_the_docs_that_are_taken_over(corpus, monkeypatch) -> None:
+def test_passes_are_counted_without_the_docs_that_are_reused(corpus, monkeypatch) -> None:
     corpus.run("out")
     travelling: list[int] = []
 
@@ -363,13 +363,13 @@ def test_plan_expects_the_reading_for_one_of_two_tokenizers(corpus, tmp_path) ->
     assert corpus.read == set(FILES)
 
 
-def test_tokens_of_another_stored_length_are_not_taken_over(corpus) -> None:
+def test_tokens_of_another_stored_length_are_not_reused(corpus) -> None:
     corpus.run("out")
     plan = corpus.collection.plan("mono.k=5").plan
     (record,) = plan.of_step("tokenize")
-    assert EarlierRuns(plan, ()).tokens(record)[0] is not None
+    assert Reuse(plan, ()).tokens(record)[0] is not None
     longer = dataclasses.replace(record, keys={**record.keys, "max_doc_tokens": 600})
-    assert EarlierRuns(plan, ()).tokens(longer)[0] is None
+    assert Reuse(plan, ()).tokens(longer)[0] is None
 
 
 def test_tokens_of_the_plan_with_the_same_corpus_are_preferred(corpus) -> None:

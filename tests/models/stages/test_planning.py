@@ -1,4 +1,4 @@
-"""The docs and topics that an estimate is made from."""
+"""The docs and topics from which stages estimate their cost."""
 
 import json
 import random
@@ -9,8 +9,9 @@ import pytest
 from beamrank.config.run import load_config
 from beamrank.formats.topics import read_topics
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.stages import sample
-from models.stages.sample import Sample
+from models.stages import planning
+from models.stages.core import first_stage_of
+from models.stages.planning import Sample
 from tests.support.small_collection import SmallCollection
 
 _SHORT, _LONG = 300, 20
@@ -18,7 +19,7 @@ _SHORT, _LONG = 300, 20
 
 @pytest.fixture
 def collection(tmp_path: Path) -> SmallCollection:
-    """Short docs about nothing that is asked, and after them some long ones that are."""
+    """Short docs, and after them some long ones, of which some are candidates."""
     drawn = random.Random(5)
     letters = "bcdfghjklm"
     docs = {f"short{number}": drawn.choice(letters) * 3 for number in range(_SHORT)}
@@ -31,27 +32,40 @@ def collection(tmp_path: Path) -> SmallCollection:
 def _sample(collection: SmallCollection) -> Sample:
     config = load_config(str(collection.path))
     checkpoints = {kind: resolve_checkpoint(str(collection.folder / kind), kind) for kind in ("mono", "duo")}
-    return Sample(config, list(read_topics(config.topics)), checkpoints, 512)
+    return Sample(config, list(read_topics(config.topics)), checkpoints, 512, first_stage_of(config).trial)
 
 
-def test_sample_weighs_docs_that_topics_would_find(collection: SmallCollection) -> None:
+def test_sample_of_a_given_run_holds_its_docs(collection: SmallCollection) -> None:
     found = _sample(collection)
-    assert len(found.docs) == found.corpus_docs == _SHORT + _LONG
+    assert [doc.doc_id for doc in found.docs] == ["long1", "long2"]
+    assert (found.is_random, found.corpus_docs) == (False, _SHORT + _LONG)
     assert found.doc_lengths.min() >= 30
 
 
-def test_sample_is_spread_over_topics_and_docs(collection: SmallCollection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "_KEPT_DOCS", 16)
+@pytest.mark.jvm
+def test_sample_of_an_index_holds_docs_that_topics_find(collection: SmallCollection) -> None:
+    collection.with_index().plan()
     found = _sample(collection)
-    assert [topic.query_id for topic in found.topics][:3] == ["q0", "q1", "q3"]
-    assert len(found.topics) == 24
+    assert not found.is_random
+    assert {doc.doc_id[:4] for doc in found.docs} == {"long"}
+
+
+@pytest.mark.jvm
+def test_sample_without_an_index_is_random_and_spread_over_topics_and_docs(
+    collection: SmallCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_TOKENIZED_DOCS", 16)
+    found = _sample(collection.with_index())
+    assert found.is_random
     assert [doc.doc_id for doc in found.docs][-2:] == ["short280", "long0"]
+    assert list(found._shared_out(2))[:3] == ["q0", "q1", "q3"]
+    assert len(found._shared_out(2)) == 24
 
 
 def test_docs_of_a_corpus_are_counted_from_its_bytes(
     collection: SmallCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "_READ_DOCS", 100)
+    monkeypatch.setattr(planning, "_READ_DOCS", 100)
     lines = [json.dumps({"id": f"d{number}", "contents": "text " * 100}) for number in range(1000)]
     collection.write("corpus.jsonl", lines)
     assert _sample(collection).corpus_docs == pytest.approx(1000, rel=0.1)
@@ -60,4 +74,4 @@ def test_docs_of_a_corpus_are_counted_from_its_bytes(
 def test_seconds_of_an_inference_are_measured(collection: SmallCollection) -> None:
     found = _sample(collection)
     assert found.seconds_per_input("mono", "mono", 4) > 0
-    assert found.seconds_per_input("duo", "duo", 3, best=True) > 0
+    assert found.seconds_per_input("duo", "duo", 3) > 0

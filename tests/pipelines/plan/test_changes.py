@@ -8,7 +8,7 @@ import pytest
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
 from beamrank.records import Topic
-from pipelines.plan.plan_changes import Change, plan_changes
+from pipelines.plan.changes import Change, plan_changes
 from tests.support.models.stages import a_stage
 
 _TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(6)]
@@ -28,11 +28,11 @@ def _plan(changes: dict[str, dict[str, Any]] | None = None, **config: Any) -> Pl
     return Plan("tag", "out", cut_shards(_TOPICS, 3), stages, {**_CONFIG, **config})
 
 
-def test_plan_changes_of_the_same_plan_are_none() -> None:
+def test_changes_of_the_same_plan_are_none() -> None:
     assert plan_changes(_plan(), dataclasses.replace(_plan(), run_tag="other", output="elsewhere")) == []
 
 
-def test_plan_changes_ignore_measures() -> None:
+def test_changes_ignore_measures() -> None:
     assert plan_changes(_plan(measures=["AP"]), _plan(measures=["RR"])) == []
 
 
@@ -59,18 +59,18 @@ def test_plan_changes_ignore_measures() -> None:
         ),
     ],
 )
-def test_plan_changes_name_the_key_and_its_stages(changes, words, stages):
+def test_changes_name_the_key_and_its_stages(changes, words, stages):
     (change,) = plan_changes(_plan(), _plan(changes))
     assert str(change) == words
     assert change.stages == stages
 
 
-def test_plan_changes_name_a_checkpoint_as_configured() -> None:
+def test_changes_name_a_checkpoint_as_configured() -> None:
     after = _plan({"duo": {"checkpoint_digest": "d2"}}, duo={"checkpoint": "org/duo@1"})
     assert plan_changes(_plan(), after) == [Change("duo.checkpoint", "embedded:duo", "org/duo@1", ("duo",))]
 
 
-def test_plan_changes_name_a_tokenizer_once() -> None:
+def test_changes_name_a_tokenizer_once() -> None:
     """Duo gets tokens of its own; mono's are as they were."""
     plan = _plan()
     tokens = a_stage("tokenize", tokenizer_digest="t2", model="duo")
@@ -80,7 +80,7 @@ def test_plan_changes_name_a_tokenizer_once() -> None:
     assert plan_changes(plan, after) == [Change("duo.checkpoint", "embedded:duo", "x", ("tokenize", "duo"))]
 
 
-def test_plan_changes_name_a_new_stage() -> None:
+def test_changes_name_a_new_stage() -> None:
     plan = _plan()
     without = dataclasses.replace(plan, stages=plan.stages[:1])
     assert plan_changes(plan, without) == []
@@ -90,7 +90,7 @@ def test_plan_changes_name_a_new_stage() -> None:
     ]
 
 
-def test_plan_changes_of_topics_and_shards() -> None:
+def test_changes_of_topics_and_shards() -> None:
     plan = _plan()
     other = [Topic("q0", "another text"), *_TOPICS[2:], Topic("new", "text")]
     (change,) = plan_changes(plan, dataclasses.replace(plan, shards=cut_shards(other, 3)))

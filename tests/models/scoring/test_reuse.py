@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits, SegmentRule
-from models.scoring.duo import known_duo, score_duo
+from models.scoring.duo import reusable_duo, score_duo
 from models.scoring.engine import Scorer, StageCounts
-from models.scoring.known import KnownScorer, KnownScores
-from models.scoring.mono import known_mono, score_mono
+from models.scoring.mono import reusable_mono, score_mono
+from models.scoring.reuse import ReusableScores, ReusingScorer
 from tests.support.models.tables import Row, shard
 from tests.support.rankings import best_docs, first_docs
 
@@ -83,12 +83,12 @@ def test_known_mono_scores_are_those_of_the_engine(mono_engine, doc_texts, text,
     for drawn in earlier:
         tokens = shard(_rows(drawn, doc_texts, text, data.draw(st.integers(0, 1))))
         then, rule = first_docs(tokens, data.draw(st.integers(1, 6))), data.draw(st.sampled_from(RULES))
-        known.append(known_mono(model, tokens, score_mono(mono_engine, tokens, then, LIMITS, rule)[0], LIMITS, rule))
+        known.append(reusable_mono(model, tokens, score_mono(mono_engine, tokens, then, LIMITS, rule)[0], LIMITS, rule))
     tokens, rule = shard(_rows(now, doc_texts, text, 0)), data.draw(st.sampled_from(RULES))
     fresh = score_mono(mono_engine, tokens, first_docs(tokens, k), LIMITS, rule)
-    scorer = KnownScorer(mono_engine.checkpoint, lambda: mono_engine, known)
+    scorer = ReusingScorer(mono_engine.checkpoint, lambda: mono_engine, known)
     _assert_same(score_mono(scorer, tokens, first_docs(tokens, k), LIMITS, rule), fresh)
-    itself = KnownScorer(mono_engine.checkpoint, _refuse, [known_mono(model, tokens, fresh[0], LIMITS, rule)])
+    itself = ReusingScorer(mono_engine.checkpoint, _refuse, [reusable_mono(model, tokens, fresh[0], LIMITS, rule)])
     found = score_mono(itself, tokens, first_docs(tokens, k), LIMITS, rule)
     _assert_same(found, fresh)
     assert found[1].inferences == 0
@@ -103,12 +103,12 @@ def test_known_duo_scores_are_those_of_the_engine(duo_engine, doc_texts, text, e
     for drawn in earlier:
         rows = _rows(drawn, doc_texts, text, data.draw(st.integers(0, 1)))
         duo, _ = score_duo(duo_engine, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *data.draw(asked))
-        known.append(known_duo(model, shard(rows), duo, LIMITS))
+        known.append(reusable_duo(model, shard(rows), duo, LIMITS))
     rows, sample = _rows(now, doc_texts, text, 0), data.draw(asked)
     fresh = score_duo(duo_engine, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample)
-    scorer = KnownScorer(duo_engine.checkpoint, lambda: duo_engine, known)
+    scorer = ReusingScorer(duo_engine.checkpoint, lambda: duo_engine, known)
     _assert_same(score_duo(scorer, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample), fresh)
-    itself = KnownScorer(duo_engine.checkpoint, _refuse, [known_duo(model, shard(rows), fresh[0], LIMITS)])
+    itself = ReusingScorer(duo_engine.checkpoint, _refuse, [reusable_duo(model, shard(rows), fresh[0], LIMITS)])
     found = score_duo(itself, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample)
     _assert_same(found, fresh)
     assert found[1].inferences == 0
@@ -121,11 +121,11 @@ def test_known_scores_are_read_only_while_an_input_is_missing(mono_engine, text)
     table, _ = score_mono(mono_engine, tokens, first_docs(tokens, 5), LIMITS)
 
     def known():
-        yield known_mono(model, tokens, table, LIMITS)
+        yield reusable_mono(model, tokens, table, LIMITS)
         pytest.fail("everything is known, and a second part is read")
 
     found, counts = score_mono(
-        KnownScorer(mono_engine.checkpoint, _refuse, known()), tokens, first_docs(tokens, 5), LIMITS
+        ReusingScorer(mono_engine.checkpoint, _refuse, known()), tokens, first_docs(tokens, 5), LIMITS
     )
     assert found.equals(table)
     assert (counts.inferences, counts.reused, counts.tokens) == (0, 2, 0)
@@ -135,9 +135,9 @@ def test_engine_scores_what_is_not_known_and_its_loading_is_timed(mono_engine, t
     tokens = shard([("q", text[:4], {"d1": text[5:9], "d2": text[9:20]})])
     first = shard([("q", text[:4], {"d1": text[5:9]})])
     table, _ = score_mono(mono_engine, first, first_docs(first, 5), LIMITS)
-    known = known_mono(mono_engine.checkpoint.architecture, first, table, LIMITS)
-    marked = KnownScores(known.inputs, np.array([123.5], np.float32))
-    scorer = KnownScorer(mono_engine.checkpoint, lambda: mono_engine, [marked])
+    known = reusable_mono(mono_engine.checkpoint.architecture, first, table, LIMITS)
+    marked = ReusableScores(known.inputs, np.array([123.5], np.float32))
+    scorer = ReusingScorer(mono_engine.checkpoint, lambda: mono_engine, [marked])
     found, counts = score_mono(scorer, tokens, first_docs(tokens, 5), LIMITS)
     fresh, _ = score_mono(mono_engine, tokens, first_docs(tokens, 5), LIMITS)
     assert found["score"].to_pylist() == [123.5, fresh["score"][1].as_py()]
@@ -153,7 +153,7 @@ def test_rows_that_are_not_those_of_the_tokens_are_refused(mono_engine, duo_engi
     wrong = r"not those of its tokens|no tokens in its shard"
     for table in (mono, mono.slice(1)):
         with pytest.raises(DataError, match=wrong):
-            known_mono(mono_engine.checkpoint.architecture, shard(rows), table, LIMITS)
+            reusable_mono(mono_engine.checkpoint.architecture, shard(rows), table, LIMITS)
     for table in (duo, duo.slice(1)):
         with pytest.raises(DataError, match=wrong):
-            known_duo(duo_engine.checkpoint.architecture, shard(rows), table, LIMITS)
+            reusable_duo(duo_engine.checkpoint.architecture, shard(rows), table, LIMITS)

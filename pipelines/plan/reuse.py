@@ -1,37 +1,41 @@
-"""Earlier runs whose scores a run may take over: its output's own earlier plans, and the outputs that `reuse` names."""
+"""The outputs whose scores and tokens a run reuses: its own output's earlier plans, and those that `reuse` names."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+
+import numpy as np
 
 from beamrank.commit.listing import is_plan
 from beamrank.commit.plan import EngineVersionError, Plan, load_plan, plan_name, read_current
-from beamrank.commit.receipts import Receipt, arithmetic_digest, read_machine
-from beamrank.commit.shards import EarlierPart, InputPart, ShardTask
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder, arithmetic_digest, read_machine
+from beamrank.commit.scan_reports import ScanReport, read_reports
+from beamrank.commit.shards import InputPart, ReusablePart, ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_receipts
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.join.doc_hashes import Hashes
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
+from beamrank.storage.documents import hashes64
 from models.stages.core import open_stage
-from models.stages.scoring import ScoringStage, TakesFrom
-from pipelines.plan.earlier_tokens import EarlierTokens
+from models.stages.scoring import ScoringStage
 from pipelines.runs.owner import Owner
 
 # What decides the tokens that a text has.
 _TOKEN_KEYS = ("tokenizer_digest", "max_doc_tokens")
-# Of one output; a newer plan's parts hold what it took over from older ones.
+# Of one output; a newer plan's parts hold what it reused from older ones.
 _MOST_PLANS = 8
 
 
 @dataclass(frozen=True)
-class EarlierStage:
-    """A stage of an earlier plan whose scores can be taken over: its parts by shard."""
+class ReusableStage:
+    """A stage of an earlier plan whose scores can be reused: its parts by shard."""
 
     plan: Plan
     record: StageRecord
-    parts: Mapping[int, EarlierPart]
+    parts: Mapping[int, ReusablePart]
 
     @cached_property
     def shard_of(self) -> dict[str, int]:
@@ -41,71 +45,116 @@ class EarlierStage:
 
 
 @dataclass(frozen=True)
-class EarlierStages:
-    """What can be taken over for one stage, the latest plans first, and why others cannot: a line each."""
+class ReusableStages:
+    """The stages whose scores one stage can reuse, those of the latest plans first, and why not others, a line each."""
 
-    found: Sequence[EarlierStage]
+    stages: Sequence[ReusableStage]
     refused: Sequence[str]
 
     def given_to(self, tasks: Sequence[ShardTask], plan: Plan) -> list[ShardTask]:
         """The tasks of a plan, each with the parts that hold its queries."""
         return [
-            replace(task, earlier=tuple(self._parts([topic.query_id for topic in plan.shards[task.shard].topics])))
+            replace(task, reusable=tuple(self._parts([topic.query_id for topic in plan.shards[task.shard].topics])))
             for task in tasks
         ]
 
-    def _parts(self, query_ids: Sequence[str]) -> Iterator[EarlierPart]:
-        for stage in self.found:
-            wanted = {stage.shard_of[query_id] for query_id in query_ids if query_id in stage.shard_of}
-            yield from (stage.parts[shard] for shard in sorted(wanted))
+    def _parts(self, query_ids: Sequence[str]) -> Iterator[ReusablePart]:
+        for stage in self.stages:
+            shards = {stage.shard_of[query_id] for query_id in query_ids if query_id in stage.shard_of}
+            yield from (stage.parts[shard] for shard in sorted(shards))
 
 
-class EarlierRuns:
-    """The plans of all outputs that are looked at, read on first use."""
+@dataclass(frozen=True)
+class ReusableTokens:
+    """A sealed stage of an earlier plan that tokenized docs in the same way."""
+
+    plan: Plan
+    record: StageRecord
+    candidates: Manifest
+    tokens: Manifest
+    _hashes: dict[int, Hashes] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def folder(self) -> StageFolder:
+        """The stage's folder."""
+        return self.plan.folder(self.record.name)
+
+    @cached_property
+    def _shard_of(self) -> dict[str, int]:
+        return {topic.query_id: shard.index for shard in self.plan.shards for topic in shard.topics}
+
+    @cached_property
+    def _tasks(self) -> Sequence[ShardTask]:
+        return self.plan.tasks(self.record, [self.candidates])
+
+    def _shards(self, task: ShardTask) -> list[int]:
+        """The shards that have the topics of a task."""
+        return sorted({self._shard_of[topic.query_id] for topic in task.topics if topic.query_id in self._shard_of})
+
+    def parts(self, task: ShardTask) -> tuple[InputPart, ...]:
+        """The parts with the topics of a task."""
+        return tuple(InputPart(self.folder, _short(self.tokens.receipts[shard])) for shard in self._shards(task))
+
+    def docs(self, task: ShardTask) -> Hashes:
+        """The docs of those parts; a few of them may have been missing from the corpus."""
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *map(self._docs, self._shards(task))]))
+
+    def _docs(self, shard: int) -> Hashes:
+        if shard not in self._hashes:
+            stage = open_stage(self.plan.stages, self.record.name)
+            self._hashes[shard] = hashes64(stage.needed_keys(self._tasks[shard]))
+        return self._hashes[shard]
+
+    def reports(self) -> list[ScanReport]:
+        """The reports on the units of its corpus."""
+        assert self.record.corpus_digest is not None
+        return read_reports(self.folder.url, [self.record.corpus_digest])
+
+
+class Reuse:
+    """The plans that a run can reuse, read on first use."""
 
     def __init__(self, plan: Plan, outputs: Sequence[str]) -> None:
         """`outputs` are those that the user named."""
         self._plan, self._outputs = plan, outputs
 
-    def stages(self, record: StageRecord) -> EarlierStages:
-        """What can be taken over for a stage of the plan that scores."""
+    def scores(self, record: StageRecord) -> ReusableStages:
+        """The scores that a stage of the plan can reuse."""
         stage = open_stage(self._plan.stages, record.name)
         plans, refused = self._plans
-        if plans and stage.takes_from is TakesFrom.NONE:
-            reason = f"on {stage.device} a score depends on the others of its batch, so none is taken over"
-            return EarlierStages((), [*refused, reason])
-        found: list[EarlierStage] = []
+        if plans and not stage.reuses:
+            reason = f"on {stage.device} a score depends on the others of its batch, so none is reused"
+            return ReusableStages((), [*refused, reason])
+        found: list[ReusableStage] = []
         reasons = list(refused)
-        taken: set[str] = set()
+        seen: set[str] = set()
         for plan in plans:
             of_kind = [each for each in plan.stages if each.work is not None and each.schema == record.schema]
             same = [each for each in of_kind if not _differing(stage, each)]
-            if not same:
-                if of_kind or plan.output != self._plan.output:
-                    reasons.append(f"{_place(plan)}: {_why_none(stage, of_kind)}")
-                continue
+            if not same and (of_kind or plan.output != self._plan.output):
+                reasons.append(f"{_place(plan)}: {_why_none(stage, of_kind)}")
             for before in same:
                 try:
-                    one = EarlierStage(plan, before, self._parts(plan, before))
+                    all_parts = self._parts(plan, before)
                 except (BeamrankError, OSError) as error:
                     reasons.append(f"{_place(plan)}: {error}")
                     continue
-                parts = {shard: part for shard, part in one.parts.items() if _url(part) not in taken}
-                taken |= {_url(part) for part in parts.values()}
+                parts = {shard: part for shard, part in all_parts.items() if _url(part) not in seen}
+                seen |= {_url(part) for part in parts.values()}
                 if parts:
-                    found.append(replace(one, parts=parts))
-                    reasons += () if stage.takes_from is TakesFrom.ALL else _other_machines(one)
-        return EarlierStages(found, reasons)
+                    found.append(ReusableStage(plan, before, parts))
+                    reasons += () if stage.of_any_machine else _other_machines(ReusableStage(plan, before, all_parts))
+        return ReusableStages(found, reasons)
 
-    def tokens(self, record: StageRecord) -> tuple[EarlierTokens | None, list[str]]:
-        """The tokens of docs for a stage of the plan that tokenizes, and why those of other plans are not taken.
+    def tokens(self, record: StageRecord) -> tuple[ReusableTokens | None, list[str]]:
+        """The tokens of docs for a stage of the plan that tokenizes, and why those of other plans are not reused.
 
         They are those of the plan that has most of the topics; among equals, of one with the same corpus.
         """
-        wanted = {topic.query_id for topic in self._plan.topics}
+        query_ids = {topic.query_id for topic in self._plan.topics}
         plans, refused = self._plans
         reasons = list(refused)
-        found: list[tuple[tuple[int, bool], EarlierTokens]] = []
+        found: list[tuple[tuple[int, bool], ReusableTokens]] = []
         for plan in plans:
             before = next((each for each in plan.stages if _same_tokens(each, record)), None)
             if before is None:
@@ -116,9 +165,9 @@ class EarlierRuns:
                 reasons.append(f"{_place(plan)}: {error}")
                 continue
             if tokens is not None and candidates is not None:
-                shared = sum(topic.query_id in wanted for topic in plan.topics)
+                shared = sum(topic.query_id in query_ids for topic in plan.topics)
                 rank = (shared * before.keys["k"], before.corpus_digest == record.corpus_digest)
-                found.append((rank, EarlierTokens(plan, before, candidates, tokens)))
+                found.append((rank, ReusableTokens(plan, before, candidates, tokens)))
             elif plan.output != self._plan.output:
                 reasons.append(f"{_place(plan)}: {before.name} is not finished, or files of it are missing")
         return max(found, key=lambda each: each[0], default=(None, None))[1], reasons
@@ -151,8 +200,7 @@ class EarlierRuns:
         Raises:
             PreflightError: a run may be writing into the output, or it holds none.
         """
-        states = file_states(output)
-        plans = {name: state for name, state in states.items() if is_plan(name)}
+        plans = {name: state for name, state in file_states(output).items() if is_plan(name)}
         if output == self._plan.output:
             plans.pop(plan_name(self._plan), None)
         elif not plans:
@@ -163,7 +211,7 @@ class EarlierRuns:
                 raise PreflightError(f"{owner} is writing it")
         return sorted(plans, key=lambda name: plans[name].modified_seconds or 0.0, reverse=True)[:_MOST_PLANS]
 
-    def _parts(self, plan: Plan, before: StageRecord) -> Mapping[int, EarlierPart]:
+    def _parts(self, plan: Plan, before: StageRecord) -> Mapping[int, ReusablePart]:
         """The parts of a stage of an earlier plan, by shard.
 
         Raises:
@@ -172,7 +220,7 @@ class EarlierRuns:
         tokens = plan.stage(before.inputs[0])
         tokenized, scored = self._receipts(plan, tokens), self._receipts(plan, before)
         return {
-            shard: EarlierPart(
+            shard: ReusablePart(
                 InputPart(plan.folder(before.name), _short(receipt)),
                 InputPart(plan.folder(tokens.name), _short(tokenized[shard])),
                 before.keys,
@@ -206,8 +254,8 @@ def _why_none(stage: ScoringStage, of_kind: Sequence[StageRecord]) -> str:
     return f"{', '.join(dict.fromkeys(names))} differs"
 
 
-def _other_machines(stage: EarlierStage) -> Iterator[str]:
-    """Why this machine takes nothing over from some parts; another that scores may be of their kind."""
+def _other_machines(stage: ReusableStage) -> Iterator[str]:
+    """Why this machine reuses no scores of some parts; a worker may be of their kind."""
     backend = stage.record.keys["backend"]
     here = describe_machine().arithmetic(backend)
     names = {part.scores.receipt.machine for part in stage.parts.values()}
@@ -219,7 +267,7 @@ def _other_machines(stage: EarlierStage) -> Iterator[str]:
                 for name in {**here, **there}
                 if there.get(name) != here.get(name)
             )
-            yield f"{_place(stage.plan)}: {stage.record.name} was computed with another {differ}"
+            yield f"{_place(stage.plan)}: {stage.record.name} was computed with a different {differ}"
 
 
 @cache
@@ -239,7 +287,7 @@ def _short(receipt: Receipt) -> Receipt:
     return replace(receipt, counts={}, examples=())
 
 
-def _url(part: EarlierPart) -> str:
+def _url(part: ReusablePart) -> str:
     return part.scores.folder.part_url(part.scores.receipt)
 
 

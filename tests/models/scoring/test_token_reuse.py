@@ -10,7 +10,7 @@ from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import InputPart
 from beamrank.join import schemas
 from beamrank.storage.documents import hashes64
-from models.stages.stored_tokens import UnusableTokensError, stored_tokens
+from models.scoring.reuse import UnusableTokensError, reusable_tokens
 
 _TOKENS = pa.list_(pa.uint16())
 
@@ -36,20 +36,20 @@ def test_wanted_docs_of_all_parts_are_found_once(tmp_path):
         _part(tmp_path, 0, {"q1": {"a": [5], "b": []}, "q2": {"a": [5], "c": [7, 8]}, "q3": {}}),
         _part(tmp_path, 1, {"q4": {"c": [7, 8], "d": [9]}}),
     ]
-    keys, tokens = stored_tokens(parts, hashes64(["a", "b", "c", "d"]), _TOKENS, of_queries=False)
+    keys, tokens = reusable_tokens(parts, hashes64(["a", "b", "c", "d"]), _TOKENS, of_queries=False)
     assert dict(zip(keys, tokens.to_pylist(), strict=True)) == {"a": [5], "b": [], "c": [7, 8], "d": [9]}
-    keys, tokens = stored_tokens(parts, hashes64(["d", "gone"]), _TOKENS, of_queries=False)
+    keys, tokens = reusable_tokens(parts, hashes64(["d", "gone"]), _TOKENS, of_queries=False)
     assert (keys, tokens.to_pylist()) == (["d"], [[9]])
 
 
 def test_docs_of_queries_are_found_by_both_ids(tmp_path):
     parts = [_part(tmp_path, 0, {"q1": {"a": [5]}, "q2": {"a": [6]}})]
-    keys, tokens = stored_tokens(parts, hashes64(["q2 a"]), _TOKENS, of_queries=True)
+    keys, tokens = reusable_tokens(parts, hashes64(["q2 a"]), _TOKENS, of_queries=True)
     assert (keys, tokens.to_pylist()) == (["q2 a"], [[6]])
 
 
 def test_no_part_gives_no_doc():
-    keys, tokens = stored_tokens([], np.empty(0, np.uint64), _TOKENS, of_queries=False)
+    keys, tokens = reusable_tokens([], np.empty(0, np.uint64), _TOKENS, of_queries=False)
     assert (keys, tokens.to_pylist()) == ([], [])
 
 
@@ -60,5 +60,5 @@ def test_part_that_cannot_be_read_is_unusable(tmp_path, spoil):
     path.unlink()
     if spoil == "folder":
         path.mkdir()
-    with pytest.raises(UnusableTokensError, match="cannot be taken over"):
-        stored_tokens([part], hashes64(["a"]), _TOKENS, of_queries=False)
+    with pytest.raises(UnusableTokensError, match="cannot be reused"):
+        reusable_tokens([part], hashes64(["a"]), _TOKENS, of_queries=False)

@@ -1,0 +1,173 @@
+"""Reuse: parts of earlier runs answer inputs with the same token ids, and hold tokens of docs that did not change."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beamrank.commit.receipts import arithmetic_digest
+from beamrank.commit.shards import InputPart, ReusablePart
+from beamrank.errors import BeamrankError, DataError
+from beamrank.formats.texts.units import doc_keys
+from beamrank.join.doc_hashes import Hashes
+from beamrank.machine import describe_machine
+from beamrank.ranking.input_layout import Lengths, PackedInputs
+from beamrank.storage.documents import hashes64
+from models.checkpoints.checkpoint import Checkpoint
+from models.scoring.engine import Scorer, Scores
+from models.scoring.packing import number_texts
+
+_log = logging.getLogger(__name__)
+
+
+class ReusableScores(NamedTuple):
+    """Inputs that were scored with the same checkpoint and special tokens, and their float32[n] log-odds."""
+
+    inputs: PackedInputs
+    log_odds: npt.NDArray[np.float32]
+
+
+# From the tokens and the scores of some queries, and the keys of the stage that scored them.
+FindReusable = Callable[[pa.Table, pa.Table, Mapping[str, Any]], ReusableScores]
+
+
+class ReusingScorer:
+    """A `Scorer` that reuses log-odds, and leaves the other inputs to an engine, loaded if there are any.
+
+    It reads the next of `reusable` only while an input is missing. `load_seconds` is how long loading took.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, load: Callable[[], Scorer], reusable: Iterable[ReusableScores]) -> None:
+        self.checkpoint = checkpoint
+        self.load_seconds = 0.0
+        self._load, self._reusable = load, iter(reusable)
+
+    def score(self, inputs: PackedInputs) -> Scores:
+        """Scores a shard's inputs; raises what the engine raises."""
+        log_odds = np.empty(len(inputs), np.float32)
+        missing = np.arange(len(inputs))
+        numbers: dict[bytes, int] = {}
+        texts = _numbered(inputs, numbers)
+        while len(missing) and (scored := next(self._reusable, None)) is not None:
+            places, theirs = _same_rows(texts[missing], _numbered(scored.inputs, numbers))
+            log_odds[missing[places]] = scored.log_odds[theirs]
+            missing = np.delete(missing, places)
+        reused = len(inputs) - len(missing)
+        if not len(missing):
+            return Scores(log_odds, 0, 0, 0, 0, reused)
+        start = time.monotonic()
+        engine = self._load()
+        self.load_seconds = time.monotonic() - start
+        rest = PackedInputs(inputs.tokens, inputs.starts[missing], inputs.kept[missing], inputs.template)
+        scores = engine.score(rest)
+        log_odds[missing] = scores.log_odds
+        return replace(scores, log_odds=log_odds, reused=reused)
+
+
+@dataclass(frozen=True)
+class CountingScorer:
+    """A `Scorer` that scores nothing: it counts inferences, and gives every input the log-odds 0."""
+
+    checkpoint: Checkpoint
+
+    def score(self, inputs: PackedInputs) -> Scores:
+        """Counts a shard's inputs."""
+        return Scores(np.zeros(len(inputs), np.float32), len(inputs), 0, 0, 0)
+
+
+def _numbered(inputs: PackedInputs, numbers: dict[bytes, int]) -> Lengths:
+    """int64[n, s] numbers of the texts of inputs, equal where their token ids are."""
+    places = (inputs.starts << 32) | inputs.kept
+    distinct, inverse = np.unique(places, return_inverse=True)
+    return number_texts(inputs.tokens, distinct >> 32, distinct & 0xFFFFFFFF, numbers)[inverse].reshape(places.shape)
+
+
+def _same_rows(rows: Lengths, others: Lengths) -> tuple[Lengths, Lengths]:
+    """The places of rows, all distinct, that are among others: int64[m] in `rows` and int64[m] in `others`."""
+    both = np.concatenate([rows, others])
+    codes = both[:, 0]
+    for column in both.T[1:]:
+        # Stays below the product of two counts that fit in memory.
+        _, codes = np.unique(codes * (int(column.max()) + 1) + column, return_inverse=True)
+    _, ours, theirs = np.intersect1d(codes[: len(rows)], codes[len(rows) :], return_indices=True)
+    return ours, theirs
+
+
+class ReusableParts:
+    """The scores of earlier parts, one part after the other, each read when it is needed.
+
+    A part that cannot be used is left out, and counted in `unused`: its scores are computed again.
+    """
+
+    def __init__(
+        self, parts: Sequence[ReusablePart], tokens: pa.Table, find: FindReusable, of_any_machine: bool = False
+    ) -> None:
+        """`tokens` is the shard's table, whose queries are looked for."""
+        self._parts, self._tokens, self._find, self._of_any_machine = parts, tokens, find, of_any_machine
+        self.unused: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[ReusableScores]:
+        for part in self._parts:
+            here = arithmetic_digest(describe_machine(), part.keys["backend"])
+            if part.arithmetic != here and not self._of_any_machine:
+                self._leave_out("parts_of_other_machines", part, "a different kind of machine computed it")
+                continue
+            try:
+                yield self._read(part)
+            except (BeamrankError, OSError) as error:
+                self._leave_out("unusable_parts", part, str(error))
+
+    def _read(self, part: ReusablePart) -> ReusableScores:
+        tokens, scores = part.tokens.read(), part.scores.read()
+        if not tokens.schema.equals(self._tokens.schema, check_metadata=True):
+            raise DataError("a different tokenizer made its tokens")
+        query_ids = self._tokens["query_id"].combine_chunks()
+        some = [each.filter(pc.is_in(each["query_id"], query_ids)) for each in (tokens, scores)]
+        return self._find(some[0], some[1], part.keys)
+
+    def _leave_out(self, count: str, part: ReusablePart, reason: str) -> None:
+        _log.warning("%s is not reused: %s", part.scores.folder.part_url(part.scores.receipt), reason)
+        self.unused[count] = self.unused.get(count, 0) + 1
+
+
+class UnusableTokensError(BeamrankError):
+    """Tokens cannot be reused, so the corpus must be read."""
+
+
+def reusable_tokens(
+    parts: Sequence[InputPart], needed: Hashes, of_type: pa.ListType, of_queries: bool
+) -> tuple[list[str], pa.ListArray]:
+    """The keys of the needed docs that tokenized parts have, and the tokens of each.
+
+    Args:
+        parts: of a stage that tokenized with the same tokenizer; a doc has the same tokens in each.
+        needed: the hashes of the docs.
+        of_type: of the tokens.
+        of_queries: whether docs are found by their `doc_keys`.
+
+    Raises:
+        UnusableTokensError: a part is missing or damaged.
+    """
+    found: dict[str, None] = {}
+    columns = [pa.array([], of_type)]
+    for part in parts:
+        try:
+            table = part.read()
+        except (BeamrankError, OSError) as error:
+            raise UnusableTokensError(f"tokens cannot be reused: {error}") from error
+        keys = pc.list_flatten(table["doc_ids"]).to_pylist()
+        if of_queries:
+            keys = doc_keys(table["query_id"].take(pc.list_parent_indices(table["doc_ids"])).to_pylist(), keys)
+        rows: dict[str, int] = {}
+        for row in np.flatnonzero(np.isin(hashes64(keys), needed)).tolist():
+            if keys[row] not in found:
+                rows.setdefault(keys[row], row)
+        found |= dict.fromkeys(rows)
+        columns += pc.list_flatten(table["doc_tokens"]).take(pa.array(rows.values(), pa.int64())).cast(of_type).chunks
+    return list(found), pa.concat_arrays(columns)
