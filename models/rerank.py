@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RerankStage:
-    """A stage that is held in memory: its name, its model, and the section that says how it ranks."""
+    """A stage in memory: its name, its model, and the section that says how it ranks."""
 
     name: str
     model: Reranker
@@ -103,8 +103,8 @@ def rerank(
     """Re-ranks a run in memory.
 
     Rankings and scores are those of `beamrank run` with `candidates: {run: ...}`, to the bit. For that, topics are
-    scored in the same shards, by default 16 topics each. It also bounds the memory: the tokens of one shard are held at
-    a time. Topics without candidates have no ranking, and queries of the run that are not among the topics are left
+    scored in the same shards, by default 16 topics each. It also bounds the memory: only the tokens of one shard are
+    in memory. Topics without candidates have no ranking, and queries of the run that are not among the topics are left
     out; both are counted in the log.
 
     Args:
@@ -151,18 +151,18 @@ def rerank(
         sections = _sections(short, " (mono.k is k0, duo.k is k1)")[: 1 if duo is None else 2]
     else:
         sections = _sections(cascade)
-    given = run_of(run, ties="rank") if isinstance(run, Mapping) else read_run(os.fsdecode(run), ties="rank")
-    queries = _queries(topics, given)
-    _check_docs(given, queries, corpus, sections[0][2].k)
-    held = Cascade(
+    candidates = run_of(run, ties="rank") if isinstance(run, Mapping) else read_run(os.fsdecode(run), ties="rank")
+    queries = _queries(topics, candidates)
+    _check_docs(candidates, queries, corpus, sections[0][2].k)
+    loaded = Cascade(
         [RerankStage(name, _load(model, section, name, options), section) for name, model, section in sections]
     )
-    names = [stage.run_name for stage in held.stages]
+    names = [stage.run_name for stage in loaded.stages]
     if len(set(names)) < len(names):
         raise ConfigError(f"rerank: two stages give the run {max(names, key=names.count)}: choose a different `name`")
     found: dict[str, RunScores] = {}
     for shard in cut_shards(queries, None):
-        for name, rankings in _rerank_shard(held, shard, given, corpus).items():
+        for name, rankings in _rerank_shard(loaded, shard, candidates, corpus).items():
             run_of_name = found.setdefault(name, {})
             for query_id, ranking in rankings.items():
                 run_of_name[query_id] = run_scores(query_id, ranking)
@@ -210,15 +210,15 @@ def _sections(
     return [(stage.name, model, stage.section) for stage, model in zip(stages, models, strict=True)]
 
 
-def _load(given: str | Reranker, section: Any, name: str, options: RerankerOptions) -> Reranker:
+def _load(model: str | Reranker, section: Any, name: str, options: RerankerOptions) -> Reranker:
     kind: RerankerKind = "mono" if isinstance(section, MonoConfig) else "duo"
-    if not isinstance(given, Reranker):
-        return Reranker(given, kind, **options)
-    if given.kind != kind:
-        raise ConfigError(f"`{name}` is a Reranker of kind {given.kind!r}: give one of kind {kind!r}")
+    if not isinstance(model, Reranker):
+        return Reranker(model, kind, **options)
+    if model.kind != kind:
+        raise ConfigError(f"`{name}` is a Reranker of kind {model.kind!r}: give one of kind {kind!r}")
     if options:
         raise ConfigError(f"`{name}` is a Reranker, which has its own options: give {', '.join(options)} to it")
-    return given
+    return model
 
 
 def _queries(topics: Mapping[str, str], run: Run) -> list[Topic]:
@@ -234,8 +234,8 @@ def _queries(topics: Mapping[str, str], run: Run) -> list[Topic]:
             f"the run has none of the {len(topics):,} topics: its first query_id is {next(iter(run.order))!r}, the "
             f"topics' {next(iter(topics), None)!r}. Give the run that was made for these topics"
         )
-    strangers = [query_id for query_id in run.order if query_id not in topics]
-    for what, query_ids in (("topics without candidates", without), ("queries that are not topics", strangers)):
+    foreign = [query_id for query_id in run.order if query_id not in topics]
+    for what, query_ids in (("topics without candidates", without), ("queries that are not topics", foreign)):
         if query_ids:
             _log.warning("%s: %s (first: %r); they have no ranking", what, f"{len(query_ids):,}", query_ids[0])
     return queries
@@ -243,11 +243,11 @@ def _queries(topics: Mapping[str, str], run: Run) -> list[Topic]:
 
 def _check_docs(run: Run, queries: Sequence[Topic], corpus: Mapping[str, str], k0: int) -> None:
     """Finds missing docs before anything is scored."""
-    asked: dict[str, str] = {}
+    query_of: dict[str, str] = {}
     for query_id, _ in queries:
         for doc_id in run.order.get(query_id, [])[:k0]:
-            asked.setdefault(doc_id, query_id)
-    missing = [MissingDoc(*each) for each in asked.items() if each[0] not in corpus]
+            query_of.setdefault(doc_id, query_id)
+    missing = [MissingDoc(*each) for each in query_of.items() if each[0] not in corpus]
     if missing:
         raise DataError(
             f"candidate docs that are not in the corpus: {len(missing):,} (first: "

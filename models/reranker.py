@@ -222,5 +222,5 @@ def tokenize_shard(
 def _check_inputs(rows: Sequence[tuple[str, ...]], size: int) -> None:
     for number, row in enumerate(rows):
         if len(row) != size or not all(isinstance(text, str) for text in row):
-            wanted = "(query, text)" if size == 2 else "(query, text_i, text_j)"
-            raise DataError(f"input {number} is {row!r:.200}, and this model scores {wanted}: give {size} strings each")
+            texts = "(query, text)" if size == 2 else "(query, text_i, text_j)"
+            raise DataError(f"input {number} is {row!r:.200}, and this model scores {texts}: give {size} strings each")

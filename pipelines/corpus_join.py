@@ -188,21 +188,21 @@ def _find_unread(
     if number_of.keys().isdisjoint(report.content for report in reports):
         return _UnreadUnits(tokens, (), NeededDocs.collect(()))
     docs, times_needed = np.unique(np.concatenate([np.empty(0, np.uint64), *needed.values()]), return_counts=True)
-    stored = NeededDocs.of_hashes(
+    with_tokens = NeededDocs.of_hashes(
         (task.shard, np.intersect1d(needed[task.shard], tokens.docs(task), assume_unique=True)) for task in tasks
     )
-    stored_rows = np.searchsorted(docs, stored.hashes)
+    rows_with_tokens = np.searchsorted(docs, with_tokens.hashes)
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         found = list(pool.map(lambda report: _needed_rows(docs, tokens.folder.url, report), reports))
-    complete = np.bincount(stored_rows, minlength=len(docs)) == times_needed
+    complete = np.bincount(rows_with_tokens, minlength=len(docs)) == times_needed
     complete &= np.bincount(np.concatenate(found), minlength=len(docs)) == 1
     unread, reused = [], np.zeros(len(docs), np.bool_)
     for report, rows in zip(reports, found, strict=True):
         if report.content in number_of and not report.bad_rows and complete[rows].all():
             unread.append(replace(report, unit=number_of[report.content], seconds=0.0))
             reused[rows] = True
-    kept = reused[stored_rows]
-    return _UnreadUnits(tokens, unread, NeededDocs(stored.hashes[kept], stored.shards[kept]))
+    kept = reused[rows_with_tokens]
+    return _UnreadUnits(tokens, unread, NeededDocs(with_tokens.hashes[kept], with_tokens.shards[kept]))
 
 
 def _needed_rows(docs: Hashes, folder: str, report: ScanReport) -> npt.NDArray[np.int64]:

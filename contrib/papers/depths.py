@@ -30,6 +30,7 @@ class ScoreDepths(ScoringStage):
 
     type_name = "duo_depths"
     section = StageConfig
+    schema = schemas.DUO
     ranks = False
     # A curve does not show the last digits.
     of_any_machine = True
@@ -47,16 +48,8 @@ class ScoreDepths(ScoringStage):
         return cls(**{**shared, "k": k, "own_name": "duo-depths"}, k0s=k0s)
 
     @property
-    def schema(self) -> pa.Schema:
-        return schemas.DUO
-
-    @property
     def kind(self) -> str:
         return ScoreDuo.type_name
-
-    @property
-    def run_name(self) -> str | None:
-        return None
 
     @property
     def work(self) -> ScoringWork:

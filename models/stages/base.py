@@ -83,9 +83,9 @@ class Stage(ABC):
     reads_input: ClassVar[bool] = False
 
     @classmethod
-    @abstractmethod
-    def worker_on(cls, device: str) -> Worker:
+    def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
         """The machines of its workers if models compute on `device`."""
+        return Worker.CPU
 
     @classmethod
     def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
@@ -120,12 +120,7 @@ class Stage(ABC):
     @property
     def run_name(self) -> str | None:
         """The name of the run that it yields; None where it does not rank."""
-        return self.name
-
-    @property
-    def corpus(self) -> str | None:
-        """The digest of the corpus, if it reads that."""
-        return None
+        return self.name if self.ranks else None
 
     @property
     def work(self) -> ScoringWork | None:
@@ -206,7 +201,7 @@ class Stage(ABC):
             keys=keys,
             settings={name: value for name, value in _dumped(self).items() if name not in keys},
             run_name=self.run_name,
-            corpus_digest=self.corpus,
+            corpus_digest=getattr(self, "corpus_digest", None) if self.does == "join" else None,
             work=self.work,
         )
 

@@ -34,6 +34,7 @@ class ScoreDuo(ScoringStage):
     type_name = "duo"
     method = "duobert"
     section = DuoConfig
+    schema = schemas.DUO
 
     opponents: Annotated[int | None, Key("{own_name}.opponents", selects=True)] = None
     seed: Annotated[int, Key("{own_name}.seed", selects=True)] = 0
@@ -56,13 +57,9 @@ class ScoreDuo(ScoringStage):
     def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
         """All pairs that are scored."""
         k = own.section.k
-        asked = int(pair_inferences(k, k, own.section.opponents))
+        pairs = int(pair_inferences(k, k, own.section.opponents))
         seconds = sample.seconds_per_input(own.name, "duo", _SAMPLE_DOCS)
-        return lambda topics: Cost(topics * asked, topics * k**2 * 4, topics * asked * seconds)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return schemas.DUO
+        return lambda topics: Cost(topics * pairs, topics * k**2 * 4, topics * pairs * seconds)
 
     @property
     def run_name(self) -> str:

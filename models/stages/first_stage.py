@@ -37,6 +37,8 @@ _Rows: TypeAlias = list[tuple[str, float]]
 class FirstStage(ShardStage):
     """A first stage. Its type_name is also the name of its section of the configuration, and of its run."""
 
+    name = FIRST
+    schema = schemas.CANDIDATES
     reads_input = True
     section: ClassVar[type[FirstStageConfig]]
 
@@ -46,16 +48,8 @@ class FirstStage(ShardStage):
     depth: int = 0
 
     @property
-    def name(self) -> str:
-        return FIRST
-
-    @property
     def run_name(self) -> str:
         return self.type_name
-
-    @property
-    def schema(self) -> pa.Schema:
-        return schemas.CANDIDATES
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
         """The candidates in their order."""
@@ -71,10 +65,6 @@ class FirstStage(ShardStage):
     def is_ready(cls, config: RunConfig) -> bool:  # noqa: ARG003
         """Whether it can be planned without writing anything."""
         return True
-
-    @classmethod
-    def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
-        return Worker.CPU
 
     @classmethod
     def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003

@@ -129,10 +129,10 @@ def _check_topics(url: str, run: Run, shards: Sequence[Shard]) -> None:
 
 def _notes(run: Run, shards: Sequence[Shard], ties: Ties) -> list[str]:
     topics = {topic.query_id for shard in shards for topic in shard.topics}
-    strangers = [query_id for query_id in run.order if query_id not in topics]
+    foreign = [query_id for query_id in run.order if query_id not in topics]
     notes = list(run.notes.remarks)
-    if strangers:
-        notes.append(f"queries that are not topics: {len(strangers):,} ({strangers[0]!r}, ...); they are ignored")
+    if foreign:
+        notes.append(f"queries that are not topics: {len(foreign):,} ({foreign[0]!r}, ...); they are ignored")
     if run.notes.tied_scores:
         notes.append(f"rows with the score of the row before: {run.notes.tied_scores:,}; {_TIES[ties]}")
     if run.notes.rank_disagreements:

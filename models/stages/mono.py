@@ -32,6 +32,7 @@ class ScoreMono(ScoringStage):
     type_name = "mono"
     method = "monobert"
     section = MonoConfig
+    schema = schemas.MONO
 
     segments: Annotated[SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)] = None
     pooling: SegmentPooling = "max"
@@ -51,10 +52,6 @@ class ScoreMono(ScoringStage):
         mean = len(cut_segments(sample.doc_lengths, rule).docs) / max(1, len(sample.doc_lengths))
         seconds = sample.seconds_per_input(own.name, "mono", _SAMPLE_DOCS)
         return lambda topics: Cost(topics * k * most, topics * k * most * CANDIDATE_BYTES, topics * k * mean * seconds)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return schemas.MONO
 
     @property
     def rank_keys(self) -> dict[str, Any]:

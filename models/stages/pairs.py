@@ -29,6 +29,7 @@ class ScorePairs(ModelStage):
     """Scores rows of files. The worker that scores a text also tokenizes it, as no other shard needs its tokens."""
 
     type_name = "pairs"
+    name = "scores"
     ranks = False
     reads_input = True
 
@@ -55,20 +56,12 @@ class ScorePairs(ModelStage):
         )
 
     @property
-    def name(self) -> str:
-        return "scores"
-
-    @property
     def schema(self) -> pa.Schema:
         return schemas.scores(pa.type_for_alias(self.id_type))
 
     @property
     def kind(self) -> str:
         return self.columns
-
-    @property
-    def run_name(self) -> str | None:
-        return None
 
     def run(self, task: ShardTask) -> Receipt:
         """Scores one shard; rows that cannot be scored are counted, and have no score.

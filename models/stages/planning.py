@@ -142,8 +142,8 @@ class Sample:
 
     @cached_property
     def _candidates(self) -> list[Doc]:
-        known = set(self.first.doc_ids)
-        return [doc for doc in self._read[0] if doc.doc_id in known]
+        doc_ids = set(self.first.doc_ids)
+        return [doc for doc in self._read[0] if doc.doc_id in doc_ids]
 
     @property
     def is_random(self) -> bool:

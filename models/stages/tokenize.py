@@ -36,7 +36,7 @@ from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hashes64
 from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, tokenizer_of
 from models.scoring.reuse import UnusableTokensError, reusable_tokens
-from models.stages.base import Cost, CostOf, Key, Stage, Worker
+from models.stages.base import Cost, CostOf, Key, Stage
 from models.stages.first_stage import FIRST
 from models.stages.planning import Planning, Sample
 from models.tokenizers.base import Tokenizer
@@ -51,13 +51,15 @@ class TokenizeDocs(Stage):
     """Tokenizes the first `k` candidates of each query for a model: one stage for each distinct tokenizer."""
 
     type_name = "tokenize"
+    step = "tokenize"
+    inputs = (FIRST,)
     does = "join"
     ranks = False
     reads_input = True
 
     corpus_digest: Annotated[str, Key("corpus.path")]
     tokenizer_digest: Annotated[str, Key("{model}.checkpoint")]
-    max_doc_tokens: Annotated[int, Key("wordpieces stored of a doc")]
+    max_doc_tokens: Annotated[int, Key("wordpieces kept of a doc")]
     k: Annotated[int, Key("{first}.k")]
     on_missing_doc: Annotated[Literal["error", "drop"], Key("on_missing_doc")]
     # The stage whose checkpoint has the tokenizer, and the first later stage: none receives docs that it does not.
@@ -81,7 +83,7 @@ class TokenizeDocs(Stage):
         return cls(
             corpus_digest=planning.corpus_digest,
             tokenizer_digest=tokenizer.digest,
-            max_doc_tokens=max(stored_doc_tokens(config, each, planning.checkpoints[each.name]) for each in models),
+            max_doc_tokens=max(kept_doc_tokens(config, each, planning.checkpoints[each.name]) for each in models),
             k=first.section.k,
             on_missing_doc=config.on_missing_doc,
             model=models[0].name,
@@ -90,10 +92,6 @@ class TokenizeDocs(Stage):
             vocab_size=tokenizer.vocab_size,
             of_queries=FORMATS[config.corpus.format].lists_candidates,
         )
-
-    @classmethod
-    def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
-        return Worker.CPU
 
     @classmethod
     def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
@@ -112,24 +110,8 @@ class TokenizeDocs(Stage):
         return f"tokenize-{self.tokenizer_digest[:8]}"
 
     @property
-    def step(self) -> str:
-        return "tokenize"
-
-    @property
     def schema(self) -> pa.Schema:
         return schemas.tokenized(self.vocab_size)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (FIRST,)
-
-    @property
-    def run_name(self) -> str | None:
-        return None
-
-    @property
-    def corpus(self) -> str:
-        return self.corpus_digest
 
     def needed_keys(self, task: ShardTask) -> list[str]:
         """The keys of the docs that a shard needs; a doc may be listed once for each query."""
@@ -299,6 +281,6 @@ def _opened(url: str) -> NeededDocs:
     return NeededDocs.open(url)
 
 
-def stored_doc_tokens(config: RunConfig, own: ConfiguredStage, checkpoint: Checkpoint) -> int:
-    """The most wordpieces of a doc that are stored for a stage with a model."""
+def kept_doc_tokens(config: RunConfig, own: ConfiguredStage, checkpoint: Checkpoint) -> int:
+    """The most wordpieces of a doc that are kept for a stage with a model."""
     return max_doc_tokens(own.section.doc_tokens(config.input.max_length * checkpoint.doc_parts))

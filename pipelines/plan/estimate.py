@@ -24,7 +24,7 @@ from beamrank.storage.streams import errors_as
 from models.stages.base import RANKED_BY
 from models.stages.core import first_stage_of, steps_of
 from models.stages.planning import Sample, resolve_checkpoints
-from models.stages.tokenize import stored_doc_tokens
+from models.stages.tokenize import kept_doc_tokens
 from pipelines.plan.changes import Change, plan_changes
 from pipelines.plan.make_plan import check_apart, chosen_topics, planned
 from pipelines.plan.reuse import ReusableStage, Reuse
@@ -140,7 +140,7 @@ def estimate(config: RunConfig) -> Estimate:
     shards = cut_shards(topics, config.shards)
     checkpoints = resolve_checkpoints(config)
     models = [each for each in config.stages if each.name in checkpoints]
-    doc_tokens = max((stored_doc_tokens(config, each, checkpoints[each.name]) for each in models), default=0)
+    doc_tokens = max((kept_doc_tokens(config, each, checkpoints[each.name]) for each in models), default=0)
     sample = Sample(config, topics, checkpoints, doc_tokens, first_stage_of(config).trial)
     costs = [(each.step, each.stage.estimate(each.own, config, sample)) for each in steps_of(config)]
     remaining = _find_remaining(config)

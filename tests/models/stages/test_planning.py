@@ -44,7 +44,7 @@ def test_sample_of_a_given_run_holds_its_docs(collection: SmallCollection) -> No
 
 @pytest.mark.jvm
 def test_sample_of_an_index_holds_docs_that_topics_find(collection: SmallCollection) -> None:
-    collection.with_index().plan()
+    collection.with_index(10).plan()
     found = _sample(collection)
     assert not found.is_random
     assert {doc.doc_id[:4] for doc in found.docs} == {"long"}
@@ -55,7 +55,7 @@ def test_sample_without_an_index_is_random_and_spread_over_topics_and_docs(
     collection: SmallCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "_TOKENIZED_DOCS", 16)
-    found = _sample(collection.with_index())
+    found = _sample(collection.with_index(10))
     assert found.is_random
     assert [doc.doc_id for doc in found.docs][-2:] == ["short280", "long0"]
     assert list(found._shared_out(2))[:3] == ["q0", "q1", "q3"]

@@ -21,7 +21,7 @@ from beamrank.config.models import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
-from models.stages.base import Key, LaterStage, Stage, Worker
+from models.stages.base import Key, LaterStage, Stage
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 from tests.pipelines.runners.test_engines import get_engine
@@ -48,20 +48,13 @@ class Listwise(LaterStage):
 
     type_name = "listwise"
     section = ListwiseConfig
+    schema = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float32()})
 
     window: Annotated[int, Key("{own_name}.window")]
 
     @classmethod
     def from_config(cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str) -> Self:
         return cls(window=own.section.window, **cls.own_settings(own, before))
-
-    @classmethod
-    def worker_on(cls, device: str) -> Worker:
-        return Worker.CPU
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float32()})
 
     def run(self, task: ShardTask) -> Receipt:
         start = time.monotonic()
@@ -227,6 +220,7 @@ def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins,
     assert run_bytes(Path(embedded.output)) == run_bytes(collection.output)
 
 
+@pytest.mark.slow
 @pytest.mark.maven
 def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(collection, plugins, tmp_path):
     """A dense first stage, small mono, large mono, duo, and a listwise stage."""

@@ -20,7 +20,6 @@ from beamrank.formats.corpora import read_unit
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.storage.documents import hashes64
 from pipelines.execute import run
-from pipelines.plan.estimate import estimate
 from pipelines.plan.reuse import Reuse
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
@@ -331,36 +330,6 @@ def test_passes_are_counted_without_the_docs_that_are_reused(corpus, monkeypatch
     corpus.write(_with("2.jsonl", d7="cedar delta"))
     assert corpus.as_fresh("out", shards=2) == {"2.jsonl"}
     assert 0 < travelling[0] < travelling[1]
-
-
-def test_plan_expects_no_reading_of_unchanged_files(corpus, tmp_path) -> None:
-    corpus.run("out")
-    config = corpus.collection.config
-    seconds = {}
-    for name, keys in (("same", {"k": 5}), ("more", {"k": 7})):
-        changed = config.model_copy(update={"mono": config.mono.model_copy(update=keys)})
-        (stage,) = [each for each in estimate(changed).stages if each.stage == "tokenize"]
-        seconds[name] = stage.remaining_seconds
-        assert stage.remaining_shards == 4
-    assert seconds["same"] == 0
-    assert seconds["more"] > 0
-    corpus.collection.write("topics.tsv", ["q0\tanother text", "q1\tamber"])
-    (stage,) = [each for each in estimate(config).stages if each.stage == "tokenize"]
-    assert stage.remaining_seconds > 0
-
-
-def test_plan_expects_the_reading_for_one_of_two_tokenizers(corpus, tmp_path) -> None:
-    letters = (tmp_path / "mono" / "vocab.txt").read_text().split()
-    for name in ("one", "other"):
-        save_tiny(tmp_path / name, [*letters, name], type_vocab_size=2)
-    save_tiny(tmp_path / "duo2", [*letters, "duo"], type_vocab_size=3)
-    corpus.collection.keys["duo"] = {"checkpoint": str(tmp_path / "duo2"), "k": 3}
-    corpus.run("out", mono__checkpoint=str(tmp_path / "one"))
-    corpus.collection.keys["mono"]["checkpoint"] = str(tmp_path / "other")
-    (stage,) = [each for each in estimate(corpus.collection.config).stages if each.stage == "tokenize"]
-    assert stage.remaining_seconds > 0
-    corpus.run("out")
-    assert corpus.read == set(FILES)
 
 
 def test_tokens_of_another_stored_length_are_not_reused(corpus) -> None:
