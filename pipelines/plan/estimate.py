@@ -36,10 +36,7 @@ _ROW_OVERHEAD_BYTES = 64
 _TOKEN_BYTES = 2
 _LETTERS_PER_TOKEN = 4
 _SAMPLE_DOCS = 1000
-_RANDOM_DOCS = (
-    "bytes and seconds are those of random docs of the corpus, which are often shorter than candidates: which docs are "
-    "candidates is not known yet"
-)
+_RANDOM_DOCS = "bytes and seconds are those of random docs, as no candidates are known yet"
 
 
 @dataclass(frozen=True)
