@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from beamrank.commit.listing import RUNS
+from beamrank.commit.plan import Plan
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.section import Texts, check_ordered, texts_of
+from models.scoring.backends.protocol import Device
 from models.stages.base import Worker
 from models.stages.core import steps_of
 from pipelines.console.counts import cost_words
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import warn_of_losses
-from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
@@ -109,60 +110,45 @@ def execute(
     """
     settings = named_inputs(settings, console)
     beam_options(runner, flags)
-    _check_stage(settings, stage)
+    steps = [each.step for each in steps_of(settings)]
+    if stage not in (None, RUNS, *steps):
+        raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")
     if stage != RUNS:
         server_command(runner, flags, console)
+    scoring: Device | None = None
     if runner is Runner.DATAFLOW:
-        return _run_on_dataflow(settings, console, flags, stage, wait)
-    plan = make_plan(settings, console)
-    launcher = Launcher(plan, settings, console, runner, flags)
+        settings, scoring = _prepare_dataflow(settings, flags, stage, wait)
+    plan = make_plan(settings, console, scoring)
+    launcher = Launcher(plan, settings, console, runner, flags, wait)
+    stages = [each for each in plan.stages if stage in (None, each.step)]
+    if launcher.template and len(stages) > 1:
+        raise ConfigError(
+            f"a template makes one job, and {stage} takes {len(stages)}, as its models have different tokenizers: "
+            "submit that stage without --template_location"
+        )
     with resumable(), made_current(plan):
-        launcher.run_all([spec for spec in plan.stages if stage is None or spec.step == stage])
-        return _finish(launcher, stage)
+        launcher.run(stages)
+        if stage in (None, RUNS):
+            return _write_runs(plan, settings, console)
+    return RunResult(plan.output, submitted=() if wait else tuple(launcher.submitted))
 
 
-def _run_on_dataflow(
-    settings: RunConfig, console: ConsoleProgress, flags: Sequence[str], stage: str | None, wait: bool
-) -> RunResult:
-    """Runs all stages, or one, on Dataflow."""
+def _prepare_dataflow(
+    settings: RunConfig, flags: Sequence[str], stage: str | None, wait: bool
+) -> tuple[RunConfig, Device]:
+    """The settings of Dataflow's workers, after the checks of all that they need."""
     if not wait and stage is None:
         raise ConfigError("--no-wait submits one stage, as each needs the one before it finished: give --stage too")
     dataflow.check_settings(settings)
     settings, scoring = dataflow.settle(settings)
     if stage != RUNS:
-        submitted = [each.stage for each in steps_of(settings) if stage in (None, each.step)]
-        jobs = [each for each in submitted if each.worker_on(scoring.device) is not Worker.LAUNCHER]
+        stages = [each.stage for each in steps_of(settings) if stage in (None, each.step)]
+        jobs = [each for each in stages if each.worker_on(scoring.device) is not Worker.LAUNCHER]
         dataflow.check_flags(flags, jobs, scoring.device, wait)
-    plan = make_plan(settings, console, scoring)
-    launcher = DataflowLauncher(plan, settings, console, Runner.DATAFLOW, flags)
-    specs = [spec for spec in plan.stages if stage is None or spec.step == stage]
-    if launcher.template and len(specs) > 1:
-        raise ConfigError(
-            f"a template makes one job, and {stage} takes {len(specs)}, as its models have different tokenizers: "
-            "submit that stage without --template_location"
-        )
-    with resumable(), made_current(plan):
-        if wait:
-            launcher.run_all(specs)
-        else:
-            for spec in specs:
-                launcher.submit_stage(spec)
-        return _finish(launcher, stage, () if wait else tuple(launcher.submitted))
+    return settings, scoring
 
 
-def _check_stage(settings: RunConfig, stage: str | None) -> None:
-    """Makes sure that the configuration has the chosen stage."""
-    steps = [each.step for each in steps_of(settings)]
-    if stage not in (None, RUNS, *steps):
-        raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")
-
-
-def _finish(launcher: Launcher, stage: str | None, submitted: tuple[str, ...] = ()) -> RunResult:
-    """Writes the runs and their measures, unless another stage was run alone."""
-    plan, settings, console = launcher.plan, launcher.config, launcher.console
-    assert isinstance(settings, RunConfig)
-    if stage not in (None, RUNS):
-        return RunResult(plan.output, submitted=submitted)
+def _write_runs(plan: Plan, settings: RunConfig, console: ConsoleProgress) -> RunResult:
     written = write_runs(plan, settings, console)
     for status in read_status(plan):
         console.note(f"{status.stage}: {', '.join(cost_words(status))}")
@@ -172,7 +158,7 @@ def _finish(launcher: Launcher, stage: str | None, submitted: tuple[str, ...] = 
         console.note("no qrels are given: the runs are not evaluated")
     warn_of_losses(written.evaluations, console)
     runs = {file.name: path for file, path in written.paths.items() if file.run_format == settings.run_formats[0]}
-    return RunResult(plan.output, runs, written.evaluations, submitted)
+    return RunResult(plan.output, runs, written.evaluations)
 
 
 def _override(key: str, value: object) -> str:

@@ -1,4 +1,4 @@
-"""Runs the stages of a plan, one Beam job each, and skips finished shards."""
+"""Runs the stages of a plan: those shards of each that have no receipt, as one Beam job or several; then seals it."""
 
 import logging
 import time
@@ -27,6 +27,7 @@ from models.stages.core import open_stages
 from pipelines.console.progress import Bar, ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
 from pipelines.corpus_join import CorpusJoin
 from pipelines.plan.reuse import ReusableTokens, Reuse
+from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline
 from pipelines.runners.watchdog import in_mid_run, run_watched
 from transforms.shards import RunShards
@@ -37,7 +38,7 @@ _REMOTE_POLL_SECONDS = 5.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Adds to a storage error of a started run that the run can be resumed."""
+    """Adds to a storage error that the run can be resumed."""
     try:
         yield
     except BrokenPipeError:
@@ -48,30 +49,40 @@ def resumable() -> Iterator[None]:
 
 @dataclass
 class Launcher:
-    """Executes a plan with one runner. `seconds` holds the time of each stage in this process."""
+    """Executes a plan with one runner.
+
+    Attributes:
+        wait: whether to wait for the jobs; only Dataflow's go on without this process.
+        seconds: the time of each stage in this process.
+        submitted: the id of each Dataflow job, or the file that the job was written to.
+    """
 
     plan: Plan
     config: JobConfig
     console: ConsoleProgress
     runner: Runner = Runner.LOCAL
     beam_flags: Sequence[str] = ()
-    seconds: dict[str, float] = field(default_factory=dict)
+    wait: bool = True
+    seconds: dict[str, float] = field(default_factory=dict, init=False)
+    submitted: list[str] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False, repr=False)
-    _times: RunTimes = field(init=False, repr=False)
-    _waits: bool = field(default=True, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self._times = RunTimes(len(self.plan.shards))
-
-    def run_all(self, stages: Sequence[StageRecord] | None = None) -> None:
-        """Runs these stages in order, by default all of the plan."""
+    def run(self, stages: Sequence[StageRecord] | None = None) -> None:
+        """Runs these stages in order, by default all of the plan: see `run_stage`."""
         self._times.stages = self.plan.stages if stages is None else stages
         for stage in self._times.stages:
             with log_context(stage.name):
                 self.run_stage(stage)
+        if self.template and not self.submitted:
+            pipeline = self._new_pipeline(stage)
+            _ = pipeline | "NothingToDo" >> beam.Impulse()
+            self._submit(pipeline, stage)
 
-    def run_stage(self, stage: StageRecord) -> Manifest:
+    def run_stage(self, stage: StageRecord) -> Manifest | None:
         """Runs the shards of a stage that have no receipt, and seals it.
+
+        Returns:
+            The sealed stage; None where its job was submitted and is not waited for.
 
         Raises:
             PreflightError: an input is not sealed.
@@ -80,37 +91,31 @@ class Launcher:
         inputs = [self._sealed_input(stage, name) for name in stage.inputs]
         digests = self.plan.shard_digests(stage, inputs)
         folder = self.plan.folder(stage.name)
-        sealed = self._sealed(stage, digests)
+        sealed = folder.seal(stage.name, digests)
         if sealed is not None:
-            return sealed
+            self.console.note(f"{stage.name}: all {len(digests)} shards are already complete")
+            return self._accept(stage, sealed)
         start = time.monotonic()
         tasks = self._open_tasks(stage, digests, inputs)
         try:
-            self._do(stage, tasks, digests)
+            self._run_tasks(stage, tasks, digests)
         except (BeamrankError, OSError) as error:
-            # Receipts decide whether the stage is finished: another run into this folder may have finished it.
+            # Receipts decide whether the stage is finished: a different run into this folder may have finished it.
             if folder.seal(stage.name, digests) is None:
                 self._check_corpus(stage)
                 if self.seconds and isinstance(error, BeamrankError):
                     # Other exit codes mean that nothing has started.
                     raise in_mid_run(type(error), str(error)) from error
                 raise
+        if not self.wait:
+            return None
         manifest = folder.seal(stage.name, digests)
         if manifest is None:
-            raise BeamrankError(
-                f"the job of {stage.name} ended but {len(digests) - len(folder.receipts(digests))} of its shards have "
-                "no receipt: run the same command again to do those"
-            )
+            left = counted(len(digests) - len(folder.receipts(digests)), "shard")
+            raise BeamrankError(f"{stage.name} ended with {left} missing: run the same command again to complete it")
         self.seconds[stage.name] = time.monotonic() - start
         self.console.note(f"{stage.name}: {counted(len(tasks), 'shard')} done in {duration(self.seconds[stage.name])}")
         return self._accept(stage, manifest)
-
-    def _sealed(self, stage: StageRecord, digests: tuple[str, ...]) -> Manifest | None:
-        sealed = self.plan.folder(stage.name).seal(stage.name, digests)
-        if sealed is None:
-            return None
-        self.console.note(f"{stage.name}: all {len(digests)} shards are already complete")
-        return self._accept(stage, sealed)
 
     def open_tasks(self, stage: StageRecord) -> list[ShardTask]:
         """The tasks that `run_stage` would run.
@@ -136,7 +141,7 @@ class Launcher:
 
     def _reusable_tokens(self, stage: StageRecord) -> ReusableTokens | None:
         """The tokens for a join, which may turn out unusable: a launcher that waits then reads the corpus."""
-        if not self._waits or stage.corpus_digest is None:
+        if not self.wait or stage.corpus_digest is None:
             return None
         tokens, refused = self._reuse.tokens(stage)
         self._explain(stage, refused)
@@ -150,7 +155,7 @@ class Launcher:
     def _reuse(self) -> Reuse:
         return Reuse(self.plan, self.config.reuse if isinstance(self.config, RunConfig) else ())
 
-    def _do(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: tuple[str, ...]) -> None:
+    def _run_tasks(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: tuple[str, ...]) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
         work = self._stages[stage.name]
         with self.console.bar(stage.name, partial(self._times.words, stage)) as bar:
@@ -167,10 +172,6 @@ class Launcher:
             else:
                 run_job(tasks, RunShards(work), None)
 
-    @cached_property
-    def _stages(self) -> dict[str, Any]:
-        return {stage.name: stage for stage in open_stages(self.plan.stages)}
-
     def _run_job(
         self,
         stage: StageRecord,
@@ -180,10 +181,51 @@ class Launcher:
         work: beam.PTransform,
         scan: Scan | None,
     ) -> None:
-        """Runs one Beam job over some tasks."""
+        """Runs one Beam job over some tasks, and shows its progress."""
         pipeline = self._new_pipeline(stage)
         _ = pipeline | "Tasks" >> beam.Create(tasks) | type(work).__name__ >> work
-        self._watch(pipeline, stage, self._progress(stage, digests, bar, scan))
+        progress = StageProgress(self.plan.folder(stage.name), digests, bar, scan, self._first_done(stage), inputs_done)
+        stall_seconds = self.config.stall_minutes * 60
+        if self.runner is Runner.DATAFLOW:
+            job = self._submit(pipeline, stage)
+            if self.wait:
+                dataflow.wait(job, progress, stall_seconds, self.console.warn)
+            return
+        # Listings of an object store cost money.
+        interval = _REMOTE_POLL_SECONDS if storage.is_remote(self.plan.output) else 0.0
+        run_watched(pipeline, at_most_every(interval, progress), stall_seconds)
+        progress()
+
+    def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:
+        """An empty pipeline for one job of a stage."""
+        if self.runner is Runner.DATAFLOW:
+            return dataflow.new_pipeline(self.plan, stage, self.beam_flags)
+        return new_pipeline(self.runner, self.beam_flags)
+
+    def _submit(self, pipeline: beam.Pipeline, stage: StageRecord) -> Any:
+        job, name = dataflow.submit(pipeline, stage.name, self.console.note)
+        self.submitted.append(name)
+        return job
+
+    @property
+    def template(self) -> str | None:
+        """The file that a Dataflow job is written to instead of being started: a flex template always wants a job."""
+        return dataflow.template_location(self.beam_flags) if self.runner is Runner.DATAFLOW else None
+
+    def _first_done(self, stage: StageRecord) -> Callable[[Receipt], None]:
+        def remember(receipt: Receipt) -> None:
+            if stage.work is not None:
+                self._times.scored = receipt
+
+        return remember
+
+    @cached_property
+    def _times(self) -> RunTimes:
+        return RunTimes(len(self.plan.shards))
+
+    @cached_property
+    def _stages(self) -> dict[str, Any]:
+        return {stage.name: stage for stage in open_stages(self.plan.stages)}
 
     def _accept(self, stage: StageRecord, manifest: Manifest) -> Manifest:
         """Checks the bad rows of a sealed stage's corpus, and removes leftovers of killed attempts."""
@@ -217,22 +259,3 @@ class Launcher:
                 "leave their docs out"
             )
         self.console.warn(f"{text}; their docs are left out")
-
-    def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:  # noqa: ARG002
-        """An empty pipeline for one job of a stage."""
-        return new_pipeline(self.runner, self.beam_flags)
-
-    def _watch(self, pipeline: beam.Pipeline, stage: StageRecord, progress: Callable[[], int]) -> None:  # noqa: ARG002
-        # Listings of an object store cost money.
-        interval = _REMOTE_POLL_SECONDS if storage.is_remote(self.plan.output) else 0.0
-        run_watched(pipeline, at_most_every(interval, progress), self.config.stall_minutes * 60)
-        progress()
-
-    def _progress(self, stage: StageRecord, digests: tuple[str, ...], bar: Bar, scan: Scan | None) -> Callable[[], int]:
-        """A function that reads the progress of a stage from its receipts, shows and returns it."""
-
-        def first_done(receipt: Receipt) -> None:
-            if stage.work is not None:
-                self._times.scored = receipt
-
-        return StageProgress(self.plan.folder(stage.name), digests, bar, scan, first_done, inputs_done)

@@ -20,7 +20,6 @@ from models.checkpoints.checkpoint import resolve_checkpoint, warnings_of
 from models.scoring.backends.registry import find_backend
 from models.stages.pairs import ScorePairs
 from pipelines.console.progress import ConsoleProgress
-from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
@@ -28,7 +27,6 @@ from pipelines.runners.options import Runner, beam_options, server_command
 from pipelines.runs.owner import made_current
 
 _SAMPLE_ROWS = 64
-_LAUNCHERS = {Runner.DATAFLOW: DataflowLauncher}
 
 
 @dataclass(frozen=True)
@@ -105,9 +103,9 @@ def score_pairs(settings: ScoreConfig, runner: Runner, flags: Sequence[str], con
     server_command(runner, flags, console)
     settings, _, plan, stage = _plan(settings, runner, flags, console)
     check_writable(plan.output)
-    launcher = _LAUNCHERS.get(runner, Launcher)(plan, settings, console, runner, flags)
     with resumable(), made_current(plan):
-        manifest = launcher.run_stage(plan.stage(stage.name))
+        manifest = Launcher(plan, settings, console, runner, flags).run_stage(plan.stage(stage.name))
+    assert manifest is not None
     _report(manifest, console)
     return storage.join(plan.folder(stage.name).url, manifest_name(manifest.shard_digests))
 

@@ -78,7 +78,9 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
         open_run_log(pairs.plan)
         missing, asked = count_missing(pairs, runs)
         console.note(f"figure 4: {missing:,} of {asked:,} pairs are missing, and are scored now")
-        return Launcher(pairs.plan, runs.config, console).run_stage(pairs.plan.stages[-1])
+        manifest = Launcher(pairs.plan, runs.config, console).run_stage(pairs.plan.stages[-1])
+        assert manifest is not None
+        return manifest
 
 
 def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Dataflow: the machines, images and Beam options of a stage's job, and the checks before it is submitted.
+"""Dataflow: the machines, images and Beam options of a stage's job, the checks before it is submitted, and its end.
 
 Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on GPU workers whose image has none.
 """
@@ -6,18 +6,20 @@ Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on G
 import importlib.metadata
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from apache_beam.options.pipeline_options import PipelineOptions
+import apache_beam as beam
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord
 from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig, ScoreConfig
-from beamrank.errors import ConfigError, PreflightError
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__
@@ -27,6 +29,7 @@ from models.scoring.backends.torch import default_token_budget
 from models.stages.base import Stage, Worker
 from models.stages.core import open_stage, steps_of
 from models.stages.scoring import path_of_checkpoint
+from pipelines.runners.watchdog import explain, wait_with_stall
 
 # The vCPUs of every pinned machine type; the launcher's own cores do not matter.
 WORKER_THREADS = 4
@@ -35,6 +38,8 @@ _MAX_WORKERS = 8
 _ONE_PROCESS = "no_use_multiple_sdk_containers"
 _PROCESS_A_CORE = "use_multiple_sdk_containers"
 _ACCELERATOR_OPTION = "worker_accelerator="
+# Receipts lie in a bucket: listing them costs money and time.
+POLL_SECONDS = 10.0
 
 _Config = TypeVar("_Config", RunConfig, ScoreConfig)
 _Options = Mapping[str, Any]
@@ -227,3 +232,81 @@ def image_url(project: str, region: str, image: str) -> str:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     # A project of a domain, example.com:name, is a folder in the registry.
     return f"{region}-docker.pkg.dev/{project.replace(':', '/')}/beamrank/{image}:{__version__}-python{python}"
+
+
+def template_location(flags: Sequence[str]) -> str | None:
+    """The file that jobs are written to instead of being started."""
+    location: str | None = PipelineOptions(list(flags)).view_as(GoogleCloudOptions).template_location
+    return location
+
+
+def new_pipeline(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> beam.Pipeline:
+    """An empty pipeline for one job of a stage.
+
+    Raises:
+        ConfigError: Beam refuses the flags.
+    """
+    try:
+        return beam.Pipeline(options=job_options(plan, stage, flags))
+    except ValueError as error:
+        raise ConfigError(f"Beam refuses the flags of the Dataflow job of {stage.name}: {error}") from error
+
+
+def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> tuple[Any, str]:
+    """Submits the job of a stage.
+
+    Returns:
+        Beam's result, and the id of the job, or the file that it was written to.
+
+    Raises:
+        BeamrankError: Dataflow did not take the job.
+    """
+    options = pipeline.options.view_as(GoogleCloudOptions)
+    try:
+        result = pipeline.run()
+    except Exception as error:
+        raise BeamrankError(
+            f"Dataflow did not take the job of {stage} ({type(error).__name__}: {error}). If a job of this name is "
+            "still active, it is from an earlier attempt: wait for it, or cancel it"
+        ) from error
+    if not result.has_job:
+        note(f"{stage}: wrote the job to {options.template_location}")
+        return result, options.template_location
+    job: str = result.job_id()
+    place = f"{options.region}/{job}?project={options.project}"
+    note(f"{stage}: Dataflow job {job}, https://console.cloud.google.com/dataflow/jobs/{place}")
+    return result, job
+
+
+def wait(result: Any, progress: Callable[[], int], stall_seconds: float, warn: Callable[[str], None]) -> None:
+    """Waits for a job; cancels one that stalls, because its workers cost money.
+
+    Raises:
+        BeamrankError: the job failed or stalled.
+    """
+    outcome: list[BaseException] = []
+
+    def finish() -> None:
+        try:
+            result.wait_until_finish()
+        except BaseException as error:
+            outcome.append(error)
+
+    def cancel() -> str:
+        result.cancel()
+        return f"the Dataflow job {result.job_id()} was cancelled"
+
+    thread = threading.Thread(target=finish, name="dataflow", daemon=True)
+    thread.start()
+    try:
+        wait_with_stall(thread, progress, stall_seconds, on_stall=cancel, poll_seconds=POLL_SECONDS)
+    except BeamrankError:
+        raise
+    except BaseException:
+        warn(
+            f"the Dataflow job {result.job_id()} continues without this command, and its finished shards are kept. To "
+            f"cancel it: gcloud dataflow jobs cancel {result.job_id()} --region REGION"
+        )
+        raise
+    if outcome:
+        raise explain(outcome[0]) from outcome[0]

@@ -33,7 +33,7 @@ class PlannedRun(NamedTuple):
         """Does what `beamrank run` does after planning, in this process."""
         progress = ConsoleProgress(quiet=True)
         self.plan.publish()
-        launcher(self.plan, self.config, progress).run_all()
+        launcher(self.plan, self.config, progress).run()
         write_runs(self.plan, self.config, progress)
         return self
 

@@ -20,7 +20,7 @@ from models.stages.mono import ScoreMono
 from models.stages.tokenize import TokenizeDocs
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
-from pipelines.dataflow_launcher import DataflowLauncher
+from pipelines.launcher import Launcher
 from pipelines.plan.make_plan import make_plan
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner
@@ -326,26 +326,31 @@ def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_check
         )
 
 
-def _launcher(remote_config: Path, service: Service, **overrides: Any) -> tuple[DataflowLauncher, RunConfig]:
+@pytest.fixture(autouse=True)
+def _poll_often(monkeypatch):
+    monkeypatch.setattr(dataflow, "POLL_SECONDS", 0.1)
+
+
+def _launcher(remote_config: Path, service: Service, **overrides: Any) -> tuple[Launcher, RunConfig]:
     settings, scoring = dataflow.settle(load_config(str(remote_config)).model_copy(update=overrides))
     console = ConsoleProgress(quiet=True)
     plan = make_plan(settings, console, scoring)
     plan.publish()
-    return DataflowLauncher(plan, settings, console, Runner.DATAFLOW, service.flags, poll_seconds=0.1), settings
+    return Launcher(plan, settings, console, Runner.DATAFLOW, service.flags), settings
 
 
 def test_dataflow_cancels_a_stalled_job(service: Service, remote_config: Path) -> None:
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service, stall_minutes=0.01)
     with pytest.raises(BeamrankError, match="the Dataflow job job-1 was cancelled"):
-        launcher.run_all()
+        launcher.run()
     assert service.cancelled == ["job-1"]
 
 
 def test_dataflow_job_without_receipts_is_an_error(service: Service, remote_config: Path) -> None:
     launcher, _ = _launcher(remote_config, service)
-    with pytest.raises(BeamrankError, match="have no receipt"):
-        launcher.run_all()
+    with pytest.raises(BeamrankError, match="ended with .* missing"):
+        launcher.run()
 
 
 def test_dataflow_interrupted_wait_reports_that_the_job_continues(service, remote_config, capsys, monkeypatch):
@@ -356,8 +361,8 @@ def test_dataflow_interrupted_wait_reports_that_the_job_continues(service, remot
     def interrupted() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(DataflowLauncher, "_progress", lambda *_: interrupted)
+    monkeypatch.setattr("pipelines.launcher.StageProgress", lambda *_: interrupted)
     with pytest.raises(KeyboardInterrupt):
-        launcher.run_all()
+        launcher.run()
     assert "job-1 continues without this command" in capsys.readouterr().err
     assert service.cancelled == []

@@ -176,7 +176,7 @@ def test_killed_shards_of_an_earlier_plan_are_reused(collection) -> None:
     planned = collection.plan()
     planned.plan.publish()
     launcher = Launcher(planned.plan, planned.config, _quiet())
-    launcher.run_all(planned.plan.stages[:2])
+    launcher.run(planned.plan.stages[:2])
     record = planned.plan.stage("mono")
     tasks = planned.plan.tasks(record, [planned.plan.sealed(name) for name in record.inputs])
     mono = open_stage(planned.plan.stages, "mono")
