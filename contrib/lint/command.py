@@ -13,7 +13,7 @@ from contrib.lint.fix import Fix, check_fixable, fix_run
 from contrib.lint.linter import Report, lint_run
 from contrib.lint.references import read_references
 from contrib.lint.registry import CHECKS
-from pipelines.commands.arguments import exclude_option
+from pipelines.commands.arguments import option
 from pipelines.console.terminal import write_error, write_line
 
 
@@ -27,9 +27,10 @@ def lint(
     ] = None,
     exclude: Annotated[
         str | None,
-        exclude_option(
+        option(
             "The docs that no ranking should hold: `self` the one with the query's own id (ArguAna, Quora), FILE those "
-            "that it names, a query_id and a doc_id a line, or BRIGHT's JSONL."
+            "that it names, a query_id and a doc_id a line, or BRIGHT's JSONL.",
+            metavar="self|FILE",
         ),
     ] = None,
     track: Annotated[str, typer.Option(metavar="NAME", help=f"The rules: {', '.join(TRACKS)}.")] = "generic",

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from beamrank.report.runs import PlanRuns
 
 
+def option(help_text: str, *names: str, **settings: Any) -> Any:
+    """An option of a command; its name follows from the parameter unless `names` has it. `settings` are typer's."""
+    return typer.Option(*names, help=help_text, **settings)
+
+
 def one_of(flag: str, known: Collection[str], help_text: str) -> Any:
     """An option whose values are the names of a registry."""
 
@@ -29,7 +34,7 @@ def one_of(flag: str, known: Collection[str], help_text: str) -> Any:
             raise ConfigError(f"{flag} {value!r} does not exist: choose one of {', '.join(known)}")
         return value
 
-    return typer.Option(flag, metavar=f"{{{','.join(known)}}}", help=help_text, callback=check)
+    return option(help_text, flag, metavar=f"{{{','.join(known)}}}", callback=check)
 
 
 _IRDS = "irds:"
@@ -46,45 +51,34 @@ def qrels_option(help_text: str) -> Any:
 
         return exported(value, "qrels", ConsoleProgress(quiet=context.params.get("quiet", False)))
 
-    return typer.Option("--qrels", metavar="FILE|irds:DATASET", help=help_text, callback=named)
-
-
-def exclude_option(help_text: str) -> Any:
-    """An option that takes `self`, or a file of pairs."""
-    return typer.Option("--exclude", metavar="self|FILE", help=help_text)
+    return option(help_text, "--qrels", metavar="FILE|irds:DATASET", callback=named)
 
 
 Exclude = Annotated[
     str | None,
-    exclude_option(
+    option(
         "Leave docs out of the rankings: `self` the doc with the query's own id (ArguAna, Quora), FILE those that it "
-        "names, a query_id and a doc_id a line, or BRIGHT's JSONL."
+        "names, a query_id and a doc_id a line, or BRIGHT's JSONL.",
+        metavar="self|FILE",
     ),
 ]
 ConfigPath = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md.")
 ]
 Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the configuration: --set dtype=float32."),
+    list[str] | None, option("Override a key of the configuration: --set dtype=float32.", "--set", metavar="KEY=VALUE")
 ]
-Output = Annotated[str | None, typer.Option(help="The output folder; overrides `output`.")]
+Output = Annotated[str | None, option("The output folder; overrides `output`.")]
 Reuse = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="URL",
-        help="The output of an earlier run, whose scores and tokens of the same texts are reused.",
-    ),
+    option("The output of an earlier run, whose scores and tokens of the same texts are reused.", metavar="URL"),
 ]
-Limit = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Trial run on the first N topics of the plan (topics.limit)."),
-]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the events of the log.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Limit = Annotated[int | None, option("Trial run on the first N topics of the plan (topics.limit).", min=1, metavar="N")]
+Verbose = Annotated[bool, option("Also print the events of the log.", "--verbose", "-v")]
+AsJson = Annotated[bool, option("Print one JSON object.", "--json")]
 ResultFormat = Annotated[str, one_of("--format", RESULT_FORMATS, "The format of the result.")]
 # Eager: `qrels_option` exports while the arguments are read, and must know.
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", is_eager=True, help="Print warnings and errors only.")]
+Quiet = Annotated[bool, option("Print warnings and errors only.", "--quiet", "-q", is_eager=True)]
 
 
 def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:

@@ -16,7 +16,7 @@ from beamrank.evaluation.significance import CORRECTIONS, TESTS, Comparison, com
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, P_VALUE, shown
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.notes import of_files
-from pipelines.commands.arguments import AsJson, Exclude, ResultFormat, one_of, qrels_option
+from pipelines.commands.arguments import AsJson, Exclude, ResultFormat, one_of, option, qrels_option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table
 from pipelines.console.terminal import write_error, write_line
@@ -26,7 +26,7 @@ _COMPARED = ("measure", "baseline", "difference", "95 % interval", "p", "better"
 _EVALUATED, _IN_COMPARISONS = " ".join(DEFAULT_MEASURES), " ".join(COMPARED_MEASURES)
 # What a baseline is called, and the comparison with it by measure.
 _Compared = Sequence[tuple[str, Mapping[str, Comparison]]]
-_Measures = Annotated[str, typer.Option(help="Names of ir_measures or trec_eval, separated by spaces or commas.")]
+_Measures = Annotated[str, option("Names of ir_measures or trec_eval, separated by spaces or commas.")]
 
 
 def eval_run(
@@ -37,10 +37,10 @@ def eval_run(
     measures: _Measures = _EVALUATED,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUN", help="Compare with a baseline run (paired t-test). May be given several times."),
+        option("Compare with a baseline run (paired t-test). May be given several times.", metavar="RUN"),
     ] = None,
     exclude: Exclude = None,
-    per_query: Annotated[bool, typer.Option("--per-query", help="Also print the values of each topic.")] = False,
+    per_query: Annotated[bool, option("Also print the values of each topic.", "--per-query")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run: means over all topics of the qrels (trec_eval's -c)."""
@@ -131,11 +131,10 @@ def compare(
         list[str], typer.Argument(metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
     ],
     qrels: Annotated[
-        str | None,
-        qrels_option("The judgments: TREC, MS MARCO or BEIR. Without them only the rankings are compared."),
+        str | None, qrels_option("The judgments: TREC, MS MARCO or BEIR. Without them only the rankings are compared.")
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="RUN", help="The run that the others are compared with; default: the first.")
+        str | None, option("The run that the others are compared with; default: the first.", metavar="RUN")
     ] = None,
     measures: _Measures = _IN_COMPARISONS,
     test: Annotated[str, one_of("--test", TESTS, "The paired test of a difference over topics.")] = "t-test",
@@ -145,13 +144,13 @@ def compare(
     exclude: Exclude = None,
     names: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "What the runs are called, in their order; that of a --baseline which is not among them comes last.",
             metavar="NAME,NAME",
-            help="What the runs are called, in their order; that of a --baseline which is not among them comes last.",
         ),
     ] = None,
     agreement: Annotated[
-        bool, typer.Option("--agreement", help="Also show how far the rankings agree; always shown without --qrels.")
+        bool, option("Also show how far the rankings agree; always shown without --qrels.", "--agreement")
     ] = False,
     result_format: ResultFormat = "table",
 ) -> None:

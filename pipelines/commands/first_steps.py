@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import psutil
-import typer
 
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.status import read_status
@@ -23,7 +22,7 @@ from beamrank.storage.urls import hide_credentials
 from beamrank.version import __version__
 from models.checkpoints.disk_cache import cache_root
 from models.lucene.jvm import java_home
-from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress
+from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, option
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_table
 
@@ -95,9 +94,7 @@ CHECKS: dict[str, Callable[[], str]] = {
 
 
 def demo(
-    output: Annotated[
-        str, typer.Option(help="The folder for the collection, the index and the run.")
-    ] = "beamrank-demo",
+    output: Annotated[str, option("The folder for the collection, the index and the run.")] = "beamrank-demo",
     as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Quiet = False,

@@ -19,7 +19,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.notes import counted
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage import files as storage
-from pipelines.commands.arguments import AsJson
+from pipelines.commands.arguments import AsJson, option
 from pipelines.console.counts import cost_words
 from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.terminal import write_line
@@ -138,11 +138,9 @@ def _verified(output: str, console: ConsoleProgress) -> Verification:
 
 def gc(
     folder: _Folder,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files and remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
-    min_age_hours: Annotated[
-        float, typer.Option(min=0, help="Keep files newer than this; another run may be using them.")
-    ] = 24.0,
+    dry_run: Annotated[bool, option("List the files and remove nothing.", "--dry-run")] = False,
+    yes: Annotated[bool, option("Remove without asking.", "--yes")] = False,
+    min_age_hours: Annotated[float, option("Keep files newer than this; another run may be using them.", min=0)] = 24.0,
 ) -> None:
     """Remove unreferenced files: parts of lost attempts, temporary files, unfinished work of earlier plans.
 
@@ -179,14 +177,12 @@ def _confirmed(garbage: Collection[Garbage]) -> bool:
 
 def aggregate(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a run with a stage that compares pairs.")],
-    aggregation: Annotated[str, typer.Option(help=f"One or several, separated by commas: {', '.join(METHODS)}.")],
-    k1: Annotated[int | None, typer.Option(min=1, help="The number of candidates, at most the stage's k.")] = None,
-    opponents: Annotated[
-        int | None, typer.Option(min=1, help="With sample: the number of opponents of a candidate.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="With sample: the random seed; 0 by default.")] = None,
+    aggregation: Annotated[str, option(f"One or several, separated by commas: {', '.join(METHODS)}.")],
+    k1: Annotated[int | None, option("The number of candidates, at most the stage's k.", min=1)] = None,
+    opponents: Annotated[int | None, option("With sample: the number of opponents of a candidate.", min=1)] = None,
+    seed: Annotated[int | None, option("With sample: the random seed; 0 by default.")] = None,
     stage: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The stage that compared pairs, where there are several.")
+        str | None, option("The stage that compared pairs, where there are several.", metavar="NAME")
     ] = None,
 ) -> None:
     """Write runs with other aggregations of the stored pairs, or with a smaller k1. Prints the path of each."""

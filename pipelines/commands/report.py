@@ -1,23 +1,35 @@
-"""`beamrank report DIR|RUN...`: what runs and trainings did, as a page, curves, tables and pictures."""
+"""`beamrank report DIR|RUN...`, `beamrank inspect DIR`: what runs and trainings did, as a page or in the terminal."""
 
-import inspect
+import inspect as signatures
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from beamrank.commit.plan import read_plan
+from beamrank.commit.status import shard_attempts
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
+from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.excluded import read_excluded
+from beamrank.formats.notes import first_few
+from beamrank.formats.qrels import read_qrels
+from beamrank.ranking.variants import Opponent
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.urls import refuse_credentials
-from pipelines.commands.arguments import Quiet, Verbose, console_progress, exclude_option, open_runs, qrels_option
+from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, open_runs, option, qrels_option
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.terminal import write_line
+from pipelines.console.tables import print_result
+from pipelines.console.terminal import write_error, write_line
 
 if TYPE_CHECKING:
     from beamrank.report.report import Report, ReportSettings
+    from beamrank.report.runs import PlanRuns
+    from beamrank.report.views import CandidateView
 
 
 def report(
@@ -29,48 +41,43 @@ def report(
     ],
     output: Annotated[
         str | None,
-        typer.Option(
-            metavar="FOLDER", help="Where the files go; by default DIR/report, or for a RUN `report` beside it."
-        ),
+        option("Where the files go; by default DIR/report, or for a RUN `report` beside it.", metavar="FOLDER"),
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN|DIR",
-            help="The run that others are compared with, by default the first; or the output of an earlier run: what "
+        option(
+            "The run that others are compared with, by default the first; or the output of an earlier run: what "
             "changed since?",
+            metavar="RUN|DIR",
         ),
     ] = None,
     qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
     measures: Annotated[
-        str | None, typer.Option(help="Measures in place of the run's own, separated by spaces or commas.")
+        str | None, option("Measures in place of the run's own, separated by spaces or commas.")
     ] = None,
     exclude: Annotated[
         str | None,
-        exclude_option(
+        option(
             "Leave docs out of the rankings of run files, as `eval` does. An output has left out what its first stage "
-            "excludes."
+            "excludes.",
+            metavar="self|FILE",
         ),
     ] = None,
     k0: Annotated[
         str | None,
-        typer.Option(
-            metavar="N,N", help="Depths in the curve of a stage that scores docs; by default all up to its k."
-        ),
+        option("Depths in the curve of a stage that scores docs; by default all up to its k.", metavar="N,N"),
     ] = None,
     k1: Annotated[
         str | None,
-        typer.Option(
-            metavar="N,N", help="Depths in the curves of a stage that compares pairs; by default up to twenty, or five."
-        ),
+        option("Depths in the curves of a stage that compares pairs; by default up to twenty, or five.", metavar="N,N"),
     ] = None,
     opponents: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Opponents of a candidate with `sample`; by default four.")
+        str | None, option("Opponents of a candidate with `sample`; by default four.", metavar="N,N")
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, max=1000, help="Random draws of `sample` that are averaged.")] = 10,
-    queries: Annotated[int, typer.Option(min=0, help="How many queries have a section of their own.")] = 30,
-    changes: Annotated[int, typer.Option(min=0, help="How many rank changes of each stage are shown.")] = 10,
-    texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Show passages: one scan of the corpus.")] = True,
+    trials: Annotated[int, option("Random draws of `sample` that are averaged.", min=1, max=1000)] = 10,
+    queries: Annotated[int, option("How many queries have a section of their own.", min=0)] = 30,
+    changes: Annotated[int, option("How many rank changes of each stage are shown.", min=0)] = 10,
+    texts: Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")] = True,
     verbose: Verbose = False,
     quiet: Quiet = False,
     **of_sections: Any,
@@ -181,13 +188,159 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
-def _with_options() -> inspect.Signature:
+def _with_options() -> signatures.Signature:
     """The parameters of `report` with the options of all sections."""
     from beamrank.report.page import section_options
 
-    own = [each for each in inspect.signature(report).parameters.values() if each.name != "of_sections"]
+    own = [each for each in signatures.signature(report).parameters.values() if each.name != "of_sections"]
     added = [each for each in section_options() if each.name not in {option.name for option in own}]
-    return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in [*own, *added]])
+    return signatures.Signature([each.replace(kind=signatures.Parameter.KEYWORD_ONLY) for each in [*own, *added]])
 
 
 report.__signature__ = _with_options()  # type: ignore[attr-defined]
+
+
+def inspect(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
+    query: Annotated[str | None, option("Show the candidates of this query.", metavar="ID")] = None,
+    shard: Annotated[
+        int | None, option("Show each attempt at this shard, and whether it counts.", min=0, metavar="N")
+    ] = None,
+    changes: Annotated[
+        int | None, option("Show the N largest rank changes of judged docs by stage.", min=1, metavar="N")
+    ] = None,
+    baseline: Annotated[
+        str | None, option("The run that the differences are to; by default the first.", metavar="STAGE")
+    ] = None,
+    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
+    depth: Annotated[int, option("With --query: how many candidates are shown.", min=1)] = 20,
+    texts: Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Show the queries of a run by difference, or the candidates of one query at every stage. Needs no model."""
+    if sum(each is not None for each in (query, changes, shard)) > 1:
+        raise ConfigError("--query, --changes and --shard show different things: give one of them")
+    if shard is not None:
+        _show_shard(folder, shard, as_json)
+        return
+    # They take a second to import, and other commands do without.
+    from beamrank.report.gather import gather
+    from beamrank.report.report import ReportSettings
+
+    runs = open_runs(folder, {} if qrels is None else {"qrels": absolute_glob(qrels)})
+    if query is not None:
+        _show_query(runs, query, depth, texts, as_json)
+        return
+    texts = texts and changes is not None
+    settings = ReportSettings(baseline=baseline, changes=changes or 0, queries=0, texts=texts, curves=False)
+    report = gather(runs, settings)
+    for line in report.missing:
+        write_error(f"note: {line}")
+    (_show_queries if changes is None else _show_changes)(report, as_json)
+
+
+def _show_shard(folder: str, shard: int, as_json: bool) -> None:
+    plan = read_plan(folder)
+    if shard >= len(plan.shards):
+        raise ConfigError(f"--shard {shard}: the shards of {plan.output} are 0 to {len(plan.shards) - 1}")
+    attempts = list(shard_attempts(plan, shard))
+    topics = [topic.query_id for topic in plan.shards[shard].topics]
+    if as_json:
+        _print_json(shard=shard, queries=topics, attempts=[asdict(each) for each in attempts])
+        return
+    write_line(f"shard {shard}: {len(topics):,} topics ({first_few(topics)})")
+    for attempt in attempts:
+        write_line(f"{attempt.file}: {attempt.state}")
+        if (receipt := attempt.receipt) is not None:
+            when = datetime.fromtimestamp(receipt.committed_seconds).isoformat(" ", "seconds")
+            counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
+            write_line(f"  {when} on {receipt.host}, process {receipt.process}, {receipt.seconds:,.1f} s: {counts}")
+
+
+def _show_query(runs: "PlanRuns", query_id: str, depth: int, texts: bool, as_json: bool) -> None:
+    topics = {topic.query_id: topic.text for topic in runs.plan.topics}
+    if query_id not in topics:
+        others = first_few(list(topics))
+        raise ConfigError(f"--query {query_id!r} is not a topic of {runs.plan.output}; its topics are {others}")
+    qrels = None if runs.config.qrels is None else read_qrels(runs.config.qrels)
+    views = runs.views(query_id, {} if qrels is None else qrels.relevance.get(query_id, {}))[:depth]
+    found = runs.texts({view.doc_id for view in views}) if texts else {}
+    if as_json:
+        _print_json(query_id=query_id, text=topics[query_id], candidates=[_candidate(view, found) for view in views])
+        return
+    write_line(f"{query_id}: {topics[query_id]}")
+    if not views:
+        write_line("no candidates")
+    for view in views:
+        write_line()
+        scores = {run: f" ({score:.4f})" for run, score in view.scores.items()}
+        ranks = ", ".join(f"{run} {rank}{scores.get(run, '')}" for run, rank in view.ranks.items())
+        write_line(f"{view.doc_id}  {_facts(view)}  rank: {ranks}")
+        _print_passage(view, found)
+
+
+def _show_changes(report: "Report", as_json: bool) -> None:
+    if as_json:
+        _print_json(
+            changes=[
+                {"before": each.before, "after": each.after, "places": each.places}
+                | {"query": report.topics[each.candidate.query_id], **_candidate(each.candidate, report.texts)}
+                for each in report.changes
+            ]
+        )
+        return
+    for each in report.changes:
+        view = each.candidate
+        moved = f"{each.before} {view.ranks[each.before]}, {each.after} {view.ranks[each.after]}"
+        write_line(f"{moved}  {_facts(view)}  {view.doc_id}  for {view.query_id}: {report.topics[view.query_id]}")
+        _print_passage(view, report.texts)
+        write_line()
+
+
+def _show_queries(report: "Report", as_json: bool) -> None:
+    """Largest losses first; in the order of the plan if nothing can be measured."""
+    measure = report.main_measure
+    differences: Mapping[str, float | None] = report.differences or dict.fromkeys(report.topics)
+    values = {} if measure is None else {run: report.evaluations[run].per_query for run in report.steps}
+    queries, rows = [], list[list[Cell]]()
+    for query_id, difference in differences.items():
+        text = report.topics.get(query_id, "")
+        measures = {run: by_query.get(query_id, {}).get(measure or "") for run, by_query in values.items()}
+        queries.append({"query_id": query_id, "text": text, "measures": measures, "difference": difference})
+        rows.append([query_id, text, *measures.values(), difference])
+    columns = [Column("query_id"), Column("text"), *(Column(run, MEAN) for run in values)]
+    table = Table([*columns, Column("difference", DIFFERENCE)], rows)
+    result = {"measure": measure, "baseline": report.baseline, "run": report.last, "queries": queries}
+    print_result(table, result, "json" if as_json else "table")
+
+
+def _print_passage(view: "CandidateView", texts: Mapping[str, str]) -> None:
+    for run, details in view.details.items():
+        of_run = f" in {run}" if len(view.details) > 1 else ""
+        for name, value in details.items():
+            write_line(f"  {name}{' opponent' * isinstance(value, Opponent)}{of_run}: {value}")
+    if view.doc_id in texts:
+        write_line(f"  {' '.join(texts[view.doc_id].split())}")
+
+
+def _facts(view: "CandidateView") -> str:
+    label = "-" if view.label is None else view.label
+    return f"label {label}  truncated {view.truncated_by or '-'}"
+
+
+def _candidate(view: "CandidateView", texts: Mapping[str, str]) -> dict[str, Any]:
+    by_run = {
+        run: {name: value._asdict() if isinstance(value, Opponent) else value for name, value in each.items()}
+        for run, each in view.details.items()
+    }
+    # Those of the last stage that has them, beside those of each.
+    last: dict[str, Any] = {"strongest": None, "weakest": None}
+    for each in by_run.values():
+        last |= each
+    values = asdict(replace(view, details={}))
+    del values["truncated"]
+    return values | last | {"details": by_run} | {"truncated": view.truncated, "text": texts.get(view.doc_id)}
+
+
+def _print_json(**values: object) -> None:
+    write_line(json.dumps(values, ensure_ascii=False, allow_nan=False))

@@ -1,40 +1,49 @@
-"""`beamrank index CONFIG` and `beamrank run CONFIG`: the index; the whole cascade, or one stage."""
+"""`beamrank index|plan|run CONFIG`, `beamrank score PAIRS...`: build an index, estimate, run, score texts."""
 
+import itertools
+import json
 import shlex
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from beamrank.commit.pace import Prediction, Price
+from beamrank.config.score import ScoreConfig
+from beamrank.config.yaml import anchor_paths, check_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import digest_corpus
-from pipelines.commands.arguments import (
-    ConfigPath,
-    Limit,
-    Output,
-    Overrides,
-    Quiet,
-    Reuse,
-    Verbose,
-    console_progress,
-    load_run_config,
-)
+from beamrank.formats.notes import counted
+from beamrank.storage import files as storage
+from beamrank.storage.globs import absolute_glob
+from pipelines.commands import arguments as args
+from pipelines.commands.arguments import option
+from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.run_log import run_log
-from pipelines.console.tables import print_measures
+from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
 from pipelines.runners.options import Runner
 
+if TYPE_CHECKING:
+    from pipelines.plan.estimate import Estimate
 
-def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False) -> None:
+_HERE = "this machine"
+
+
+def index(
+    config: args.ConfigPath, overrides: args.Overrides = None, verbose: args.Verbose = False, quiet: args.Quiet = False
+) -> None:
     """Build the index of a configuration from its corpus, or check an existing index against the corpus."""
     # They take a second to import, and other commands do without.
     from models.stages.bm25 import ensure_index
     from pipelines.plan.make_plan import check_apart
     from pipelines.plan.named_inputs import named_inputs
 
-    settings = load_run_config(config, overrides)
+    settings = args.load_run_config(config, overrides)
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
-    console = console_progress(verbose, quiet)
+    console = args.console_progress(verbose, quiet)
     settings = named_inputs(settings, console)
     assert settings.index is not None
     check_apart(settings)
@@ -43,25 +52,134 @@ def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = Fa
     write_line(settings.index.path, digest)
 
 
+def plan(
+    config: args.ConfigPath,
+    overrides: args.Overrides = None,
+    output: args.Output = None,
+    limit: args.Limit = None,
+    reuse: args.Reuse = None,
+    price: Annotated[
+        float | None, option("What a machine costs an hour, in any currency: shows the cost.", min=0)
+    ] = None,
+    machine: Annotated[str, option("With --price: the machine's name, for the reader.", metavar="NAME")] = "",
+    machines: Annotated[int, option("How many machines work at once: shows how long they take.", min=1)] = 1,
+    save: Annotated[
+        bool, option("Write the prediction into the output: `status` shows it beside what was spent.", "--save")
+    ] = False,
+    as_json: args.AsJson = False,
+) -> None:
+    """Estimate shards, inferences, bytes and seconds from a short measurement on this machine. Only --save writes.
+
+    After earlier runs into the same output it shows what remains, and what a changed key repeats. BM25 timings are
+    rough estimates until the index exists.
+    """
+    # Beam takes seconds to import, and other commands do without.
+    from pipelines.plan.estimate import estimate
+    from pipelines.plan.named_inputs import named_inputs
+
+    settings = named_inputs(args.load_run_config(config, overrides, output, limit, reuse), ConsoleProgress())
+    found = estimate(settings)
+    cost = None if price is None else Price(machine=machine or _HERE, per_hour=price, machines=machines)
+    if save:
+        Prediction(
+            seconds={stage.stage: stage.predicted_seconds(found.shards) for stage in found.stages}, price=cost
+        ).save(settings.output)
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    print(f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper bounds")
+    if found.resumes:
+        print("remaining work, after earlier runs into this output:")
+    reused = ["reused"] if _reused(found) else []
+    print_table(["stage", "shards", "inferences", *reused, "bytes written", "seconds, one worker"], _rows(found))
+    for line in (*_words(found), *_money(found, cost or Price(machine=machine or _HERE, machines=machines))):
+        write_line(line)
+
+
+def _money(found: "Estimate", price: Price) -> Iterator[str]:
+    """What the remaining work takes on machines like this one, and costs."""
+    seconds = sum(stage.remaining_seconds for stage in found.stages)
+    if price.machines > 1 or price.per_hour:
+        names = f"{price.machines:,} machines" if price.machines > 1 else "a machine"
+        elapsed = duration(price.elapsed_seconds(seconds))
+        yield f"about {elapsed} on {names} ({price.machine}), with a worker as fast as one here on each"
+    if price.per_hour:
+        yield f"cost: {seconds / 3600:,.2f} machine hours at {price.per_hour:g}: {price.cost(seconds):,.2f}"
+
+
+def _rows(found: "Estimate") -> Iterator[list[str]]:
+    for stage in found.stages:
+        shards = f"{stage.remaining_shards:,} of {found.shards:,}" if found.resumes else f"{found.shards:,}"
+        reused = [f"{stage.remaining_reused:,}"] if _reused(found) else []
+        figures = (f"{stage.remaining_bytes:,}", f"{stage.remaining_seconds:,.1f}")
+        yield [stage.stage, shards, f"{stage.remaining_inferences:,}", *reused, *figures]
+    inferences = sum(stage.remaining_inferences for stage in found.stages)
+    reused = [f"{_reused(found):,}"] if _reused(found) else []
+    seconds = sum(stage.remaining_seconds for stage in found.stages)
+    yield ["all", "", f"{inferences:,}", *reused, "", f"{seconds:,.1f}"]
+
+
+def _reused(found: "Estimate") -> int:
+    """The inferences that can be reused from earlier runs."""
+    return sum(stage.remaining_reused for stage in found.stages)
+
+
+def _words(found: "Estimate") -> Iterator[str]:
+    """Remarks on the table."""
+    unfinished = [stage.stage for stage in found.stages if stage.remaining_shards]
+    for change in found.changed:
+        again = [kind for kind in change.stages if kind in unfinished]
+        yield f"{change}: {_are(again)} redone" if again else f"{change}: an earlier run has done these stages"
+    if found.resumes and len(unfinished) > 1:
+        first, *later = unfinished
+        yield f"{_are(later)} counted whole: which of their shards still count is known once {first} is finished"
+    if not unfinished:
+        yield "all stages finished"
+    undecided = [stage.stage for stage in found.stages if stage.remaining_undecided]
+    if undecided:
+        yield (
+            f"{_are(undecided)} counted in both columns: whether an inference is made or reused is known once its "
+            "candidates are"
+        )
+    yield from found.not_reused
+    if found.note is not None:
+        yield found.note
+    if "tokenize" in unfinished:
+        yield _passes(found.join_passes)
+
+
+def _are(stages: Sequence[str]) -> str:
+    *others, last = stages
+    return f"{', '.join(others)} and {last} are" if others else f"{last} is"
+
+
+def _passes(passes: int) -> str:
+    """The number of times that the join reads the corpus."""
+    read = f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')}"
+    if passes == 1:
+        return read
+    return f"{read} with the memory that is free now; in 1 where the runner does not shuffle in this machine's memory"
+
+
 def run(
     context: typer.Context,
-    config: ConfigPath,
-    runner: Annotated[Runner, typer.Option(help="The Beam runner.")] = Runner.LOCAL,
-    overrides: Overrides = None,
-    output: Output = None,
-    limit: Limit = None,
-    reuse: Reuse = None,
+    config: args.ConfigPath,
+    runner: Annotated[Runner, option("The Beam runner.")] = Runner.LOCAL,
+    overrides: args.Overrides = None,
+    output: args.Output = None,
+    limit: args.Limit = None,
+    reuse: args.Reuse = None,
     stage: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Run only this stage: retrieve, tokenize, mono, duo, the name of a stage of `cascade`, or runs. The "
+        option(
+            "Run only this stage: retrieve, tokenize, mono, duo, the name of a stage of `cascade`, or runs. The "
             "stages before it must be finished.",
+            metavar="NAME",
         ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job to finish.")] = True,
-    verbose: Verbose = False,
-    quiet: Quiet = False,
+    wait: Annotated[bool, option("Wait for the job to finish.", "--wait/--no-wait")] = True,
+    verbose: args.Verbose = False,
+    quiet: args.Quiet = False,
 ) -> None:
     """Run BM25, monoBERT and duoBERT, and write TREC runs. Resumes: finished shards are skipped.
 
@@ -69,11 +187,11 @@ def run(
     """
     if not wait and runner is not Runner.DATAFLOW:
         raise ConfigError(f"--no-wait needs --runner dataflow: jobs of `{runner}` end with this command")
-    settings = load_run_config(config, overrides, output, limit, reuse)
+    settings = args.load_run_config(config, overrides, output, limit, reuse)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
 
-    console = console_progress(verbose, quiet)
+    console = args.console_progress(verbose, quiet)
     with run_log(console):
         result = execute(settings, runner, context.args, stage, wait, console)
     for job in result.submitted:
@@ -82,3 +200,63 @@ def run(
         print_measures(result.evaluations)
     if result.runs:
         console.note(f"to see what the run did: beamrank report {shlex.quote(result.output)}")
+
+
+def score(
+    pairs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PAIRS",
+            help="Parquet files, folders of them or globs; local or URLs. Columns: id, query and doc; or id, query, "
+            "doc_i and doc_j.",
+        ),
+    ],
+    checkpoint: Annotated[str, option("embedded:mono or embedded:duo, a Hugging Face id, a folder or its URL.")],
+    output: Annotated[str, option("The output folder.", metavar="DIR")],
+    runner: Annotated[Runner, option("The Beam runner.")] = Runner.LOCAL,
+    truncation: Annotated[str, option("The rule for long texts: original, paper or hf.")] = "original",
+    max_query_length: Annotated[int, option("Tokens of the query, special tokens included.")] = 64,
+    max_length: Annotated[int, option("Tokens of an input, up to the model's positions.")] = 512,
+    dtype: Annotated[str, option("Of the model: auto, float32, bfloat16 or float16.")] = "auto",
+    device: Annotated[str, option("Where the model runs: auto, cpu, cuda, or cuda:N.")] = "auto",
+    backend: Annotated[str, option("The library that runs the model: torch, openvino or auto.")] = "torch",
+    threads: Annotated[int | None, option("Threads of a process; by default all cores.")] = None,
+    shard_rows: Annotated[int, option("Rows of a shard, the unit of work and of resuming.")] = 4096,
+    stall_minutes: Annotated[float, option("Stop a job that completes no shard for so long.")] = 30.0,
+    dry_run: Annotated[
+        bool, option("Check the input, print what would be done as JSON, and write nothing.", "--dry-run")
+    ] = False,
+    verbose: args.Verbose = False,
+    quiet: args.Quiet = False,
+) -> None:
+    """Score pairs or triples of texts, such as for distillation. Resumes: finished shards are skipped.
+
+    Prints the path of the manifest, which names the parts with the scores in the order of the pairs. Only Beam's own
+    flags follow `--`.
+    """
+    # All that follows `--` arrives here too.
+    paths = list(itertools.takewhile(lambda each: not each.startswith("-"), pairs))
+    document: dict[str, Any] = {
+        "pairs": [path and absolute_glob(path) for path in paths],
+        "checkpoint": checkpoint,
+        "output": output,
+        "input": {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length},
+        "shard_rows": shard_rows,
+        "threads": threads,
+        "dtype": dtype,
+        "device": device,
+        "backend": backend,
+        "stall_minutes": stall_minutes,
+    }
+    anchor_paths(document, ScoreConfig, storage.absolute("."))
+    settings = check_document(document, ScoreConfig, "beamrank score")
+    # Beam takes seconds to import, and other commands do without.
+    from pipelines.score import preview_scores, score_pairs
+
+    console = args.console_progress(verbose, quiet)
+    flags = pairs[len(paths) :]
+    if dry_run:
+        write_line(json.dumps(asdict(preview_scores(settings, runner, flags, console))))
+        return
+    with run_log(console):
+        write_line(score_pairs(settings, runner, flags, console))

@@ -349,7 +349,7 @@ def test_dataflow_cancels_a_stalled_job(service: Service, remote_config: Path) -
 
 def test_dataflow_job_without_receipts_is_an_error(service: Service, remote_config: Path) -> None:
     launcher, _ = _launcher(remote_config, service)
-    with pytest.raises(BeamrankError, match="ended with .* missing"):
+    with pytest.raises(BeamrankError, match=r"ended with .* missing"):
         launcher.run()
 
 
