@@ -1,17 +1,18 @@
 """The log of a run: one line for each event, with its time, level, stage and shard, from the launcher and its workers.
 
-Every layer logs with the standard `logging` module. `pipelines.console.run_log` sets the log up; workers that are other
-processes join it with the `LogPlace` that their work carries.
+Every layer logs with the standard `logging` module. `run_log` sets the log up; workers that are other processes join it
+with the `LogPlace` that their work carries.
 """
 
 import io
 import logging
 import os
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ INHERITED = "BEAMRANK_RUN_LOG"
 _UPLOAD_SECONDS = 30.0
 _REPEATED = ("root", "apache_beam.runners.portability.local_job_service")
 _stderr = logging.getLogger("beamrank.stderr")
+_logger = logging.getLogger(__name__)
 _context: ContextVar[tuple[str, str]] = ContextVar("log_context", default=("-", "-"))
 
 
@@ -154,13 +156,25 @@ def place() -> LogPlace | None:
 
 
 @contextmanager
-def logging_run() -> Iterator[RunLog]:
-    """Sends the events of this process to a log until the `with` block ends; `open_in_output` opens its file."""
+def run_log(shown: AbstractContextManager[None]) -> Iterator[RunLog]:
+    """Logs what happens in the `with` block, with the traceback of the error that ends it.
+
+    `open_in_output` opens the file: an error found before the run has an output leaves none. `shown` shows events.
+    """
     global _log, _place
     log = RunLog()
     _install(log)
     try:
-        yield log
+        with shown:
+            yield log
+    except BaseException as error:
+        if isinstance(error, Exception):
+            _logger.error("failed: %s", error, exc_info=True)
+        else:
+            _logger.warning("interrupted")
+        if log.url is not None:
+            error.add_note(f"log file: {log.url}")
+        raise
     finally:
         _log = _place = None
         os.environ.pop(INHERITED, None)
@@ -171,13 +185,17 @@ def logging_run() -> Iterator[RunLog]:
 
 
 def open_in_output(output: str) -> None:
-    """Opens the log of this process in the output of a run, for its workers too. Does nothing if it is open."""
+    """Opens the log of this process in the output of a run, for its workers too; where that fails, there is no log."""
     global _place
     if _log is None or _log.url is not None:
         return
     run, host = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"), socket.gethostname()
     folder = storage.join(output, FOLDER)
-    _log.open(storage.join(folder, f"{run}-run-{host}-{os.getpid()}.log"))
+    try:
+        _log.open(storage.join(folder, f"{run}-run-{host}-{os.getpid()}.log"))
+    except OSError as error:
+        print(shown_message(f"warning: there will be no log of this run: {error}"), file=sys.stderr)
+        return
     _place = LogPlace(folder, run, host, _log.path)
     os.environ[INHERITED] = _log.path
 

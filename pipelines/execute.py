@@ -12,14 +12,13 @@ from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
+from beamrank.logs import run_log
 from beamrank.section import Texts, check_ordered, texts_of
 from models.scoring.backends.protocol import Device
 from models.stages.base import Worker
 from models.stages.core import steps_of
-from pipelines.console.counts import cost_words
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.run_log import run_log
-from pipelines.console.tables import warn_of_losses
+from pipelines.console.tables import cost_words, warn_of_losses
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
@@ -88,7 +87,7 @@ def run(
     source = config if isinstance(config, Mapping) else os.fspath(config)
     settings = load_config(source, overrides, None if output is None else os.fspath(output), texts_of("reuse", reuse))
     console = ConsoleProgress(quiet=quiet)
-    with run_log(console):
+    with run_log(console.events()):
         return execute(settings, _runner(runner), texts_of("flags", flags), stage, wait=True, console=console)
 
 

@@ -6,14 +6,15 @@ from typing import NamedTuple
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.logs import run_log
 from beamrank.report.runs import PlanRuns
 from contrib.papers.depths import ScoreDepths
 from models.stages.base import LaterStage
 from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.run_log import open_run_log, run_log
 from pipelines.launcher import Launcher, resumable
+from pipelines.runs.owner import open_run_log
 
 # The depths of figure 4 in the paper.
 _K0S = (50, 100, 200, 500, 1000)
@@ -73,7 +74,7 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
     sealed = pairs.plan.sealed(pairs.stage.name)
     if sealed is not None:
         return sealed
-    with run_log(console), resumable():
+    with run_log(console.events()), resumable():
         pairs.plan.write()
         open_run_log(pairs.plan)
         missing, asked = count_missing(pairs, runs)

@@ -17,6 +17,7 @@ from beamrank.evaluation.tables import MEAN, Column, Table
 from beamrank.formats.corpora import digest_corpus
 from beamrank.formats.excluded import Excluded, read_excluded
 from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.logs import run_log
 from beamrank.records import Topic
 from beamrank.section import NAMED
 from beamrank.storage.globs import absolute_glob
@@ -33,7 +34,6 @@ from pipelines.commands.arguments import (
     console_progress,
     load_run_config,
 )
-from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_result
 from pipelines.plan.make_plan import check_apart, chosen_topics
 from pipelines.plan.named_inputs import named_inputs
@@ -72,7 +72,7 @@ def tune(
     assert settings.index is not None
     assert settings.qrels is not None
     check_apart(settings)
-    with run_log(console):
+    with run_log(console.events()):
         found = read_qrels(settings.qrels)
         topics = [topic for topic in chosen_topics(settings).kept if topic.query_id in found.relevance]
         digest = ensure_index(settings, digest_corpus(settings.corpus).digest, console)

@@ -16,6 +16,7 @@ from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.tables import MEAN, Column, Table
+from beamrank.logs import run_log
 from beamrank.machine import usable_cores
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
@@ -23,7 +24,6 @@ from beamrank.version import __version__
 from models.checkpoints.disk_cache import cache_root
 from models.lucene.jvm import java_home
 from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, option
-from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_table
 
 _LIBRARIES = ("apache-beam", "pyarrow", "torch", "transformers", "tokenizers", "pyserini", "ir_measures")
@@ -112,7 +112,7 @@ def demo(
     write_collection(storage.join(folder, "collection"))
     docs = len(stdlib_docs())
     console.note(f"searching {docs:,} passages of the standard library's documentation")
-    with run_log(console):
+    with run_log(console.events()):
         result = execute(demo_config(folder), Runner.LOCAL, (), None, wait=True, console=console)
         plan = read_plan(result.output)
         stages = _stages(plan, result.evaluations)

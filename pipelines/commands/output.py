@@ -20,8 +20,8 @@ from beamrank.formats.notes import counted
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import AsJson, option
-from pipelines.console.counts import cost_words
 from pipelines.console.progress import ConsoleProgress, duration
+from pipelines.console.tables import cost_words
 from pipelines.console.terminal import write_line
 
 _HOUR_SECONDS = 3600.0

@@ -15,12 +15,12 @@ from beamrank.config.yaml import anchor_paths, check_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.formats.notes import counted
+from beamrank.logs import run_log
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from pipelines.commands import arguments as args
 from pipelines.commands.arguments import option
 from pipelines.console.progress import ConsoleProgress, duration
-from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
 from pipelines.runners.options import Runner
@@ -47,7 +47,7 @@ def index(
     settings = named_inputs(settings, console)
     assert settings.index is not None
     check_apart(settings)
-    with run_log(console):
+    with run_log(console.events()):
         digest = ensure_index(settings, digest_corpus(settings.corpus).digest, console)
     write_line(settings.index.path, digest)
 
@@ -192,7 +192,7 @@ def run(
     from pipelines.execute import execute
 
     console = args.console_progress(verbose, quiet)
-    with run_log(console):
+    with run_log(console.events()):
         result = execute(settings, runner, context.args, stage, wait, console)
     for job in result.submitted:
         write_line(job)
@@ -258,5 +258,5 @@ def score(
     if dry_run:
         write_line(json.dumps(asdict(preview_scores(settings, runner, flags, console))))
         return
-    with run_log(console):
+    with run_log(console.events()):
         write_line(score_pairs(settings, runner, flags, console))

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.logs import open_in_output, run_log
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import ConfigPath, Output, Overrides, Quiet, Verbose, console_progress
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.run_log import open_log_in, run_log
 from pipelines.console.tables import print_result, print_table
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def train(
                 if processes.first:
                     _show(plan_training(session), as_json)
                 return
-            with run_log(console):
+            with run_log(console.events()):
                 code = _train(session, console)
             if code:
                 raise typer.Exit(code)
@@ -128,7 +128,7 @@ def _train(session: "Session", console: ConsoleProgress) -> int:
     from models.training.trainer import train
 
     output, command = session.config.output, shlex.join(["beamrank", *sys.argv[1:]])
-    open_log_in(output)
+    open_in_output(output)
     if session.before.finished:
         train(session, lambda: False, console, command)
         console.note(f"{output} is already trained ({session.before.step:,} steps)")

@@ -1,5 +1,6 @@
 """The process that runs a plan. Two runs of one plan into a folder cooperate; runs of two plans would conflict."""
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -13,10 +14,13 @@ from pydantic import Field, TypeAdapter
 from beamrank.commit.listing import MACHINES, RUNS
 from beamrank.commit.plan import CurrentPlan, Plan, read_current
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.logs import open_in_output
 from beamrank.machine import is_running, start_seconds
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
-from pipelines.console.run_log import open_run_log
+from beamrank.version import __version__
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,14 @@ def made_current(plan: Plan) -> Iterator[None]:
             current = read_current(plan.output)
             if current is not None and current.owner == mine:
                 plan.make_current()
+
+
+def open_run_log(plan: Plan) -> None:
+    """Puts the log under the output of a plan."""
+    open_in_output(plan.output)
+    stages = ", ".join(stage.name for stage in plan.stages)
+    _log.info("beamrank %s runs plan %s into %s", __version__, plan.digest[:12], plan.output)
+    _log.info("topics: %d, shards: %d, stages: %s", len(plan.topics), len(plan.shards), stages)
 
 
 def _remove_leftovers(plan: Plan) -> None:

@@ -27,7 +27,7 @@ from beamrank.ranking.rankings import Rankings
 from beamrank.storage import files as storage
 from models.stages.base import RANKED_BY
 from models.stages.core import open_stages
-from pipelines.console.counts import count_lines
+from pipelines.console.tables import count_lines
 from pipelines.runs.owner import check_current
 from pipelines.runs.run_metadata import ENDING, Component, describe_data, is_unchanged, machine_of, write_metadata
 

@@ -3,6 +3,7 @@
 import logging
 import re
 import sys
+from contextlib import nullcontext
 
 import pytest
 from typer.testing import CliRunner
@@ -10,11 +11,11 @@ from typer.testing import CliRunner
 from beamrank import logs
 from beamrank.commit.receipts import StageFolder
 from beamrank.errors import BeamrankError
+from beamrank.logs import run_log
 from beamrank.packages import PACKAGES
 from pipelines import main
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.run_log import run_log
 from tests.support.services.faulty_store import snapshot
 from tests.support.small_collection import small_cascade
 
@@ -115,14 +116,14 @@ def test_log_that_cannot_be_created_ends_no_run(small, tmp_path):
 
 def test_log_on_a_full_disk_raises_nothing(monkeypatch):
     monkeypatch.setattr(logging, "raiseExceptions", True)
-    with logs.logging_run() as log:
+    with run_log(nullcontext()) as log:
         log.open("/dev/full")
         logging.getLogger("models").info("lost")
 
 
 def test_log_hides_credentials_and_control_characters(tmp_path):
     hostile = "\x1b[2J\x07 https://user:secret@host/x?token=abc\nsecond line"
-    with run_log(ConsoleProgress(quiet=True)):
+    with run_log(ConsoleProgress(quiet=True).events()):
         logs.open_in_output(str(tmp_path))
         print(hostile, file=logs.LoggedStderr())
         logging.getLogger("models").error("%s", hostile)
@@ -156,7 +157,7 @@ def test_verbose_and_quiet_exclude_each_other(small, tmp_path):
 
 def test_logging_is_as_before_after_a_run(tmp_path):
     before = logging.getLogger().handlers[:], logging.getLogger("models").level
-    with logs.logging_run():
+    with run_log(nullcontext()):
         logs.open_in_output(str(tmp_path))
     assert (logging.getLogger().handlers, logging.getLogger("models").level) == before
     assert logs.place() is None
