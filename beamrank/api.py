@@ -117,5 +117,5 @@ def evaluate(
     return found.evaluation
 
 
-def _qrels(given: Mapping[str, Mapping[str, int]] | _Path) -> qrels.Qrels:
-    return qrels.qrels_of(given) if isinstance(given, Mapping) else qrels.read_qrels(os.fsdecode(given))
+def _qrels(source: Mapping[str, Mapping[str, int]] | _Path) -> qrels.Qrels:
+    return qrels.qrels_of(source) if isinstance(source, Mapping) else qrels.read_qrels(os.fsdecode(source))

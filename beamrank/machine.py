@@ -20,7 +20,7 @@ LIBRARIES = (
 # Beside the backend itself.
 _COMPUTING = ("torch", "transformers", "numpy")
 _INSTRUCTION_SETS = re.compile(r"\b(?:avx|amx|fma|sse|f16c|asimd|sve|sme(?!p)|bf16|i8mm)\w*")
-# Each makes a library compute with fewer instructions, or in another order.
+# Each makes a library compute with fewer instructions, or in a different order.
 _LIMITS = (
     *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE"),
     *("MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"),
@@ -132,7 +132,7 @@ def _start_seconds(pid: int) -> float:
 
 
 def is_running(pid: int, started: float) -> bool:
-    """Whether a process of this machine is still running, and its pid not another one's by now."""
+    """Whether a process of this machine is still running, and its pid was not reused."""
     try:
         process = psutil.Process(pid)
         same = abs(process.create_time() - started) < _SAME_START_SECONDS

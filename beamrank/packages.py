@@ -1,4 +1,4 @@
-"""The packages that are installed beside this one: their names are common, and another package can hide them."""
+"""The packages that are installed beside this one: their names are common, and a different package can hide them."""
 
 import importlib.util
 import os

@@ -29,7 +29,7 @@ class Relative(Enum):
     CHECKPOINT = auto()
 
 
-# How names begin that stand for files elsewhere, and are no paths: ids of ir_datasets, pyserini's topics.
+# The beginnings of names of data sets, which are no paths: those of ir_datasets, and of pyserini's topics.
 NAMED = ("irds:", "prebuilt:")
 # In place of the file of the docs to exclude: the doc that is the query itself.
 SELF = "self"
@@ -53,7 +53,7 @@ def check_paths(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 # One file or several.
 Paths = Annotated[str | tuple[str, ...], AfterValidator(check_paths), Relative.GLOB]
-# A path, or another name of a checkpoint.
+# A path, a Hugging Face id or embedded:NAME.
 CheckpointName = Annotated[str, Relative.CHECKPOINT]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
@@ -71,8 +71,8 @@ class Section(BaseModel):
     def _check_truth_values(cls, values: Any) -> Any:
         """Pydantic would read `k: yes` as 1."""
         for name, field in cls.model_fields.items():
-            wanted = isinstance(values, dict) and isinstance(values.get(name), bool)
-            if wanted and bool not in (field.annotation, *get_args(field.annotation)):
+            is_truth = isinstance(values, dict) and isinstance(values.get(name), bool)
+            if is_truth and bool not in (field.annotation, *get_args(field.annotation)):
                 raise ValueError(f"{name} is {values[name]}: true, false, yes, no, on and off are not values of it")
         return values
 
@@ -142,29 +142,29 @@ class OneOf:
 Texts: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
 
-def texts_of(name: str, given: Any) -> list[str]:
-    """The texts of an argument, read once; one text or path alone is one of them.
+def texts_of(name: str, value: Any) -> list[str]:
+    """The texts of an argument, read once; a single text or path is a list of one.
 
     Raises:
         ConfigError: it is a set, which has no order, or holds something else than texts and paths.
     """
-    if isinstance(given, str | os.PathLike):
-        return [os.fspath(given)]
-    check_ordered(name, given)
-    if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise ConfigError(f"{name} is {given!r:.60} ({type(given).__name__}): give a list of texts")
-    found = list(given)
+    if isinstance(value, str | os.PathLike):
+        return [os.fspath(value)]
+    check_ordered(name, value)
+    if not isinstance(value, Iterable) or isinstance(value, bytes):
+        raise ConfigError(f"{name} is {value!r:.60} ({type(value).__name__}): give a list of texts")
+    found = list(value)
     for each in found:
         if not isinstance(each, str | os.PathLike):
             raise ConfigError(f"{name} holds {each!r:.60} ({type(each).__name__}): give a list of texts")
     return [os.fspath(each) for each in found]
 
 
-def check_ordered(name: str, given: object) -> None:
+def check_ordered(name: str, value: object) -> None:
     """Refuses a set where the order matters.
 
     Raises:
         ConfigError: it is one.
     """
-    if isinstance(given, Set):
-        raise ConfigError(f"{name} is a {type(given).__name__}, which has no order: give a list")
+    if isinstance(value, Set):
+        raise ConfigError(f"{name} is a {type(value).__name__}, which has no order: give a list")

@@ -175,8 +175,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(shown: bool) -> None:
+    if shown:
         print(f"beamrank {__version__}")
         raise typer.Exit
 

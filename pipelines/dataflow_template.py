@@ -49,24 +49,24 @@ def parameters() -> Iterator[Parameter]:
 
 def command(arguments: Sequence[str]) -> list[str]:
     """The arguments of `beamrank` for those of the launcher."""
-    known = list(parameters())
+    accepted = list(parameters())
     parser = argparse.ArgumentParser(prog="flex", allow_abbrev=False)
     parser.add_argument("--config", required=True)
     parser.add_argument("--stage", required=True)
     # The launcher passes its own runner; ours replaces it.
     parser.add_argument("--runner")
-    for parameter in known:
+    for parameter in accepted:
         parser.add_argument(f"--{parameter.name}")
-    given, beam_flags = parser.parse_known_args(arguments)
-    values = vars(given)
+    options, beam_flags = parser.parse_known_args(arguments)
+    values = vars(options)
     overrides = [
         word
-        for parameter in known
+        for parameter in accepted
         if values[parameter.name] is not None
         for word in ("--set", parameter.override(values[parameter.name]))
     ]
-    stage = ["--stage", given.stage, "--no-wait"]
-    return ["run", given.config, "--runner", "dataflow", *stage, *overrides, "--", *beam_flags]
+    stage = ["--stage", options.stage, "--no-wait"]
+    return ["run", options.config, "--runner", "dataflow", *stage, *overrides, "--", *beam_flags]
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def _check_apart(config: ScoreConfig) -> None:
         if find_taken(CorpusConfig(path=path, format="parquet"), written) is not None:
             raise PreflightError(
                 f"--output {config.output} is inside {path}: what is written there would be read as pairs. "
-                "Give an output outside of it, or a glob that matches the pairs alone"
+                "Give an output outside of it, or a glob that matches only the pairs"
             )
 
 

@@ -26,15 +26,15 @@ def option(help_text: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, help=help_text, **settings)
 
 
-def one_of(flag: str, known: Collection[str], help_text: str) -> Any:
+def one_of(flag: str, names: Collection[str], help_text: str) -> Any:
     """An option whose values are the names of a registry."""
 
     def check(value: str | None) -> str | None:
-        if value is not None and value not in known:
-            raise ConfigError(f"{flag} {value!r} does not exist: choose one of {', '.join(known)}")
+        if value is not None and value not in names:
+            raise ConfigError(f"{flag} {value!r} does not exist: choose one of {', '.join(names)}")
         return value
 
-    return option(help_text, flag, metavar=f"{{{','.join(known)}}}", callback=check)
+    return option(help_text, flag, metavar=f"{{{','.join(names)}}}", callback=check)
 
 
 _IRDS = "irds:"
@@ -85,7 +85,7 @@ def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:
     """The progress of a command on standard error.
 
     Raises:
-        ConfigError: both are given.
+        ConfigError: both are set.
     """
     if verbose and quiet:
         raise ConfigError("give --verbose or --quiet, not both")
@@ -125,7 +125,7 @@ def check_run_output(output: str, runs: Sequence[str]) -> None:
         ConfigError: it is one of these runs, a folder, or a file that cannot be compressed or ends with the process.
     """
     if storage.resolved(output) in map(storage.resolved, runs):
-        raise ConfigError(f"--output {output} is one of the runs: give another path, or it would be replaced")
+        raise ConfigError(f"--output {output} is one of the runs: give a different path, or it would be replaced")
     if storage.is_folder(output):
         raise ConfigError(f"--output {output} is a folder: give the path of a file")
     check_packable(output)

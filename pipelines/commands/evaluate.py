@@ -189,7 +189,7 @@ def _named(names: str | None, runs: Sequence[str]) -> dict[str, str] | None:
     """
     if names is None:
         return None
-    given = [name.strip() for name in names.split(",")]
-    if len(given) != len(runs) or len(set(given)) < len(given) or not all(given):
+    parts = [name.strip() for name in names.split(",")]
+    if len(parts) != len(runs) or len(set(parts)) < len(parts) or not all(parts):
         raise ConfigError(f"--names {names!r}: give {len(runs)} names, one for each run, separated by commas")
-    return dict(zip(runs, given, strict=True))
+    return dict(zip(runs, parts, strict=True))

@@ -129,7 +129,7 @@ def demo(
 
 
 def demo_config(folder: str) -> RunConfig:
-    """The demo's configuration, as a user would write it for another collection."""
+    """The demo's configuration, as a user would write it for a collection of their own."""
     collection = storage.join(folder, "collection")
     return RunConfig.model_validate(
         {
@@ -156,7 +156,7 @@ def _stages(plan: Plan, evaluations: Mapping[str, Evaluation]) -> list[dict[str,
     seconds = 0.0
     for stage in plan.stages:
         status = statuses[stage.name]
-        # A stage that prepares another counts as a part of it.
+        # A stage that only prepares the next one counts as a part of it.
         seconds += status.seconds
         if stage.run_name is not None:
             cost = {"inferences_per_query": status.inferences_per_query or 0.0, "seconds": round(seconds, 1)}

@@ -140,7 +140,7 @@ def gc(
     folder: _Folder,
     dry_run: Annotated[bool, option("List the files and remove nothing.", "--dry-run")] = False,
     yes: Annotated[bool, option("Remove without asking.", "--yes")] = False,
-    min_age_hours: Annotated[float, option("Keep files newer than this; another run may be using them.", min=0)] = 24.0,
+    min_age_hours: Annotated[float, option("Keep files newer than this; a running job may use them.", min=0)] = 24.0,
 ) -> None:
     """Remove unreferenced files: parts of lost attempts, temporary files, unfinished work of earlier plans.
 

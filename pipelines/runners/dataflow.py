@@ -95,7 +95,7 @@ def check_settings(settings: JobConfig) -> None:
     if local:
         raise PreflightError(
             f"Dataflow's workers are other machines and cannot reach {', '.join(local)}: copy them to a bucket and "
-            "give gs:// URLs. The topics, the qrels and a given run may stay here, as the launcher alone reads them"
+            "give gs:// URLs. The topics, the qrels and a given run may stay here, as only the launcher reads them"
         )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 WORKER_MODULE = "pipelines.runners.workers"
 _POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 3
-# gRPC alone reads it, and no_proxy only without it.
+# Only gRPC reads it, and no_proxy where it is not set.
 _SPARED_BY_GRPC = "no_grpc_proxy"
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
@@ -136,7 +136,7 @@ def share_pools() -> Any:
     """Lets several Java processes share a pool of workers in this process; returns the class of such a pool.
 
     Every executor of Spark and every task manager of Flink numbers its workers from 1. Beam's own pool knows a worker
-    by that number only: one Java process that ends would stop the worker of another, whose shards would be repeated.
+    by that number only: one Java process that ends would stop a worker of the next, whose shards would be repeated.
     """
     from apache_beam.portability.api import beam_fn_api_pb2
     from apache_beam.runners.worker import worker_pool_main
