@@ -12,12 +12,14 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    StringConstraints,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from beamrank.errors import ConfigError
+from beamrank.machine import DEVICE_PATTERN
 
 
 class Relative(Enum):
@@ -55,6 +57,7 @@ def check_paths(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
 Paths = Annotated[str | tuple[str, ...], AfterValidator(check_paths), Relative.GLOB]
 # A path, a Hugging Face id or embedded:NAME.
 CheckpointName = Annotated[str, Relative.CHECKPOINT]
+DeviceName = Annotated[str, StringConstraints(pattern=f"^({DEVICE_PATTERN})$")]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 

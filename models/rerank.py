@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from beamrank.commit.shards import Shard, cut_shards
 from beamrank.config.cascade import SHORT_FORM, CascadeEntry, checked_names, one_stage
-from beamrank.config.models import MonoConfig
+from beamrank.config.stages import MonoConfig
 from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.checks import check_ids_of_query

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.config.models import InputConfig, MonoConfig
+from beamrank.config.stages import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
 from beamrank.join.schemas import tokenized_schema, tokenized_table

@@ -16,8 +16,7 @@ from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.scan_reports import read_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
-from beamrank.config.run import RunConfig
-from beamrank.config.score import JobConfig
+from beamrank.config.run import JobConfig, RunConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.notes import counted
 from beamrank.logs import log_context

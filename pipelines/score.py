@@ -9,7 +9,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.shards import cut_rows
 from beamrank.commit.status import read_receipts
-from beamrank.config.score import ScoreConfig
+from beamrank.config.run import ScoreConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, find_taken
 from beamrank.formats.notes import counted

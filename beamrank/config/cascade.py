@@ -1,21 +1,31 @@
 """The list of stages after the first: `cascade:`, or `mono:` and `duo:` as its short form."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, model_validator
 
-from beamrank.config.first_stages import Bm25Config, CandidatesConfig, FirstStageConfig
-from beamrank.config.models import DuoConfig, MonoConfig, StageConfig
+from beamrank.config.stages import (
+    FIRST_K,
+    Bm25Config,
+    CandidatesConfig,
+    DuoConfig,
+    FirstStageConfig,
+    MonoConfig,
+    StageConfig,
+)
 from beamrank.errors import PreflightError
 from beamrank.plugins import Registry
 
+FIRST_STAGES: dict[str, type[FirstStageConfig]] = {"bm25": Bm25Config, "candidates": CandidatesConfig}
 SHORT_FORM: dict[str, type[StageConfig]] = {"mono": MonoConfig, "duo": DuoConfig}
 """The stages that may stand beside the list, in their order."""
 PLUGINS: Registry[Any] = Registry("stage", "beamrank.stages", {})
 """The stages of packages, by their kinds: classes with a `section`, such as those of `models/stages`."""
 RESERVED = ("retrieve", "tokenize", "runs", "receipts", "machines")
-_OURS: dict[str, type[StageConfig]] = {"bm25": Bm25Config, "candidates": CandidatesConfig, **SHORT_FORM}
+_MOST_K = 2**31 - 1
+_OURS: dict[str, type[StageConfig]] = {**FIRST_STAGES, **SHORT_FORM}
 
 
 def plugin_kinds(first: bool = False) -> list[str]:
@@ -191,15 +201,62 @@ def checked_names(stages: Sequence[ConfiguredStage], taken: Collection[str], fir
         seen.add(name)
 
 
-def fit_depths(sections: list[tuple[type[StageConfig], Any]], depth: int) -> None:
-    """Limits each default `k` to that of the stage before it.
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A document in which every stage has its place and its depth.
 
-    Args:
-        sections: each section's type and its settings, not yet checked; their `k` is set where it is missing.
-        depth: how many candidates the first stage gives.
+    A first stage of ours is the section of its name, that of a plugin is the first of the list, and an index without
+    either is searched with BM25. Each default `k` is at most that of the stage before.
     """
-    for kind, settings in sections:
-        if isinstance(settings, dict):
-            settings.setdefault("k", min(int(kind.model_fields["k"].default), depth))
-            if isinstance(settings["k"], int):
-                depth = settings["k"]
+    values = {key: dict(each) if isinstance(each, dict) else each for key, each in values.items()}
+    if values.get("cascade") is not None:
+        values["cascade"] = normalized(values["cascade"])
+    values = _with_first_stage_apart(_with_plugins(values))
+    first = next((values[name] for name in FIRST_STAGES if values.get(name) is not None), None)
+    depth: Any = _MOST_K
+    if not begins_with_first_stage(values.get("cascade")):
+        if first is None and values.get("index") is not None:
+            values["bm25"] = {}
+        depth = first.get("k", FIRST_K) if isinstance(first, dict) else getattr(first, "k", FIRST_K)
+    depth = depth if isinstance(depth, int) else FIRST_K
+    for kind, settings in _depth_sections(values):
+        settings.setdefault("k", min(int(kind.model_fields["k"].default), depth))
+        depth = settings["k"] if isinstance(settings["k"], int) else depth
+    return values
+
+
+def _depth_sections(values: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig], dict[str, Any]]]:
+    """The section and the settings of each stage that has a `k`, in order, but for a first stage of ours."""
+    yield from ((kind, values[name]) for name, kind in SHORT_FORM.items() if isinstance(values.get(name), dict))
+    for _, kind, settings in stage_settings(values):
+        with suppress(ValueError):  # The stage is refused with the rest of the list.
+            yield section_of_stage(kind), settings
+
+
+def _with_plugins(values: dict[str, Any]) -> dict[str, Any]:
+    """A document in which a plugin's first stage, a section of its own, is the first of the list."""
+    found = [name for name in plugin_kinds(first=True) if values.get(name) is not None]
+    if not found:
+        return values
+    listed = values.get("cascade")
+    # With both forms the configuration is refused, as it is without a plugin.
+    short = SHORT_FORM if listed is None else ()
+    later = [{name: values[name]} for name in short if values.get(name) is not None]
+    rest = {key: each for key, each in values.items() if key not in (*found, *short)}
+    return {**rest, "cascade": [*({name: values[name]} for name in found), *(listed or later)]}
+
+
+def _with_first_stage_apart(values: dict[str, Any]) -> dict[str, Any]:
+    """A document whose list does not hold a first stage of ours: it becomes the section of that name."""
+    listed: Any = values.get("cascade")
+    if not begins_with_first_stage(listed) or not isinstance(listed[0], dict):
+        return values
+    ((kind, settings),) = listed[0].items()
+    if kind not in FIRST_STAGES or values.get(kind) is not None:
+        return values
+    return {**values, kind: {key: each for key, each in settings.items() if key != "name"}, "cascade": listed[1:]}
+
+
+def first_stage_choices() -> str:
+    """The ways to give a first stage, for messages."""
+    sections: dict[str, Any] = {**FIRST_STAGES, **{each: section_of_stage(each) for each in plugin_kinds(first=True)}}
+    return " or ".join(f"`index` and `{name}`" if each.uses_index else f"`{name}`" for name, each in sections.items())

@@ -1,45 +1,46 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from beamrank.config.cascade import (
+    FIRST_STAGES,
     SHORT_FORM,
     CascadeEntry,
     ConfiguredStage,
-    begins_with_first_stage,
     checked_names,
+    completed,
     find_section,
-    fit_depths,
-    normalized,
-    plugin_kinds,
+    first_stage_choices,
     remove_null_stages,
-    section_of_stage,
     stage_paths,
-    stage_settings,
 )
-from beamrank.config.device import DeviceName
-from beamrank.config.first_stages import FIRST_K, Bm25Config, CandidatesConfig, FirstStageConfig, IndexConfig
-from beamrank.config.models import DuoConfig, InputConfig, MonoConfig
+from beamrank.config.stages import (
+    Bm25Config,
+    CandidatesConfig,
+    DuoConfig,
+    FirstStageConfig,
+    IndexConfig,
+    InputConfig,
+    MonoConfig,
+)
 from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
-from beamrank.errors import PreflightError
+from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
+from beamrank.formats import corpora, topics
 from beamrank.formats.checks import is_usable
+from beamrank.formats.columns import column_names
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.files import shown_paths
 from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import OneOf, Path, Positive, Section
+from beamrank.section import CheckpointName, DeviceName, Glob, OneOf, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.urls import refuse_credentials
-
-FIRST_STAGES: dict[str, type[FirstStageConfig]] = {"bm25": Bm25Config, "candidates": CandidatesConfig}
-_MOST_K = 2**31 - 1
-# The first stage of a configuration that has an index and names none.
-_FIRST_STAGE_OF_INDEX = "bm25"
 
 
 class RunTopicsConfig(TopicsConfig):
@@ -115,29 +116,8 @@ class RunConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fit_depths(cls, values: Any) -> Any:
-        """Puts a plugin's first stage into the list, and limits each default depth to that of the stage before it."""
-        if not isinstance(values, dict):
-            return values
-        values = {key: dict(each) if isinstance(each, dict) else each for key, each in values.items()}
-        if values.get("cascade") is not None:
-            values["cascade"] = normalized(values["cascade"])
-        values = _with_first_stage_apart(_with_plugins(values))
-        given = [name for name in FIRST_STAGES if values.get(name) is not None]
-        listed = begins_with_first_stage(values.get("cascade"))
-        if not given and not listed and values.get("index") is not None:
-            values = {**values, _FIRST_STAGE_OF_INDEX: {}}
-        first = values[given[0]] if given else None
-        depth = first.get("k", FIRST_K) if isinstance(first, dict) else getattr(first, "k", FIRST_K)
-        sections = [(kind, values[name]) for name, kind in SHORT_FORM.items() if isinstance(values.get(name), dict)]
-        for _, kind, settings in stage_settings(values):
-            try:
-                sections.append((section_of_stage(kind), settings))
-            except ValueError:
-                continue  # It is refused with the rest of the list.
-        # A first stage of the list has its own depth.
-        fit_depths(sections, _MOST_K if listed else depth if isinstance(depth, int) else FIRST_K)
-        return values
+    def _complete(cls, values: Any) -> Any:
+        return completed(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _check_judged(self) -> Self:
@@ -148,20 +128,20 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _check_first_stage(self) -> Self:
         listed = [name for name, _, section in self._listed if isinstance(section, FirstStageConfig)]
-        given = [name for name in FIRST_STAGES if getattr(self, name) is not None] + listed
-        if not given:
-            raise ValueError(f"the first stage is missing: give {_choices()}")
-        if len(given) > 1:
+        found = [name for name in FIRST_STAGES if getattr(self, name) is not None] + listed
+        if not found:
+            raise ValueError(f"the first stage is missing: give {first_stage_choices()}")
+        if len(found) > 1:
             raise ValueError(
-                f"{' and '.join(f'`{name}`' for name in given)} exclude each other: give either {_choices()}"
+                f"{' and '.join(f'`{name}`' for name in found)} exclude each other: give either {first_stage_choices()}"
             )
         if listed and self._listed[0].name != listed[0]:
             raise ValueError(f"{listed[0]} is a first stage: it must be the first of `cascade`")
         uses_index = self.first_stage.uses_index
         if self.index is not None and not uses_index:
-            raise ValueError(f"`{given[0]}` and `index` exclude each other: give either {_choices()}")
+            raise ValueError(f"`{found[0]}` and `index` exclude each other: give either {first_stage_choices()}")
         if self.index is None and uses_index:
-            raise ValueError(f"`{given[0]}` searches an index: give `index` too")
+            raise ValueError(f"`{found[0]}` searches an index: give `index` too")
         corpus_format = CORPUS_FORMATS.get(self.corpus.format)  # None for `auto`
         if self.index is not None and corpus_format is not None and corpus_format.lists_candidates:
             raise ValueError(
@@ -211,33 +191,33 @@ class RunConfig(Section):
         return section
 
 
-def _with_plugins(values: dict[str, Any]) -> dict[str, Any]:
-    """A document in which a plugin's first stage, a section of its own, is the first of the list."""
-    found = [name for name in plugin_kinds(first=True) if values.get(name) is not None]
-    if not found:
-        return values
-    listed = values.get("cascade")
-    # With both forms the configuration is refused, as it is without a plugin.
-    short = SHORT_FORM if listed is None else ()
-    later = [{name: values[name]} for name in short if values.get(name) is not None]
-    rest = {key: each for key, each in values.items() if key not in (*found, *short)}
-    return {**rest, "cascade": [*({name: values[name]} for name in found), *(listed or later)]}
+class ScoreConfig(Section):
+    """Pairs or triples of texts, and the checkpoint that scores them."""
+
+    pairs: Annotated[tuple[Glob, ...], Field(min_length=1)]
+    """Files, folders or globs."""
+    checkpoint: CheckpointName
+    """`embedded:mono` or `embedded:duo`, a Hugging Face id, a folder or its URL."""
+    output: Path
+    """The folder of parts and receipts."""
+    input: InputConfig = InputConfig()
+    """How a model's input is laid out."""
+    shard_rows: Positive = 4096
+    """Rows of a shard: the unit of work, of commit and of resuming."""
+    threads: Positive | None = None
+    """Threads of a process; default: all cores."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the model; `auto` is what the device is fast at."""
+    device: DeviceName = "auto"
+    """Where the model runs: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
+    backend: str = "torch"
+    """The library that runs the model: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
+    stall_minutes: Annotated[float, Field(gt=0)] = 30.0
+    """A job that completes no shard for so long is stopped."""
 
 
-def _with_first_stage_apart(values: dict[str, Any]) -> dict[str, Any]:
-    """A document whose list does not hold a first stage of ours: it becomes the section of that name."""
-    listed: Any = values.get("cascade")
-    if not begins_with_first_stage(listed) or not isinstance(listed[0], dict):
-        return values
-    ((kind, settings),) = listed[0].items()
-    if kind not in FIRST_STAGES or values.get(kind) is not None:
-        return values
-    return {**values, kind: {key: each for key, each in settings.items() if key != "name"}, "cascade": listed[1:]}
-
-
-def _choices() -> str:
-    sections: dict[str, Any] = {**FIRST_STAGES, **{each: section_of_stage(each) for each in plugin_kinds(first=True)}}
-    return " or ".join(f"`index` and `{name}`" if each.uses_index else f"`{name}`" for name, each in sections.items())
+# What a job is made from: that of `beamrank run`, or of `beamrank score`.
+JobConfig: TypeAlias = RunConfig | ScoreConfig
 
 
 def load_config(
@@ -291,3 +271,32 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
             f"the plan in {where} was made by another version, or with a first stage that is not registered here: "
             f"{explain(error, RunConfig)}. Run again first, or register the first stage"
         ) from error
+
+
+def with_formats(config: RunConfig) -> tuple[RunConfig, list[str]]:
+    """A configuration that names its formats, as the plan records it, and notes on those that were guessed.
+
+    Raises:
+        PreflightError: a format cannot be guessed.
+        ConfigError: a guessed format does not go with other keys.
+    """
+    corpus, given_topics = corpora.resolved(config.corpus), topics.resolved(config.topics)
+    resolved: dict[str, CorpusConfig | TopicsConfig] = {"corpus": corpus, "topics": given_topics}
+    found = {key: section for key, section in resolved.items() if section != getattr(config, key)}
+    notes = [note for key, section in found.items() for note in _guesses(key, section, getattr(config, key))]
+    notes += [*corpora.notes(corpus), *topics.notes(given_topics)]
+    if not found:
+        return config, notes
+    try:
+        values = {name: getattr(config, name) for name in config.model_fields_set}
+        return type(config).model_validate(values | found), notes
+    except ValidationError as error:
+        raise ConfigError(f"{'; '.join(notes)}: {explain(error, RunConfig)}") from error
+
+
+def _guesses(key: str, section: CorpusConfig | TopicsConfig, given: CorpusConfig | TopicsConfig) -> Iterator[str]:
+    if section.format != given.format:
+        yield f"{shown_paths(section.path)} is read as `{key}.format: {section.format}`"
+    if section.columns != given.columns:
+        named = ", ".join(f"{meaning}: {name}" for meaning, name in column_names(section.columns).items())
+        yield f"{shown_paths(section.path)} is read with `{key}.columns: {{{named}}}`"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork
-from beamrank.config.models import StageConfig
+from beamrank.config.stages import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings

@@ -7,8 +7,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from beamrank.config.models import ModelConfig
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import ModelConfig
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import Qrels, read_qrels

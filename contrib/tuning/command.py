@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from beamrank.config.first_stages import Bm25Config
+from beamrank.config.stages import Bm25Config
 from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import evaluate

@@ -20,8 +20,8 @@ from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork, StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.models import StageConfig
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import StageConfig
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received

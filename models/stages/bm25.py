@@ -10,8 +10,8 @@ from beamrank.commit.check import Finding, Verification
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.first_stages import Bm25Config
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import Bm25Config
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.machine import usable_threads

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from beamrank.commit.stage import StageRecord
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
-from beamrank.config.models import ModelConfig
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import ModelConfig
 from beamrank.errors import ConfigError, PreflightError
 from models.checkpoints.checkpoint import tokenizer_of
 from models.stages.base import LaterStage, Stage

@@ -10,8 +10,8 @@ import pyarrow as pa
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.models import DuoConfig
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import DuoConfig
 from beamrank.join import schemas
 from beamrank.ranking.aggregation import METHODS, pair_inferences
 from beamrank.ranking.input_layout import Lengths, duo_kept

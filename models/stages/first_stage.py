@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import FirstStageConfig
 from beamrank.errors import DataError
 from beamrank.formats.checks import RowError, are_usable, check_doc_id
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded

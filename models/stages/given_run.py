@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Self
 
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import Shard, ShardTask
-from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import CandidatesConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.candidates import first_docs, read_candidates
 from beamrank.formats.columns import RunColumns, column_names

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.models import MonoConfig
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import MonoConfig
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, cut_segments, mono_kept
 from beamrank.ranking.rankings import Rankings, rank_docs

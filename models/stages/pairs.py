@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
-from beamrank.config.score import ScoreConfig
+from beamrank.config.run import ScoreConfig
 from beamrank.formats.texts.pairs import PairKind, PairsFile, read_pairs
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits

@@ -11,9 +11,8 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from beamrank.config.models import ModelConfig
-from beamrank.config.run import RunConfig
-from beamrank.config.score import JobConfig
+from beamrank.config.run import JobConfig, RunConfig
+from beamrank.config.stages import ModelConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS, list_units, read_unit
 from beamrank.formats.texts.units import CorpusUnit

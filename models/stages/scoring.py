@@ -15,11 +15,9 @@ from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.device import is_cuda
-from beamrank.config.run import RunConfig
-from beamrank.config.score import JobConfig
+from beamrank.config.run import JobConfig, RunConfig
 from beamrank.errors import PreflightError
-from beamrank.machine import usable_threads
+from beamrank.machine import is_cuda, usable_threads
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.protocol import Device

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from beamrank.config.models import InputConfig
+from beamrank.config.stages import InputConfig
 from beamrank.config.yaml import anchor_paths, check_document, read_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import CorpusConfig

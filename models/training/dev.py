@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from beamrank.config.models import DuoConfig, MonoConfig
+from beamrank.config.stages import DuoConfig, MonoConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import Evaluation, evaluate
 from beamrank.formats.files import shown_paths

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from beamrank.commit.pace import Prediction, Price
-from beamrank.config.score import ScoreConfig
+from beamrank.config.run import ScoreConfig
 from beamrank.config.yaml import anchor_paths, check_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import digest_corpus

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from beamrank.config.guessed_formats import with_formats
-from beamrank.config.run import RunConfig
+from beamrank.config.run import RunConfig, with_formats
 from beamrank.errors import PreflightError
 from beamrank.formats.files import Paths, paths_of
 from beamrank.storage.documents import SHORT, digest

@@ -16,10 +16,9 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord
-from beamrank.config.device import is_cuda
-from beamrank.config.run import RunConfig
-from beamrank.config.score import JobConfig, ScoreConfig
+from beamrank.config.run import JobConfig, RunConfig, ScoreConfig
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.machine import is_cuda
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__

@@ -96,8 +96,8 @@ def _work() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Before Beam is imported, which would log to standard error where the root logger has no handler.
     logging.getLogger().addHandler(logging.NullHandler())
-    from beamrank.config.device import number_worker
     from beamrank.logs import INHERITED, LoggedStderr, join_log
+    from beamrank.machine import number_worker
 
     if INHERITED in os.environ:
         join_log(os.environ[INHERITED])

@@ -12,7 +12,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.status import read_status
-from beamrank.config.score import ScoreConfig
+from beamrank.config.run import ScoreConfig
 from beamrank.records import Topic
 from beamrank.storage.documents import sha256
 from pipelines.console.progress import ConsoleProgress

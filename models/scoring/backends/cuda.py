@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from beamrank.config.device import WORKER_NUMBER
+from beamrank.machine import WORKER_NUMBER
 from models.architectures.kernels.attention import supports_varlen
 from models.architectures.kernels.token_rows import TokenRows
 

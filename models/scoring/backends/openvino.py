@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from beamrank.config.device import is_cuda
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.machine import is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.protocol import Device, OutOfMemory

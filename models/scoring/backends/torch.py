@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beamrank.config.device import DEVICE_NAMES, DEVICE_PATTERN, is_cuda
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.machine import DEVICE_NAMES, DEVICE_PATTERN, is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.protocol import Device, OutOfMemory

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.config.guessed_formats import with_formats
-from beamrank.config.run import load_config
+from beamrank.config.run import load_config, with_formats
 from beamrank.errors import PreflightError
 from beamrank.formats import corpora, topics
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units, resolved, unit_digest

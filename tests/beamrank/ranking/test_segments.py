@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamrank.config.models import MonoConfig
 from beamrank.config.run import RunConfig
+from beamrank.config.stages import MonoConfig
 from beamrank.join.schemas import MONO
 from beamrank.ranking.input_layout import SegmentRule, cut_segments
 from beamrank.ranking.rankings import pool_segments

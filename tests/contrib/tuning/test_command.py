@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.config.first_stages import Bm25Config
+from beamrank.config.stages import Bm25Config
 from beamrank.errors import ConfigError
 from contrib.tuning.command import tuned_points
 from tests.support.processes import refused, succeed

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from beamrank.config.device import WORKER_NUMBER, number_worker
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.machine import WORKER_NUMBER, number_worker
 from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.backends.cuda import CudaModel, cuda_devices, devices_here

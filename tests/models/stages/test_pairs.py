@@ -10,7 +10,7 @@ import pytest
 
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import ShardTask
-from beamrank.config.score import ScoreConfig
+from beamrank.config.run import ScoreConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.texts.pairs import find_pairs
 from beamrank.storage.digested import RowRange, digest_file

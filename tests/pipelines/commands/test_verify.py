@@ -11,7 +11,7 @@ import pytest
 
 from beamrank.commit.check import Verification
 from beamrank.commit.receipts import StageFolder
-from beamrank.config.first_stages import Bm25Config, IndexConfig
+from beamrank.config.stages import Bm25Config, IndexConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.storage import files as storage

@@ -12,8 +12,8 @@ import beamrank
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import PLUGINS
-from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import load_config
+from beamrank.config.stages import FirstStageConfig
 from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
 from models.stages.base import Key

@@ -16,8 +16,7 @@ import beamrank
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
-from beamrank.config.first_stages import FirstStageConfig
-from beamrank.config.models import StageConfig
+from beamrank.config.stages import FirstStageConfig, StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
