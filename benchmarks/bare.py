@@ -86,8 +86,7 @@ def scoring_seconds(output: str, kind: str, shards: int) -> tuple[float, float]:
     engine = stage.engine()
     loaded = time.perf_counter()
     for task in tasks[:shards]:
-        inputs = [part.read() for part in task.inputs]
-        stage.score(engine, *inputs)
+        stage.prepare(task.inputs[0].read(), task).score(engine)
     return loaded - start, time.perf_counter() - loaded
 
 

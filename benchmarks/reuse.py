@@ -18,14 +18,15 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
+from beamrank.commit.tasks import InputPart, ShardTask
 
 from beamrank.commit.plan import Plan, read_plan
-from beamrank.commit.receipts import Receipt
+from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.records import Doc
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
-from models.scoring.reuse import CountingScorer, ReusableScores, ReusingScorer
+from models.scoring.reuse import find_reused
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 
@@ -129,9 +130,7 @@ def measure(folder: Path, name: str, settings: Mapping[str, Any]) -> Row:
 
 
 def _receipts(output: Path, stage: str) -> Sequence[Receipt]:
-    seal = read_plan(str(output)).sealed(stage)
-    assert seal is not None
-    return seal.receipts
+    return _sealed(read_plan(str(output)), stage).receipts
 
 
 def _made_and_kept(receipts: Sequence[Receipt], done: Set[str]) -> tuple[int, int]:
@@ -174,41 +173,32 @@ def lookup_share(output: Path) -> float:
     plan = read_plan(str(output))
     looked_up = scored = 0.0
     for name in _SCORED:
-        stage = open_stage(plan.stages, name)
+        stage, record = open_stage(plan.stages, name), plan.stage(name)
         assert isinstance(stage, ScoringStage)
-        for shard in range(len(plan.shards)):
-            receipts = {each: _receipt(plan, each, shard) for each in (*stage.inputs, name)}
-            looked_up += _lookup_seconds(plan, stage, receipts)
-            scored += receipts[name].seconds
+        tasks = plan.tasks(record, [_sealed(plan, each) for each in stage.inputs])
+        for task, receipt in zip(tasks, _sealed(plan, name).receipts, strict=True):
+            looked_up += _lookup_seconds(stage, task, InputPart(plan.folder(name), receipt), record.keys)
+            scored += receipt.seconds
     return looked_up / scored
 
 
-def _receipt(plan: Plan, stage: str, shard: int) -> Receipt:
+def _sealed(plan: Plan, stage: str) -> Manifest:
     seal = plan.sealed(stage)
     assert seal is not None
-    return seal.receipts[shard]
+    return seal
 
 
-def _lookup_seconds(plan: Plan, stage: ScoringStage, receipts: Mapping[str, Receipt]) -> float:
+def _lookup_seconds(stage: ScoringStage, task: ShardTask, part: InputPart, keys: Mapping[str, Any]) -> float:
     """What reading earlier tokens and scores, and comparing their inputs, adds to a shard."""
-
-    def read(name: str) -> pa.Table:
-        return plan.folder(name).read_part(receipts[name])
-
-    def score(*known: ReusableScores) -> float:
-        start = time.monotonic()
-        stage.score(ReusingScorer(stage.resolved(), lambda: CountingScorer(stage.resolved()), known), tokens, *others)
-        return time.monotonic() - start
-
-    tokens, *others = map(read, stage.inputs)
-    # Each text begins with another token, so none is known.
+    tokens = task.inputs[0].read()
+    inputs = stage.prepare(tokens, task).inputs
+    # Each text begins with a different token, so none is the same.
     rows = [{**row, "doc_tokens": [[999, *doc] for doc in row["doc_tokens"]]} for row in tokens.to_pylist()]
     changed = pa.Table.from_pylist(rows, tokens.schema)
     start = time.monotonic()
-    read(stage.inputs[0])
-    known = stage.reusable(changed, read(stage.name), plan.stage(stage.name).keys)
-    reading = time.monotonic() - start
-    return reading + score(known) - score()
+    task.inputs[0].read()
+    find_reused(inputs, [stage.reusable(changed, part.read(), keys)])
+    return time.monotonic() - start
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

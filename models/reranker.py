@@ -19,7 +19,7 @@ from beamrank.section import check_ordered
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.registry import choose_backend, find_backend
 from models.scoring.duo import score_duo
-from models.scoring.engine import Scorer, ScoringEngine, StageCounts
+from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from models.scoring.packing import distinct, number_texts
 from models.tokenizers.base import Tokenizer
@@ -136,7 +136,7 @@ class Reranker:
 
 
 def score_texts(
-    engine: Scorer, tokenizer: Tokenizer, limits: InputLimits, texts: Sequence[Sequence[str]]
+    engine: ScoringEngine, tokenizer: Tokenizer, limits: InputLimits, texts: Sequence[Sequence[str]]
 ) -> tuple[npt.NDArray[np.float32], StageCounts]:
     """Scores n inputs. Equal inputs are scored once.
 

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -80,7 +81,7 @@ class JoinShardFn(StorageDoFn):
         task: ShardTask = pickle.loads(tasks[0])  # noqa: S301
         tokens = [batch for batch in batches if not batch.schema.metadata]
         try:
-            receipt = run_shard(task, lambda: self._stage.join(task, tokens, self._units, self._reused_url))
+            receipt = run_shard(task, partial(self._stage.join, task, tokens, self._units, self._reused_url)).receipt
         except UnusableTokensError:
             # The launcher finds the shard without a receipt, and reads the whole corpus for it.
             return

@@ -5,7 +5,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -43,13 +45,20 @@ class StorageDoFn(beam.DoFn):
             self._logs.join()
 
 
-def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Receipt:
-    """Runs a shard that no other attempt has committed; returns its receipt."""
+class Outcome(NamedTuple):
+    """A shard's receipt, and whether it was run for it."""
+
+    receipt: Receipt
+    ran: bool
+
+
+def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
+    """Runs a shard that no other attempt has committed."""
     with logs.log_context(storage.name(task.folder.url), task.shard):
         receipt = task.receipt()
         if receipt is not None:
             _log.info("skipped: another attempt has committed this shard")
-            return receipt
+            return Outcome(receipt, ran=False)
         _log.info("started")
         try:
             receipt = run()
@@ -61,7 +70,7 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Receipt:
             raise
         counts = ", ".join(f"{name} {count}" for name, count in receipt.counts.items())
         _log.info("done in %.3f s: rows %d%s", receipt.seconds, receipt.rows, counts and f", {counts}")
-        return receipt
+        return Outcome(receipt, ran=True)
 
 
 class InferenceMetrics:
@@ -110,59 +119,52 @@ class RunShardFn(StorageDoFn):
 
     def start_bundle(self) -> None:
         """Forgets the shards of a bundle that failed."""
-        self._started: deque[Future[_Outcome]] = deque()
+        self._started: deque[Future[Outcome]] = deque()
 
     def process(self, task: ShardTask) -> Iterator[int]:
         """Yields the number of a shard that has a receipt: this one's or, of several at a time, an earlier one's."""
+        run = partial(run_shard, task, partial(reread, partial(self._stage.run, task)))
         if self._stage.shards_at_a_time == 1:
-            with ONE_CALL_AT_A_TIME:
-                yield self._count(lambda: _run(self._stage, task))
+            with ONE_CALL_AT_A_TIME, self._failures():
+                outcome = run()
+            yield self._count(outcome)
             return
-        self._started.append(self._pool.submit(_run, self._stage, task))
+        self._started.append(self._pool.submit(run))
         if len(self._started) == self._stage.shards_at_a_time:
-            yield self._count(self._started.popleft().result)
+            yield self._wait()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Yields the numbers of the shards that were left."""
         while self._started:
-            yield GlobalWindows.windowed_value(self._count(self._started.popleft().result))
+            yield GlobalWindows.windowed_value(self._wait())
 
     def teardown(self) -> None:
         """Ends the threads."""
         self._pool.shutdown()
 
-    def _count(self, finish: "Callable[[], _Outcome]") -> int:
+    def _wait(self) -> int:
+        with self._failures():
+            outcome = self._started.popleft().result()
+        return self._count(outcome)
+
+    def _count(self, outcome: Outcome) -> int:
         """The shard's number, counted in this thread, which alone has the runner's metrics."""
+        if outcome.ran:
+            self._inference.add(outcome.receipt)
+        self._shards.inc()
+        return outcome.receipt.shard
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Counts a shard that fails, and ends those that were started with it."""
         try:
-            outcome = finish()
+            yield
         except Exception:
             self._inference.add_failure()
             for each in self._started:
                 each.cancel()
             wait(self._started)
             raise
-        if outcome.ran:
-            self._inference.add(outcome.receipt)
-        self._shards.inc()
-        return outcome.receipt.shard
-
-
-class _Outcome(NamedTuple):
-    """A shard's receipt, and whether it was run for it."""
-
-    receipt: Receipt
-    ran: bool
-
-
-def _run(stage: ShardStage, task: ShardTask) -> _Outcome:
-    ran = False
-
-    def run() -> Receipt:
-        nonlocal ran
-        ran = True
-        return reread(lambda: stage.run(task))
-
-    return _Outcome(run_shard(task, run), ran)
 
 
 @dataclass

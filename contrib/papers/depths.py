@@ -13,8 +13,8 @@ from beamrank.config.stages import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings
-from models.scoring.duo import Asked, reusable_duo, score_pairs
-from models.scoring.engine import Scorer, StageCounts
+from models.scoring.duo import Asked, prepare_pairs, reusable_duo
+from models.scoring.packing import Prepared
 from models.scoring.reuse import ReusableScores
 from models.stages.base import Key
 from models.stages.duo import ScoreDuo
@@ -58,7 +58,7 @@ class ScoreDepths(ScoringStage):
     def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:  # noqa: ARG002
         return reusable_duo(self.resolved().architecture, tokens, part, self.limits)
 
-    def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
+    def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
         """All pairs of the best docs at each depth; NaN for pairs that no depth has."""
         parts, last = self.parts_before(task), self.chain[-1]
         among = [_scored(parts.rank(last, k0), self.k) for k0 in self.k0s]
@@ -75,7 +75,7 @@ class ScoreDepths(ScoringStage):
             np.fill_diagonal(found, False)
             return found
 
-        return score_pairs(engine, tokens, chosen, self.limits, asked)
+        return prepare_pairs(self.resolved().architecture, tokens, chosen, self.limits, asked)
 
 
 def _scored(rankings: Rankings, most: int | None) -> dict[str, Sequence[str]]:

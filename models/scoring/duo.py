@@ -15,8 +15,8 @@ from beamrank.join.schemas import special_tokens
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Lengths, PackedInputs, duo_kept
 from models.architectures.protocol import Architecture
-from models.scoring.engine import Scorer, StageCounts
-from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
+from models.scoring.engine import Scores, ScoringEngine, StageCounts
+from models.scoring.packing import ChosenDocs, Prepared, ShardTokens, choose_docs, distinct, number_texts, read_shard
 from models.scoring.reuse import ReusableScores
 
 Asked: TypeAlias = npt.NDArray[np.bool_]
@@ -25,57 +25,69 @@ FindAsked: TypeAlias = Callable[[str, Sequence[str]], Asked]
 
 
 def score_duo(
-    engine: Scorer,
+    engine: ScoringEngine,
     tokens: pa.Table,
     received: Mapping[str, Sequence[str]],
     limits: InputLimits,
     opponents: int | None,
     seed: int,
 ) -> tuple[pa.Table, StageCounts]:
-    """Scores the ordered pairs of the docs of each query that a stage receives.
+    """Scores what `prepare_duo` prepares."""
+    return prepare_duo(engine.checkpoint.architecture, tokens, received, limits, opponents, seed).score(engine)
 
-    Inputs that are the same for a query once they are cut are scored once.
+
+def prepare_duo(
+    model: Architecture,
+    tokens: pa.Table,
+    received: Mapping[str, Sequence[str]],
+    limits: InputLimits,
+    opponents: int | None,
+    seed: int,
+) -> Prepared:
+    """Prepares the ordered pairs of the docs of each query that a stage receives.
+
+    Inputs that are the same for a query once they are cut are scored once. Rows are `beamrank.join.schemas.DUO`, one a
+    query of `tokens` in its order.
 
     Args:
-        engine: with a checkpoint for duo.
+        model: of a checkpoint for duo.
         tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata.
         received: the docs of each query, best first.
         limits: the truncation rule and its lengths.
-        opponents: how many opponents SAMPLE draws for a doc; None asks every pair.
+        opponents: how many opponents SAMPLE draws for a doc; None takes every pair.
         seed: decides which opponents are drawn.
-
-    Returns:
-        `beamrank.join.schemas.DUO`, one row a query of `tokens` in its order, and the counts for the receipt.
     """
-    return score_pairs(engine, tokens, received, limits, _sampled(opponents, seed))
+    return prepare_pairs(model, tokens, received, limits, _sampled(opponents, seed))
 
 
-def score_pairs(
-    engine: Scorer, tokens: pa.Table, chosen: Mapping[str, Sequence[str]], limits: InputLimits, asked: FindAsked
-) -> tuple[pa.Table, StageCounts]:
-    """Scores the pairs that are asked among the chosen docs of each query."""
+def prepare_pairs(
+    model: Architecture, tokens: pa.Table, chosen: Mapping[str, Sequence[str]], limits: InputLimits, asked: FindAsked
+) -> Prepared:
+    """Prepares the pairs that are asked among the chosen docs of each query."""
     shard = read_shard(tokens)
     chosen_docs = choose_docs(shard, chosen)
-    template = engine.checkpoint.architecture.template(special_tokens(tokens.schema))
+    template = model.template(special_tokens(tokens.schema))
     query_kept, doc_kept = _kept(shard, chosen_docs, template, limits)
     texts = number_texts(shard.tokens, shard.doc_starts[chosen_docs.docs], doc_kept)
     pairs = _pairs(shard, chosen_docs, asked)
     queries = chosen_docs.queries[pairs.first]
     rows, inverse = distinct(queries, texts[pairs.first], texts[pairs.second])
-    scores = engine.score(_inputs(shard, chosen_docs, template, limits, pairs.first[rows], pairs.second[rows]))
-    matrices = np.full(int((chosen_docs.counts**2).sum()), np.nan, dtype=np.float32)
-    matrices[pairs.cells] = scores.log_odds[inverse]
-    met = chosen_docs.counts > 1
-    return _table(shard, chosen_docs, matrices), StageCounts(
-        **scores.cost,
-        queries=tokens.num_rows,
-        candidates=int(np.count_nonzero(met[chosen_docs.queries])),
-        truncated_queries=int(np.count_nonzero((query_kept < shard.query_lengths) & met)),
-        truncated_docs=int(
-            np.count_nonzero((doc_kept < shard.doc_lengths[chosen_docs.docs]) & met[chosen_docs.queries])
-        ),
-        duplicate_inputs=len(inverse) - len(rows),
-    )
+    compared = chosen_docs.counts > 1
+    cut_docs = doc_kept < shard.doc_lengths[chosen_docs.docs]
+
+    def finish(scores: Scores) -> tuple[pa.Table, StageCounts]:
+        matrices = np.full(int((chosen_docs.counts**2).sum()), np.nan, dtype=np.float32)
+        matrices[pairs.cells] = scores.log_odds[inverse]
+        return _table(shard, chosen_docs, matrices), StageCounts(
+            **scores.cost,
+            queries=tokens.num_rows,
+            candidates=int(np.count_nonzero(compared[chosen_docs.queries])),
+            truncated_queries=int(np.count_nonzero((query_kept < shard.query_lengths) & compared)),
+            truncated_docs=int(np.count_nonzero(cut_docs & compared[chosen_docs.queries])),
+            duplicate_inputs=len(inverse) - len(rows),
+        )
+
+    return Prepared(_inputs(shard, chosen_docs, template, limits, pairs.first[rows], pairs.second[rows]), finish)
 
 
 def reusable_duo(model: Architecture, tokens: pa.Table, duo: pa.Table, limits: InputLimits) -> ReusableScores:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -76,17 +77,6 @@ class StageCounts:
     reused: int
 
 
-class Scorer(Protocol):
-    """Scores the inputs of a shard with a checkpoint."""
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The model."""
-
-    def score(self, inputs: PackedInputs) -> Scores:
-        """Scores a shard's inputs."""
-
-
 class ScoringEngine:
     """A checkpoint, ready to score."""
 
@@ -129,16 +119,13 @@ class ScoringEngine:
         self._check(inputs)
         lengths = inputs.lengths
         batches = fill_batches(lengths, even_budget(lengths, self.token_budget, self._backend.streams))
-
-        def score(rows: Rows) -> list[_Scored]:
-            scored = self._score_batch(inputs, lengths, rows)
-            done.append(len(rows))
-            return scored
-
         streams = ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread)
         # Other threads read a shard or commit one meanwhile.
         with self._turn, streams as pool, _counting(len(lengths)) as done:
-            scored = [each for some in pool.map(score, batches) for each in some]
+            scored: list[_Scored] = []
+            for rows, some in zip(batches, pool.map(partial(self._score_batch, inputs, lengths), batches), strict=True):
+                scored += some
+                done.append(len(rows))
         splits = len(scored) - len(batches)
         if splits:
             _log.warning("out of memory: %d batches were scored in %d parts", len(batches), len(scored))

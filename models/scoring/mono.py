@@ -21,50 +21,61 @@ from beamrank.ranking.input_layout import (
     mono_kept,
 )
 from models.architectures.protocol import Architecture
-from models.scoring.engine import Scorer, StageCounts
-from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
+from models.scoring.engine import Scores, ScoringEngine, StageCounts
+from models.scoring.packing import ChosenDocs, Prepared, ShardTokens, choose_docs, distinct, number_texts, read_shard
 from models.scoring.reuse import ReusableScores
 
 
 def score_mono(
-    engine: Scorer,
+    engine: ScoringEngine,
     tokens: pa.Table,
     received: Mapping[str, Sequence[str]],
     limits: InputLimits,
     segment_rule: SegmentRule | None = None,
 ) -> tuple[pa.Table, StageCounts]:
-    """Scores the docs of each query of a shard that a stage receives.
+    """Scores what `prepare_mono` prepares."""
+    return prepare_mono(engine.checkpoint.architecture, tokens, received, limits, segment_rule).score(engine)
 
-    Inputs that are the same for a query once they are cut are scored once.
+
+def prepare_mono(
+    model: Architecture,
+    tokens: pa.Table,
+    received: Mapping[str, Sequence[str]],
+    limits: InputLimits,
+    segment_rule: SegmentRule | None = None,
+) -> Prepared:
+    """Prepares the docs of each query of a shard that a stage receives.
+
+    Inputs that are the same for a query once they are cut are scored once. Rows are `beamrank.join.schemas.MONO`, a row
+    a segment, sorted by query_id, rank and segment.
 
     Args:
-        engine: with a checkpoint for mono.
+        model: of a checkpoint for mono.
         tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata.
         received: the docs of each query, best first.
         limits: the truncation rule and its lengths.
         segment_rule: how docs are cut into segments; None scores each as a whole.
-
-    Returns:
-        `beamrank.join.schemas.MONO`, a row a segment, sorted by query_id, rank and segment, and the counts for the
-        receipt.
     """
-    laid_out = _lay_out(engine.checkpoint.architecture, tokens, received, limits, segment_rule)
+    laid_out = _lay_out(model, tokens, received, limits, segment_rule)
     shard, inputs = laid_out.shard, laid_out.inputs
     query_kept, doc_kept = inputs.kept.T
     queries, candidates = laid_out.queries, laid_out.chosen.docs
     read = np.zeros(len(shard.doc_lengths), np.int64)
     np.maximum.at(read, laid_out.docs, laid_out.segments.starts + doc_kept)
     rows, inverse = distinct(queries, query_kept, number_texts(inputs.tokens, inputs.starts[:, 1], doc_kept))
-    scores = engine.score(PackedInputs(inputs.tokens, inputs.starts[rows], inputs.kept[rows], inputs.template))
-    table = laid_out.table(scores.log_odds[inverse])
-    return table.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]), StageCounts(
-        **scores.cost,
-        queries=tokens.num_rows,
-        candidates=len(candidates),
-        truncated_queries=len(np.unique(queries[query_kept < shard.query_lengths[queries]])),
-        truncated_docs=int(np.count_nonzero(read[candidates] < shard.doc_lengths[candidates])),
-        duplicate_inputs=len(queries) - len(rows),
-    )
+
+    def finish(scores: Scores) -> tuple[pa.Table, StageCounts]:
+        table = laid_out.table(scores.log_odds[inverse])
+        return table.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]), StageCounts(
+            **scores.cost,
+            queries=tokens.num_rows,
+            candidates=len(candidates),
+            truncated_queries=len(np.unique(queries[query_kept < shard.query_lengths[queries]])),
+            truncated_docs=int(np.count_nonzero(read[candidates] < shard.doc_lengths[candidates])),
+            duplicate_inputs=len(queries) - len(rows),
+        )
+
+    return Prepared(PackedInputs(inputs.tokens, inputs.starts[rows], inputs.kept[rows], inputs.template), finish)
 
 
 def reusable_mono(

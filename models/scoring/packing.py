@@ -1,8 +1,8 @@
 """A tokenized shard as flat numpy arrays, over the Arrow buffers where that is possible."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.errors import DataError
-from beamrank.ranking.input_layout import Lengths
+from beamrank.ranking.input_layout import Lengths, PackedInputs
+from models.scoring.engine import Scores, ScoringEngine, StageCounts
 
 Tokens = npt.NDArray[np.unsignedinteger]
+
+
+class Prepared(NamedTuple):
+    """A shard that can be scored: its inputs, and what makes its rows, and the counts for its receipt, of scores."""
+
+    inputs: PackedInputs
+    finish: Callable[[Scores], tuple[pa.Table, StageCounts]]
+
+    def score(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
+        """The rows and the counts, by an engine that scores all inputs."""
+        return self.finish(engine.score(self.inputs))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Reuse: parts of earlier runs answer inputs with the same token ids, and hold tokens of docs that did not change."""
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -19,8 +18,7 @@ from beamrank.join.doc_hashes import Hashes
 from beamrank.machine import describe_machine
 from beamrank.ranking.input_layout import Lengths, PackedInputs
 from beamrank.storage.documents import hashes64
-from models.checkpoints.checkpoint import Checkpoint
-from models.scoring.engine import Scorer, Scores
+from models.scoring.engine import Scores
 from models.scoring.packing import number_texts
 
 _log = logging.getLogger(__name__)
@@ -37,48 +35,40 @@ class ReusableScores(NamedTuple):
 FindReusable = Callable[[pa.Table, pa.Table, Mapping[str, Any]], ReusableScores]
 
 
-class ReusingScorer:
-    """A `Scorer` that reuses log-odds, and leaves the other inputs to an engine, loaded if there are any.
-
-    It reads the next of `reusable` only while an input is missing. `load_seconds` is how long loading took.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, load: Callable[[], Scorer], reusable: Iterable[ReusableScores]) -> None:
-        self.checkpoint = checkpoint
-        self.load_seconds = 0.0
-        self._load, self._reusable = load, iter(reusable)
-
-    def score(self, inputs: PackedInputs) -> Scores:
-        """Scores a shard's inputs; raises what the engine raises."""
-        log_odds = np.empty(len(inputs), np.float32)
-        missing = np.arange(len(inputs))
-        numbers: dict[bytes, int] = {}
-        texts = _numbered(inputs, numbers)
-        while len(missing) and (scored := next(self._reusable, None)) is not None:
-            places, theirs = _same_rows(texts[missing], _numbered(scored.inputs, numbers))
-            log_odds[missing[places]] = scored.log_odds[theirs]
-            missing = np.delete(missing, places)
-        reused = len(inputs) - len(missing)
-        if not len(missing):
-            return Scores(log_odds, 0, 0, 0, 0, reused)
-        start = time.monotonic()
-        engine = self._load()
-        self.load_seconds = time.monotonic() - start
-        rest = PackedInputs(inputs.tokens, inputs.starts[missing], inputs.kept[missing], inputs.template)
-        scores = engine.score(rest)
-        log_odds[missing] = scores.log_odds
-        return replace(scores, log_odds=log_odds, reused=reused)
-
-
 @dataclass(frozen=True)
-class CountingScorer:
-    """A `Scorer` that scores nothing: it counts inferences, and gives every input the log-odds 0."""
+class Reused:
+    """The n inputs of a shard, and the log-odds that earlier parts have for them: for all but the `missing` places."""
 
-    checkpoint: Checkpoint
+    inputs: PackedInputs
+    log_odds: npt.NDArray[np.float32]
+    missing: Lengths
 
-    def score(self, inputs: PackedInputs) -> Scores:
-        """Counts a shard's inputs."""
-        return Scores(np.zeros(len(inputs), np.float32), len(inputs), 0, 0, 0)
+    @property
+    def rest(self) -> PackedInputs:
+        """The inputs that must be scored."""
+        inputs = self.inputs
+        return PackedInputs(inputs.tokens, inputs.starts[self.missing], inputs.kept[self.missing], inputs.template)
+
+    def complete(self, scores: Scores | None = None) -> Scores:
+        """The scores of all inputs, given those of `rest`; without them, those are 0, and counted as inferences."""
+        count = len(self.missing)
+        rest = Scores(np.zeros(count, np.float32), count, 0, 0, 0) if scores is None else scores
+        log_odds = self.log_odds.copy()
+        log_odds[self.missing] = rest.log_odds
+        return replace(rest, log_odds=log_odds, reused=len(self.inputs) - count)
+
+
+def find_reused(inputs: PackedInputs, reusable: Iterable[ReusableScores]) -> Reused:
+    """Looks inputs up in earlier parts, and reads the next of these only while an input is missing."""
+    log_odds = np.empty(len(inputs), np.float32)
+    missing = np.arange(len(inputs))
+    numbers: dict[bytes, int] = {}
+    texts, parts = _numbered(inputs, numbers), iter(reusable)
+    while len(missing) and (scored := next(parts, None)) is not None:
+        places, theirs = _same_rows(texts[missing], _numbered(scored.inputs, numbers))
+        log_odds[missing[places]] = scored.log_odds[theirs]
+        missing = np.delete(missing, places)
+    return Reused(inputs, log_odds, missing)
 
 
 def _numbered(inputs: PackedInputs, numbers: dict[bytes, int]) -> Lengths:

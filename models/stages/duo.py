@@ -17,8 +17,8 @@ from beamrank.ranking.aggregation import METHODS, pair_inferences
 from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs
 from beamrank.ranking.variants import Depths, PairVariants, Variants, opponents
-from models.scoring.duo import reusable_duo, score_duo
-from models.scoring.engine import Scorer, StageCounts
+from models.scoring.duo import prepare_duo, reusable_duo
+from models.scoring.packing import Prepared
 from models.scoring.reuse import ReusableScores
 from models.stages.base import Cost, CostOf, Key, Stage
 from models.stages.planning import Planning, Sample
@@ -119,5 +119,6 @@ class ScoreDuo(ScoringStage):
     def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:  # noqa: ARG002
         return reusable_duo(self.resolved().architecture, tokens, part, self.limits)
 
-    def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
-        return score_duo(engine, tokens, self.received(task), self.limits, self.opponents, self.seed)
+    def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
+        model, received = self.resolved().architecture, self.received(task)
+        return prepare_duo(model, tokens, received, self.limits, self.opponents, self.seed)

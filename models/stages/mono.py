@@ -15,8 +15,8 @@ from beamrank.join import schemas
 from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, cut_segments, mono_kept
 from beamrank.ranking.rankings import Rankings, rank_docs
 from beamrank.ranking.variants import Depths, DepthVariants, Variants
-from models.scoring.engine import Scorer, StageCounts
-from models.scoring.mono import reusable_mono, score_mono
+from models.scoring.mono import prepare_mono, reusable_mono
+from models.scoring.packing import Prepared
 from models.scoring.reuse import ReusableScores
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Key, Stage
 from models.stages.planning import Planning, Sample
@@ -74,8 +74,8 @@ class ScoreMono(ScoringStage):
         np.maximum.at(found, segments.docs, segments.starts + kept)
         return found
 
-    def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
-        return score_mono(engine, tokens, self.received(task), self.limits, self.segments)
+    def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
+        return prepare_mono(self.resolved().architecture, tokens, self.received(task), self.limits, self.segments)
 
     def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:
         rule = None if keys["segments"] is None else SegmentRule(*keys["segments"])

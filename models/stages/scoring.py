@@ -3,7 +3,7 @@
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from threading import Lock
@@ -22,8 +22,9 @@ from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import choose_backend, find_backend
-from models.scoring.engine import Scorer, ScoringEngine, StageCounts
-from models.scoring.reuse import CountingScorer, ReusableParts, ReusableScores, ReusingScorer
+from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.packing import Prepared
+from models.scoring.reuse import ReusableParts, ReusableScores, find_reused
 from models.stages.base import Key, LaterStage, ShardStage, Stage, Worker
 from models.stages.planning import Planning, threads_of
 
@@ -195,29 +196,37 @@ class ScoringStage(LaterStage, ModelStage):
         if not task.reusable:
             self.engine()
         start = time.monotonic()
-        parts, scorer, tokens = self._open(task, self.engine)
+        tokens = task.inputs[0].read()
+        parts = self._reusable_parts(task, tokens)
         with self.resolved().unchanged():
-            table, counts = self.score(scorer, tokens, task)
+            prepared = self.prepare(tokens, task)
+            reused = find_reused(prepared.inputs, parts)
+            scores = None
+            if len(reused.missing):
+                loading = time.monotonic()
+                engine = self.engine()
+                start += time.monotonic() - loading
+                scores = engine.score(reused.rest)
+            table, counts = prepared.finish(reused.complete(scores))
         return task.commit(
             table.replace_schema_metadata(self._metadata()),
-            seconds=time.monotonic() - start - scorer.load_seconds,
+            seconds=time.monotonic() - start,
             counts=asdict(counts) | parts.unused,
         )
 
     def count(self, task: ShardTask) -> StageCounts:
         """The counts that `run` will give; nothing is scored."""
-        _, scorer, tokens = self._open(task, lambda: CountingScorer(self.resolved()))
-        return self.score(scorer, tokens, task)[1]
-
-    def _open(self, task: ShardTask, load: Callable[[], Scorer]) -> tuple[ReusableParts, ReusingScorer, pa.Table]:
-        """The parts of a shard that can be reused, a scorer that reuses them, and the tokens."""
         tokens = task.inputs[0].read()
-        parts = ReusableParts(task.reusable, tokens, self.reusable, self.of_any_machine)
-        return parts, ReusingScorer(self.resolved(), load, parts), tokens
+        prepared = self.prepare(tokens, task)
+        reused = find_reused(prepared.inputs, self._reusable_parts(task, tokens))
+        return prepared.finish(reused.complete())[1]
+
+    def _reusable_parts(self, task: ShardTask, tokens: pa.Table) -> ReusableParts:
+        return ReusableParts(task.reusable, tokens, self.reusable, self.of_any_machine)
 
     @abstractmethod
-    def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
-        """The rows of one shard: of the docs in `received(task)`, by an engine and the shard's tokens."""
+    def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
+        """The inputs of one shard, of the docs in `received(task)`, and what makes its rows of their scores."""
 
     @abstractmethod
     def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:

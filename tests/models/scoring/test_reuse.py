@@ -1,6 +1,6 @@
 """Scores that are known from earlier shards: the same bits as without them, and no inference for what is known."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits, SegmentRule
-from models.scoring.duo import reusable_duo, score_duo
-from models.scoring.engine import Scorer, StageCounts
-from models.scoring.mono import reusable_mono, score_mono
-from models.scoring.reuse import ReusableScores, ReusingScorer
+from models.scoring.duo import prepare_duo, reusable_duo, score_duo
+from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.mono import prepare_mono, reusable_mono, score_mono
+from models.scoring.packing import Prepared
+from models.scoring.reuse import ReusableScores, find_reused
 from tests.support.models.tables import Row, shard
 from tests.support.rankings import best_docs, first_docs
 
@@ -55,8 +56,13 @@ def _as_mono(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_pylist(ranked, schemas.MONO)
 
 
-def _refuse() -> Scorer:
-    raise AssertionError("the engine is loaded, and everything is known")
+def _score(
+    prepared: Prepared, known: Iterable[ReusableScores], engine: ScoringEngine | None = None
+) -> tuple[pa.Table, StageCounts]:
+    """What a stage does; without an engine, everything must be known."""
+    reused = find_reused(prepared.inputs, known)
+    assert engine is not None or not len(reused.missing)
+    return prepared.finish(reused.complete(None if engine is None else engine.score(reused.rest)))
 
 
 def _assert_same(found: tuple[pa.Table, StageCounts], fresh: tuple[pa.Table, StageCounts]) -> None:
@@ -86,10 +92,9 @@ def test_known_mono_scores_are_those_of_the_engine(mono_engine, doc_texts, text,
         known.append(reusable_mono(model, tokens, score_mono(mono_engine, tokens, then, LIMITS, rule)[0], LIMITS, rule))
     tokens, rule = shard(_rows(now, doc_texts, text, 0)), data.draw(st.sampled_from(RULES))
     fresh = score_mono(mono_engine, tokens, first_docs(tokens, k), LIMITS, rule)
-    scorer = ReusingScorer(mono_engine.checkpoint, lambda: mono_engine, known)
-    _assert_same(score_mono(scorer, tokens, first_docs(tokens, k), LIMITS, rule), fresh)
-    itself = ReusingScorer(mono_engine.checkpoint, _refuse, [reusable_mono(model, tokens, fresh[0], LIMITS, rule)])
-    found = score_mono(itself, tokens, first_docs(tokens, k), LIMITS, rule)
+    prepared = prepare_mono(model, tokens, first_docs(tokens, k), LIMITS, rule)
+    _assert_same(_score(prepared, known, mono_engine), fresh)
+    found = _score(prepared, [reusable_mono(model, tokens, fresh[0], LIMITS, rule)])
     _assert_same(found, fresh)
     assert found[1].inferences == 0
 
@@ -106,10 +111,9 @@ def test_known_duo_scores_are_those_of_the_engine(duo_engine, doc_texts, text, e
         known.append(reusable_duo(model, shard(rows), duo, LIMITS))
     rows, sample = _rows(now, doc_texts, text, 0), data.draw(asked)
     fresh = score_duo(duo_engine, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample)
-    scorer = ReusingScorer(duo_engine.checkpoint, lambda: duo_engine, known)
-    _assert_same(score_duo(scorer, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample), fresh)
-    itself = ReusingScorer(duo_engine.checkpoint, _refuse, [reusable_duo(model, shard(rows), fresh[0], LIMITS)])
-    found = score_duo(itself, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample)
+    prepared = prepare_duo(model, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample)
+    _assert_same(_score(prepared, known, duo_engine), fresh)
+    found = _score(prepared, [reusable_duo(model, shard(rows), fresh[0], LIMITS)])
     _assert_same(found, fresh)
     assert found[1].inferences == 0
 
@@ -124,25 +128,22 @@ def test_known_scores_are_read_only_while_an_input_is_missing(mono_engine, text)
         yield reusable_mono(model, tokens, table, LIMITS)
         pytest.fail("everything is known, and a second part is read")
 
-    found, counts = score_mono(
-        ReusingScorer(mono_engine.checkpoint, _refuse, known()), tokens, first_docs(tokens, 5), LIMITS
-    )
+    found, counts = _score(prepare_mono(model, tokens, first_docs(tokens, 5), LIMITS), known())
     assert found.equals(table)
     assert (counts.inferences, counts.reused, counts.tokens) == (0, 2, 0)
 
 
-def test_engine_scores_what_is_not_known_and_its_loading_is_timed(mono_engine, text):
+def test_engine_scores_only_what_no_part_has(mono_engine, text):
     tokens = shard([("q", text[:4], {"d1": text[5:9], "d2": text[9:20]})])
     first = shard([("q", text[:4], {"d1": text[5:9]})])
     table, _ = score_mono(mono_engine, first, first_docs(first, 5), LIMITS)
-    known = reusable_mono(mono_engine.checkpoint.architecture, first, table, LIMITS)
+    model = mono_engine.checkpoint.architecture
+    known = reusable_mono(model, first, table, LIMITS)
     marked = ReusableScores(known.inputs, np.array([123.5], np.float32))
-    scorer = ReusingScorer(mono_engine.checkpoint, lambda: mono_engine, [marked])
-    found, counts = score_mono(scorer, tokens, first_docs(tokens, 5), LIMITS)
+    found, counts = _score(prepare_mono(model, tokens, first_docs(tokens, 5), LIMITS), [marked], mono_engine)
     fresh, _ = score_mono(mono_engine, tokens, first_docs(tokens, 5), LIMITS)
     assert found["score"].to_pylist() == [123.5, fresh["score"][1].as_py()]
     assert (counts.inferences, counts.reused) == (1, 1)
-    assert scorer.load_seconds > 0
 
 
 def test_rows_that_are_not_those_of_the_tokens_are_refused(mono_engine, duo_engine, text):

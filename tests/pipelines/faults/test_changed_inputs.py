@@ -190,7 +190,7 @@ def test_changed_checkpoint_commits_nothing(collection, kind, when, monkeypatch)
     weights = collection.folder / kind / "model.safetensors"
     content = weights.read_bytes()
     changed = content[: len(content) // 2] + bytes(len(content) - len(content) // 2)
-    reader = "models.stages." + ("scoring.ScoringEngine" if when == "loaded" else f"{kind}.score_{kind}")
+    reader = "models.stages." + ("scoring.ScoringEngine" if when == "loaded" else f"{kind}.prepare_{kind}")
     read = _during(
         lambda: weights.write_bytes(changed),
         lambda: weights.write_bytes(content),
@@ -243,15 +243,15 @@ def test_input_that_is_written_once_while_it_is_read_is_read_again(collection, e
     disturb_first_call("given_run.read_candidates", collection.folder / "given.trec")
     disturb_first_call("scoring.ScoringEngine", collection.folder / "mono/model.safetensors")
     for kind in ("mono", "duo"):
-        disturb_first_call(f"{kind}.score_{kind}", collection.folder / kind / "model.safetensors")
+        disturb_first_call(f"{kind}.prepare_{kind}", collection.folder / kind / "model.safetensors")
     run.run()
     assert run_bytes(collection.output) == expected
     # Of four shards, one is scored again. Of five loads, three are after a change.
     assert Counter(calls) == {
         "given_run.read_candidates": 2,
         "scoring.ScoringEngine": 5,
-        "mono.score_mono": 5,
-        "duo.score_duo": 5,
+        "mono.prepare_mono": 5,
+        "duo.prepare_duo": 5,
     }
 
 
