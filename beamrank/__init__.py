@@ -7,7 +7,7 @@ so that `import beamrank` takes milliseconds: torch and Beam take seconds.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from beamrank.packages import check_packages
+from beamrank.plugins import check_packages
 from beamrank.version import __version__
 
 if TYPE_CHECKING:

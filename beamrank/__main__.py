@@ -5,7 +5,7 @@ import sys
 from typing import NoReturn
 
 from beamrank.errors import PreflightError
-from beamrank.packages import check_packages
+from beamrank.plugins import check_packages
 
 
 def main() -> NoReturn:

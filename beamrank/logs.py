@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from beamrank.packages import PACKAGES
+from beamrank.plugins import PACKAGES
 from beamrank.storage import files as storage
 from beamrank.storage.urls import shown_message
 

@@ -1,8 +1,14 @@
-"""Extensions by name: ours from a table, those of packages through entry points, imported when they are used."""
+"""Extensions by name: ours from a table, those of packages through entry points, imported when they are used.
 
+And our own packages, which are installed side by side: their names are common, and a different package can hide them.
+"""
+
+import importlib.util
 import logging
+import os
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from beamrank.errors import PreflightError
@@ -114,3 +120,29 @@ def _warn_once(message: str) -> None:
     if message not in _warned:
         _warned.add(message)
         _logger.warning(message)
+
+
+_BESIDE = ("models", "transforms", "pipelines")
+PACKAGES = ("beamrank", *_BESIDE, "contrib")
+
+
+def check_packages() -> None:
+    """Raises PreflightError where a package of the same name hides one of ours."""
+    for name in _BESIDE:
+        found, ours = _folder(name), Path(__file__).parent.parent / name
+        if found is None or not ours.is_dir() or os.path.realpath(found) == os.path.realpath(ours):
+            continue
+        raise PreflightError(
+            f"the package {name!r} that Python imports is {found}, and beamrank's is {ours}: beamrank installs "
+            f"packages with these names ({', '.join(_BESIDE)}), and the folder of a script and PYTHONPATH come "
+            f"before them. Rename {found}, or start Python without its folder in the path"
+        )
+
+
+def _folder(name: str) -> str | None:
+    """The folder or file that Python imports a package from."""
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        return None
+    places = [*(spec.submodule_search_locations or ())]
+    return places[0] if places else spec.origin

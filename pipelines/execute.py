@@ -94,18 +94,10 @@ def run(
 def execute(
     settings: RunConfig, runner: Runner, flags: Sequence[str], stage: str | None, wait: bool, console: ConsoleProgress
 ) -> RunResult:
-    """Runs all stages of a configuration, or one, and writes the runs.
-
-    Args:
-        settings: the configuration.
-        runner: where the Beam jobs run.
-        flags: Beam's own.
-        stage: the one to run alone.
-        wait: for the job's end; only Dataflow can do without.
-        console: where notes and progress go.
+    """Runs all stages of a configuration, or only one, and writes the runs; only Dataflow can do without `wait`.
 
     Raises:
-        BeamrankError: something is wrong with one of these, or the run failed.
+        BeamrankError: an argument is wrong, or the run failed.
     """
     settings = named_inputs(settings, console)
     beam_options(runner, flags)

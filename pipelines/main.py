@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from beamrank.errors import BeamrankError
-from beamrank.packages import PACKAGES
+from beamrank.plugins import PACKAGES
 from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import READER_GONE, write_error
 from pipelines.runners.workers import end_children, prepare_environment

@@ -87,12 +87,6 @@ def preview_scores(
 def score_pairs(settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress) -> str:
     """Scores all pairs; shards that are done are skipped.
 
-    Args:
-        settings: the options.
-        runner: where the Beam job runs.
-        flags: Beam's own.
-        console: where notes and progress go.
-
     Returns:
         The URL of the manifest, which names the parts in the order of the pairs.
 

@@ -182,12 +182,7 @@ def _lines(kind: str, error: ValidationError) -> Iterator[str]:
 
 
 def checked_names(stages: Sequence[ConfiguredStage], taken: Collection[str], first: str = "") -> None:
-    """Checks the names of the stages after the first.
-
-    Args:
-        stages: these stages.
-        taken: names that only stages of that kind can have.
-        first: the name of the first stage's run.
+    """Checks the names of the stages after the `first`; those `taken` are only for stages of that kind.
 
     Raises:
         ValueError: two have one name, or one has a name of ours.

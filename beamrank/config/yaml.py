@@ -118,11 +118,7 @@ def _scalar(kind: str, node: ScalarNode) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The value that a YAML text holds.
-
-    Args:
-        text: one document.
-        where: names the text in errors.
+    """The value of a YAML text of one document.
 
     Raises:
         ConfigError: it is not YAML, or holds more than plain values; the message does not quote it.
@@ -159,12 +155,9 @@ FindSection = Callable[[dict[str, Any], str], dict[str, Any] | None]
 def read_document(
     source: str | Mapping[str, Any], overrides: Sequence[str] = (), find: FindSection = lambda *_: None
 ) -> dict[str, Any]:
-    """Reads a YAML mapping and applies overrides to it.
+    """Reads a YAML mapping, from a file or as its content, and applies overrides, `section.key=value`, to it.
 
-    Args:
-        source: the file, or its content.
-        overrides: `section.key=value` strings; the value is YAML.
-        find: sections that overrides can name, beside the keys of the mapping.
+    `find` finds sections that overrides can name, beside the keys of the mapping.
 
     Raises:
         PreflightError: the file cannot be read.
@@ -224,12 +217,7 @@ def _anchored_checkpoint(reference: str, folder: str) -> str:
 
 
 def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _Root:
-    """The configuration that a document holds.
-
-    Args:
-        document: its values.
-        model: the type of the configuration.
-        path: names the file in errors.
+    """The configuration of a document; `path` names the file in errors.
 
     Raises:
         ConfigError: a key or a value is wrong.

@@ -246,15 +246,10 @@ class Scan:
 
 @dataclass
 class StageProgress:
-    """Returns how much of a stage is done, and shows it.
+    """Returns how much of a stage is done, by the receipts in its folder, and shows it.
 
-    Args:
-        folder: of the stage.
-        digests: of its shards.
-        bar: shows the progress.
-        scan: of the corpus, if the stage reads it.
-        first_done: receives the receipt of the first shard that this job finishes.
-        inputs_done: how many inputs of a shard are scored, of how many, as far as this process can see.
+    `first_done` receives the receipt of the first shard that this job finishes. `inputs_done` is how many inputs of a
+    shard are scored, of how many, as far as this process can see.
     """
 
     folder: StageFolder

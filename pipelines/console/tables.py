@@ -32,10 +32,7 @@ RESULT_FORMATS = ("table", *FORMATS, "json")
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], console: Console | None = None) -> None:
     """Prints a table without cutting cells, or a block of lines for each row where the table does not fit.
 
-    Args:
-        header: the column names. The first column names a row, and may be wrapped.
-        rows: the cells.
-        console: by default standard output.
+    The first column names a row, and may be wrapped.
     """
     console = console or PrintableConsole(sys.stdout)
     rows = [[printable(cell) for cell in row] for row in rows]
@@ -61,13 +58,7 @@ def _print_blocks(console: Console, header: Sequence[str], rows: Sequence[Sequen
 
 
 def print_result(table: Table, result: object, result_format: str) -> None:
-    """Prints a result in one of `RESULT_FORMATS`.
-
-    Args:
-        table: the result as a table; with `table`, a pipe gets it tab-separated, with all digits.
-        result: the result for JSON.
-        result_format: the format.
-    """
+    """Prints a result in one of `RESULT_FORMATS`; with `table`, a pipe gets it tab-separated, with all digits."""
     if result_format == "json":
         write_line(json.dumps(result, ensure_ascii=False, allow_nan=False))
     elif result_format in FORMATS:

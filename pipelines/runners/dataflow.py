@@ -110,13 +110,7 @@ def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
 
 
 def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: str, wait: bool) -> None:
-    """Makes sure that a job can be submitted with these flags of Beam.
-
-    Args:
-        flags: the arguments after `--`.
-        stages: those that are to be submitted.
-        device: where mono and duo compute.
-        wait: whether the command waits for its jobs.
+    """Makes sure that the jobs of some stages, whose models compute on `device`, can be submitted with Beam's flags.
 
     Raises:
         ConfigError: a flag is missing, or contradicts what a stage is pinned to.

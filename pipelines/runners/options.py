@@ -95,15 +95,9 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> "beam.Pipeline":
 def server_command(
     runner: Runner, flags: Sequence[str], progress: Progress = SILENT
 ) -> Callable[[int, str], list[str]] | None:
-    """The command of an engine's job server; None if the runner has none, or the user names a running one.
+    """The command of an engine's job server, from its port and a folder for temporary files.
 
-    Args:
-        runner: the runner.
-        flags: the user's Beam flags.
-        progress: receives a note before a program is downloaded or built, which may take minutes.
-
-    Returns:
-        A function of the port and of a folder for temporary files.
+    None if the runner has none, or the user names a running one. To download or build a program may take minutes.
 
     Raises:
         PreflightError: the engine was not found, and cannot be downloaded or built.

@@ -79,13 +79,7 @@ def wait_with_stall(
 ) -> None:
     """Waits for the thread of a job, or raises BeamrankError where `done` stays the same for `stall_seconds`.
 
-    Args:
-        thread: the thread of the job.
-        done: how much is done.
-        stall_seconds: how long it may stay the same.
-        on_stall: ends a job that stalled; returns a description for the message.
-        check: raises where the job cannot end.
-        poll_seconds: the time between two checks.
+    `on_stall` ends such a job, and describes that for the message; `check` raises where a job cannot end.
     """
     last, moved = done(), time.monotonic()
     while True:

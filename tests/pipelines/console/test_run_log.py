@@ -12,7 +12,7 @@ from beamrank import logs
 from beamrank.commit.receipts import StageFolder
 from beamrank.errors import BeamrankError
 from beamrank.logs import run_log
-from beamrank.packages import PACKAGES
+from beamrank.plugins import PACKAGES
 from pipelines import main
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
