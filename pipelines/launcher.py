@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -12,7 +12,7 @@ import apache_beam as beam
 
 from beamrank.commit.listing import needed_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.receipts import Manifest
 from beamrank.commit.scan_reports import read_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
@@ -68,14 +68,15 @@ class Launcher:
 
     def run(self, stages: Sequence[StageRecord] | None = None) -> None:
         """Runs these stages in order, by default all of the plan: see `run_stage`."""
-        self._times.stages = self.plan.stages if stages is None else stages
-        for stage in self._times.stages:
+        chosen = self._times.stages = self.plan.stages if stages is None else stages
+        for stage in chosen:
             with log_context(stage.name):
                 self.run_stage(stage)
-        if self.template and not self.submitted:
-            pipeline = self._new_pipeline(stage)
+        if chosen and self.template and not self.submitted:
+            # A flex template must always make a job.
+            pipeline = self._new_pipeline(chosen[-1])
             _ = pipeline | "NothingToDo" >> beam.Impulse()
-            self._submit(pipeline, stage)
+            self._submit(pipeline, chosen[-1])
 
     def run_stage(self, stage: StageRecord) -> Manifest | None:
         """Runs the shards of a stage that have no receipt, and seals it.
@@ -183,7 +184,8 @@ class Launcher:
         """Runs one Beam job over some tasks, and shows its progress."""
         pipeline = self._new_pipeline(stage)
         _ = pipeline | "Tasks" >> beam.Create(tasks) | type(work).__name__ >> work
-        progress = StageProgress(self.plan.folder(stage.name), digests, bar, scan, self._first_done(stage), inputs_done)
+        first_done = partial(self._times.note_first, stage)
+        progress = StageProgress(self.plan.folder(stage.name), digests, bar, scan, first_done, inputs_done)
         stall_seconds = self.config.stall_minutes * 60
         if self.runner is Runner.DATAFLOW:
             job = self._submit(pipeline, stage)
@@ -208,15 +210,8 @@ class Launcher:
 
     @property
     def template(self) -> str | None:
-        """The file that a Dataflow job is written to instead of being started: a flex template always wants a job."""
+        """The file that a Dataflow job is written to instead of being started."""
         return dataflow.template_location(self.beam_flags) if self.runner is Runner.DATAFLOW else None
-
-    def _first_done(self, stage: StageRecord) -> Callable[[Receipt], None]:
-        def remember(receipt: Receipt) -> None:
-            if stage.work is not None:
-                self._times.scored = receipt
-
-        return remember
 
     @cached_property
     def _times(self) -> RunTimes:

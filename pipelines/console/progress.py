@@ -210,6 +210,11 @@ class RunTimes:
             return ""
         return f"; run: elapsed {duration(self._meter.elapsed_seconds)}, ETA {self._eta(stage, meter)}"
 
+    def note_first(self, stage: StageRecord, receipt: Receipt) -> None:
+        """Records the first receipt of a stage: that of a model tells how long the next model takes."""
+        if stage.work is not None:
+            self.scored = receipt
+
     def _eta(self, stage: StageRecord, meter: Meter) -> str:
         later = self.stages[[each.name for each in self.stages].index(stage.name) + 1 :]
         if later and stage.work is None:
