@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
-from beamrank.commit.tasks import InputPart, ShardTask
 
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.records import Doc
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import read_squad
