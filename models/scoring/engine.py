@@ -122,10 +122,8 @@ class ScoringEngine:
         streams = ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread)
         # Other threads read a shard or commit one meanwhile.
         with self._turn, streams as pool, _counting(len(lengths)) as done:
-            scored: list[_Scored] = []
-            for rows, some in zip(batches, pool.map(partial(self._score_batch, inputs, lengths), batches), strict=True):
-                scored += some
-                done.append(len(rows))
+            score = partial(self._score_batch, inputs, lengths, done)
+            scored = [each for some in pool.map(score, batches) for each in some]
         splits = len(scored) - len(batches)
         if splits:
             _log.warning("out of memory: %d batches were scored in %d parts", len(batches), len(scored))
@@ -141,13 +139,15 @@ class ScoringEngine:
             halvings=splits,
         )
 
-    def _score_batch(self, inputs: PackedInputs, lengths: Lengths, rows: Rows) -> list["_Scored"]:
-        """Scores some rows together, in halves where memory is short."""
+    def _score_batch(self, inputs: PackedInputs, lengths: Lengths, done: list[int], rows: Rows) -> list["_Scored"]:
+        """Scores some rows together, in halves where memory is short, and adds their number to what is done."""
         tokens = int(lengths[rows].sum())
         if len(rows) == 1 or tokens <= self._limit:
             batch = lay_out(inputs, rows, int(lengths[rows].max()))
             try:
-                return [_Scored(rows, self._backend.forward(batch), self._backend.computed_tokens(batch.lengths))]
+                scored = _Scored(rows, self._backend.forward(batch), self._backend.computed_tokens(batch.lengths))
+                done.append(len(rows))
+                return [scored]
             except OutOfMemory as error:
                 if len(rows) == 1:
                     raise BeamrankError(
@@ -156,7 +156,8 @@ class ScoringEngine:
                     ) from error
                 self._limit = min(self._limit, int(_KEPT_OF_A_LIMIT * tokens))
         middle = len(rows) // 2
-        return [each for half in (rows[:middle], rows[middle:]) for each in self._score_batch(inputs, lengths, half)]
+        halves = (rows[:middle], rows[middle:])
+        return [each for half in halves for each in self._score_batch(inputs, lengths, done, half)]
 
     def _check(self, inputs: PackedInputs) -> None:
         model, reference = self.checkpoint.architecture, self.checkpoint.reference

@@ -39,13 +39,14 @@ _BY_STEP: dict[str, Any] = {"retrieve": RetrieveBm25, "tokenize": TokenizeDocs, 
 
 def _plan(step: str, device: str = "cuda") -> Plan:
     stage = a_stage(step, **({"device": device} if step in ("mono", "duo") else {}))
-    return Plan("test", "gs://bucket/out", (), (stage.record(),), {})
+    before = (a_stage(name).record() for name in getattr(stage, "reads", ()))
+    return Plan("test", "gs://bucket/out", (), (*before, stage.record()), {})
 
 
 def _submitted(service: Service, step: str, *flags: str, device: str = "cuda") -> dict[str, Any]:
     """The job that reaches the service for a stage."""
     plan = _plan(step, device=device)
-    options = dataflow.job_options(plan, plan.stages[0], (*service.flags, *flags))
+    options = dataflow.job_options(plan, plan.stages[-1], (*service.flags, *flags))
     pipeline = beam.Pipeline(options=options)
     _ = pipeline | "Tasks" >> beam.Create([1]) | "RunShards" >> beam.Map(str)
     pipeline.run()
@@ -130,7 +131,7 @@ def test_dataflow_resource_hint_replaces_the_service_option(service: Service) ->
 
 def test_dataflow_dry_run_has_the_same_environment(service: Service) -> None:
     plan = _plan("retrieve")
-    options = dataflow.job_options(plan, plan.stages[0], (*FLAGS, "--dry_run=true"))
+    options = dataflow.job_options(plan, plan.stages[-1], (*FLAGS, "--dry_run=true"))
     pipeline = beam.Pipeline(options=options)
     _ = pipeline | "Tasks" >> beam.Create([1])
     proto = pipeline.run().job.proto_pipeline
@@ -144,7 +145,7 @@ def test_dataflow_dry_run_has_the_same_environment(service: Service) -> None:
 def test_dataflow_job_file_equals_the_request(service: Service, tmp_path: Path, flag: str) -> None:
     plan = _plan("mono")
     path = tmp_path / "job.json"
-    options = dataflow.job_options(plan, plan.stages[0], (*service.flags, f"--{flag}={path}"))
+    options = dataflow.job_options(plan, plan.stages[-1], (*service.flags, f"--{flag}={path}"))
     pipeline = beam.Pipeline(options=options)
     _ = pipeline | "Tasks" >> beam.Create([1])
     result = pipeline.run()
