@@ -24,7 +24,7 @@ from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
 
 # Raised whenever a stage would write other bytes from the same input.
-ENGINE_VERSION = 3
+ENGINE_VERSION = 4
 FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]
 """Finds the manifest of a stage by its folder, its name and the digests of its shards."""
 

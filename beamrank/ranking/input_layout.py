@@ -256,6 +256,16 @@ def lay_out(inputs: PackedInputs, rows: npt.NDArray[np.intp], width: int) -> Pad
     return PaddedBatch(token_ids, token_types, afters[:, -1])
 
 
+def cut_docs(inputs: PackedInputs) -> PackedInputs:
+    """Each input as `doc_parts` of its template in a row, its last segment shared out evenly among them."""
+    count = inputs.template.doc_parts
+    borders = inputs.kept[:, -1:] * np.arange(count + 1) // count
+    starts, kept = np.repeat(inputs.starts, count, axis=0), np.repeat(inputs.kept, count, axis=0)
+    starts[:, -1] += borders[:, :-1].ravel()
+    kept[:, -1] = np.diff(borders).ravel()
+    return PackedInputs(inputs.tokens, starts, kept, inputs.template)
+
+
 def _query_kept(template: InputTemplate, limits: InputLimits, query_lengths: Lengths) -> Lengths:
     return np.minimum(query_lengths, _longest_query(template, limits) - template.query_special_tokens)
 

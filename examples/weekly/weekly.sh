@@ -14,6 +14,12 @@ today=${1:-$(date +%F)}
 last=$(readlink latest || true)
 [ "$last" != "runs/$today" ] || { echo "runs/$today is finished"; exit 0; }
 
+# After an upgrade, the last output may be of a version whose scores are others.
+if [ -n "$last" ] && beamrank status "$last" 2>&1 > /dev/null | grep "written by engine version" >&2; then
+    echo "runs/$today runs without reuse and baseline: an older beamrank wrote $last" >&2
+    last=
+fi
+
 beamrank run config.yaml --output "runs/$today" ${last:+--reuse "$last"} --quiet
 if [ -n "$last" ]; then
     beamrank report "runs/$today" --baseline "$last" --no-texts

@@ -1,18 +1,17 @@
-"""The module of a BERT that reads a passage in chunks: it cuts inputs, and pools the vectors of a passage's chunks."""
+"""The module of a BERT that reads a passage in chunks: it pools the vectors of a passage's chunks."""
 
 from collections.abc import Mapping
 
-import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from beamrank.ranking.input_layout import InputTemplate, PackedInputs, lay_out
 from models.architectures.encoder.model import EncoderScorer
-from models.architectures.kernels.token_rows import TokenRows
+from models.architectures.kernels.token_rows import Layout, TokenRows
 
 
 class ChunkedScorer(nn.Module):
-    """Log-odds of a batch of inputs, whose docs are cut into chunks."""
+    """Log-odds of a batch of inputs, the chunks of each side by side."""
 
     def __init__(self, encoder: nn.Module, chunks: int, attention_size: int, weights: Mapping[str, Tensor]) -> None:
         """Takes an `EncoderScorer`, how many chunks a passage has, the size of u, and the tensors of the pooling."""
@@ -22,40 +21,17 @@ class ChunkedScorer(nn.Module):
         self.chunk_pooling = ChunkPooling(chunks, encoder.words.shape[1], attention_size).requires_grad_(False)
         self.chunk_pooling.load_state_dict(dict(weights))
 
+    def pack(self) -> Layout:
+        """As `EncoderScorer.pack`."""
+        return self.encoder.pack()
+
     def forward(self, rows: TokenRows) -> Tensor:
-        """Log-odds, float32[b]."""
-        cut = self._cut(rows)
-        pooled = self.encoder.pool(self.encoder.encode(cut), cut)
-        passages = cut.by_blocks(self._pool, pooled.view(-1, self.chunks, pooled.shape[1]))
-        return self.encoder.classify(passages, cut)
-
-    def _cut(self, rows: TokenRows) -> TokenRows:
-        """The chunks of each input side by side: `[CLS] query [SEP]` of token type 0, and a share of the rest."""
-        starts = rows.starts.cpu().numpy().astype(np.int64)
-        ids, types = (each[: rows.tokens].cpu().numpy() for each in (rows.token_ids, rows.token_types))
-        docs = np.add.reduceat(types, starts[:-1], dtype=np.int64) - 1
-        queries = np.diff(starts) - docs - 1
-        template = InputTemplate((), ((), (int(ids[-1]),)), (0, 1), 0, doc_parts=self.chunks)
-        places, kept = np.stack([starts[:-1], starts[:-1] + queries], axis=1), np.stack([queries, docs], axis=1)
-        inputs = cut_docs(PackedInputs(ids, places, kept, template))
-        batch = lay_out(inputs, np.arange(len(inputs)), int(inputs.lengths.max()))
-        is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
-        cut_ids, cut_types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))
-        return TokenRows(cut_ids, cut_types, batch.lengths.tolist(), rows.block, rows.varlen).to(rows.token_ids.device)
-
-    def _pool(self, vectors: Tensor) -> Tensor:
-        pooled: Tensor = self.chunk_pooling(vectors.flatten(0, 1))
-        return pooled
-
-
-def cut_docs(inputs: PackedInputs) -> PackedInputs:
-    """Each input as `doc_parts` of its template in a row, its last segment shared out evenly among them."""
-    count = inputs.template.doc_parts
-    borders = inputs.kept[:, -1:] * np.arange(count + 1) // count
-    starts, kept = np.repeat(inputs.starts, count, axis=0), np.repeat(inputs.kept, count, axis=0)
-    starts[:, -1] += borders[:, :-1].ravel()
-    kept[:, -1] = np.diff(borders).ravel()
-    return PackedInputs(inputs.tokens, starts, kept, inputs.template)
+        """Log-odds, float32[b / chunks], of the chunks of inputs."""
+        vectors = self.encoder.pool(self.encoder.encode(rows))
+        unused = -len(vectors) % self.chunks
+        pooled = self.chunk_pooling(F.pad(vectors, (0, 0, 0, unused)))
+        passages = F.pad(pooled, (0, 0, 0, len(vectors) - len(pooled)))
+        return self.encoder.classify(passages)[: rows.count // self.chunks]
 
 
 class ChunkPooling(nn.Module):

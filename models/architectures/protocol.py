@@ -84,9 +84,10 @@ class Architecture(Protocol):
             dtype: of the layers; the head is float32, because log-odds in fewer bits tie.
 
         Returns:
-            A module whose `forward(rows)` takes the `kernels.token_rows.TokenRows` of b inputs and returns
-            float32[b] log-odds. Each function of single rows goes through `rows.by_blocks`, so that the bits
-            of a score do not depend on the other inputs.
+            A module whose `forward(rows)` takes the `kernels.token_rows.TokenRows` of inputs, as many for each score as
+            `template` has `doc_parts`, and returns float32 log-odds. On a CPU, the bits of a score must not depend on
+            the other inputs. A module with a method `pack() -> Layout` gets rows in that layout there; others get rows
+            without padding.
         """
 
 

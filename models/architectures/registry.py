@@ -15,11 +15,11 @@ ARCHITECTURES: Registry[ArchitectureReader] = Registry(
     {
         "bert": f"{_HERE}bert:BERT.read",
         "chunked_bert": f"{_HERE}chunked_bert:read_chunked_bert",
-        "roberta": f"{_HERE}roberta:ROBERTA.read",
-        "xlm-roberta": f"{_HERE}roberta:ROBERTA.read",
-        "camembert": f"{_HERE}roberta:ROBERTA.read",
-        "electra": f"{_HERE}electra:ELECTRA.read",
-        "distilbert": f"{_HERE}distilbert:DISTILBERT.read",
+        "roberta": f"{_HERE}bert_variants:ROBERTA.read",
+        "xlm-roberta": f"{_HERE}bert_variants:ROBERTA.read",
+        "camembert": f"{_HERE}bert_variants:ROBERTA.read",
+        "electra": f"{_HERE}bert_variants:ELECTRA.read",
+        "distilbert": f"{_HERE}bert_variants:DISTILBERT.read",
         "modernbert": f"{_HERE}modernbert:MODERNBERT.read",
     },
 )

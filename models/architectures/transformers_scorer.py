@@ -34,7 +34,7 @@ class TransformersScorer(nn.Module, ABC):
     def _score(self, group: Group, rows: TokenRows) -> Tensor:
         """Log-odds of inputs of one length; on a CPU one at a time, because a sum may round by its place in a batch."""
         ids, types = (group.split(each).long() for each in (rows.token_ids, rows.token_types))
-        size = 1 if rows.block else group.count
+        size = 1 if rows.token_ids.device.type == "cpu" else group.count
         some = zip(torch.split(ids, size), torch.split(types, size), strict=True)
         logits = torch.cat([self.logits(*each) for each in some])
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]

@@ -46,6 +46,32 @@ def fill_batches(lengths: Lengths, token_budget: int) -> list[Rows]:
     return batches
 
 
+def fill_blocks(rows: Lengths, block: int) -> list[Rows]:
+    """Cuts a shard into batches of so many rows at most, each filled with the longest inputs that still fit.
+
+    Args:
+        rows: int64[n], the rows that each input takes.
+        block: how many rows a batch has; an input above it goes alone.
+
+    Returns:
+        The inputs of each batch; every input is in one of them.
+    """
+    order = np.argsort(-rows, kind="stable")
+    sizes, starts = np.unique(-rows[order], return_index=True)
+    waiting = dict(zip((-sizes).tolist(), np.split(order, starts)[1:], strict=True))
+    batches = []
+    while waiting:
+        room, chosen = max(block, next(iter(waiting))), []
+        for size, some in [*waiting.items()]:
+            if fitting := room // size:
+                chosen.append(some[:fitting])
+                room -= size * len(chosen[-1])
+                waiting[size] = some[fitting:]
+        waiting = {size: some for size, some in waiting.items() if len(some)}
+        batches.append(np.concatenate(chosen))
+    return batches
+
+
 def cut_batches(lengths: Lengths, token_budget: int, positions: int) -> list[Rows]:
     """Cuts a shard into batches of inputs of about one length, the longest first.
 

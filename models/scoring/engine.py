@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.errors import BeamrankError, DataError
-from beamrank.ranking.input_layout import Lengths, PackedInputs, lay_out
+from beamrank.ranking.input_layout import Lengths, PackedInputs, cut_docs, lay_out
 from models.checkpoints.checkpoint import Checkpoint, check_process
 from models.scoring.backends.protocol import OutOfMemory
 from models.scoring.backends.registry import find_backend
-from models.scoring.batching import Rows, even_budget, fill_batches
+from models.scoring.batching import Rows
 
 # Of the tokens of a batch that did not fit in memory, how many a later batch may have. Its halves have about 1/2.
 _KEPT_OF_A_LIMIT = 3 / 4
@@ -90,7 +90,7 @@ class ScoringEngine:
             device: where the backend runs it.
             dtype: of the model's layers; the head is float32.
             threads: how many batches a CPU works on at a time, a thread each.
-            token_budget: the most tokens of a batch; on a CPU it does not change scores.
+            token_budget: the most tokens of a batch, where the backend does not decide them.
             backend: its name.
 
         Raises:
@@ -117,17 +117,18 @@ class ScoringEngine:
         """
         check_process("score")
         self._check(inputs)
-        lengths = inputs.lengths
-        batches = fill_batches(lengths, even_budget(lengths, self.token_budget, self._backend.streams))
+        parts = cut_docs(inputs) if inputs.template.doc_parts > 1 else inputs
+        lengths = parts.lengths.reshape(-1, inputs.template.doc_parts)
+        batches = self._backend.batches(lengths, self.token_budget)
         streams = ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread)
         # Other threads read a shard or commit one meanwhile.
-        with self._turn, streams as pool, _counting(len(lengths)) as done:
-            score = partial(self._score_batch, inputs, lengths, done)
+        with self._turn, streams as pool, _counting(len(inputs)) as done:
+            score = partial(self._score_batch, parts, lengths, done)
             scored = [each for some in pool.map(score, batches) for each in some]
         splits = len(scored) - len(batches)
         if splits:
             _log.warning("out of memory: %d batches were scored in %d parts", len(batches), len(scored))
-        log_odds = np.empty(len(lengths), dtype=np.float32)
+        log_odds = np.empty(len(inputs), dtype=np.float32)
         for each in scored:
             log_odds[each.rows] = each.log_odds
         _check_finite(log_odds, self.checkpoint.reference)
@@ -139,11 +140,12 @@ class ScoringEngine:
             halvings=splits,
         )
 
-    def _score_batch(self, inputs: PackedInputs, lengths: Lengths, done: list[int], rows: Rows) -> list["_Scored"]:
-        """Scores some rows together, in halves where memory is short, and adds their number to what is done."""
+    def _score_batch(self, parts: PackedInputs, lengths: Lengths, done: list[int], rows: Rows) -> list["_Scored"]:
+        """Scores some inputs together, in halves where memory is short, and adds their number to what is done."""
         tokens = int(lengths[rows].sum())
         if len(rows) == 1 or tokens <= self._limit:
-            batch = lay_out(inputs, rows, int(lengths[rows].max()))
+            places = np.arange(lengths.size).reshape(lengths.shape)[rows].ravel()
+            batch = lay_out(parts, places, int(lengths[rows].max()))
             try:
                 scored = _Scored(rows, self._backend.forward(batch), self._backend.computed_tokens(batch.lengths))
                 done.append(len(rows))
@@ -157,7 +159,7 @@ class ScoringEngine:
                 self._limit = min(self._limit, int(_KEPT_OF_A_LIMIT * tokens))
         middle = len(rows) // 2
         halves = (rows[:middle], rows[middle:])
-        return [each for half in halves for each in self._score_batch(inputs, lengths, done, half)]
+        return [each for half in halves for each in self._score_batch(parts, lengths, done, half)]
 
     def _check(self, inputs: PackedInputs) -> None:
         model, reference = self.checkpoint.architecture, self.checkpoint.reference

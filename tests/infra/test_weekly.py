@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from beamrank.commit.plan import ENGINE_VERSION
+from beamrank.storage.documents import checked_json, checked_values
 from tests import ROOT
 from tests.support.processes import beamrank_here
 from tests.support.services.environments import airflow_python, environ
@@ -47,9 +49,19 @@ def _check_second_run(job: Path) -> None:
         assert scored[stage][0] < scored[stage][1], scored
     fresh = beamrank_here("run", job / "config.yaml", "--output", job / "fresh", "--set", "index.path=fresh-index")
     assert fresh.returncode == 0, fresh.stderr
-    for name in ("bm25.trec", "mono.trec", "duo-sum.trec"):
-        assert (second / "runs" / name).read_bytes() == (job / "fresh" / "runs" / name).read_bytes()
+    _check_bytes(second, job / "fresh")
     assert "rye,new topic" in (second / "report" / "drift.csv").read_text()
+
+
+def _check_bytes(found: Path, wanted: Path) -> None:
+    for name in ("bm25.trec", "mono.trec", "duo-sum.trec"):
+        assert (found / "runs" / name).read_bytes() == (wanted / "runs" / name).read_bytes()
+
+
+def _make_old(output: Path) -> None:
+    """Makes an output that of a beamrank before an upgrade."""
+    for path in output.glob("plan-*.json"):
+        path.write_bytes(checked_json({**checked_values(path.read_bytes()), "engine_version": ENGINE_VERSION - 1}))
 
 
 def _python_first() -> dict[str, str]:
@@ -75,6 +87,15 @@ def test_weekly_script_reuses_what_did_not_change(job):
     assert sorted(path.name for path in (job / "runs").iterdir()) == [
         "2026-10-12", "2026-10-19", "2026-11-16", "2026-11-23",
     ]  # fmt: skip
+    _make_old(job / "runs" / "2026-11-23")
+    third = run("2026-11-30")
+    assert third.returncode == 0, third.stderr
+    assert "runs/2026-11-30 runs without reuse and baseline: an older beamrank wrote runs/2026-11-23" in third.stderr
+    assert os.readlink(job / "latest") == "runs/2026-11-30"
+    assert not (job / "runs/2026-11-30/report").exists()
+    _check_bytes(job / "runs/2026-11-30", job / "fresh")
+    assert run("2026-12-07").returncode == 0
+    assert (job / "runs/2026-12-07/report").exists()
 
 
 def test_weekly_script_refuses_a_second_run_at_once(job):

@@ -1,12 +1,11 @@
 """Linear maps."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_ROWS, _CACHED_WEIGHTS = 128, 1 << 20
 _APPROXIMATE = {"none": "", "gelu": "none", "gelu_tanh": "tanh"}
 
 
@@ -56,19 +55,9 @@ class Linear(nn.Module):
         return values
 
 
-def pack_linears(model: nn.Module) -> int:
-    """Packs each `Linear` of a model on the CPU.
-
-    Returns:
-        How many rows a product should take at a time: more where the weights of a map do not stay in the cache, so that
-        more rows share a read. It follows from the sizes alone, because it can decide the rounding of sums.
-    """
-    linears = [module for module in model.modules() if isinstance(module, Linear)]
-    largest = max((linear.weight.numel() for linear in linears), default=0)
-    rows = _ROWS if largest <= _CACHED_WEIGHTS else 2 * _ROWS
-    for linear in linears:
-        linear.pack(rows)
-    return rows
+def linears(module: nn.Module) -> Iterator[Linear]:
+    """Each `Linear` of a module."""
+    return (each for each in module.modules() if isinstance(each, Linear))
 
 
 def _can_pack(dtype: torch.dtype) -> bool:
@@ -109,15 +98,14 @@ class Rotation(nn.Module):
         """Takes the base of the angles, how many positions there are, and the size of a head."""
         super().__init__()
         frequencies = 1.0 / theta ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
-        angles = (torch.arange(positions, dtype=torch.float32)[:, None] * frequencies).repeat(1, 2)
+        angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
 
     def forward(self, heads: Tensor, positions: Tensor) -> Tensor:
         """float[r, ..., size] at int[r] positions -> the same, computed in float32."""
-        values = heads.float()
-        shape = (-1, *(1,) * (values.dim() - 2), values.shape[-1])
+        shape = (-1, *(1,) * (heads.dim() - 2), heads.shape[-1] // 2)
         cos, sin = (table[positions].view(shape) for table in (self.cos, self.sin))
-        first, second = values.chunk(2, dim=-1)
-        turned = values * cos + torch.cat([-second, first], dim=-1) * sin
-        return turned.to(heads.dtype)
+        first, second = heads.float().chunk(2, dim=-1)
+        turned = torch.addcmul(first * cos, second, sin, value=-1), torch.addcmul(second * cos, first, sin)
+        return torch.cat(turned, dim=-1).to(heads.dtype)

@@ -1,21 +1,59 @@
-"""The tokens of a batch as rows: the inputs one after the other, without padding between them."""
+"""The tokens of a batch as the rows that go through an encoder."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_MULTIPLE = 16
+_Lengths = TypeVar("_Lengths", Tensor, npt.NDArray[np.int64])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How inputs become rows; the default is one after the other without padding, for a GPU.
+
+    Attributes:
+        block: on a CPU, how many rows a batch has. Rows of zeros fill it up; a single input that needs more has as many
+            as it needs. The rounding of a sum may depend on the number of rows, but not on their values. So with a
+            fixed number, a score follows from its own input.
+        varlen: whether attention is one call for all inputs, of a kernel that only some GPUs have, and not by groups.
+    """
+
+    block: int = 0
+    varlen: bool = False
+
+    def rows_of(self, lengths: _Lengths) -> _Lengths:
+        """The rows that inputs of so many tokens take: multiples of 16 in a block, where attention is fast."""
+        return -(-lengths // _MULTIPLE) * _MULTIPLE if self.block else lengths
+
+    def first_rows(self, rows: int) -> int:
+        """How many rows the first tokens of a batch of so many rows take: as many as it can have inputs."""
+        return rows // _MULTIPLE
+
+
+_PLAIN = Layout()
+
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive inputs of one length: `count` inputs of `length` tokens, from row `start`."""
+    """Consecutive inputs of one number of rows: `count` inputs of `length` rows, from row `start`.
+
+    Attributes:
+        is_token: bool[count, length], which rows are tokens; None where all are.
+    """
 
     start: int
     count: int
     length: int
+    is_token: Tensor | None = None
 
     @property
     def rows(self) -> slice:
@@ -26,42 +64,57 @@ class Group:
         """[rows, ...] -> the group's [count, length, ...], a view."""
         return values[self.rows].view(self.count, self.length, *values.shape[1:])
 
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over the tokens of each input: [rows, d] -> [count, d]."""
+        split = self.split(values)
+        if self.is_token is None:
+            return split.mean(dim=1)
+        kept = self.is_token.to(values.dtype)[..., None]
+        return (split * kept).sum(dim=1) / kept.sum(dim=1)
+
+    @cached_property
+    def bias(self) -> Tensor | None:
+        """float32[count, 1, 1, length] that hides keys which are no tokens from a softmax: 0 or -inf."""
+        return None if self.is_token is None else hiding(self.is_token)[:, None, None]
+
+
+def hiding(seen: Tensor) -> Tensor:
+    """What a softmax adds to its products: bool[...] -> float32[...], 0 where they are seen and -inf elsewhere."""
+    return torch.zeros_like(seen, dtype=torch.float32).masked_fill(~seen, -torch.inf)
+
 
 class TokenRows:
-    """The tokens of b inputs, t rows in all. Inputs of one length should be side by side: attention goes by groups.
-
-    On a CPU, `block` is how many rows a product takes at a time. The rounding of a sum may depend on the number of
-    rows, but not on their values; so with a fixed number, a row's result depends on that row alone. Rows of padding
-    at the end make t a multiple of it. On a GPU it is 0: all rows at once.
+    """The tokens of b inputs as t rows. Inputs of one length should be side by side: attention goes by groups.
 
     Attributes:
+        layout: how inputs become rows.
+        count: b.
         token_ids: int32[t].
         token_types: int32[t].
         positions: int32[t], the place of each token in its input, from 0.
-        starts: int32[b + 1], the row of each input's first token, and the number of tokens.
-        first: int32[b], the row of each input's first token.
-        groups: the consecutive inputs of one length.
+        starts: int32[b + 1], the row of each input's first token, and that after the last input.
+        first: int32[f], the row of each input's first token; in a block, rows of padding follow.
+        groups: the consecutive inputs of one number of rows.
         longest: the number of tokens of the longest input.
-        tokens: the number of rows that are tokens.
-        padding: the number of rows after them.
-        varlen: whether attention is one call for all inputs, of a kernel that only some GPUs have, and not by groups.
+        rows: t.
+        padding: how many of them follow the last input.
     """
 
-    def __init__(
-        self, token_ids: Tensor, token_types: Tensor, lengths: list[int], block: int = 0, varlen: bool = False
-    ) -> None:
+    def __init__(self, token_ids: Tensor, token_types: Tensor, lengths: Sequence[int], layout: Layout = _PLAIN) -> None:
         """Takes int[sum(lengths)] ids and token types of the inputs, one after the other, on the CPU."""
-        self.block = block
-        self.varlen = varlen
-        self.tokens = len(token_ids)
-        self.padding = -self.tokens % block if block else 0
-        self.longest = max(lengths, default=0)
-        self.groups = tuple(_groups(lengths))
+        self.layout, self.count, self.longest = layout, len(lengths), max(lengths, default=0)
         counts = torch.tensor(lengths, dtype=torch.long)
-        ends = torch.cumsum(counts, 0)
-        positions = torch.arange(self.tokens) - torch.repeat_interleave(ends - counts, counts)
-        columns = F.pad(torch.stack([token_ids, token_types, positions]).int(), (0, self.padding))
-        self._set(torch.cat([columns.flatten(), F.pad(ends, (1, 0)).int()]))
+        taken = layout.rows_of(counts)
+        ends = F.pad(torch.cumsum(taken, 0), (1, 0))
+        self.rows = max(int(ends[-1]), layout.block)
+        self.padding = self.rows - int(ends[-1])
+        positions = torch.arange(len(token_ids)) - torch.repeat_interleave(torch.cumsum(counts, 0) - counts, counts)
+        columns = torch.zeros(3, self.rows, dtype=torch.int32)
+        places = torch.repeat_interleave(ends[:-1], counts) + positions
+        columns[:, places] = torch.stack([token_ids, token_types, positions]).int()
+        self.groups = tuple(_groups(taken.tolist(), counts if layout.block else None))
+        unused = layout.first_rows(self.rows) - self.count if layout.block else 0
+        self._set(torch.cat([columns.flatten(), ends.int(), F.pad(ends[:-1], (0, unused)).int()]))
 
     def to(self, device: torch.device | str) -> "TokenRows":
         """The rows on a device, in one copy. From pinned memory, the copy goes on while this thread continues."""
@@ -82,55 +135,30 @@ class TokenRows:
 
     def _set(self, numbers: Tensor) -> None:
         self._numbers = numbers
-        rows = self.tokens + self.padding
-        self.token_ids, self.token_types, self.positions = numbers[: 3 * rows].view(3, -1)
-        self.starts = numbers[3 * rows :]
-        self.first = self.starts[:-1]
-
-    def by_blocks(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-        """`function(*rows)` of a function that computes each row of its result from the same row of its arguments.
-
-        Args:
-            function: takes [r, ...] tensors and returns one.
-            rows: [r, ...] each; the rows of tokens, or one row of each input.
-        """
-        if not self.block:
-            return function(*rows)
-        count = len(rows[0])
-        padding = -count % self.block
-        if padding:
-            rows = tuple(torch.cat([each, each.new_zeros(padding, *each.shape[1:])]) for each in rows)
-        if count <= self.block:
-            return function(*rows)[:count]
-        result = None
-        for start in range(0, count, self.block):
-            block = function(*(each[start : start + self.block] for each in rows))
-            if result is None:
-                result = block.new_empty(count, *block.shape[1:])
-            result[start : start + self.block] = block[: count - start]
-        assert result is not None
-        return result
+        columns, self.starts, self.first = numbers.tensor_split((3 * self.rows, 3 * self.rows + self.count + 1))
+        self.token_ids, self.token_types, self.positions = columns.view(3, -1)
 
 
 class EqualRows(TokenRows):
-    """The tokens of inputs of one length, in operations that can be traced for any number of inputs and any length."""
+    """The tokens of inputs of one width, in operations that can be traced for any number of inputs and any width."""
 
-    def __init__(self, token_ids: Tensor, token_types: Tensor) -> None:
-        """Takes int[b, n] ids and token types. In a trace, b and n are variables."""
+    def __init__(self, token_ids: Tensor, token_types: Tensor, is_token: Tensor) -> None:
+        """Takes int[b, n] ids and token types, and bool[b, n]. In a trace, b and n are variables."""
         count, length = token_ids.shape
-        self.block = self.padding = 0
-        self.varlen = False
-        self.tokens = count * length
+        self.layout, self.count, self.rows, self.padding = Layout(), count, count * length, 0
         self.token_ids, self.token_types = token_ids.reshape(-1), token_types.reshape(-1)
-        self.positions = (torch.ones_like(token_ids).cumsum(1) - 1).reshape(-1)
+        self.positions = ((is_token.int().cumsum(1) - 1) * is_token).reshape(-1)
         self.first = torch.arange(count) * length
-        self.groups = (Group(0, count, length),)
+        self.groups = (Group(0, count, length, is_token),)
 
 
-def _groups(lengths: list[int]) -> Iterator[Group]:
+def _groups(taken: list[int], lengths: Tensor | None) -> Iterator[Group]:
+    """Groups of inputs that take so many rows; where they take more than they have tokens, with the tokens."""
     start = begin = 0
-    for place, length in enumerate(lengths):
-        if place + 1 == len(lengths) or lengths[place + 1] != length:
-            yield Group(start, place + 1 - begin, length)
-            start += (place + 1 - begin) * length
+    for place, rows in enumerate(taken):
+        if place + 1 == len(taken) or taken[place + 1] != rows:
+            count = place + 1 - begin
+            is_token = None if lengths is None else torch.arange(rows) < lengths[begin : place + 1, None]
+            yield Group(start, count, rows, is_token)
+            start += count * rows
             begin = place + 1

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +15,14 @@ from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.protocol import Device, OutOfMemory
 from models.scoring.backends.torch import is_out_of_memory, resolve_device, resolve_dtype
+from models.scoring.batching import Rows, even_budget
 
 if TYPE_CHECKING:
     from models.architectures.encoder.model import EncoderScorer
 
-# Inputs have two tokens at least: after a first call of one token, OpenVINO 2026.4 computed longer inputs wrong.
-# A call takes inputs of one length, as many as have about so many tokens. Their number follows from the length alone:
-# some kernels round by it.
-_CALL_TOKENS = 256
-_TOKEN_BUDGET = 1 << 14
-_HEAD_ROWS = 128
+# A call takes inputs that are padded to one multiple of 16 tokens, as many as have about so many tokens.
+_MULTIPLE, _CALL_TOKENS = 16, 2048
+_HEAD_ROWS = _CALL_TOKENS // _MULTIPLE
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}
 
 
@@ -48,7 +46,7 @@ class OpenvinoBackend:
             raise PreflightError(
                 "dtype is bfloat16, and OpenVINO does not compute in it on this CPU: set it to float32"
             )
-        return Device("cpu", found, _TOKEN_BUDGET)
+        return Device("cpu", found, _CALL_TOKENS)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int) -> Self:
@@ -83,27 +81,34 @@ class OpenvinoBackend:
 
         torch.set_num_threads(1)
 
+    def batches(self, lengths: Lengths, token_budget: int) -> list[Rows]:
+        padded = _padded(lengths.sum(axis=1))
+        budget = even_budget(padded, min(token_budget, _CALL_TOKENS), self.streams)
+        found = []
+        for width in np.unique(padded)[::-1].tolist():
+            rows, size = np.flatnonzero(padded == width), max(1, budget // width)
+            found += [rows[start : start + size] for start in range(0, len(rows), size)]
+        return found
+
     def computed_tokens(self, lengths: Lengths) -> int:
-        return sum(call.size * call.length for call in _calls(lengths))
+        return int(_padded(lengths).sum())
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
         import torch
 
-        from models.architectures.kernels.token_rows import TokenRows
-
         if self._failure:
             raise OutOfMemory(self._failure)
-        vectors = torch.empty(len(batch.lengths), self._width)
+        count, width = batch.token_ids.shape
+        padding = ((0, 0), (0, int(_padded(batch.lengths).max()) - width))
+        ids, types = (np.pad(each, padding) for each in batch[:2])
+        is_token = np.arange(ids.shape[1], dtype=np.int32) < batch.lengths[:, None]
+        vectors = torch.zeros(_HEAD_ROWS, self._width)
         request = self._idle.get()
         try:
-            for call in _calls(batch.lengths):
-                # The first of the inputs fill a call up.
-                rows = np.resize(call.rows, call.size)
-                inputs = [np.ascontiguousarray(each[rows, : call.length]) for each in batch[:2]]
-                output = request.infer(inputs)[0]
-                if len(output) != call.size:
-                    raise MemoryError("OpenVINO computed no output")
-                vectors[call.rows] = torch.from_numpy(output[: len(call.rows)])
+            output = request.infer([ids, types, is_token.astype(np.int32)])[0]
+            if len(output) != count:
+                raise MemoryError("OpenVINO computed no output")
+            vectors[:count] = torch.from_numpy(output)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -111,33 +116,17 @@ class OpenvinoBackend:
             raise OutOfMemory(self._failure) from error
         finally:
             self._idle.put(request)
-        no_tokens = torch.empty(0, dtype=torch.int32)
         with torch.inference_mode():
-            log_odds: npt.NDArray[np.float32] = self._model.judge(
-                vectors, TokenRows(no_tokens, no_tokens, [], _HEAD_ROWS)
-            ).numpy()
+            log_odds: npt.NDArray[np.float32] = self._model.judge(vectors)[:count].numpy()
         return log_odds
 
 
-class _Call(NamedTuple):
-    """Some rows of a batch, inputs of one length; `size` is how many inputs the call has, repeated ones included."""
-
-    rows: npt.NDArray[np.intp]
-    length: int
-    size: int
-
-
-def _calls(lengths: Lengths) -> list[_Call]:
-    calls = []
-    for length in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == length)
-        size = max(1, _CALL_TOKENS // length)
-        calls += [_Call(rows[start : start + size], length, size) for start in range(0, len(rows), size)]
-    return calls
+def _padded(lengths: Lengths) -> Lengths:
+    return -(-lengths // _MULTIPLE) * _MULTIPLE
 
 
 def _compile(model: "EncoderScorer", positions: int, dtype: str, threads: int) -> Any:
-    """The encoder as a compiled model of OpenVINO from int32[b, n] ids and token types to float32[b, d]."""
+    """The encoder as a compiled model of OpenVINO from int32[b, n] ids, token types and mask to float32[b, d]."""
     import openvino
     import torch
 
@@ -148,17 +137,17 @@ def _compile(model: "EncoderScorer", positions: int, dtype: str, threads: int) -
             super().__init__()
             self.model = model
 
-        def forward(self, token_ids: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
-            return self.model.encode(EqualRows(token_ids, token_types))
+        def forward(self, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.model.encode(EqualRows(ids, types, mask > 0))
 
     # So long that every window cuts something off and is traced; its mask then fits any length.
     windows = [layer.window for layer in (*model.lower_layers, model.last_layer)]
-    example = torch.zeros(2, min(positions, max(windows) + 2), dtype=torch.int32)
+    nothing = torch.zeros(2, max(_MULTIPLE, min(positions, max(windows) + 2)), dtype=torch.int32)
     shape = openvino.PartialShape([-1, -1])
     # Decisions on the sizes of the model, which do not change, give warnings.
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        converted = openvino.convert_model(Encoder(), example_input=(example, example), input=[shape, shape])
+        converted = openvino.convert_model(Encoder(), example_input=(nothing, nothing, nothing + 1), input=[shape] * 3)
     # A stream a thread of the engine. Workers of one machine must not be pinned to the same cores.
     settings = {
         "INFERENCE_PRECISION_HINT": _HINTS[dtype],

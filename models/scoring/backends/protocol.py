@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.checkpoint import Checkpoint
+from models.scoring.batching import Rows
 
 
 class Device(NamedTuple):
@@ -59,11 +60,22 @@ class Backend(Protocol):
     def start_thread(self) -> None:
         """Prepares a thread that is going to call `forward`."""
 
+    def batches(self, lengths: Lengths, token_budget: int) -> list[Rows]:
+        """Cuts inputs into batches for `forward`; `models.scoring.batching` has ways to do so.
+
+        Args:
+            lengths: int64[n, m], tokens of the m parts of each input, of which all but chunked models have one.
+            token_budget: how many tokens a batch may have.
+
+        Returns:
+            The inputs of each batch; every input is in one of them.
+        """
+
     def computed_tokens(self, lengths: Lengths) -> int:
-        """How many tokens `forward` computes for inputs of these lengths, padding included."""
+        """How many tokens `forward` computes for a batch of inputs of these lengths, padding included."""
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
-        """Log-odds, float32[b]. The bits must not depend on other threads.
+        """Log-odds, float32[b], of b inputs whose parts stand side by side. The bits must not depend on other threads.
 
         Raises:
             OutOfMemory: the batch does not fit.

@@ -14,6 +14,7 @@ from beamrank.machine import DEVICE_NAMES, DEVICE_PATTERN, is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.protocol import Device, OutOfMemory
+from models.scoring.batching import Rows, even_budget, fill_batches, fill_blocks
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +25,7 @@ _Forward: TypeAlias = Callable[["TokenRows"], npt.NDArray[np.float32]]
 DTYPES = ("float32", "bfloat16", "float16")
 
 _GPU_TOKEN_BUDGET = 1 << 16
-# Products go by blocks of rows, so larger batches only need more memory; smaller ones have more rows of padding.
+# Of models that do not take blocks of rows.
 _CPU_TOKEN_BUDGET = 4096
 # One thread prepares a batch while another waits for its scores.
 _STREAMS_OF_A_GPU = 2
@@ -53,20 +54,21 @@ class TorchBackend:
         return cls(checkpoint.architecture.build(load_weights(checkpoint), kind).eval(), found.device, kind, threads)
 
     def __init__(self, model: "torch.nn.Module", device: str, dtype: "torch.dtype", threads: int) -> None:
-        from models.architectures.kernels.rowwise import pack_linears
+        from models.architectures.kernels.token_rows import Layout
         from models.scoring.backends.cuda import CudaModel, devices_here
 
-        self._block, self._varlen = 0, False
+        self._layout = Layout()
         models: list[_Forward] = [lambda rows: model(rows).numpy()]
         if device == "cpu":
             self.streams = threads
-            self._block = pack_linears(model)
+            if pack := getattr(model, "pack", None):
+                self._layout = pack()
         else:
             devices = devices_here(device)
             self.streams = _STREAMS_OF_A_GPU * len(devices)
             copies = [model, *(deepcopy(model) for _ in devices[1:])]
             on_gpus = [CudaModel(*each, dtype) for each in zip(copies, devices, strict=True)]
-            self._varlen = all(each.varlen for each in on_gpus)
+            self._layout = Layout(varlen=all(each.varlen for each in on_gpus))
             models = [each.forward for each in on_gpus]
         self._free: SimpleQueue[_Forward] = SimpleQueue()
         for place in range(self.streams):
@@ -79,9 +81,14 @@ class TorchBackend:
         # torch keeps the number of its own threads for each thread that calls it.
         torch.set_num_threads(1)
 
+    def batches(self, lengths: Lengths, token_budget: int) -> list[Rows]:
+        rows = self._layout.rows_of(lengths).sum(axis=1)
+        if self._layout.block:
+            return fill_blocks(rows, self._layout.block)
+        return fill_batches(rows, even_budget(rows, token_budget, self.streams))
+
     def computed_tokens(self, lengths: Lengths) -> int:
-        tokens = int(lengths.sum())
-        return tokens + (-tokens % self._block if self._block else 0)
+        return max(int(self._layout.rows_of(lengths).sum()), self._layout.block)
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
         import torch
@@ -106,7 +113,7 @@ class TorchBackend:
 
         is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
         ids, types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))
-        return TokenRows(ids, types, batch.lengths.tolist(), self._block, self._varlen)
+        return TokenRows(ids, types, batch.lengths.tolist(), self._layout)
 
 
 def resolve_device(requested: str) -> str:

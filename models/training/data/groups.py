@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out, max_doc_tokens
+from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, kept_lengths, lay_out, max_doc_tokens
 from models.architectures.bert import bert_template
-from models.architectures.chunk_pooling import cut_docs
 from models.scoring.batching import Rows, cut_batches, padded_width
 from models.tokenizers.bert import BertTokenizer
 from models.training.data.texts import TokenTable

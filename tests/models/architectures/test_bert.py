@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
-from models.architectures.kernels.token_rows import TokenRows
+from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.checkpoints import save_tiny
 
@@ -41,7 +41,7 @@ def test_model_equals_transformers(tmp_path, config, block):
     mask = torch.arange(40) < torch.tensor([40, 3, 17, 40, 39])[:, None]
     with torch.inference_mode():
         wanted = _wanted(folder, ids, types, mask)
-        found = _scorer(folder)(TokenRows(ids[mask], types[mask], mask.sum(1).tolist(), block))
+        found = _scorer(folder)(TokenRows(ids[mask], types[mask], mask.sum(1).tolist(), Layout(block)))
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     assert wanted.std() > 0.1
 

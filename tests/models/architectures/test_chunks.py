@@ -11,9 +11,9 @@ from transformers import AutoModelForSequenceClassification
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.progress import SILENT
-from beamrank.ranking.input_layout import InputLimits, PackedInputs, mono_kept
+from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, mono_kept
 from beamrank.records import SpecialTokens
-from models.architectures.chunk_pooling import ChunkPooling, cut_docs
+from models.architectures.chunk_pooling import ChunkPooling
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from models.scoring.mono import score_mono

@@ -12,9 +12,8 @@ def test_family_scores_as_in_transformers(name, tmp_path):
     folder, inputs = save_case(tmp_path, name), random_inputs(name)
     alone, padded = wanted_log_odds(folder, *inputs)
     assert torch.tensor(alone).std() > 0.3
-    score = Scorer(folder)
-    for block in (0, 16):
-        found = score(inputs, block)
+    for blocks in (False, True):
+        found = Scorer(folder, blocks=blocks)(inputs)
         assert_parity(found, alone)
         assert_parity(found, padded)
 

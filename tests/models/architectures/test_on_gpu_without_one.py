@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from models.architectures.kernels.attention import supports_varlen
 from models.architectures.kernels.rowwise import Linear
-from models.architectures.kernels.token_rows import TokenRows
+from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.models.families import CASES, LENGTHS, Scorer, random_inputs, save_case
 from tests.support.models.varlen import varlen_attn
@@ -44,7 +44,7 @@ def test_model_computes_on_a_claimed_gpu(name, dtype, varlen, tmp_path):
     checkpoint = resolve_checkpoint(save_case(tmp_path, name), "mono")
     model = checkpoint.architecture.build(load_weights(checkpoint), dtype)
     nothing = torch.zeros(sum(LENGTHS), dtype=torch.int32)
-    rows = TokenRows(nothing, nothing, LENGTHS, varlen=varlen)
+    rows = TokenRows(nothing, nothing, LENGTHS, Layout(varlen=varlen))
     # What is made on the CPU, and used beside a tensor of the GPU, raises as it would there.
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         rows._set(mode.from_tensor(rows._numbers))
@@ -59,11 +59,11 @@ def test_model_computes_on_a_claimed_gpu(name, dtype, varlen, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_steps_of_the_gpu_give_the_same_scores_on_the_cpu(name, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
-    score, inputs = Scorer(save_case(tmp_path, name)), random_inputs(name)
-    wanted = score(inputs, 16)
+    folder, inputs = save_case(tmp_path, name), random_inputs(name)
+    wanted = Scorer(folder)(inputs)
     assert torch.tensor(wanted).std() > 0.3
     for varlen in (False, True):
-        found = score(inputs, 0, varlen=varlen)
+        found = Scorer(folder, blocks=False)(inputs, varlen=varlen)
         torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted), rtol=0, atol=1e-4)
 
 

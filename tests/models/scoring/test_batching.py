@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.scoring.batching import cut_batches, even_budget, fill_batches, padded_width
+from models.scoring.batching import cut_batches, even_budget, fill_batches, fill_blocks, padded_width
 
 LENGTHS = st.lists(st.integers(3, 512), max_size=200).map(lambda values: np.array(values, np.int64))
 
@@ -50,3 +50,18 @@ def test_budget_of_a_shard_is_cut_evenly():
     assert even_budget(lengths, 4096, 2) == 2250
     assert [len(rows) for rows in fill_batches(lengths, even_budget(lengths, 4096, 2))] == [45] * 4
     assert even_budget(np.full(10, 50), 4096, 2) == 1024
+
+
+@given(rows=LENGTHS, block=st.sampled_from([64, 256, 1024]))
+def test_blocks_take_the_longest_inputs_that_fit(rows, block):
+    batches = fill_blocks(rows, block)
+    assert sorted(row for some in batches for row in some.tolist()) == list(range(len(rows)))
+    for place, some in enumerate(batches):
+        room = block - int(rows[some].sum())
+        assert room >= 0 or len(some) == 1
+        assert all(rows[later].min() > room for later in batches[place + 1 :])
+        assert (np.diff(rows[some]) <= 0).all()
+
+
+def test_long_input_has_a_block_of_its_own():
+    assert [some.tolist() for some in fill_blocks(np.array([48, 2000, 16, 32, 16]), 64)] == [[1], [0, 2], [3, 4]]

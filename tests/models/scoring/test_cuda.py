@@ -82,7 +82,7 @@ class _Small:
         self.failures = 0
 
     def forward(self, rows: TokenRows) -> Any:
-        if rows.tokens > self._tokens:
+        if sum(group.count * group.length for group in rows.groups) > self._tokens:
             self.failures += 1
             raise self._error
         return self._forward(rows)

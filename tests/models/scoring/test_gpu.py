@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from models.architectures.kernels.attention import supports_varlen
-from models.architectures.kernels.token_rows import TokenRows
+from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from tests.models.scoring.test_engine import stretches
@@ -30,7 +30,7 @@ def test_family_scores_on_a_gpu_as_on_the_cpu(name, dtype, tmp_path):
     wanted = torch.tensor(Scorer(folder)(inputs))
     for varlen in {False, supports_varlen(torch.device("cuda"), dtype)}:
         with torch.inference_mode():
-            found = model(TokenRows(ids, types, LENGTHS, varlen=varlen).pin().to("cuda")).cpu()
+            found = model(TokenRows(ids, types, LENGTHS, Layout(varlen=varlen)).pin().to("cuda")).cpu()
         tolerance = {torch.float32: 1e-3, torch.float16: 0.04, torch.bfloat16: 0.15}[dtype]
         assert (found - wanted).square().mean().sqrt() < tolerance * wanted.std()
 

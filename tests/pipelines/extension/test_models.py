@@ -16,6 +16,7 @@ from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.protocol import Device, OutOfMemory
 from models.scoring.backends.registry import BACKENDS
+from models.scoring.batching import fill_batches
 from models.scoring.engine import ScoringEngine
 from models.tokenizers.registry import load_tokenizer
 from pipelines.plan.estimate import estimate
@@ -83,8 +84,7 @@ class _SumOfIds(torch.nn.Module):
         self.scale = scale
 
     def forward(self, rows):
-        is_doc = rows.token_types[: rows.tokens] == 0
-        values = torch.where(is_doc, self.scale * rows.token_ids[: rows.tokens], -1)
+        values = torch.where(rows.token_types == 0, self.scale * rows.token_ids, -1)
         return torch.cat([group.split(values).sum(dim=1) for group in rows.groups])
 
 
@@ -104,6 +104,9 @@ class CountTokens:
 
     def start_thread(self):
         pass
+
+    def batches(self, lengths, token_budget):
+        return fill_batches(lengths.sum(axis=1), token_budget)
 
     def computed_tokens(self, lengths):
         return int(lengths.sum())

@@ -9,11 +9,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
-from models.architectures.kernels.token_rows import TokenRows
+from models.architectures.encoder.model import EncoderScorer
+from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
+from models.scoring.batching import fill_blocks
 
 SIZES = {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 50}
 VOCABULARY = 500
@@ -140,22 +143,28 @@ def random_inputs(name: str, lengths: Sequence[int] = LENGTHS) -> Inputs:
 
 
 class Scorer:
-    """A checkpoint as beamrank loads it."""
+    """A checkpoint as beamrank loads it: for a CPU, in blocks, or without padding, as on a GPU."""
 
-    def __init__(self, folder: str, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, folder: str, dtype: torch.dtype = torch.float32, blocks: bool = True) -> None:
         checkpoint = resolve_checkpoint(folder, "mono")
         self._model = checkpoint.architecture.build(load_weights(checkpoint), dtype)
+        assert isinstance(self._model, EncoderScorer)
+        self._layout = self._model.pack() if blocks else None
 
-    def __call__(
-        self, inputs: Inputs, block: int = 16, order: Sequence[int] | None = None, varlen: bool = False
-    ) -> list[float]:
+    def __call__(self, inputs: Inputs, order: Sequence[int] | None = None, varlen: bool = False) -> list[float]:
         """The log-odds of inputs, in some order or of some of them."""
-        chosen = range(len(inputs.ids)) if order is None else order
-        ids, types = (torch.tensor([*chain.from_iterable(each[place] for place in chosen)]) for each in inputs)
-        with torch.inference_mode():
-            rows = TokenRows(ids, types, [len(inputs.ids[place]) for place in chosen], block, varlen)
-            scores: list[float] = self._model(rows).tolist()
-        return scores
+        chosen = np.arange(len(inputs.ids)) if order is None else np.array(order)
+        lengths, layout = np.array([len(each) for each in inputs.ids])[chosen], self._layout or Layout(varlen=varlen)
+        blocks = fill_blocks(layout.rows_of(lengths), layout.block) if layout.block else [np.arange(len(chosen))]
+        scores = np.empty(len(chosen))
+        for some in blocks:
+            ids, types = (
+                torch.tensor([*chain.from_iterable(each[place] for place in chosen[some].tolist())]) for each in inputs
+            )
+            with torch.inference_mode():
+                scores[some] = self._model(TokenRows(ids, types, lengths[some].tolist(), layout)).numpy()
+        found: list[float] = scores.tolist()
+        return found
 
 
 def main() -> None:

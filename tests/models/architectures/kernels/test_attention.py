@@ -5,21 +5,44 @@ import torch
 from torch import Tensor
 
 from models.architectures.kernels.attention import attend, attend_first
-from models.architectures.kernels.token_rows import TokenRows
+from models.architectures.kernels.token_rows import Layout, TokenRows
 
 _LENGTHS = [700, 700, 513, 97, 64, 64, 41, 33, 32, 32, 32, 17, 9, 8, 7, 3, 1, 1]
 
 
-def _attend(vectors: Tensor, order: Sequence[int], window: int) -> list[Tensor]:
-    """The context of every token, and of the first, of some of the inputs."""
-    chosen, lengths = torch.split(vectors, _LENGTHS), [_LENGTHS[place] for place in order]
+def _rows(lengths: Sequence[int], block: int = 64) -> TokenRows:
     nothing = torch.zeros(sum(lengths), dtype=torch.long)
-    rows = TokenRows(nothing, nothing, lengths, 16)
-    padding = vectors.new_zeros(len(rows.token_ids) - rows.tokens, *vectors.shape[1:])
-    query, key, value = torch.cat([*(chosen[place] for place in order), padding]).unbind(1)
-    every = torch.split(attend(query, key, value, rows, window)[: rows.tokens], lengths)
-    first = attend_first(query[rows.first], key, value, rows, window)
-    return [torch.cat(each) for each in zip(every, first[:, None], strict=True)]
+    return TokenRows(nothing, nothing, lengths, Layout(block))
+
+
+def _spread(vectors: Sequence[Tensor], rows: TokenRows, filling: float = 0.0) -> Tensor:
+    """The vectors of inputs at their rows, those of padding filled with a number."""
+    spread = torch.full((rows.rows, *vectors[0].shape[1:]), filling, dtype=vectors[0].dtype)
+    for start, each in zip(rows.starts.tolist(), vectors, strict=False):
+        spread[start : start + len(each)] = each
+    return spread
+
+
+def _attend(vectors: Sequence[Tensor], window: int, filling: float) -> tuple[list[Tensor], Tensor]:
+    """The context of every token of each input, and of each input's first."""
+    rows = _rows(list(map(len, vectors)))
+    query, key, value = _spread(vectors, rows, filling).unbind(1)
+    every, firsts = attend(query, key, value, rows, window), attend_first(query[rows.first], key, value, rows, window)
+    assert every.shape[0] == rows.rows
+    starts = rows.starts.tolist()
+    assert not every[starts[-1] :].any()
+    contexts = [every[start : start + len(each)] for start, each in zip(starts, vectors, strict=False)]
+    return contexts, firsts[: len(vectors)]
+
+
+def _wanted(vectors: Tensor, window: int) -> Tensor:
+    """Softmax attention of one input, written out in float32."""
+    query, key, value = vectors.float().unbind(1)
+    distance = (torch.arange(len(query))[:, None] - torch.arange(len(query))).abs()
+    products = torch.einsum("qhs,khs->hqk", query, key) / query.shape[-1] ** 0.5
+    if window:
+        products = products.masked_fill(distance > window, -torch.inf)
+    return torch.einsum("hqk,khs->qhs", products.softmax(-1), value).flatten(1)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -27,21 +50,28 @@ def _attend(vectors: Tensor, order: Sequence[int], window: int) -> list[Tensor]:
 @pytest.mark.parametrize(
     ("size", "window"), [*((size, 0) for size in (7, 10, 12, 15, 32, 34, 35, 64)), (12, 20), (64, 70)]
 )
-def test_attention_has_the_same_bits_beside_others(size, window, dtype):
+def test_attention_is_softmax_attention_with_the_same_bits_beside_others(size, window, dtype):
     vectors = torch.randn(sum(_LENGTHS), 3, 3, size, generator=torch.Generator().manual_seed(size)).to(dtype)
-    together = _attend(vectors, range(len(_LENGTHS)), window)
+    inputs = torch.split(vectors, _LENGTHS)
+    together, firsts = _attend(inputs, window, 0.0)
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 0.04}[dtype]
+    for place, each in enumerate(inputs):
+        wanted = _wanted(each, window).to(dtype)
+        torch.testing.assert_close(together[place], wanted, rtol=0, atol=tolerance)
+        torch.testing.assert_close(firsts[place], wanted[0], rtol=0, atol=tolerance)
     for order in ([14, 6, 1, 15, 7, 2], *([place] for place in range(len(_LENGTHS)))):
-        for place, context in zip(order, _attend(vectors, order, window), strict=True):
+        contexts, others = _attend([inputs[place] for place in order], window, 7.0)
+        for place, context, first in zip(order, contexts, others, strict=True):
             assert torch.equal(context, together[place])
+            assert torch.equal(first, firsts[place])
 
 
 @pytest.mark.parametrize("length", [512, 513, 700])
 @pytest.mark.parametrize("window", [1, 64, 500])
-def test_window_reads_the_tokens_near_by(window, length):
-    query, key, value = torch.randn(3, length, 2, 8, generator=torch.Generator().manual_seed(1))
-    nothing = torch.zeros(length, dtype=torch.long)
-    found = attend(query, key, value, TokenRows(nothing, nothing, [length]), window)
-    far = (torch.arange(length)[:, None] - torch.arange(length)).abs() > window
-    products = torch.einsum("qhs,khs->hqk", query, key) / 8**0.5
-    wanted = torch.einsum("hqk,khs->qhs", products.masked_fill(far, -torch.inf).softmax(-1), value).flatten(1)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+@pytest.mark.parametrize("block", [0, 64], ids=["whole", "padded"])
+def test_window_reads_the_tokens_near_by(window, length, block):
+    vectors = torch.randn(length, 3, 2, 8, generator=torch.Generator().manual_seed(1))
+    rows = _rows([length], block)
+    query, key, value = _spread([vectors], rows).unbind(1)
+    found = attend(query, key, value, rows, window)[:length]
+    torch.testing.assert_close(found, _wanted(vectors, window), rtol=0, atol=1e-5)
