@@ -8,7 +8,7 @@ READY := $(VENV)/.ready-dev
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 LOCK := requirements/python$(VERSION).txt
 
-.PHONY: help setup demo docs test test-all check lock bench clean
+.PHONY: help setup demo docs test test-all check lock bench bench-engine clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -58,6 +58,9 @@ lock: $(READY)  ## Resolve the dependencies again, for every Python
 		$(BIN)/uv pip compile pyproject.toml --all-extras --python-version $$version --no-header --no-annotate \
 			--python-platform x86_64-manylinux_2_28 --quiet --upgrade --output-file requirements/python$$version.txt; \
 	done
+
+bench-engine: $(READY)  ## Compare the engine with its peers and with its earlier ratios: three minutes
+	$(BIN)/python -m benchmarks.engine.guard
 
 bench: $(READY)  ## Measure, and write benchmarks/results
 	$(BIN)/python -m benchmarks

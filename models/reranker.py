@@ -18,6 +18,7 @@ from beamrank.ranking.input_layout import SEGMENTS, InputLimits, PackedInputs, T
 from beamrank.section import check_ordered
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.registry import choose_backend, find_backend
+from models.scoring.backends.torch import choose_kernel
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
@@ -35,6 +36,7 @@ class RerankerOptions(TypedDict, total=False):
     device: str
     threads: int | None
     backend: str
+    kernel: str
     truncation: Truncation
     max_query_length: int
     max_length: int
@@ -52,6 +54,7 @@ class Reranker:
         device: str = "auto",
         threads: int | None = None,
         backend: str = "torch",
+        kernel: str = "auto",
         truncation: Truncation = "original",
         max_query_length: int = 64,
         max_length: int = 512,
@@ -65,6 +68,7 @@ class Reranker:
             device: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several.
             threads: how many threads a CPU computes with; by default and at most one a core.
             backend: the library that runs the model: `torch`, `openvino`, or `auto` for the faster one.
+            kernel: what computes attention on a CPU: `torch`, `compiled`, or `auto`.
             truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.
             max_query_length: of the query, in tokens, [CLS] and [SEP] included.
             max_length: of an input, in tokens, special tokens included; at most the positions of the checkpoint.
@@ -87,7 +91,8 @@ class Reranker:
         self.max_doc_tokens = max_doc_tokens(max_length * found.doc_parts)
         backend, where = choose_backend(backend, found.architecture, find_backend(backend).resolve(device, dtype))
         most = usable_threads(threads)
-        self.engine = ScoringEngine(found, where.device, where.dtype, most, where.token_budget, backend)
+        chosen = choose_kernel(kernel, found.architecture, backend, where)
+        self.engine = ScoringEngine(found, where.device, where.dtype, most, where.token_budget, backend, chosen)
 
     def score(self, inputs: Iterable[Sequence[str]]) -> npt.NDArray[np.float32]:
         """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.

@@ -23,7 +23,7 @@ from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, beam_options, server_command
+from pipelines.runners.options import Runner, server_command, settle_kernel
 from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import write_runs
@@ -100,7 +100,7 @@ def execute(
         BeamrankError: an argument is wrong, or the run failed.
     """
     settings = named_inputs(settings, console)
-    beam_options(runner, flags)
+    settings = settle_kernel(settings, runner, flags)
     steps = [each.step for each in steps_of(settings)]
     if stage not in (None, RUNS, *steps):
         raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")

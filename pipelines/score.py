@@ -23,7 +23,7 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, beam_options, server_command
+from pipelines.runners.options import Runner, beam_options, server_command, settle_kernel
 from pipelines.runs.owner import made_current
 
 _SAMPLE_ROWS = 64
@@ -123,7 +123,7 @@ def _plan(
     Returns:
         The options as the runner settles them, the files whose rows are the shards, the plan, and its stage.
     """
-    device = None
+    settings, device = settle_kernel(settings, runner, flags), None
     if runner is Runner.DATAFLOW:
         dataflow.check_settings(settings)
         settings, device = dataflow.settle(settings)

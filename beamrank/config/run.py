@@ -95,6 +95,9 @@ class RunConfig(Section):
     """Where models run: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
     """The library that runs models: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
+    kernel: Literal["auto", "torch", "compiled"] = "auto"
+    """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were `compiled` at
+    installation; `auto` is these where they are faster, and torch for workers on other machines."""
     on_missing_doc: Literal["error", "drop"] = "error"
     """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
@@ -212,6 +215,9 @@ class ScoreConfig(Section):
     """Where the model runs: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
     """The library that runs the model: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
+    kernel: Literal["auto", "torch", "compiled"] = "auto"
+    """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were `compiled` at
+    installation; `auto` is these where they are faster, and torch for workers on other machines."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30.0
     """A job that completes no shard for so long is stopped."""
 

@@ -171,6 +171,22 @@ def measure(name: str, model: Model, inputs: Sequence[Sequence[Texts]], place: P
     return found
 
 
+_loaded: list[Score] = []
+
+
+def load_engine(name: str, model: Model, place: Place) -> None:
+    """Loads the engine of this process, for `time_pass`."""
+    be_quiet()
+    _loaded.append(ENGINES[name].load(model, place))
+
+
+def time_pass(texts: Sequence[Texts]) -> float:
+    """The seconds in which the engine of this process scores some texts."""
+    start = time.perf_counter()
+    _loaded[0](texts)
+    return time.perf_counter() - start
+
+
 def peak_flops(place: Place) -> float:
     """The best rate of one square product of random numbers in any dtype, in floating-point operations per second."""
     import torch

@@ -1,6 +1,7 @@
 """The module of a BERT that reads a passage in chunks: it pools the vectors of a passage's chunks."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +9,9 @@ from torch import Tensor, nn
 
 from models.architectures.encoder.model import EncoderScorer
 from models.architectures.kernels.token_rows import Layout, TokenRows
+
+if TYPE_CHECKING:
+    from models.architectures.kernels.compiled import Kernels
 
 
 class ChunkedScorer(nn.Module):
@@ -21,9 +25,9 @@ class ChunkedScorer(nn.Module):
         self.chunk_pooling = ChunkPooling(chunks, encoder.words.shape[1], attention_size).requires_grad_(False)
         self.chunk_pooling.load_state_dict(dict(weights))
 
-    def pack(self) -> Layout:
+    def pack(self, kernels: "Kernels | None" = None) -> Layout:
         """As `EncoderScorer.pack`."""
-        return self.encoder.pack()
+        return self.encoder.pack(kernels)
 
     def forward(self, rows: TokenRows) -> Tensor:
         """Log-odds, float32[b / chunks], of the chunks of inputs."""

@@ -81,7 +81,14 @@ class ScoringEngine:
     """A checkpoint, ready to score."""
 
     def __init__(
-        self, checkpoint: Checkpoint, device: str, dtype: str, threads: int, token_budget: int, backend: str = "torch"
+        self,
+        checkpoint: Checkpoint,
+        device: str,
+        dtype: str,
+        threads: int,
+        token_budget: int,
+        backend: str = "torch",
+        kernel: str = "torch",
     ) -> None:
         """Loads the checkpoint.
 
@@ -92,9 +99,10 @@ class ScoringEngine:
             threads: how many batches a CPU works on at a time, a thread each.
             token_budget: the most tokens of a batch, where the backend does not decide them.
             backend: its name.
+            kernel: what computes attention, by `choose_kernel`.
 
         Raises:
-            PreflightError: this machine cannot honour the device or the dtype.
+            PreflightError: this machine cannot honour the device, the dtype or the kernel.
         """
         self.checkpoint = checkpoint
         self.token_budget = token_budget
@@ -103,7 +111,7 @@ class ScoringEngine:
         self._turn = Lock()
         # The most tokens of a batch that are tried: memory has run out above.
         self._limit = sys.maxsize
-        self._backend = find_backend(backend).load(checkpoint, device, dtype, threads)
+        self._backend = find_backend(backend).load(checkpoint, device, dtype, threads, kernel)
 
     def score(self, inputs: PackedInputs) -> Scores:
         """Scores a shard's inputs.

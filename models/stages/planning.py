@@ -194,6 +194,7 @@ class Sample:
             device=config.device,
             threads=config.threads,
             backend=config.backend,
+            kernel=config.kernel,
             **config.input.model_dump(),
         )
         # A first call warms the model up.

@@ -22,6 +22,7 @@ from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import choose_backend, find_backend
+from models.scoring.backends.torch import choose_kernel
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.packing import Prepared
 from models.scoring.reuse import ReusableParts, ReusableScores, find_reused
@@ -55,6 +56,7 @@ class ModelStage(ShardStage):
     max_length: Annotated[int, Key("input.max_length")]
     backend: Annotated[str, Key("backend")]
     backend_keys: Annotated[dict[str, str], Key("backend")]
+    kernel: Annotated[str, Key("kernel")]
     device: Annotated[str, Key("device")]
     dtype: Annotated[str, Key("dtype")]
     token_budget: int
@@ -73,6 +75,7 @@ class ModelStage(ShardStage):
             "checkpoint": checkpoint.reference,
             "backend": backend,
             "backend_keys": dict(find_backend(backend).digest_keys),
+            "kernel": choose_kernel(config.kernel, checkpoint.architecture, backend, device),
             # Which GPU decides nothing.
             "device": kind,
             "gpu": int(number) if number else None,
@@ -107,7 +110,7 @@ class ModelStage(ShardStage):
         """This process's engine, loaded again where a file was written: weights are mapped into memory."""
         checkpoint = self.resolved()
         device = self.device if self.gpu is None else f"{self.device}:{self.gpu}"
-        settings = (device, self.dtype, usable_threads(self.threads), self.token_budget, self.backend)
+        settings = (device, self.dtype, usable_threads(self.threads), self.token_budget, self.backend, self.kernel)
         key = (self.checkpoint_digest, checkpoint.find_versions(), self.kind, settings)
         with _LOADING:
             if key not in _engines:
@@ -116,7 +119,10 @@ class ModelStage(ShardStage):
                 with checkpoint.unchanged():
                     _engines[key] = ScoringEngine(checkpoint, *settings)
                 _loads.append(ModelLoad(time.monotonic() - start, checkpoint.weights_bytes))
-                _log.info("loaded %s in %.3f s", checkpoint.reference, _loads[-1].seconds)
+                _log.info(
+                    "loaded %s in %.3f s: %s, %s, attention by %s",
+                    *(checkpoint.reference, _loads[-1].seconds, device, self.dtype, self.kernel),
+                )
             return _engines[key]
 
     @property

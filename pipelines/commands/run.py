@@ -246,6 +246,7 @@ def score(
         "dtype": dtype,
         "device": device,
         "backend": backend,
+        "kernel": kernel,
         "stall_minutes": stall_minutes,
     }
     anchor_paths(document, ScoreConfig, storage.absolute("."))

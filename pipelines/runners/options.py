@@ -11,8 +11,10 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from beamrank.config.run import RunConfig
+from beamrank.config.score import ScoreConfig
 from beamrank.errors import ConfigError
 from beamrank.progress import SILENT, Progress
 from pipelines.runners.workers import WORKER_MODULE, share_pools
@@ -32,6 +34,8 @@ class Runner(StrEnum):
     FLINK = "flink"
     DATAFLOW = "dataflow"
 
+
+_Config = TypeVar("_Config", RunConfig, ScoreConfig)
 
 # A year: Beam's client applies this timeout to a whole job, and would give up a job of Prism after 300 seconds.
 _SERVED = ["--runner=PortableRunner", "--environment_type=LOOPBACK", "--job_server_timeout=31536000"]
@@ -63,6 +67,15 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> "PipelineOptions":
     if workers < 0:
         raise ConfigError(f"--direct_num_workers is {workers}: give the number of workers, or 0 for one a core")
     return options
+
+
+def settle_kernel(settings: _Config, runner: Runner, flags: Sequence[str]) -> _Config:
+    """The kernel `auto` is torch's for workers on other machines, which may have no compiled one."""
+    from apache_beam.options.pipeline_options import PortableOptions
+
+    environment = beam_options(runner, flags).view_as(PortableOptions).environment_type
+    here = runner is not Runner.DATAFLOW and environment in (None, "LOOPBACK")
+    return settings if here or settings.kernel != "auto" else settings.model_copy(update={"kernel": "torch"})
 
 
 def new_pipeline(runner: Runner, flags: Sequence[str]) -> "beam.Pipeline":

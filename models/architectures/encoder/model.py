@@ -6,6 +6,7 @@ layer computes only that. The head stays in float32 for any dtype of the layers:
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,9 @@ from models.architectures.encoder.shape import Activation, Dense, EncoderShape, 
 from models.architectures.kernels.attention import attend, attend_first
 from models.architectures.kernels.rowwise import LayerNorm, Linear, Rotation, frozen, linears
 from models.architectures.kernels.token_rows import Layout, TokenRows
+
+if TYPE_CHECKING:
+    from models.architectures.kernels.compiled import Kernels
 
 Weights = Mapping[str, Tensor]
 """`PART.weight` and `PART.bias` of each part."""
@@ -42,14 +46,16 @@ class _Layer(nn.Module):
         normed: Tensor = self.attention_norm(hidden) if self.pre_norm else hidden
         return normed
 
-    def finish(self, hidden: Tensor, context: Tensor) -> Tensor:
+    def finish(self, hidden: Tensor, context: Tensor, rows: TokenRows) -> Tensor:
         """What follows the attention: float[r, d] twice -> float[r, d]."""
-        hidden = self.attended(context, hidden)
-        if not self.pre_norm:
-            hidden = self.attention_norm(hidden)
-        before: Tensor = self.inner_norm(hidden) if self.pre_norm else hidden
-        output: Tensor = self.narrow(self._inner(before), hidden)
-        return output if self.pre_norm else self.inner_norm(output)
+        first = self.inner_norm if self.pre_norm else self.attention_norm
+        assert isinstance(first, LayerNorm)
+        kernels = rows.layout.kernels
+        normed, summed = first.of_sum(self.attended, context, hidden, kernels, self.pre_norm)
+        if self.pre_norm:
+            output: Tensor = self.narrow(self._inner(normed), summed)
+            return output
+        return self.inner_norm.of_sum(self.narrow, self._inner(normed), normed, kernels, sums=False)[0]
 
     def _inner(self, hidden: Tensor) -> Tensor:
         inner: Tensor = self.widen(hidden)
@@ -67,7 +73,7 @@ class FullLayer(_Layer):
         """float[t, d] -> float[t, d]."""
         vectors = self.qkv(self.before(hidden)).view(-1, 3, *self.heads)
         query, key = (vectors if rotation is None else rotation(vectors[:, :2], rows.positions)).unbind(1)[:2]
-        return self.finish(hidden, attend(query, key, vectors[:, 2], rows, self.window))
+        return self.finish(hidden, attend(query, key, vectors[:, 2], rows, self.window), rows)
 
 
 class FirstRowsLayer(_Layer):
@@ -85,7 +91,7 @@ class FirstRowsLayer(_Layer):
         key, value = self.key_value(self.before(hidden)).view(-1, 2, *self.heads).unbind(1)
         if rotation is not None:
             key = rotation(key, rows.positions)
-        return self.finish(first, attend_first(query, key, value, rows, self.window))
+        return self.finish(first, attend_first(query, key, value, rows, self.window), rows)
 
 
 _ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
@@ -135,9 +141,10 @@ class EncoderScorer(nn.Module):
         self.steps = nn.Sequential(*(_step(weights, step) for step in steps))
         self.classifier = Linear(weights, classifier.name)
 
-    def pack(self) -> Layout:
-        """Packs the weights for a CPU, and says how it takes inputs there."""
-        layout = Layout(self.block)
+    def pack(self, kernels: "Kernels | None" = None) -> Layout:
+        """Packs the weights for a CPU, and says how the model takes inputs there."""
+        takes = kernels is not None and kernels.takes(self.dtype, self.last_layer.heads[1])
+        layout = Layout(self.block, kernels if takes else None)
         of_first = {*linears(self.steps), self.classifier}
         if isinstance(self.last_layer, FirstRowsLayer):
             of_first |= {*linears(self.last_layer)} - {self.last_layer.key_value}
@@ -159,7 +166,7 @@ class EncoderScorer(nn.Module):
         if self.pooling == "cls":
             return normed
         means = torch.cat([group.mean(normed) for group in rows.groups])
-        return F.pad(means, (0, 0, 0, len(rows.first) - rows.count))
+        return F.pad(means, (0, 0, 0, rows.first_padding))
 
     def judge(self, vectors: Tensor) -> Tensor:
         """The head: float32[f, d] of `encode` -> float32[f]."""

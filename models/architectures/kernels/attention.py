@@ -42,6 +42,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: i
     Returns:
         float[t, heads * size]; zeros in the rows after the last input.
     """
+    if kernels := rows.layout.kernels:
+        return kernels.attention(query, key, value, rows.starts[:-1], rows.lengths, window)
     if _takes_all(query, rows):
         reach = (window, window) if window else (-1, -1)
         return _varlen_attention(query, key, value, rows, (rows.starts, rows.longest), reach)
@@ -60,6 +62,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: i
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: int = 0) -> Tensor:
     """Softmax attention of each input's first token: float[f, heads, size] -> float[f, heads * size]."""
+    if kernels := rows.layout.kernels:
+        asked = query[: rows.count]
+        context = kernels.attention(asked, key, value, rows.starts[:-1], rows.lengths, window, first=True)
+        return F.pad(context, (0, 0, 0, rows.first_padding))
     # With a window, the kernel would put it around the last token of each input.
     if _takes_all(query, rows) and not window:
         each = torch.arange(len(rows.starts), dtype=torch.int32, device=query.device)
@@ -74,7 +80,7 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, win
         bias = None if group.bias is None else group.bias[..., reach]
         contexts.append(_softmax_attention(first, keys, values, bias, size).flatten(1))
         place += group.count
-    return _joined(contexts, len(query) - rows.count)
+    return _joined(contexts, rows.first_padding)
 
 
 def _joined(contexts: list[Tensor], padding: int) -> Tensor:

@@ -1,10 +1,14 @@
 """Linear maps."""
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from models.architectures.kernels.compiled import Kernels
 
 _APPROXIMATE = {"none": "", "gelu": "none", "gelu_tanh": "tanh"}
 
@@ -81,6 +85,19 @@ class LayerNorm(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """float[r, d] -> float[r, d]."""
         return F.layer_norm(rows, self.weight.shape, self.weight, self.bias, self.eps)
+
+    def of_sum(
+        self, linear: Linear, rows: Tensor, residual: Tensor, kernels: "Kernels | None", sums: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The normalised sum of `linear(rows)` and a residual, and the sum itself, at least where it is asked for.
+
+        The compiled kernels add in float32; torch rounds the sum to the dtype of the rows before it normalises.
+        """
+        if kernels is None:
+            summed: Tensor = linear(rows, residual)
+            return self(summed), summed
+        total, bias = torch.empty_like(residual) if sums else None, None if self.bias is None else self.bias.float()
+        return kernels.residual_norm(linear(rows), residual, self.weight.float(), bias, self.eps, total), total
 
 
 def frozen(tensor: Tensor) -> nn.Parameter:

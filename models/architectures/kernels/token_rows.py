@@ -4,13 +4,16 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from models.architectures.kernels.compiled import Kernels
 
 _MULTIPLE = 16
 _Lengths = TypeVar("_Lengths", Tensor, npt.NDArray[np.int64])
@@ -21,6 +24,7 @@ class Layout:
     """How inputs become rows; the default is one after the other without padding, for a GPU.
 
     Attributes:
+        kernels: the compiled operations of a block; None for torch's.
         block: on a CPU, how many rows a batch has. Rows of zeros fill it up; a single input that needs more has as many
             as it needs. The rounding of a sum may depend on the number of rows, but not on their values. So with a
             fixed number, a score follows from its own input.
@@ -28,11 +32,14 @@ class Layout:
     """
 
     block: int = 0
+    kernels: "Kernels | None" = None
     varlen: bool = False
 
     def rows_of(self, lengths: _Lengths) -> _Lengths:
-        """The rows that inputs of so many tokens take: multiples of 16 in a block, where attention is fast."""
-        return -(-lengths // _MULTIPLE) * _MULTIPLE if self.block else lengths
+        """The rows that inputs of so many tokens take: at least 16 in a block, and multiples of it for torch."""
+        if not self.block:
+            return lengths
+        return lengths.clip(_MULTIPLE) if self.kernels else -(-lengths // _MULTIPLE) * _MULTIPLE
 
     def first_rows(self, rows: int) -> int:
         """How many rows the first tokens of a batch of so many rows take: as many as it can have inputs."""
@@ -93,11 +100,13 @@ class TokenRows:
         token_types: int32[t].
         positions: int32[t], the place of each token in its input, from 0.
         starts: int32[b + 1], the row of each input's first token, and that after the last input.
+        lengths: int32[b], the tokens of each input, on the CPU.
         first: int32[f], the row of each input's first token; in a block, rows of padding follow.
         groups: the consecutive inputs of one number of rows.
         longest: the number of tokens of the longest input.
         rows: t.
         padding: how many of them follow the last input.
+        first_padding: how many of `first` do.
     """
 
     def __init__(self, token_ids: Tensor, token_types: Tensor, lengths: Sequence[int], layout: Layout = _PLAIN) -> None:
@@ -106,6 +115,7 @@ class TokenRows:
         counts = torch.tensor(lengths, dtype=torch.long)
         taken = layout.rows_of(counts)
         ends = F.pad(torch.cumsum(taken, 0), (1, 0))
+        self.lengths = counts.int()
         self.rows = max(int(ends[-1]), layout.block)
         self.padding = self.rows - int(ends[-1])
         positions = torch.arange(len(token_ids)) - torch.repeat_interleave(torch.cumsum(counts, 0) - counts, counts)
@@ -113,8 +123,8 @@ class TokenRows:
         places = torch.repeat_interleave(ends[:-1], counts) + positions
         columns[:, places] = torch.stack([token_ids, token_types, positions]).int()
         self.groups = tuple(_groups(taken.tolist(), counts if layout.block else None))
-        unused = layout.first_rows(self.rows) - self.count if layout.block else 0
-        self._set(torch.cat([columns.flatten(), ends.int(), F.pad(ends[:-1], (0, unused)).int()]))
+        self.first_padding = layout.first_rows(self.rows) - self.count if layout.block else 0
+        self._set(torch.cat([columns.flatten(), ends.int(), F.pad(ends[:-1], (0, self.first_padding)).int()]))
 
     def to(self, device: torch.device | str) -> "TokenRows":
         """The rows on a device, in one copy. From pinned memory, the copy goes on while this thread continues."""
@@ -145,7 +155,8 @@ class EqualRows(TokenRows):
     def __init__(self, token_ids: Tensor, token_types: Tensor, is_token: Tensor) -> None:
         """Takes int[b, n] ids and token types, and bool[b, n]. In a trace, b and n are variables."""
         count, length = token_ids.shape
-        self.layout, self.count, self.rows, self.padding = Layout(), count, count * length, 0
+        self.layout, self.count, self.rows = Layout(), count, count * length
+        self.padding = self.first_padding = 0
         self.token_ids, self.token_types = token_ids.reshape(-1), token_types.reshape(-1)
         self.positions = ((is_token.int().cumsum(1) - 1) * is_token).reshape(-1)
         self.first = torch.arange(count) * length

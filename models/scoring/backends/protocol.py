@@ -44,7 +44,7 @@ class Backend(Protocol):
         """
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int) -> Self:
+    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:
         """Loads a checkpoint.
 
         Args:
@@ -52,6 +52,7 @@ class Backend(Protocol):
             device: where it runs.
             dtype: of its layers.
             threads: how many cores a CPU backend may use.
+            kernel: `torch`; for the backend torch also what `choose_kernel` found.
 
         Raises:
             PreflightError: this machine cannot honour the device or the dtype.

@@ -12,6 +12,9 @@ import numpy.typing as npt
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.machine import DEVICE_NAMES, DEVICE_PATTERN, is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
+from models.architectures.encoder.family import EncoderClassifier
+from models.architectures.kernels.compiled import VERSION, load_kernels, why_torch
+from models.architectures.protocol import Architecture
 from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.protocol import Device, OutOfMemory
 from models.scoring.batching import Rows, even_budget, fill_batches, fill_blocks
@@ -19,9 +22,11 @@ from models.scoring.batching import Rows, even_budget, fill_batches, fill_blocks
 if TYPE_CHECKING:
     import torch
 
+    from models.architectures.kernels.compiled import Kernels
     from models.architectures.kernels.token_rows import TokenRows
 
 _Forward: TypeAlias = Callable[["TokenRows"], npt.NDArray[np.float32]]
+TORCH, _COMPILED = "torch", f"compiled {VERSION}"
 DTYPES = ("float32", "bfloat16", "float16")
 
 _GPU_TOKEN_BUDGET = 1 << 16
@@ -46,14 +51,18 @@ class TorchBackend:
         return Device(resolved, resolve_dtype(dtype, resolved), default_token_budget(resolved))
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int) -> Self:
+    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:
         import torch
 
         found = cls.resolve(device, dtype)
+        kernels = None if kernel == TORCH else planned_kernels(kernel)
         kind = getattr(torch, found.dtype)
-        return cls(checkpoint.architecture.build(load_weights(checkpoint), kind).eval(), found.device, kind, threads)
+        model = checkpoint.architecture.build(load_weights(checkpoint), kind).eval()
+        return cls(model, found.device, kind, threads, kernels)
 
-    def __init__(self, model: "torch.nn.Module", device: str, dtype: "torch.dtype", threads: int) -> None:
+    def __init__(
+        self, model: "torch.nn.Module", device: str, dtype: "torch.dtype", threads: int, kernels: "Kernels | None"
+    ) -> None:
         from models.architectures.kernels.token_rows import Layout
         from models.scoring.backends.cuda import CudaModel, devices_here
 
@@ -62,7 +71,7 @@ class TorchBackend:
         if device == "cpu":
             self.streams = threads
             if pack := getattr(model, "pack", None):
-                self._layout = pack()
+                self._layout = pack(kernels)
         else:
             devices = devices_here(device)
             self.streams = _STREAMS_OF_A_GPU * len(devices)
@@ -114,6 +123,44 @@ class TorchBackend:
         is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
         ids, types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))
         return TokenRows(ids, types, batch.lengths.tolist(), self._layout)
+
+
+def choose_kernel(requested: str, architecture: Architecture, backend: str, device: Device) -> str:
+    """What computes attention: `torch`, or `compiled N`, the version of the compiled kernels, whose bits differ.
+
+    Args:
+        requested: as configured; `auto` is compiled where this installation has kernels that are faster for the model.
+        architecture: the model's.
+        backend: its backend.
+        device: its device and dtype.
+    """
+    if requested == TORCH or (backend, device.device) != (TORCH, "cpu"):
+        return TORCH
+    if not isinstance(architecture, EncoderClassifier):
+        return TORCH
+    if requested == "compiled":
+        return _COMPILED
+    import torch
+
+    shape, kernels = architecture.shape, load_kernels()
+    takes = kernels is not None and kernels.takes(getattr(torch, device.dtype), shape.hidden // shape.heads)
+    return _COMPILED if takes else TORCH
+
+
+def planned_kernels(kernel: str) -> "Kernels":
+    """The compiled kernels of this machine.
+
+    Raises:
+        PreflightError: there are none, or not those of the plan.
+    """
+    kernels = load_kernels()
+    if kernel != _COMPILED or kernels is None:
+        reason = why_torch() or f"this installation has those of version {VERSION}"
+        raise PreflightError(
+            f"the plan has the kernel {kernel!r}, and {reason}. Or set kernel to torch, which gives scores with other "
+            "last digits, and run again"
+        )
+    return kernels
 
 
 def resolve_device(requested: str) -> str:

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from models.architectures.encoder.model import EncoderScorer
+from models.architectures.kernels.compiled import Kernels
 from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from models.scoring.batching import fill_blocks
@@ -145,11 +146,13 @@ def random_inputs(name: str, lengths: Sequence[int] = LENGTHS) -> Inputs:
 class Scorer:
     """A checkpoint as beamrank loads it: for a CPU, in blocks, or without padding, as on a GPU."""
 
-    def __init__(self, folder: str, dtype: torch.dtype = torch.float32, blocks: bool = True) -> None:
+    def __init__(
+        self, folder: str, dtype: torch.dtype = torch.float32, blocks: bool = True, kernels: Kernels | None = None
+    ) -> None:
         checkpoint = resolve_checkpoint(folder, "mono")
         self._model = checkpoint.architecture.build(load_weights(checkpoint), dtype)
         assert isinstance(self._model, EncoderScorer)
-        self._layout = self._model.pack() if blocks else None
+        self._layout = self._model.pack(kernels) if blocks else None
 
     def __call__(self, inputs: Inputs, order: Sequence[int] | None = None, varlen: bool = False) -> list[float]:
         """The log-odds of inputs, in some order or of some of them."""

@@ -1,0 +1,72 @@
+"""Whether the engine is as fast, beside OpenVINO and sentence-transformers, as it was on this kind of processor.
+
+Run it before a change of `models/` is merged; it takes three minutes. `--store` keeps the ratios that it finds.
+"""
+
+import argparse
+import multiprocessing
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from beamrank.machine import usable_cores
+from benchmarks.engine.engines import Model, Place, load_engine, time_pass
+from benchmarks.engine.shapes import SHAPES
+from benchmarks.engine.texts import even_inputs
+from benchmarks.subprocess_meter import be_quiet
+from models.scoring.backends.registry import processor_kind
+
+RATIOS = Path(__file__).parents[1] / "results" / "engine-ratios.json"
+_OURS, *_PEERS = "beamrank bfloat16", "OpenVINO bfloat16", "sentence-transformers bfloat16"
+# So many inputs of each length.
+_LENGTHS, _INPUTS = range(32, 224, 7), {"MiniLM-L6": 24, "BERT-base": 5}
+_ROUNDS, _KEPT = 5, 0.9
+_TABLE = TypeAdapter(dict[str, dict[str, float]])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and prints the ratio of each shape, and returns 1 where one is too low."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine.guard", description=__doc__)
+    parser.add_argument("--store", action="store_true", help=f"keep the ratios in {RATIOS.name}")
+    options = parser.parse_args(arguments)
+    stored, kind = _TABLE.validate_json(RATIOS.read_bytes()) if RATIOS.exists() else {}, processor_kind()
+    found = {shape: measure_ratio(shape) for shape in _INPUTS}
+    wanted = {shape: _KEPT * ratio for shape, ratio in stored.get(kind, {}).items()}
+    for shape, ratio in found.items():
+        least = f"at least {wanted[shape]:.2f}" if shape in wanted else "none is stored for this kind of processor"
+        print(f"{shape} on {kind}: {ratio:.2f} times the faster of {' and '.join(_PEERS)} ({least})", flush=True)
+    if options.store:
+        stored[kind] = {shape: round(ratio, 3) for shape, ratio in found.items()}
+        RATIOS.write_bytes(_TABLE.dump_json(stored, indent=1) + b"\n")
+        return 0
+    return int(any(found[shape] < least for shape, least in wanted.items()))
+
+
+def measure_ratio(shape: str) -> float:
+    """The rate of beamrank over that of the faster peer: the best of five passes each, in turn."""
+    texts = [pair for tokens in _LENGTHS for pair in even_inputs(_INPUTS[shape], tokens, 2).texts]
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="beamrank-bench-") as folder, ExitStack() as stack:
+        model = Model(SHAPES[shape].save(Path(folder, shape)), "mono")
+        # Each engine has a process of its own, which stays loaded.
+        pools = {
+            name: stack.enter_context(
+                ProcessPoolExecutor(1, spawn, load_engine, (name, model, Place("cpu", usable_cores())))
+            )
+            for name in (_OURS, *_PEERS)
+        }
+        best = dict.fromkeys(pools, float("inf"))
+        for _ in range(_ROUNDS + 1):
+            for name, pool in pools.items():
+                best[name] = min(best[name], pool.submit(time_pass, texts).result())
+    return min(best[name] for name in _PEERS) / best[_OURS]
+
+
+if __name__ == "__main__":
+    be_quiet()
+    sys.exit(main())

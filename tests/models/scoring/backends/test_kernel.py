@@ -1,0 +1,46 @@
+"""What computes attention: as configured, planned and loaded."""
+
+import pytest
+import torch
+
+from beamrank.errors import PreflightError
+from models.architectures.kernels import compiled
+from models.checkpoints.checkpoint import resolve_checkpoint
+from models.scoring.backends import torch as backend
+from models.scoring.backends.protocol import Device
+from models.scoring.engine import ScoringEngine
+
+_PLANNED = f"compiled {compiled.VERSION}"
+
+
+@pytest.mark.parametrize(
+    ("requested", "name", "device", "dtype", "chosen"),
+    [
+        ("torch", "torch", "cpu", "bfloat16", "torch"),
+        ("auto", "torch", "cpu", "float16", "torch"),
+        ("auto", "openvino", "cpu", "bfloat16", "torch"),
+        ("compiled", "torch", "cuda", "bfloat16", "torch"),
+        ("compiled", "torch", "cpu", "bfloat16", _PLANNED),
+    ],
+)
+def test_kernel_is_planned_for_what_it_computes(requested, name, device, dtype, chosen):
+    architecture = resolve_checkpoint("embedded:mono", "mono").architecture
+    assert backend.choose_kernel(requested, architecture, name, Device(device, dtype, 1)) == chosen
+
+
+def test_auto_is_compiled_only_where_it_gains(monkeypatch):
+    architecture, found = resolve_checkpoint("embedded:mono", "mono").architecture, compiled.load_kernels()
+    gains = found is not None and found.takes(torch.bfloat16, 34)
+    device = Device("cpu", "bfloat16", 1)
+    assert backend.choose_kernel("auto", architecture, "torch", device) == (_PLANNED if gains else "torch")
+    monkeypatch.setattr(backend, "load_kernels", lambda: None)
+    assert backend.choose_kernel("auto", architecture, "torch", device) == "torch"
+
+
+@pytest.mark.parametrize(("planned", "installed"), [(_PLANNED, False), ("compiled 0", True)])
+def test_worker_without_the_planned_kernel_fails_and_names_the_remedy(monkeypatch, planned, installed):
+    if not installed:
+        monkeypatch.setattr(backend, "load_kernels", lambda: None)
+        monkeypatch.setattr(backend, "why_torch", lambda: "it was installed without a compiler")
+    with pytest.raises(PreflightError, match=f"the plan has the kernel '{planned}', and .*set kernel to torch"):
+        ScoringEngine(resolve_checkpoint("embedded:mono", "mono"), "cpu", "bfloat16", 1, 64, kernel=planned)
