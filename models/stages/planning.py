@@ -27,7 +27,7 @@ from models.reranker import Reranker, RerankerKind, tokenize_shard
 from models.scoring.backends.protocol import Device
 
 # Spread evenly over the topics and the corpus. Batches are for threads: each must get work.
-_TOPICS, _TOPICS_PER_THREAD = 24, 6
+_TOPICS, _TOPICS_PER_THREAD = 24, 12
 _UNITS = 8
 _READ_DOCS = 16_000
 _TOKENIZED_DOCS = 2000

@@ -4,7 +4,9 @@ import importlib.metadata
 import json
 import platform
 import tempfile
+import time
 from collections.abc import Callable, Mapping
+from itertools import cycle, islice
 from typing import Annotated, Any
 
 import psutil
@@ -12,7 +14,7 @@ import psutil
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig
-from beamrank.demo.collection import stdlib_docs, write_collection
+from beamrank.demo.collection import demo_questions, stdlib_docs, write_collection
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.tables import MEAN, Column, Table
@@ -27,6 +29,7 @@ from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progres
 from pipelines.console.tables import print_table
 
 _LIBRARIES = ("apache-beam", "pyarrow", "torch", "transformers", "tokenizers", "pyserini", "ir_measures")
+_WARM_PAIRS, _SPEED_SECONDS = 64, 5
 _DEPTH = 100
 _DUO_DEPTH = 10
 # Seven candidates in ten are shorter.
@@ -35,7 +38,7 @@ _MEASURES = ("RR@10", "nDCG@10", "R@100")
 
 
 def doctor() -> None:
-    """Check this machine: Python, Java, models, memory, disk. Exit code 3 if a check fails."""
+    """Check this machine: Python, Java, models, speed, memory, disk. Exit code 3 if a check fails."""
     rows, bad = [], []
     for what, look in CHECKS.items():
         try:
@@ -59,6 +62,32 @@ def _scoring() -> str:
 
     found = find_backend("torch").resolve("auto", "auto")
     return f"{found.device}, dtype auto is {found.dtype}, {usable_cores()} cores"
+
+
+def _kernels() -> str:
+    from models.architectures.kernels.compiled import load_kernels, why_torch
+
+    found = load_kernels()
+    return f"attention by torch: {why_torch()}" if found is None else f"attention is compiled, for {found.kind}"
+
+
+def _speed() -> str:
+    """Scores passages of the demo for some seconds."""
+    from models.reranker import Reranker
+    from models.scoring.texts import score_texts
+
+    reranker = Reranker("embedded:mono")
+    texts = [doc.text for doc in stdlib_docs()]
+
+    def score(count: int) -> tuple[float, float]:
+        columns = [[question.text for question in islice(cycle(demo_questions()), count)], texts[:count]]
+        start = time.monotonic()
+        _, counts = score_texts(reranker.engine, reranker.tokenizer, reranker.limits, columns)
+        return count / (time.monotonic() - start), counts.tokens / counts.inferences
+
+    score(_WARM_PAIRS)
+    rate, tokens = score(max(_WARM_PAIRS, min(len(texts), int(_SPEED_SECONDS * score(_WARM_PAIRS)[0]))))
+    return f"embedded:mono scores {rate:.0f} pairs/s of {tokens:.0f} tokens; `beamrank plan` measures other models"
 
 
 def _embedded() -> str:
@@ -85,6 +114,8 @@ CHECKS: dict[str, Callable[[], str]] = {
     "libraries": lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
     "Java 21 or later": _java,
     "scoring": _scoring,
+    "kernels": _kernels,
+    "speed": _speed,
     "embedded checkpoints": _embedded,
     "memory": _memory,
     "disk": _disk,
