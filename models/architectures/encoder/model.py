@@ -72,8 +72,10 @@ class FullLayer(_Layer):
     def forward(self, hidden: Tensor, rows: TokenRows, rotation: Rotation | None) -> Tensor:
         """float[t, d] -> float[t, d]."""
         vectors = self.qkv(self.before(hidden)).view(-1, 3, *self.heads)
-        query, key = (vectors if rotation is None else rotation(vectors[:, :2], rows.positions)).unbind(1)[:2]
-        return self.finish(hidden, attend(query, key, vectors[:, 2], rows, self.window), rows)
+        if rotation is not None:
+            vectors[:, :2] = rotation(vectors[:, :2], rows.positions)
+        query, key, value = vectors.unbind(1)
+        return self.finish(hidden, attend(query, key, value, rows, self.window), rows)
 
 
 class FirstRowsLayer(_Layer):
@@ -88,9 +90,10 @@ class FirstRowsLayer(_Layer):
         """float[t, d] -> float[f, d]. A rotation leaves the query at position 0 as it is."""
         first = hidden[rows.first]
         query = self.query(self.before(first)).view(-1, *self.heads)
-        key, value = self.key_value(self.before(hidden)).view(-1, 2, *self.heads).unbind(1)
+        vectors = self.key_value(self.before(hidden)).view(-1, 2, *self.heads)
         if rotation is not None:
-            key = rotation(key, rows.positions)
+            vectors[:, 0] = rotation(vectors[:, 0], rows.positions)
+        key, value = vectors.unbind(1)
         return self.finish(first, attend_first(query, key, value, rows, self.window), rows)
 
 
