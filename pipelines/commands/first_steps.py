@@ -73,8 +73,7 @@ def _kernels() -> str:
 
 def _speed() -> str:
     """Scores passages of the demo for some seconds."""
-    from models.reranker import Reranker
-    from models.scoring.texts import score_texts
+    from models.reranker import Reranker, score_texts
 
     reranker = Reranker("embedded:mono")
     texts = [doc.text for doc in stdlib_docs()]

@@ -220,6 +220,7 @@ def score(
     dtype: Annotated[str, option("Of the model: auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, option("Where the model runs: auto, cpu, cuda, or cuda:N.")] = "auto",
     backend: Annotated[str, option("The library that runs the model: torch, openvino or auto.")] = "torch",
+    kernel: Annotated[str, option("What computes attention on a CPU: torch, compiled or auto.")] = "auto",
     threads: Annotated[int | None, option("Threads of a process; by default all cores.")] = None,
     shard_rows: Annotated[int, option("Rows of a shard, the unit of work and of resuming.")] = 4096,
     stall_minutes: Annotated[float, option("Stop a job that completes no shard for so long.")] = 30.0,

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from beamrank.config.run import RunConfig
-from beamrank.config.score import ScoreConfig
+from beamrank.config.run import RunConfig, ScoreConfig
 from beamrank.errors import ConfigError
 from beamrank.progress import SILENT, Progress
 from pipelines.runners.workers import WORKER_MODULE, share_pools
