@@ -34,6 +34,9 @@ struct Brain {
     uint16_t bits;
 };
 
+// The same where the processor has AVX512-BF16, which rounds in one instruction.
+struct NativeBrain : Brain {};
+
 constexpr int kLanes = 16;    // 32-bit values of a vector; also the rows of a tile.
 constexpr int kKeys = 256;    // of a block: softmax is computed by blocks, so that scores stay in the nearest cache.
 constexpr int kStride = 272;  // between rows of scores: 17 lines, so that 16 rows do not share the sets of a cache.
@@ -63,6 +66,12 @@ AVX512 inline void store_floats(Brain* to, __mmask16 lanes, __m512 values) {
     _mm256_mask_storeu_epi16(to, lanes, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
 
+AVX512 inline void store_floats(NativeBrain* to, __mmask16 lanes, __m512 values) {
+    __m256i rounded;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(values));
+    _mm256_mask_storeu_epi16(to, lanes, rounded);
+}
+
 // --- The instruction sets --------------------------------------------------------------------------------------------
 //
 // Each multiplies rows of 32-bit units: pairs of bfloat16, or floats. `Value` is what the tensors hold.
@@ -80,7 +89,7 @@ struct Product {
 };
 
 template <class Set, int Rows, int Tiles>
-AVX512 __attribute__((noinline)) void multiply_rows(const Product& product, int row, int tile) {
+AVX512 void multiply_rows(const Product& product, int row, int tile) {
     __m512 sums[Rows][Tiles];
     float* c = product.c + row * product.c_stride + tile * kLanes;
 #pragma GCC unroll 8
@@ -159,7 +168,7 @@ struct Floats {
 
 // What products of bfloat16 have in common.
 struct Pairs {
-    using Value = Brain;
+    using Value = NativeBrain;
     static constexpr int kGroup = 2;
 
     AVX512 static __m512i load_units(const Brain* from, int count) {
@@ -622,7 +631,7 @@ struct Call {
     void* to;
     ptrdiff_t query_stride;
     ptrdiff_t stride;  // of keys and values
-    ptrdiff_t rows;    // of queries and results
+    ptrdiff_t rows;    // of keys and values, and of queries and results unless only first tokens ask
     const int32_t* starts;
     const int32_t* lengths;
     int inputs;
@@ -633,14 +642,26 @@ struct Call {
     bool first;  // whether only the first token of each input asks; its query is in the row of the input's number
 };
 
-enum Result { kDone = 0, kNoMemory = 1 };
+enum Result { kDone = 0, kNoMemory = 1, kOutside = 2 };
+
+// The tokens of the longest input; 0 where inputs overlap or leave the rows.
+int longest_input(const Call& call) {
+    int longest = 1;
+    ptrdiff_t end = 0;
+    for (int input = 0; input < call.inputs; input++) {
+        if (call.starts[input] < end || call.lengths[input] < 1) return 0;
+        end = static_cast<ptrdiff_t>(call.starts[input]) + call.lengths[input];
+        longest = std::max(longest, call.lengths[input]);
+    }
+    return end <= call.rows ? longest : 0;
+}
 
 template <class Set>
 AVX512 Result attend(const Call& call) {
     using Value = typename Set::Value;
     const ptrdiff_t width = static_cast<ptrdiff_t>(call.heads) * call.size;
-    int longest = 1;
-    for (int input = 0; input < call.inputs; input++) longest = std::max(longest, call.lengths[input]);
+    const int longest = longest_input(call);
+    if (longest == 0) return kOutside;
     Head<Set> head(call.size, call.scale);
     int32_t* memory = scratch().take(head.units(longest));
     if (memory == nullptr) return kNoMemory;
@@ -665,35 +686,51 @@ AVX512 Result attend(const Call& call) {
             }
         }
     }
-    std::memset(to + done * width, 0, static_cast<size_t>((call.rows - done) * width) * sizeof(Value));
+    const ptrdiff_t end = call.first ? done : call.rows;
+    std::memset(to + done * width, 0, static_cast<size_t>((end - done) * width) * sizeof(Value));
     return kDone;
 }
 
 // --- Normalisation ---------------------------------------------------------------------------------------------------
 
+// Vectors that are summed side by side, since an addition waits for the one before it.
+constexpr int kSums = 4;
+
+inline __m512 AVX512 sum_of(const __m512 (&sums)[kSums]) {
+    return _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
+}
+
 // `bias` and `summed` can be null; `summed` can be `rows` or `residual`.
 template <class Value>
 AVX512 Result normalise(const Value* rows, const Value* residual, const float* weight, const float* bias, Value* to,
                         Value* summed, ptrdiff_t count, int width, float eps) {
-    auto* sums = reinterpret_cast<float*>(scratch().take(static_cast<size_t>(multiple_of(kLanes, width))));
+    const int padded = multiple_of(kSums * kLanes, width);
+    auto* sums = reinterpret_cast<float*>(scratch().take(static_cast<size_t>(padded)));
     if (sums == nullptr) return kNoMemory;
+    for (int i = 0; i < padded; i++) sums[i] = 0;
     for (ptrdiff_t offset = 0; offset < count * width; offset += width) {
-        __m512 total = _mm512_setzero_ps();
+        __m512 totals[kSums] = {};
         for (int i = 0; i < width; i += kLanes) {
             const __mmask16 lanes = first_lanes(width - i);
             const __m512 values =
                 _mm512_add_ps(load_floats(rows + offset + i, lanes), load_floats(residual + offset + i, lanes));
             if (summed != nullptr) store_floats(summed + offset + i, lanes, values);
             _mm512_store_ps(sums + i, values);
-            total = _mm512_add_ps(total, values);
         }
-        const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(total) / static_cast<float>(width));
-        __m512 squares = _mm512_setzero_ps();
-        for (int i = 0; i < width; i += kLanes) {
-            const __m512 values = _mm512_maskz_sub_ps(first_lanes(width - i), _mm512_load_ps(sums + i), mean);
-            squares = _mm512_fmadd_ps(values, values, squares);
+        for (int i = 0; i < padded; i += kSums * kLanes) {
+            for (int j = 0; j < kSums; j++) totals[j] = _mm512_add_ps(totals[j], _mm512_load_ps(sums + i + j * kLanes));
         }
-        const float variance = _mm512_reduce_add_ps(squares) / static_cast<float>(width);
+        const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum_of(totals)) / static_cast<float>(width));
+        __m512 squares[kSums] = {};
+        for (int i = 0; i < padded; i += kSums * kLanes) {
+            for (int j = 0; j < kSums; j++) {
+                const int place = i + j * kLanes;
+                const __mmask16 lanes = first_lanes(std::max(0, width - place));
+                const __m512 values = _mm512_maskz_sub_ps(lanes, _mm512_load_ps(sums + place), mean);
+                squares[j] = _mm512_fmadd_ps(values, values, squares[j]);
+            }
+        }
+        const float variance = _mm512_reduce_add_ps(sum_of(squares)) / static_cast<float>(width);
         const __m512 inverse = _mm512_set1_ps(1.0F / std::sqrt(variance + eps));
         for (int i = 0; i < width; i += kLanes) {
             const __mmask16 lanes = first_lanes(width - i);
@@ -754,7 +791,8 @@ int kernels_here() {
     return kAvx512 | kAvx512Bf16 | (tiles ? kAmx : 0);
 }
 
-// Floats are multiplied as such by every kind. Returns 0, or 1 where there is no memory.
+// Floats are multiplied as such by every kind. Returns 0, 1 where there is no memory, or 2 where inputs overlap or
+// leave the rows.
 int attend(int kind, int is_float, const void* query, const void* key, const void* value, void* to,
            ptrdiff_t query_stride, ptrdiff_t stride, ptrdiff_t rows, const int32_t* starts, const int32_t* lengths,
            int inputs, int heads, int size, float scale, int window, int first) {
@@ -766,13 +804,14 @@ int attend(int kind, int is_float, const void* query, const void* key, const voi
 }
 
 // Returns 0, or 1 where there is no memory.
-int normalise(int is_float, const void* rows, const void* residual, const float* weight, const float* bias, void* to,
-              void* summed, ptrdiff_t count, int width, float eps) {
-    if (is_float != 0) {
-        return normalise(static_cast<const float*>(rows), static_cast<const float*>(residual), weight, bias,
-                         static_cast<float*>(to), static_cast<float*>(summed), count, width, eps);
-    }
-    return normalise(static_cast<const Brain*>(rows), static_cast<const Brain*>(residual), weight, bias,
-                     static_cast<Brain*>(to), static_cast<Brain*>(summed), count, width, eps);
+int normalise(int kind, int is_float, const void* rows, const void* residual, const float* weight, const float* bias,
+              void* to, void* summed, ptrdiff_t count, int width, float eps) {
+    const auto as = [&](auto value) {
+        using Value = decltype(value);
+        return normalise(static_cast<const Value*>(rows), static_cast<const Value*>(residual), weight, bias,
+                         static_cast<Value*>(to), static_cast<Value*>(summed), count, width, eps);
+    };
+    if (is_float != 0) return as(0.0F);
+    return kind == kAvx512 ? as(Brain{}) : as(NativeBrain{});
 }
 }

@@ -24,6 +24,7 @@ _BITS: dict[Kind, int] = {"amx": 1, "avx512_bf16": 2, "avx512": 4}
 # The dtypes in which each was measured to be faster than torch (benchmarks/results/README.md).
 _GAINS: dict[Kind, tuple[str, ...]] = {"amx": ("bfloat16",), "avx512_bf16": (), "avx512": ()}
 _LONGEST_HEAD = 128
+_NO_MEMORY = 1
 
 _log = logging.getLogger(__name__)
 
@@ -67,14 +68,19 @@ class Kernels:
         rows, heads, size = query.shape
         context = query.new_empty(rows, heads * size)
         for each in (query, key, value):
-            _require(each.dtype == query.dtype and each.shape[1:] == (heads, size) and each.stride()[1:] == (size, 1))
-        _require(key.shape == value.shape and key.stride(0) == value.stride(0) and size <= _LONGEST_HEAD)
-        _check_places(rows, len(key), starts, lengths, first)
+            _require(each.device == query.device and each.dtype == query.dtype)
+            _require(each.shape[1:] == (heads, size) and each.stride()[1:] == (size, 1))
+        _require(
+            window >= 0 and key.shape == value.shape and key.stride(0) == value.stride(0) and size <= _LONGEST_HEAD
+        )
+        for each in (starts, lengths):
+            _require(str(each.dtype) == "torch.int32" and each.shape == (len(lengths),) and each.is_contiguous())
+        _require(rows == (len(lengths) if first else len(key)))
         status = self._library.attend(
             _BITS[self.kind],
             _is_float32(query),
             *(_pointer(each) for each in (query, key, value, context)),
-            *(ctypes.c_ssize_t(each) for each in (query.stride(0), key.stride(0), rows)),
+            *(ctypes.c_ssize_t(each) for each in (query.stride(0), key.stride(0), len(key))),
             _pointer(starts),
             _pointer(lengths),
             len(starts),
@@ -116,6 +122,7 @@ class Kernels:
         for each in (weight, *(() if bias is None else (bias,))):
             _require(_is_float32(each) and each.shape == (width,) and each.is_contiguous())
         status = self._library.normalise(
+            _BITS[self.kind],
             _is_float32(rows),
             *(_pointer(each) for each in (rows, residual, weight, bias, normed, total)),
             ctypes.c_ssize_t(count),
@@ -166,17 +173,6 @@ def _load() -> tuple[ctypes.CDLL | None, tuple[Kind, ...], str]:
     return library, kinds, "" if kinds else "the processor has no AVX-512"
 
 
-def _check_places(queries: int, keys: int, starts: "Tensor", lengths: "Tensor", first: bool) -> None:
-    for each in (starts, lengths):
-        _require(str(each.dtype) == "torch.int32" and each.shape == (len(lengths),) and each.is_contiguous())
-    _require(queries == (len(lengths) if first else keys))
-    place = 0
-    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        _require(start >= place and length >= 1)
-        place = start + length
-    _require(place <= keys)
-
-
 def _require(holds: bool) -> None:
     """Other tensors would make the library read and write the memory of others."""
     if not holds:
@@ -194,5 +190,6 @@ def _pointer(tensor: "Tensor | None") -> ctypes.c_void_p:
 
 
 def _check(status: int) -> None:
-    if status:
-        raise MemoryError("the compiled attention finds no memory")
+    if status == _NO_MEMORY:
+        raise MemoryError("the compiled kernels find no memory")
+    _require(status == 0)

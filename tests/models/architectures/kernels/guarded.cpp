@@ -19,8 +19,8 @@ int kernels_here();
 int attend(int kind, int is_float, const void* query, const void* key, const void* value, void* to,
            std::ptrdiff_t query_stride, std::ptrdiff_t stride, std::ptrdiff_t rows, const int32_t* starts,
            const int32_t* lengths, int inputs, int heads, int size, float scale, int window, int first);
-int normalise(int is_float, const void* rows, const void* residual, const float* weight, const float* bias, void* to,
-              void* summed, std::ptrdiff_t count, int width, float eps);
+int normalise(int kind, int is_float, const void* rows, const void* residual, const float* weight, const float* bias,
+              void* to, void* summed, std::ptrdiff_t count, int width, float eps);
 }
 
 namespace {
@@ -97,7 +97,7 @@ void check_attention(int kind, bool is_float, int size, const std::vector<int32_
     const Guarded value(rows * width, is_float, at_end);
     const Guarded to(queries * width, is_float, at_end);
     const float scale = 1 / std::sqrt(static_cast<float>(size));
-    if (attend(kind, is_float, query.data(), key.data(), value.data(), to.data(), width, width, queries, starts.data(),
+    if (attend(kind, is_float, query.data(), key.data(), value.data(), to.data(), width, width, rows, starts.data(),
                lengths.data(), static_cast<int>(lengths.size()), heads, size, scale, window, first) != 0) {
         std::abort();
     }
@@ -123,7 +123,7 @@ void check_attention(int kind, bool is_float, int size, const std::vector<int32_
     }
 }
 
-void check_norm(bool is_float, int width, bool at_end) {
+void check_norm(int kind, bool is_float, int width, bool at_end) {
     const int count = 3;
     const Guarded rows(count * width, is_float, at_end);
     const Guarded residual(count * width, is_float, at_end);
@@ -131,8 +131,8 @@ void check_norm(bool is_float, int width, bool at_end) {
     const Guarded bias(width, true, at_end);
     const Guarded to(count * width, is_float, at_end);
     const Guarded summed(count * width, is_float, at_end);
-    if (normalise(is_float, rows.data(), residual.data(), weight.floats(), bias.floats(), to.data(), summed.data(),
-                  count, width, 1e-5F) != 0) {
+    if (normalise(kind, is_float, rows.data(), residual.data(), weight.floats(), bias.floats(), to.data(),
+                  summed.data(), count, width, 1e-5F) != 0) {
         std::abort();
     }
     for (int row = 0; row < count; row++) {
@@ -159,6 +159,10 @@ int main() {
             if ((kernels_here() & kind) == 0) continue;
             // More than one block of keys.
             for (const int window : {0, 300}) check_attention(kind, kind == 4, 34, {530, 3}, window, false, at_end);
+            for (const int width : {1, 15, 16, 34, 64, 384, 442}) {
+                check_norm(kind, false, width, at_end);
+                check_norm(kind, true, width, at_end);
+            }
             for (const int size : {1, 7, 16, 32, 34, 35, 64, 128}) {
                 for (const auto& lengths : batches) {
                     for (const int window : {0, 5}) {
@@ -169,11 +173,6 @@ int main() {
                     }
                 }
             }
-        }
-        for (const int width : {1, 15, 16, 34, 384, 442}) {
-            if ((kernels_here() & 4) == 0) continue;
-            check_norm(false, width, at_end);
-            check_norm(true, width, at_end);
         }
     }
     std::printf("%d\n", kernels_here());
