@@ -13,15 +13,15 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from beamrank.commit.listing import CURRENT, PLAN, is_plan
 from beamrank.commit.receipts import Manifest, StageFolder
-from beamrank.commit.shards import InputPart, Shard, ShardTask, read_shards, write_shards
+from beamrank.commit.shards import InputPart, Shards, ShardTask, read_shards, write_shards
 from beamrank.commit.stage import StageRecord
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import DigestedCorpus
-from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, checked_json, checked_values, digest, validated
 from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
+from beamrank.topic_table import TopicTable
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 4
@@ -68,7 +68,7 @@ class Plan:
 
     run_tag: str
     output: str
-    shards: tuple[Shard, ...]
+    shards: Shards
     stages: tuple[StageRecord, ...]
     config: Mapping[str, Any]
     corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
@@ -77,7 +77,7 @@ class Plan:
     def digest(self) -> str:
         """Covers everything that decides the bytes of the parts; never the run tag, output, measures or qrels."""
         stages = [[stage.name, stage.type_name, stage.keys, stage.inputs] for stage in self.stages]
-        return digest([ENGINE_VERSION, [shard.digest for shard in self.shards], stages])
+        return digest([ENGINE_VERSION, self.shards.digests, stages])
 
     @property
     def limited(self) -> bool:
@@ -90,9 +90,9 @@ class Plan:
         return any(stage.run_name is not None for stage in self.stages)
 
     @property
-    def topics(self) -> list[Topic]:
+    def topics(self) -> TopicTable:
         """All topics, in the order of the shards."""
-        return [topic for shard in self.shards for topic in shard.topics]
+        return self.shards.topics
 
     def stage(self, name: str) -> StageRecord:
         """A stage by its folder's name."""
@@ -110,8 +110,8 @@ class Plan:
         """The digest that each shard's receipt must carry, given the sealed inputs of the stage."""
         sources = list(zip(*(manifest.part_sha256s for manifest in inputs), strict=True)) or [()] * len(self.shards)
         return tuple(
-            digest([ENGINE_VERSION, stage.type_name, stage.keys, source, shard.digest if stage.reads_input else None])
-            for shard, source in zip(self.shards, sources, strict=True)
+            digest([ENGINE_VERSION, stage.type_name, stage.keys, source, own if stage.reads_input else None])
+            for own, source in zip(self.shards.digests, sources, strict=True)
         )
 
     def tasks(self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()) -> list[ShardTask]:

@@ -1,14 +1,15 @@
 """Shards, the units of work: some topics, or rows of a file; their tasks, and the file in which a plan lists them."""
 
 import io
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.commit.listing import holds_content
@@ -16,9 +17,12 @@ from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.join.schemas import FILE_ROWS, TOPICS
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile, RowRange
-from beamrank.storage.documents import SHORT, digest, hash64, sha256
+from beamrank.storage.documents import SHORT, digest, hashes64, sha256
+from beamrank.topic_table import TopicTable
 
+# A shard has 16 topics; from 4,096 shards on as many as keep it at 160 or fewer.
 TOPICS_PER_SHARD = 16
+_MANY_SHARDS, _MOST_TOPICS_PER_SHARD = 4096, 160
 _TOPICS_FILE, _ROWS_FILE = "topics-", "rows-"
 
 
@@ -30,10 +34,73 @@ class Shard:
     topics: tuple[Topic, ...] = ()
     rows: RowRange | None = None
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """The digest of the topics' ids and texts, or of the file's content and the rows."""
         return digest(self.topics if self.rows is None else [self.rows.file.content, *self.rows[1:]])
+
+
+class Shards(Sequence[Shard]):
+    """All shards of a plan, over one Arrow table; a `Shard` is made when it is read.
+
+    The table has the schema TOPICS or FILE_ROWS of `beamrank.join.schemas`, sorted by shard.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        numbers = table["shard"].to_numpy()
+        self._starts = np.searchsorted(numbers, np.arange(int(numbers[-1]) + 2 if len(numbers) else 1))
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether they are rows of files."""
+        return "url" in self.table.schema.names
+
+    @property
+    def topics(self) -> TopicTable:
+        """The topics of all shards, in their order; none where shards are rows of files."""
+        return TopicTable(self.table.slice(0, 0) if self.of_rows else self.table)
+
+    @cached_property
+    def digests(self) -> tuple[str, ...]:
+        """`Shard.digest` of each."""
+        return tuple(shard.digest for shard in self)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __iter__(self) -> Iterator[Shard]:
+        return map(self._shard, range(len(self)))
+
+    @overload
+    def __getitem__(self, place: int) -> Shard: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Shard]: ...
+    def __getitem__(self, place: int | slice) -> Shard | Sequence[Shard]:
+        found = range(len(self))[place]
+        return self._shard(found) if isinstance(found, int) else [self._shard(each) for each in found]
+
+    def rows_of(self, index: int) -> Any:
+        """The rows of the table that are a shard."""
+        start, end = self._starts[index : index + 2].tolist()
+        return self.table.slice(start, end - start)
+
+    def _shard(self, index: int) -> Shard:
+        return _shard_of(index, self.rows_of(index))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shards) and bool(self.table.equals(other.table))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _shard_of(index: int, rows: Any) -> Shard:
+    if "url" in rows.schema.names:
+        row = rows.to_pylist()[0]
+        return Shard(
+            index, rows=RowRange(DigestedFile(row["url"], row["version"], row["sha256"]), row["start"], row["end"])
+        )
+    return Shard(index, tuple(TopicTable(rows)))
 
 
 class InputPart(NamedTuple):
@@ -97,63 +164,70 @@ class ShardTask:
         return partial(self.folder.commit, self.shard, self.digest)
 
 
-def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]:
-    """Sorts topics by a stable hash of their ids and cuts them evenly, by default into one shard for 16.
+def cut_shards(topics: Iterable[Topic], shards: int | None) -> Shards:
+    """Sorts topics by a stable hash of their ids and cuts them evenly into shards.
 
     The topics of a shard are then sorted by query_id: every table of a shard keeps that order.
+
+    Args:
+        topics: the topics.
+        shards: how many; by default one for 16 topics, and above 4,096 shards as many as keep one at 160 topics.
     """
-    ordered = sorted(topics, key=_place)
-    count = min(shards or -(-len(ordered) // TOPICS_PER_SHARD), len(ordered))
-    borders = np.linspace(0, len(ordered), count + 1).astype(int)
-    return tuple(
-        Shard(index, tuple(sorted(ordered[start:end])))
-        for index, (start, end) in enumerate(itertools.pairwise(borders))
-    )
+    table = TopicTable.of(topics).table
+    count = min(shards or _default_shards(len(table)), len(table))
+    borders = np.linspace(0, len(table), count + 1).astype(int)
+    numbers = np.empty(len(table), np.int32)
+    numbers[_places(table)] = np.repeat(np.arange(count, dtype=np.int32), np.diff(borders))
+    cut = pa.table([pa.array(numbers), table["query_id"], table["text"]], schema=TOPICS)
+    return Shards(cut.sort_by([("shard", "ascending"), ("query_id", "ascending")]))
 
 
-def cut_rows(files: Iterable[tuple[DigestedFile, int]], shard_rows: int) -> tuple[Shard, ...]:
+def _default_shards(topics: int) -> int:
+    small = -(-topics // TOPICS_PER_SHARD)
+    return small if small <= _MANY_SHARDS else max(_MANY_SHARDS, -(-topics // _MOST_TOPICS_PER_SHARD))
+
+
+def cut_rows(files: Iterable[tuple[DigestedFile, int]], shard_rows: int) -> Shards:
     """Cuts files, each with its number of rows, into shards of `shard_rows`; the last of a file can have fewer."""
-    ranges = (
-        RowRange(file, start, min(start + shard_rows, rows))
+    ranges = [
+        {**vars(file), "start": start, "end": min(start + shard_rows, rows)}
         for file, rows in files
         for start in range(0, rows, shard_rows)
-    )
-    return tuple(Shard(index, rows=each) for index, each in enumerate(ranges))
+    ]
+    return Shards(pa.Table.from_pylist([{"shard": index, **each} for index, each in enumerate(ranges)], FILE_ROWS))
 
 
 def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
     """The first `limit` topics in the order of the shards."""
-    return topics if limit is None or limit >= len(topics) else sorted(topics, key=_place)[:limit]
+    if limit is None or limit >= len(topics):
+        return topics
+    table = TopicTable.of(topics).table
+    return TopicTable(table.take(_places(table)[:limit]))
 
 
-def _place(topic: Topic) -> tuple[int, str]:
-    """The sort key of topics: a hash, so that the first topics are a fair sample."""
-    return hash64(topic.query_id), topic.query_id
+def _places(topics: Any) -> npt.NDArray[np.int64]:
+    """The order of topics by a hash of their ids, so that the first topics are a fair sample: rows int64[n]."""
+    batches = [hashes64(chunk.to_pylist()) for chunk in TopicTable(topics).query_ids.chunks]
+    hashes = np.concatenate([np.empty(0, np.uint64), *batches])
+    keyed = pa.table({"hash": hashes, "query_id": topics["query_id"]})
+    order: npt.NDArray[np.int64] = pc.sort_indices(keyed, [("hash", "ascending"), ("query_id", "ascending")]).to_numpy()
+    return order
 
 
 def _name(prefix: str, content: bytes) -> str:
     return f"{prefix}{sha256(content)[:SHORT]}.parquet"
 
 
-def write_shards(shards: Sequence[Shard]) -> tuple[str, bytes]:
-    """The name and the content of the file that lists the topics of all shards, or their rows."""
-    if any(shard.rows for shard in shards):
-        prefix, table = _ROWS_FILE, pa.Table.from_pylist(list(_stored_rows(shards)), FILE_ROWS)
-    else:
-        topics = [(shard.index, *topic) for shard in shards for topic in shard.topics]
-        prefix, table = _TOPICS_FILE, pa.table(list(zip(*topics, strict=True)), schema=TOPICS)
+def write_shards(shards: Shards) -> tuple[str, bytes]:
+    """The name and the content of the file that lists the topics of all shards, a row group each, or their rows."""
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return _name(prefix, sink.getvalue()), sink.getvalue()
+    with pq.ParquetWriter(sink, shards.table.schema, compression="zstd", write_statistics=False) as writer:
+        for group in [shards.table] if shards.of_rows else map(shards.rows_of, range(len(shards))):
+            writer.write_table(group)
+    return _name(_ROWS_FILE if shards.of_rows else _TOPICS_FILE, sink.getvalue()), sink.getvalue()
 
 
-def _stored_rows(shards: Iterable[Shard]) -> Iterator[dict[str, object]]:
-    for shard in shards:
-        assert shard.rows is not None
-        yield {"shard": shard.index, **vars(shard.rows.file), "start": shard.rows.start, "end": shard.rows.end}
-
-
-def read_shards(name: str, content: bytes, count: int) -> tuple[Shard, ...]:
+def read_shards(name: str, content: bytes, count: int) -> Shards:
     """The shards that a file of `write_shards` lists, which must be `count`.
 
     Raises:
@@ -162,20 +236,12 @@ def read_shards(name: str, content: bytes, count: int) -> tuple[Shard, ...]:
     if not holds_content(name, content):
         raise ValueError(f"{name} was changed after it was written")
     schema = FILE_ROWS if name.startswith(_ROWS_FILE) else TOPICS
+    what = f"the {name.partition('-')[0]} of {count} shards"
     try:
-        rows = pq.read_table(pa.BufferReader(content)).select(schema.names).cast(schema).to_pylist()
+        table = pq.read_table(pa.BufferReader(content)).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise ValueError(f"{name} does not hold {name.partition('-')[0]}: {error}") from error
-    if count > len(rows) or not all(0 <= row["shard"] < count for row in rows):
-        raise ValueError(f"{name} does not hold the {name.partition('-')[0]} of {count} shards")
-    if schema is FILE_ROWS:
-        return tuple(
-            Shard(
-                index, rows=RowRange(DigestedFile(row["url"], row["version"], row["sha256"]), row["start"], row["end"])
-            )
-            for index, row in enumerate(rows)
-        )
-    topics: list[list[Topic]] = [[] for _ in range(count)]
-    for row in rows:
-        topics[row["shard"]].append(Topic(row["query_id"], row["text"]))
-    return tuple(Shard(index, tuple(each)) for index, each in enumerate(topics))
+        raise ValueError(f"{name} does not hold {what}: {error}") from error
+    numbers = np.unique(table["shard"].to_numpy(zero_copy_only=False))
+    if len(numbers) != count or not np.array_equal(numbers, np.arange(count)):
+        raise ValueError(f"{name} does not hold {what}")
+    return Shards(table)

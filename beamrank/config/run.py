@@ -86,7 +86,7 @@ class RunConfig(Section):
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = ("trec",)
     """The formats in which runs are written."""
     shards: Positive | None = None
-    """Units of work, of commit and of resuming; default: one for 16 topics."""
+    """Units of work, commit and resuming; default: one for 16 topics, at most 4,096 of these, then for up to 160."""
     threads: Positive | None = None
     """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on it."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

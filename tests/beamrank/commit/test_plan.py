@@ -131,7 +131,7 @@ def test_plan_with_a_missing_file_is_an_error(tmp_path: Path, broken: str, messa
         ({"stages": [{"name": "mono"}]}, "stages.0.type_name: Field required"),
         ({"shards": 2}, "does not hold the topics of 2 shards"),
         ({"shards": 10**12}, "does not hold the topics of 1000000000000 shards"),
-        ({"shards": 4}, "not the plan of its name"),
+        ({"shards": 4}, "does not hold the topics of 4 shards"),
     ],
 )
 def test_plan_with_other_fields_is_an_error(tmp_path: Path, change: dict[str, object], reason: str) -> None:

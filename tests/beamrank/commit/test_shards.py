@@ -1,10 +1,14 @@
-"""Rows of files are cut into shards, and a plan's file lists them."""
+"""Topics and rows of files are cut into shards, and a plan's file lists them."""
 
+import io
+
+import pyarrow.parquet as pq
 import pytest
 
-from beamrank.commit.shards import Shard, cut_rows, read_shards, write_shards
+from beamrank.commit.shards import cut_rows, cut_shards, first_topics, read_shards, write_shards
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile
+from beamrank.storage.documents import hash64
 
 FILES = [(DigestedFile("a.parquet", "v1", "1" * 64), 5), (DigestedFile("b.parquet", "", "2" * 64), 0)]
 MORE = [*FILES, (DigestedFile("s3://x/c.parquet", "etag", ""), 4)]
@@ -28,7 +32,7 @@ def test_a_shard_of_rows_is_known_by_content_not_by_place():
     assert cut_rows(FILES, 2)[0].digest != cut_rows(FILES, 3)[0].digest
 
 
-@pytest.mark.parametrize("shards", [cut_rows(MORE, 2), (Shard(0, (Topic("a", "x"),)), Shard(1, (Topic("b", "y"),)))])
+@pytest.mark.parametrize("shards", [cut_rows(MORE, 2), cut_shards([Topic("a", "x"), Topic("b", "y")], 2)])
 def test_shards_are_read_as_they_were_written(shards):
     name, content = write_shards(shards)
     assert read_shards(name, content, len(shards)) == shards
@@ -37,3 +41,35 @@ def test_shards_are_read_as_they_were_written(shards):
             read_shards(name, damaged, len(shards))
     with pytest.raises(ValueError, match=r"does not hold the (rows|topics) of 9 shards"):
         read_shards(name, content, 9)
+
+
+@pytest.mark.parametrize(
+    ("topics", "shards"), [(1, 1), (17, 2), (16 * 4096, 4096), (16 * 4096 + 1, 4096), (200_000, 4096), (655_361, 4097)]
+)
+def test_many_topics_have_larger_shards(topics, shards):
+    found = cut_shards([Topic(str(number), "x") for number in range(topics)], None)
+    sizes = [len(shard.topics) for shard in found]
+    assert (len(found), sum(sizes)) == (shards, topics)
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= 160
+
+
+def test_shards_hold_the_topics_in_the_order_of_a_loop():
+    topics = [Topic(f"q{number}", f"text {number}") for number in range(100)]
+    found = cut_shards(topics, 7)
+    in_order = sorted(topics, key=lambda topic: (hash64(topic.query_id), topic.query_id))
+    assert [set(shard.topics) for shard in found] == [
+        set(in_order[100 * i // 7 : 100 * (i + 1) // 7]) for i in range(7)
+    ]
+    assert all(list(shard.topics) == sorted(shard.topics) for shard in found)
+    assert list(found.topics) == [topic for shard in found for topic in shard.topics]
+    assert list(first_topics(topics, 10)) == in_order[:10]
+
+
+def test_stored_topics_have_a_row_group_for_each_shard():
+    shards = cut_shards([Topic(f"q{number}", "x") for number in range(50)], 4)
+    _, content = write_shards(shards)
+    file = pq.ParquetFile(io.BytesIO(content))
+    assert [file.read_row_group(shard)["query_id"].to_pylist() for shard in range(file.num_row_groups)] == [
+        [topic.query_id for topic in shard.topics] for shard in shards
+    ]

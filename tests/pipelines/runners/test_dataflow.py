@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from beamrank.commit.plan import Plan
+from beamrank.commit.shards import cut_rows
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from models.stages.bm25 import RetrieveBm25
@@ -40,7 +41,7 @@ _BY_STEP: dict[str, Any] = {"retrieve": RetrieveBm25, "tokenize": TokenizeDocs, 
 def _plan(step: str, device: str = "cuda") -> Plan:
     stage = a_stage(step, **({"device": device} if step in ("mono", "duo") else {}))
     before = (a_stage(name).record() for name in getattr(stage, "reads", ()))
-    return Plan("test", "gs://bucket/out", (), (*before, stage.record()), {})
+    return Plan("test", "gs://bucket/out", cut_rows([], 1), (*before, stage.record()), {})
 
 
 def _submitted(service: Service, step: str, *flags: str, device: str = "cuda") -> dict[str, Any]:

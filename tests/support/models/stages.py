@@ -25,6 +25,7 @@ _SCORING = {
     "max_length": 512,
     "backend": "torch",
     "backend_keys": {},
+    "kernel": "torch",
     "device": "cpu",
     "dtype": "float32",
     "token_budget": 1024,

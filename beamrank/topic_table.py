@@ -1,0 +1,62 @@
+"""Topics as an Arrow table, for jobs of millions of them: a `Topic` is made when it is read."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beamrank.records import Topic
+
+_COLUMNS = pa.schema({"query_id": pa.string(), "text": pa.string()})
+_ROWS_AT_ONCE = 1 << 16
+
+
+class TopicTable(Sequence[Topic]):
+    """Topics in the columns `query_id` and `text`; others are kept beside them."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    @classmethod
+    def of(cls, topics: Iterable[tuple[str, str]]) -> "TopicTable":
+        """Topics of any kind; a table stays as it is."""
+        if isinstance(topics, cls):
+            return topics
+        rows = iter(topics)
+        batches = []
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            ids, texts = zip(*some, strict=True)
+            batches.append(pa.record_batch([pa.array(ids, pa.string()), pa.array(texts, pa.string())], schema=_COLUMNS))
+        return cls(pa.Table.from_batches(batches, _COLUMNS))
+
+    @property
+    def query_ids(self) -> Any:
+        """string[n]."""
+        return self.table["query_id"]
+
+    def of_queries(self, query_ids: Collection[str]) -> "TopicTable":
+        """The topics with these ids, in their order."""
+        return TopicTable(self.table.filter(pc.is_in(self.query_ids, pa.array(list(query_ids), pa.string()))))
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[Topic]:
+        for batch in self.table.select(_COLUMNS.names).to_batches(_ROWS_AT_ONCE):
+            yield from map(Topic, *(column.to_pylist() for column in batch.columns))
+
+    @overload
+    def __getitem__(self, place: int) -> Topic: ...
+    @overload
+    def __getitem__(self, place: slice) -> "TopicTable": ...
+    def __getitem__(self, place: int | slice) -> "Topic | TopicTable":
+        if isinstance(place, slice):
+            return TopicTable(self.table.take(pa.array(range(len(self))[place], pa.int64())))
+        return Topic(self.query_ids[place].as_py(), self.table["text"][place].as_py())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicTable) and bool(self.table.equals(other.table))
+
+    __hash__ = None  # type: ignore[assignment]
