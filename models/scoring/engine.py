@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
@@ -132,7 +133,7 @@ class ScoringEngine:
         # Other threads read a shard or commit one meanwhile.
         with self._turn, streams as pool, _counting(len(inputs)) as done:
             score = partial(self._score_batch, parts, lengths, done)
-            scored = [each for some in pool.map(score, batches) for each in some]
+            scored = list(chain.from_iterable(pool.map(score, batches)))
         splits = len(scored) - len(batches)
         if splits:
             _log.warning("out of memory: %d batches were scored in %d parts", len(batches), len(scored))

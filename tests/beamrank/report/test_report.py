@@ -237,7 +237,7 @@ def test_constant_scores_keep_the_first_stages_order(tmp_path):
     assert not found.changes
     assert {each.comparison.p_value for each in found.tested} == {None}
     points = [point for each in found.curves.values() for point in each if point.measure == "AP"]
-    assert len({point.value for point in points if point.trial != "sd"}) == 1
+    assert len({point.value for point in points if point.variant.trial != "sd"}) == 1
     write_report(str(tmp_path), [report_part(found)])
     assert (tmp_path / "scores-1.svg").exists()
 
