@@ -20,6 +20,8 @@ from models.stages.core import steps_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
 from pipelines.launcher import Launcher, resumable
+from pipelines.plan.estimate import estimate
+from pipelines.plan.limits import NO_LIMITS, Limits
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
@@ -60,6 +62,7 @@ def run(
     reuse: Texts = (),
     stage: str | None = None,
     flags: Texts = (),
+    limits: Mapping[str, float] | None = None,
     quiet: bool = True,
 ) -> RunResult:
     """Runs a configuration in this process, as `beamrank run` does. Finished shards are skipped.
@@ -72,6 +75,7 @@ def run(
         reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are reused.
         stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
         flags: Beam's own.
+        limits: `max_inferences` and `max_hours`: a run whose estimate exceeds one is not started.
         quiet: without notes and progress on standard error; warnings are printed there either way.
 
     Returns:
@@ -88,11 +92,18 @@ def run(
     settings = load_config(source, overrides, None if output is None else os.fspath(output), texts_of("reuse", reuse))
     console = ConsoleProgress(quiet=quiet)
     with run_log(console.events()):
-        return execute(settings, _runner(runner), texts_of("flags", flags), stage, wait=True, console=console)
+        words, most = texts_of("flags", flags), Limits.of(limits or {})
+        return execute(settings, _runner(runner), words, stage, wait=True, console=console, limits=most)
 
 
 def execute(
-    settings: RunConfig, runner: Runner, flags: Sequence[str], stage: str | None, wait: bool, console: ConsoleProgress
+    settings: RunConfig,
+    runner: Runner,
+    flags: Sequence[str],
+    stage: str | None,
+    wait: bool,
+    console: ConsoleProgress,
+    limits: Limits = NO_LIMITS,
 ) -> RunResult:
     """Runs all stages of a configuration, or only one, and writes the runs; only Dataflow can do without `wait`.
 
@@ -109,6 +120,8 @@ def execute(
     scoring: Device | None = None
     if runner is Runner.DATAFLOW:
         settings, scoring = _prepare_dataflow(settings, flags, stage, wait)
+    if limits != NO_LIMITS and stage != RUNS:
+        limits.check(estimate(settings), stage)
     plan = make_plan(settings, console, scoring)
     launcher = Launcher(plan, settings, console, runner, flags, wait)
     stages = [each for each in plan.stages if stage in (None, each.step)]

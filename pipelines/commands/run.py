@@ -177,6 +177,8 @@ def run(
             metavar="NAME",
         ),
     ] = None,
+    max_inferences: Annotated[int | None, option("Start nothing if `plan` counts more.", min=0)] = None,
+    max_hours: Annotated[float | None, option("Start nothing if `plan` expects more hours of a worker.", min=0)] = None,
     wait: Annotated[bool, option("Wait for the job to finish.", "--wait/--no-wait")] = True,
     verbose: args.Verbose = False,
     quiet: args.Quiet = False,
@@ -190,10 +192,12 @@ def run(
     settings = args.load_run_config(config, overrides, output, limit, reuse)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
+    from pipelines.plan.limits import Limits
 
+    limits = Limits(max_inferences, max_hours)
     console = args.console_progress(verbose, quiet)
     with run_log(console.events()):
-        result = execute(settings, runner, context.args, stage, wait, console)
+        result = execute(settings, runner, context.args, stage, wait, console, limits)
     for job in result.submitted:
         write_line(job)
     if result.evaluations:

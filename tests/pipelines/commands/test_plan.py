@@ -178,3 +178,25 @@ def test_damaged_prediction_is_named(config: Path, tmp_path: Path) -> None:
     plan_run(config, output=output).run()
     (output / "prediction.json").write_text("{}")
     assert "prediction.json is damaged: remove it" in refused("status", output, code=3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "predicted"),
+    [
+        (("--max-inferences", 59), "120"),
+        (("--max-hours", 0), "hours"),
+        (("--max-inferences", 59, "--stage", "mono"), "60"),
+    ],
+)
+def test_run_that_would_exceed_a_limit_is_not_started(tmp_path, flags, predicted):
+    small = small_cascade(tmp_path).path
+    message = refused("run", small, *flags, code=1)
+    assert predicted in message
+    assert flags[0] in message
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_run_within_its_limits_is_started(tmp_path):
+    small = small_cascade(tmp_path).path
+    succeed("run", small, "--max-inferences", "120", "--max-hours", "9")
+    assert "already complete" in succeed("run", small, "--max-inferences", "0").stderr
