@@ -70,7 +70,8 @@ def test_mono_truncates_scores_the_first_k_and_sorts(mono_engine, mono_oracle, q
         candidates=4,
         inferences=4,
         tokens=tokens,
-        padded_tokens=tokens + -(511 + 511) % 128 + -(tokens - 2 * 511) % 128,
+        # The two long inputs, of 512 rows each, fill a block of 1,024; the others are in a second one.
+        padded_tokens=2 * 1024,
         halvings=0,
         truncated_queries=1,
         truncated_docs=2,
