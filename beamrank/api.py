@@ -1,4 +1,4 @@
-"""Runs and qrels as dictionaries: how Python code reads, writes and evaluates them."""
+"""Runs and qrels as dictionaries and frames: how Python code reads, writes and evaluates them."""
 
 import logging
 import os
@@ -10,8 +10,9 @@ from beamrank.evaluation.evaluate import Evaluation, evaluate_one, without
 from beamrank.evaluation.measures import parse_measures, split_measures
 from beamrank.formats import qrels, run_writer, runs
 from beamrank.formats.excluded import excluded_of
-from beamrank.formats.run_writer import FORMATS
+from beamrank.formats.run_writer import text_formats
 from beamrank.formats.runs import RunScores
+from beamrank.frames import Frame, relevance_of, scores_of
 from beamrank.section import Texts, texts_of
 
 _Path: TypeAlias = str | os.PathLike[str]
@@ -45,16 +46,16 @@ def read_qrels(path: _Path) -> dict[str, dict[str, int]]:
     Raises:
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
     """
-    return qrels.read_qrels(os.fsdecode(path)).relevance
+    return {query_id: dict(docs) for query_id, docs in qrels.read_qrels(os.fsdecode(path)).relevance.items()}
 
 
 def write_run(
-    run: Mapping[str, Mapping[str, float]], path: _Path, tag: str = "beamrank", *, format: str = "trec"
+    run: Mapping[str, Mapping[str, float]] | Frame, path: _Path, tag: str = "beamrank", *, format: str = "trec"
 ) -> None:
     """Writes a run as the commands do: docs by score, scores strictly decreasing in float32, 9 significant digits.
 
     Args:
-        run: {query_id: {doc_id: score}}; tied scores keep their order.
+        run: {query_id: {doc_id: score}}, where tied scores keep their order; or a frame, as `rerank` takes it.
         path: a file or a URL; a file that exists is replaced. It is compressed if it ends in .gz, .bz2, .xz or .zst.
         tag: the sixth column.
         format: `trec` or `msmarco`.
@@ -66,16 +67,16 @@ def write_run(
     """
     if not isinstance(tag, str) or tag.split() != [tag]:
         raise ConfigError(f"tag {tag!r} is empty or has white space, which separates the columns of a run")
-    if format not in FORMATS:
-        raise ConfigError(f"format {format!r} is unknown; accepted: {', '.join(FORMATS)}")
-    ordered = runs.run_of(run, ties="rank")
+    if format not in text_formats():
+        raise ConfigError(f"format {format!r} is unknown; accepted: {', '.join(text_formats())}")
+    ordered = runs.run_of(scores_of(run) if isinstance(run, Frame) else run, ties="rank")
     rankings = {one: list(zip(ids, ordered.scores[one].tolist(), strict=True)) for one, ids in ordered.order.items()}
     run_writer.write_run(os.fsdecode(path), rankings, tag, format)
 
 
 def evaluate(
-    run: Mapping[str, Mapping[str, float]] | _Path,
-    qrels: Mapping[str, Mapping[str, int]] | _Path,
+    run: Mapping[str, Mapping[str, float]] | Frame | _Path,
+    qrels: Mapping[str, Mapping[str, int]] | Frame | _Path,
     measures: Texts,
     *,
     exclude: Mapping[str, Collection[str]] | _Path | None = None,
@@ -85,20 +86,24 @@ def evaluate(
     Judged topics that the run lacks count as 0, and are counted in the log, as are ids that do not meet.
 
     Args:
-        run: {query_id: {doc_id: score}}, or a path. Ties are ordered by doc_id, descending, in both.
-        qrels: {query_id: {doc_id: relevance}}, or a path.
+        run: {query_id: {doc_id: score}}, a frame as `rerank` takes it, or a path. Ties are ordered by doc_id,
+            descending, in all.
+        qrels: {query_id: {doc_id: relevance}}, a frame with the columns query_id, doc_id and relevance, or a path.
         measures: names as ir_measures or trec_eval writes them: a list, or a string with spaces or commas between them.
         exclude: docs that are left out of the rankings, as BEIR and MTEB do it: `self` is the doc with the query's own
             id; else a file of pairs (docs/reference/formats.md), or {query_id: [doc_id, ...]}.
 
     Returns:
-        `means` by measure, `per_query` by query_id and measure, and `notes` on how run and qrels fit together.
+        `means` by measure, `per_query` by query_id and measure, also as an Arrow table (`per_query.table`), and `notes`
+        on how run and qrels fit together.
 
     Raises:
         ConfigError: a measure is unknown.
         PreflightError: a file is wrong, or run and qrels have no topic in common.
-        DataError: a dictionary is wrong.
+        DataError: a dictionary or a frame is wrong.
     """
+    run = scores_of(run) if isinstance(run, Frame) else run
+    qrels = relevance_of(qrels) if isinstance(qrels, Frame) else qrels
     names = split_measures(measures) if isinstance(measures, str) else texts_of("measures", measures)
     parse_measures(names)
     excluded = None if exclude is None else excluded_of(exclude)

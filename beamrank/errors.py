@@ -25,3 +25,7 @@ class DataError(BeamrankError):
 
 class ReceiptError(BeamrankError):
     """A stage's output does not match its receipts."""
+
+
+class WorkerLostError(BeamrankError):
+    """A worker process or a job server died: nothing is wrong with the data, and another attempt may succeed."""

@@ -18,10 +18,11 @@ class Doc(NamedTuple):
 
 
 class BadRow(NamedTuple):
-    """An input row that cannot be used: its place and the reason."""
+    """An input row that cannot be used: its place, the reason, and its beginning (`beamrank.formats.rejects`)."""
 
     place: str
     reason: str
+    row: str = ""
 
 
 NO_TOKEN = -1

@@ -58,6 +58,7 @@ Paths = Annotated[str | tuple[str, ...], AfterValidator(check_paths), Relative.G
 # A path, a Hugging Face id or embedded:NAME.
 CheckpointName = Annotated[str, Relative.CHECKPOINT]
 DeviceName = Annotated[str, StringConstraints(pattern=f"^({DEVICE_PATTERN})$")]
+NotNegative = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 

@@ -1,14 +1,18 @@
 """Topics as an Arrow table, for jobs of millions of them: a `Topic` is made when it is read."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.id_places import IdMapping, IdPlaces
 from beamrank.records import Topic
 
+Places: TypeAlias = npt.NDArray[np.int64]
 _COLUMNS = pa.schema({"query_id": pa.string(), "text": pa.string()})
 _ROWS_AT_ONCE = 1 << 16
 
@@ -40,6 +44,22 @@ class TopicTable(Sequence[Topic]):
         """The topics with these ids, in their order."""
         return TopicTable(self.table.filter(pc.is_in(self.query_ids, pa.array(list(query_ids), pa.string()))))
 
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The text of each topic by query_id, read from the table."""
+        return _Texts(self)
+
+    def those_of(self, query_ids: Collection[str]) -> set[str]:
+        """Which of some query_ids are those of topics."""
+        return set(self.of_queries(query_ids).query_ids.to_pylist())
+
+    def in_both(self, other: "TopicTable") -> tuple[Places, Places]:
+        """The rows of the topics that another table has too, and of those with the same text: int64 each."""
+        theirs = IdPlaces(other.query_ids).find_all(self.query_ids)
+        both = np.flatnonzero(theirs >= 0)
+        texts = self.table["text"].take(pa.array(both)), other.table["text"].take(pa.array(theirs[both]))
+        return both, both[pc.equal(*texts).to_numpy()]
+
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
@@ -60,3 +80,12 @@ class TopicTable(Sequence[Topic]):
         return isinstance(other, TopicTable) and bool(self.table.equals(other.table))
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class _Texts(IdMapping[str]):
+    def __init__(self, topics: TopicTable) -> None:
+        super().__init__(IdPlaces(topics.query_ids))
+        self._texts = topics.table["text"]
+
+    def at(self, place: int) -> str:
+        return str(self._texts[place].as_py())

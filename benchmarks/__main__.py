@@ -4,7 +4,8 @@
 
 Without a PART: the cascade and its parts on SQuAD (tokenize, retrieve, mono, run, memory), into results/squad.json and
 results/performance.md. Each of these is also a PART by itself; parts with the same settings on the same machine
-are combined in one file. `scale`: how the join grows with the corpus and the candidates. `engines`: the time that each
+are combined in one file. `scale`: how the join grows with the corpus and the candidates. `topics`: how a job grows with
+its topics; with `--work` it goes on where it was ended. `engines`: the time that each
 runner needs per shard. `attention`: the compiled attention beside torch's. `report`: seconds and memory of `beamrank
 report`. `examples`: those of `beamrank convert msmarco` on a top1000 file. `mining`: those of a training that starts
 with tens of millions of pairs.
@@ -31,6 +32,7 @@ _MODULES = {"mono": "score"}
 # The parts on synthetic passages, with the options that decide their figures.
 _SYNTHETIC = {
     "scale": ("k",),
+    "topics": (),
     "engines": ("shards", "rounds"),
     "attention": ("rounds",),
     "report": ("queries", "k"),
@@ -53,10 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-bench-")
     with folder as work:
         Path(work).mkdir(parents=True, exist_ok=True)
-        if settings := _SYNTHETIC.get(options.part):
+        if options.part in _SYNTHETIC:
             output = options.output or _RESULTS / f"{options.part}.json"
-            values = {name: getattr(options, name) for name in settings}
+            values = {name: getattr(options, name) for name in _SYNTHETIC[options.part]}
             file = results.Results(output, "synthetic passages", values, command)
+            options.measured = file.figures
             _write(file, importlib.import_module(f"benchmarks.parts.{options.part}").measure(options, Path(work)), None)
         else:
             workspace = _workspace(options, Path(work))
@@ -115,7 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", type=Path, default=_REPORT, help="the results as a page (%(default)s)")
     add = parser.add_argument_group("scale").add_argument
     add("--passages", type=float, nargs="+", default=[1, 2, 4, 8], help="millions (%(default)s)")
-    add("--topics", type=int, nargs="+", default=[500, 1000, 2000, 4000, 8000], help="(%(default)s)")
+    add("--topics", type=int, nargs="+", help="of scale (500 1000 2000 4000 8000), of topics (10000 100000 1000000)")
+    add("--planned", type=int, default=0, help="of topics: also a plan of so many, such as 10000000")
     add("--runner", default="local", help="as for beamrank run (%(default)s)")
     add = parser.add_argument_group("engines").add_argument
     add("--runners", nargs="+", default=["local", "prism", "flink", "spark"], help="(%(default)s)")

@@ -15,7 +15,7 @@ from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.config.run import load_config
 from beamrank.formats.corpora import digest_corpus, list_units
-from beamrank.join.doc_hashes import NeededDocs
+from beamrank.join.doc_hashes import write_needed
 from beamrank.machine import usable_cores
 from models.lucene.build import build_index
 from models.scoring.backends.torch import resolve_device
@@ -59,13 +59,13 @@ def tokenize_seconds(config_path: str, output: str, name: str) -> float:
         units = tuple(list_units(config.corpus))
         stage = TokenizeDocs.of_record(record)
         tasks = _tasks(plan, record, (retrieved,), folder)
-        needed_url = NeededDocs.collect((task.shard, stage.needed_keys(task)) for task in tasks).publish(folder)
+        needed = write_needed((each for task in tasks for each in stage.needed(task, 1)), 1, folder, "needed-")
         shuffled: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for unit in units:
-            for shard, batch in stage.scan(unit, corpus.files[unit.url], needed_url, StageFolder(folder)):
+            for shard, batch in stage.scan(unit, corpus.files[unit.url], needed, StageFolder(folder)):
                 shuffled[shard].append(batch)
         for task in tasks:
-            stage.join(task, shuffled[task.shard], units)
+            stage.join(task, shuffled[task.shard], lambda unit, position: units[unit].place(position))
         return time.perf_counter() - start
 
 

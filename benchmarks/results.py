@@ -60,6 +60,10 @@ class Results:
             if all(found.get(key) == value for key, value in same.items()):
                 self._document = found
 
+    def figures(self, name: str) -> dict[str, Any]:
+        """Those of a part that was measured before; empty without one."""
+        return dict(self._document["parts"].get(name, {}).get("figures", {}))
+
     def write(self, name: str, part: Part, seconds: float) -> dict[str, Any]:
         """Adds or replaces a part, with when and how it was measured; returns the whole document."""
         parts = self._document["parts"]

@@ -18,6 +18,7 @@ from beamrank.errors import ConfigError, DataError
 from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import Run, RunScores, read_run, run_of
+from beamrank.frames import Frame, run_like, scores_of, texts_of
 from beamrank.join.join import MissingDoc
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rank_candidates, rank_docs, rank_pairs, received
@@ -86,9 +87,9 @@ class Cascade:
 
 
 def rerank(
-    topics: Mapping[str, str],
-    run: Mapping[str, Mapping[str, float]] | str | os.PathLike[str],
-    corpus: Mapping[str, str],
+    topics: Mapping[str, str] | Frame,
+    run: Mapping[str, Mapping[str, float]] | Frame | str | os.PathLike[str],
+    corpus: Mapping[str, str] | Frame,
     *,
     mono: str | Reranker | None = None,
     duo: str | Reranker | None = None,
@@ -99,7 +100,7 @@ def rerank(
     opponents: int | None = None,
     seed: int = 0,
     **options: Unpack[RerankerOptions],
-) -> dict[str, RunScores]:
+) -> dict[str, Any]:
     """Re-ranks a run in memory.
 
     Rankings and scores are those of `beamrank run` with `candidates: {run: ...}`, to the bit. For that, topics are
@@ -107,11 +108,17 @@ def rerank(
     in memory. Topics without candidates have no ranking, and queries of the run that are not among the topics are left
     out; both are counted in the log.
 
+    Each of `topics`, `run` and `corpus` can be a frame: a table of pandas, polars, Arrow or any other library that
+    exports Arrow's PyCapsule stream. Columns have the names that those of files can have.
+
     Args:
-        topics: the text of each query, by query_id.
+        topics: the text of each query, by query_id; a frame has the columns query_id and text.
         run: the candidates: {query_id: {doc_id: score}}, where tied scores keep their order, or the path of a TREC or
-            MS MARCO run, where tied scores are ordered by the rank column.
-        corpus: the text of each doc, by doc_id; any Mapping. Only the docs that are scored are looked up.
+            MS MARCO run, where tied scores are ordered by the rank column. A frame has the columns query_id, doc_id,
+            and score or rank or both; tied scores are ordered as those of a file: by rank, or else by doc_id,
+            descending.
+        corpus: the text of each doc, by doc_id; any Mapping, or a frame with the columns doc_id and text. Only the docs
+            that are scored are looked up.
         mono: a checkpoint, or a `Reranker` of kind mono.
         duo: a checkpoint, or a `Reranker` of kind duo; by default there is no second stage.
         cascade: any number of stages in place of `mono` and `duo`, as in a configuration: `[{"mono": {"checkpoint":
@@ -125,16 +132,19 @@ def rerank(
 
     Returns:
         `{"mono": run, "duo-sum": run}`, by the names of the stages' runs; each run `{query_id: {doc_id: score}}`:
-        queries sorted by query_id, docs best first, scores strictly decreasing in float32.
+        queries sorted by query_id, docs best first, scores strictly decreasing in float32. Where `run` is a frame, or
+        `run` is a path and `topics` a frame, each run is a frame with the columns query_id, doc_id, rank and score: of
+        the same class if that, or its package, has `from_arrow` (pandas from 3.0, polars), or else a pyarrow.Table.
 
     Raises:
         ConfigError: an option is wrong.
         PreflightError: a checkpoint or the run cannot be used.
-        DataError: a text is missing or empty, a doc is missing from the corpus, or a score is not finite.
+        DataError: a text is missing or empty, a doc is missing from the corpus, a score is not finite, or a frame
+            cannot be used; the error names the column and the row.
     """
     for name, texts in (("topics", topics), ("corpus", corpus)):
-        if not isinstance(texts, Mapping):
-            raise DataError(f"`{name}` must be a Mapping of ids to texts, not {type(texts).__name__}")
+        if not isinstance(texts, Mapping | Frame):
+            raise DataError(f"`{name}` must be a Mapping of ids to texts or a frame, not {type(texts).__name__}")
     if cascade and (mono is not None or duo is not None):
         raise ConfigError("`mono` and `duo` are the short form of `cascade`: give one or the other")
     if cascade and (k0, k1, aggregation, opponents, seed) != (1000, 50, "sum", None, 0):
@@ -151,9 +161,12 @@ def rerank(
         sections = _sections(short, " (mono.k is k0, duo.k is k1)")[: 1 if duo is None else 2]
     else:
         sections = _sections(cascade)
-    candidates = run_of(run, ties="rank") if isinstance(run, Mapping) else read_run(os.fsdecode(run), ties="rank")
-    queries = _queries(topics, candidates)
-    _check_docs(candidates, queries, corpus, sections[0][2].k)
+    candidates = _read(run)
+    queries = _queries(texts_of("the topics", "query_id", topics) if isinstance(topics, Frame) else topics, candidates)
+    needed = _needed(candidates, queries, sections[0][2].k)
+    if isinstance(corpus, Frame):
+        corpus = texts_of("the corpus", "doc_id", corpus, needed)
+    _check_docs(needed, corpus)
     loaded = Cascade(
         [RerankStage(name, _load(model, section, name, options), section) for name, model, section in sections]
     )
@@ -166,7 +179,14 @@ def rerank(
             run_of_name = found.setdefault(name, {})
             for query_id, ranking in rankings.items():
                 run_of_name[query_id] = run_scores(query_id, ranking)
-    return {name: dict(sorted(rankings.items())) for name, rankings in found.items()}
+    given = run if isinstance(run, Mapping | Frame) else topics
+    runs = {name: dict(sorted(rankings.items())) for name, rankings in found.items()}
+    return {name: run_like(given, each) for name, each in runs.items()} if isinstance(given, Frame) else {**runs}
+
+
+def _read(run: Mapping[str, Mapping[str, float]] | Frame | str | os.PathLike[str]) -> Run:
+    scores = scores_of(run) if isinstance(run, Frame) else run
+    return run_of(scores, ties="rank") if isinstance(scores, Mapping) else read_run(os.fsdecode(scores), ties="rank")
 
 
 def _rerank_shard(cascade: Cascade, shard: Shard, run: Run, corpus: Mapping[str, str]) -> dict[str, Rankings]:
@@ -241,13 +261,18 @@ def _queries(topics: Mapping[str, str], run: Run) -> list[Topic]:
     return queries
 
 
-def _check_docs(run: Run, queries: Sequence[Topic], corpus: Mapping[str, str], k0: int) -> None:
-    """Finds missing docs before anything is scored."""
+def _needed(run: Run, queries: Sequence[Topic], k0: int) -> dict[str, str]:
+    """The docs that are scored, each with the first query that needs it."""
     query_of: dict[str, str] = {}
     for query_id, _ in queries:
         for doc_id in run.order.get(query_id, [])[:k0]:
             query_of.setdefault(doc_id, query_id)
-    missing = [MissingDoc(*each) for each in query_of.items() if each[0] not in corpus]
+    return query_of
+
+
+def _check_docs(needed: Mapping[str, str], corpus: Mapping[str, str]) -> None:
+    """Finds missing docs before anything is scored."""
+    missing = [MissingDoc(*each) for each in needed.items() if each[0] not in corpus]
     if missing:
         raise DataError(
             f"candidate docs that are not in the corpus: {len(missing):,} (first: "

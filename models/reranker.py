@@ -12,6 +12,8 @@ import pyarrow as pa
 from beamrank.config.stages import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
+from beamrank.formats.texts.pairs import TEXTS
+from beamrank.frames import Frame, columns_of
 from beamrank.join.schemas import tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, PackedInputs, Truncation, kept_lengths, max_doc_tokens
@@ -94,7 +96,7 @@ class Reranker:
         chosen = choose_kernel(kernel, found.architecture, backend, where)
         self.engine = ScoringEngine(found, where.device, where.dtype, most, where.token_budget, backend, chosen)
 
-    def score(self, inputs: Iterable[Sequence[str]]) -> npt.NDArray[np.float32]:
+    def score(self, inputs: Iterable[Sequence[str]] | Frame) -> npt.NDArray[np.float32]:
         """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.
 
         On a CPU, the bits of a score do not depend on the other inputs or the number of threads, on machines of one
@@ -102,7 +104,8 @@ class Reranker:
 
         Args:
             inputs: (query, text) for mono; (query, text_i, text_j) for duo, whose score is the log-odds that text_i is
-                more relevant than text_j.
+                more relevant than text_j. A frame of pandas, polars, Arrow or others that export Arrow's PyCapsule
+                stream has the columns query and doc, or query, doc_i and doc_j; others are not read.
 
         Returns:
             float32[n].
@@ -111,15 +114,20 @@ class Reranker:
             ConfigError: the inputs are a set, which has no order.
             DataError: an input does not have two or three strings, or a score is not finite.
         """
+        if isinstance(inputs, Frame):
+            return self._score(columns_of("the inputs", inputs, TEXTS[self.kind]))
         check_ordered("inputs", inputs)
         whole = (str, Set, Mapping)  # no tuples: the order of a set's texts is that of their hashes
         rows = [
             tuple(each) if isinstance(each, Iterable) and not isinstance(each, whole) else (each,) for each in inputs
         ]
         _check_inputs(rows, SEGMENTS[self.kind])
-        if not rows:
+        return self._score(list(zip(*rows, strict=True)))
+
+    def _score(self, texts: Sequence[Sequence[str]]) -> npt.NDArray[np.float32]:
+        if not texts or not texts[0]:
             return np.empty(0, np.float32)
-        return score_texts(self.engine, self.tokenizer, self.limits, list(zip(*rows, strict=True)))[0]
+        return score_texts(self.engine, self.tokenizer, self.limits, texts)[0]
 
     def score_shard(
         self, tokens: pa.Table, received: Mapping[str, Sequence[str]], opponents: int | None = None, seed: int = 0

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from beamrank.commit.listing import RUNS
@@ -15,12 +16,13 @@ from beamrank.evaluation.evaluate import Evaluation
 from beamrank.logs import run_log
 from beamrank.section import Texts, check_ordered, texts_of
 from models.scoring.backends.protocol import Device
-from models.stages.base import Worker
+from models.stages.base import Stage
 from models.stages.core import steps_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
-from pipelines.launcher import Launcher, resumable
-from pipelines.plan.estimate import estimate
+from pipelines.launcher import RETRIES, Launcher, resumable
+from pipelines.only import OnlyLauncher, Share
+from pipelines.plan.estimate import estimate, shard_seconds
 from pipelines.plan.limits import NO_LIMITS, Limits
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
@@ -28,7 +30,7 @@ from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, server_command, settle_kernel
 from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
-from pipelines.runs.run_files import write_runs
+from pipelines.runs.run_files import WriteParts, write_runs
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def run(
     stage: str | None = None,
     flags: Texts = (),
     limits: Mapping[str, float] | None = None,
+    retries: int = RETRIES,
     quiet: bool = True,
 ) -> RunResult:
     """Runs a configuration in this process, as `beamrank run` does. Finished shards are skipped.
@@ -76,6 +79,7 @@ def run(
         stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
         flags: Beam's own.
         limits: `max_inferences` and `max_hours`: a run whose estimate exceeds one is not started.
+        retries: how often open shards are started again after a worker or a job server died.
         quiet: without notes and progress on standard error; warnings are printed there either way.
 
     Returns:
@@ -93,7 +97,7 @@ def run(
     console = ConsoleProgress(quiet=quiet)
     with run_log(console.events()):
         words, most = texts_of("flags", flags), Limits.of(limits or {})
-        return execute(settings, _runner(runner), words, stage, wait=True, console=console, limits=most)
+        return execute(settings, _runner(runner), words, stage, True, console, most, retries)
 
 
 def execute(
@@ -104,18 +108,25 @@ def execute(
     wait: bool,
     console: ConsoleProgress,
     limits: Limits = NO_LIMITS,
+    retries: int = RETRIES,
+    only: Share | None = None,
 ) -> RunResult:
     """Runs all stages of a configuration, or only one, and writes the runs; only Dataflow can do without `wait`.
 
     Raises:
         BeamrankError: an argument is wrong, or the run failed.
     """
+    if only is not None and (stage is not None or flags or runner is not Runner.LOCAL):
+        raise ConfigError(
+            f"--only {only} takes its shards through all stages in this process, without an engine: leave out --stage, "
+            "--runner and Beam flags"
+        )
     settings = named_inputs(settings, console)
     settings = settle_kernel(settings, runner, flags)
     steps = [each.step for each in steps_of(settings)]
     if stage not in (None, RUNS, *steps):
         raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")
-    if stage != RUNS:
+    if stage != RUNS or _have_parts(settings):
         server_command(runner, flags, console)
     scoring: Device | None = None
     if runner is Runner.DATAFLOW:
@@ -123,7 +134,10 @@ def execute(
     if limits != NO_LIMITS and stage != RUNS:
         limits.check(estimate(settings), stage)
     plan = make_plan(settings, console, scoring)
-    launcher = Launcher(plan, settings, console, runner, flags, wait)
+    expected = partial(shard_seconds, settings, plan, measures=runner is not Runner.DATAFLOW)
+    if only is not None:
+        return _execute_share(OnlyLauncher(plan, settings, console, shard_seconds=expected, share=only))
+    launcher = Launcher(plan, settings, console, runner, flags, wait, retries, expected)
     stages = [each for each in plan.stages if stage in (None, each.step)]
     if launcher.template and len(stages) > 1:
         raise ConfigError(
@@ -133,8 +147,17 @@ def execute(
     with resumable(), made_current(plan):
         launcher.run(stages)
         if stage in (None, RUNS):
-            return _write_runs(plan, settings, console)
+            by_workers = runner is not Runner.LOCAL and wait
+            return _write_runs(plan, settings, console, launcher.write_parts if by_workers else None)
     return RunResult(plan.output, submitted=() if wait else tuple(launcher.submitted))
+
+
+def _execute_share(launcher: OnlyLauncher) -> RunResult:
+    plan, settings = launcher.plan, launcher.config
+    assert isinstance(settings, RunConfig)
+    with resumable(), made_current(plan):
+        launcher.run()
+        return _write_runs(plan, settings, launcher.console) if launcher.finish() else RunResult(plan.output)
 
 
 def _prepare_dataflow(
@@ -145,15 +168,23 @@ def _prepare_dataflow(
         raise ConfigError("--no-wait submits one stage, as each needs the one before it finished: give --stage too")
     dataflow.check_settings(settings)
     settings, scoring = dataflow.settle(settings)
-    if stage != RUNS:
-        stages = [each.stage for each in steps_of(settings) if stage in (None, each.step)]
-        jobs = [each for each in stages if each.worker_on(scoring.device) is not Worker.LAUNCHER]
-        dataflow.check_flags(flags, jobs, scoring.device, wait)
+    of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and _have_parts(settings) else []
+    if stage != RUNS or of_runs:
+        steps = [each for each in steps_of(settings) if stage in (None, each.step)]
+        jobs = [each.stage for each in steps if each.stage.needs_workers(each.own, settings)]
+        dataflow.check_flags(flags, [*jobs, *of_runs], scoring.device, wait)
     return settings, scoring
 
 
-def _write_runs(plan: Plan, settings: RunConfig, console: ConsoleProgress) -> RunResult:
-    written = write_runs(plan, settings, console)
+def _have_parts(settings: RunConfig) -> bool:
+    """Whether a job writes parts of runs."""
+    return any(map(settings.in_parts, settings.run_formats))
+
+
+def _write_runs(
+    plan: Plan, settings: RunConfig, console: ConsoleProgress, write_parts: WriteParts | None = None
+) -> RunResult:
+    written = write_runs(plan, settings, console, write_parts)
     for status in read_status(plan):
         console.note(f"{status.stage}: {', '.join(cost_words(status))}")
     for path in written.paths.values():

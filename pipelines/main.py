@@ -7,13 +7,13 @@ import os
 import signal
 import sys
 import traceback
-from types import FrameType
 from typing import Any, NoReturn
 
 from beamrank.errors import BeamrankError
 from beamrank.plugins import PACKAGES
 from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import READER_GONE, write_error
+from pipelines.runners.ending import ENDING, Interrupted
 from pipelines.runners.workers import end_children, prepare_environment
 
 # Ours are shown by the command, and what Beam logs, on the root logger too, is raised as well.
@@ -26,18 +26,6 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return shown_message(super().format(record))
-
-
-class _Interrupted(BaseException):
-    """A signal was received. Not KeyboardInterrupt, which typer would turn into a silent exit."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.exit_code = 128 + number
-
-
-def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-    raise _Interrupted(number)
 
 
 class _Messages(io.FileIO):
@@ -84,7 +72,7 @@ def main() -> NoReturn:
     for number in _INTERRUPTIONS:
         # A shell starts background processes with Ctrl-C ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+            signal.signal(number, ENDING.handle)
     _leave(_run())
 
 
@@ -102,7 +90,7 @@ def _run() -> int:
     except (BeamrankError, OSError) as error:
         _report(f"error: {error}", error)
         return error.exit_code if isinstance(error, BeamrankError) else 1
-    except _Interrupted as interruption:
+    except Interrupted as interruption:
         _report("interrupted: finished shards are kept; run the same command again to resume", interruption)
         return interruption.exit_code
     except Exception as error:
@@ -119,7 +107,7 @@ def _report(message: str, error: BaseException) -> None:
 
 def _leave(code: int) -> NoReturn:
     """Ends the process at once: the threads of a hanging pipeline would keep it alive."""
-    for number in _INTERRUPTIONS:
+    for number in (*_INTERRUPTIONS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     try:
         sys.stdout.flush()

@@ -4,15 +4,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beamrank.commit.listing import manifest_name
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.shards import cut_rows
 from beamrank.commit.status import read_receipts
 from beamrank.config.run import ScoreConfig
-from beamrank.errors import PreflightError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, find_taken
 from beamrank.formats.notes import counted
+from beamrank.formats.rejects import REJECTS
 from beamrank.formats.texts.pairs import PairsFile, find_pairs
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
@@ -25,6 +25,7 @@ from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, beam_options, server_command, settle_kernel
 from pipelines.runs.owner import made_current
+from pipelines.runs.score_files import write_scores
 
 _SAMPLE_ROWS = 64
 
@@ -88,20 +89,23 @@ def score_pairs(settings: ScoreConfig, runner: Runner, flags: Sequence[str], con
     """Scores all pairs; shards that are done are skipped.
 
     Returns:
-        The URL of the manifest, which names the parts in the order of the pairs.
+        The URL of the folder of the scores, in the order of the pairs.
 
     Raises:
-        BeamrankError: an argument or an input is wrong, or the job failed.
+        BeamrankError: an argument or an input is wrong, the job failed, or more rows have no score than may be.
     """
     beam_options(runner, flags)
     server_command(runner, flags, console)
     settings, _, plan, stage = _plan(settings, runner, flags, console)
     check_writable(plan.output)
     with resumable(), made_current(plan):
-        manifest = Launcher(plan, settings, console, runner, flags).run_stage(plan.stage(stage.name))
-    assert manifest is not None
-    _report(manifest, console)
-    return storage.join(plan.folder(stage.name).url, manifest_name(manifest.shard_digests))
+        launcher = Launcher(plan, settings, console, runner, flags)
+        if runner is not Runner.DATAFLOW:
+            launcher.shard_seconds = lambda _: settings.shard_rows * _seconds_a_row(plan, stage)
+        manifest = launcher.run_stage(plan.stage(stage.name))
+        assert manifest is not None
+        _report(manifest, plan.output, settings.max_bad_rows, console)
+        return write_scores(plan, manifest)
 
 
 def _seconds_a_row(plan: Plan, stage: ScorePairs) -> float:
@@ -128,9 +132,9 @@ def _plan(
         dataflow.check_settings(settings)
         settings, device = dataflow.settle(settings)
         dataflow.check_flags(flags, [ScorePairs], device.device, wait=True)
-    files = find_pairs(settings.pairs)
+    files = find_pairs(settings.pairs, settings.columns)
     _check_apart(settings)
-    _check_nulls(files, console)
+    _check_nulls(files, settings.max_bad_rows, console)
     checkpoint = resolve_checkpoint(settings.checkpoint, files[0].kind)
     checkpoint.check_length(settings.input.max_length, settings.input.truncation)
     checkpoint.check_weights()
@@ -146,7 +150,10 @@ def _plan(
 
 def _check_apart(config: ScoreConfig) -> None:
     """Makes sure that no file that is written becomes a file of pairs."""
-    written = [storage.join(config.output, name) for name in ("rows-0.parquet", "scores/part-0.parquet")]
+    written = [
+        storage.join(config.output, name)
+        for name in ("rows-0.parquet", "scores/part-0.parquet", "runs/scores.parquet/part-00000.parquet")
+    ]
     for path in config.pairs:
         if find_taken(CorpusConfig(path=path, format="parquet"), written) is not None:
             raise PreflightError(
@@ -155,20 +162,36 @@ def _check_apart(config: ScoreConfig) -> None:
             )
 
 
-def _check_nulls(files: Sequence[PairsFile], console: ConsoleProgress) -> None:
-    """Reports rows without a value that the files count, before they are read."""
+def _check_nulls(files: Sequence[PairsFile], most: int, console: ConsoleProgress) -> None:
+    """Reports rows without a value that the files count, before they are read; an error where there are too many."""
     for file in files:
         for name, count in file.nulls.items():
             if count == file.rows:
                 raise PreflightError(f"the column `{name}` of {file.url} holds nothing but nulls: give it values")
+            if count > most:
+                raise PreflightError(
+                    f"{file.url}: {counted(count, 'row')} without `{name}`, which cannot be scored, and --max-bad-rows "
+                    f"is {most:,}: correct them, or allow so many, which then have no score"
+                )
             console.warn(f"{file.url}: {counted(count, 'row')} without `{name}` will have no score")
 
 
-def _report(manifest: Manifest, console: ConsoleProgress) -> None:
+def _report(manifest: Manifest, output: str, most: int, console: ConsoleProgress) -> None:
+    """Warns of rows without a score.
+
+    Raises:
+        DataError: there are more than may be.
+    """
     rows = sum(receipt.rows for receipt in manifest.receipts)
     bad_rows = sum(receipt.bad_rows for receipt in manifest.receipts)
-    if bad_rows:
-        first = next(receipt.examples[0] for receipt in manifest.receipts if receipt.examples)
-        console.warn(
-            f"{counted(bad_rows, 'row')} of {rows:,} could not be scored (first: {first}); their score is null"
+    if not bad_rows:
+        return
+    first = next(receipt.examples[0] for receipt in manifest.receipts if receipt.examples)
+    text = f"{counted(bad_rows, 'row')} of {rows:,} could not be scored (first: {first}); their score is null"
+    rejects = storage.join(output, REJECTS)
+    if bad_rows > most:
+        raise DataError(
+            f"{text}. More than --max-bad-rows {most:,}, so no table of scores is written: correct the rows, which are "
+            f"in {rejects}, or allow so many"
         )
+    console.warn(f"{text} (see {rejects})")

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beamrank import logs
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
+from beamrank.commit.tasks import StoredTask, TaskFile
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from beamrank.storage.stores import StoreSettings
@@ -45,6 +46,35 @@ class StorageDoFn(beam.DoFn):
             self._logs.join()
 
 
+_in_progress: set[object] = set()
+_last_started = threading.Event()
+
+
+def start_no_more() -> None:
+    """From now on this process starts no shard: it is going to end. Those in progress continue."""
+    _last_started.set()
+
+
+def in_progress() -> bool:
+    """Whether this process is doing a shard."""
+    return bool(_in_progress)
+
+
+@contextmanager
+def _progressing() -> Iterator[None]:
+    """A shard in progress. After `start_no_more` it waits for the end of the process."""
+    shard = object()
+    # Before the look at the event, or the process might end at the start of a shard.
+    _in_progress.add(shard)
+    try:
+        if _last_started.is_set():
+            _in_progress.discard(shard)
+            threading.Event().wait()
+        yield
+    finally:
+        _in_progress.discard(shard)
+
+
 class Outcome(NamedTuple):
     """A shard's receipt, and whether it was run for it."""
 
@@ -54,7 +84,7 @@ class Outcome(NamedTuple):
 
 def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
     """Runs a shard that no other attempt has committed."""
-    with logs.log_context(storage.name(task.folder.url), task.shard):
+    with _progressing(), logs.log_context(storage.name(task.folder.url), task.shard):
         receipt = task.receipt()
         if receipt is not None:
             _log.info("skipped: another attempt has committed this shard")
@@ -71,6 +101,11 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
         counts = ", ".join(f"{name} {count}" for name, count in receipt.counts.items())
         _log.info("done in %.3f s: rows %d%s", receipt.seconds, receipt.rows, counts and f", {counts}")
         return Outcome(receipt, ran=True)
+
+
+def shard_run(stage: ShardStage, task: ShardTask) -> Callable[[], Outcome]:
+    """What runs a shard of a stage, once more where a file that it reads was written again meanwhile."""
+    return partial(run_shard, task, partial(reread, partial(stage.run, task)))
 
 
 class InferenceMetrics:
@@ -103,6 +138,19 @@ class InferenceMetrics:
         self._failed_batches.inc()
 
 
+class TasksFn(StorageDoFn):
+    """Ranges of tasks -> where each task is."""
+
+    def __init__(self, file: TaskFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def process(self, rows: tuple[int, int]) -> Iterator[StoredTask]:
+        """The tasks of one range."""
+        for shard in self._file.shards(*rows):
+            yield StoredTask(self._file, shard)
+
+
 class RunShardFn(StorageDoFn):
     """Runs the tasks that no other attempt has committed."""
 
@@ -121,9 +169,10 @@ class RunShardFn(StorageDoFn):
         """Forgets the shards of a bundle that failed."""
         self._started: deque[Future[Outcome]] = deque()
 
-    def process(self, task: ShardTask) -> Iterator[int]:
+    def process(self, stored: StoredTask) -> Iterator[int]:
         """Yields the number of a shard that has a receipt: this one's or, of several at a time, an earlier one's."""
-        run = partial(run_shard, task, partial(reread, partial(self._stage.run, task)))
+        with self._failures():
+            run = shard_run(self._stage, stored.read())
         if self._stage.shards_at_a_time == 1:
             with ONE_CALL_AT_A_TIME, self._failures():
                 outcome = run()
@@ -168,15 +217,55 @@ class RunShardFn(StorageDoFn):
 
 
 @dataclass
+class SpreadTasks(beam.PTransform):
+    """-> where each task of a job is. The graph holds ranges of them alone."""
+
+    file: TaskFile
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[StoredTask]:
+        return (
+            begin
+            | "Ranges" >> beam.Create(self.file.ranges())
+            | "Tasks" >> beam.ParDo(TasksFn(self.file))
+            # Without a break in fusion, a runner would run all tasks of a range where it was created.
+            | "Spread" >> beam.Reshuffle()
+        )
+
+
+@dataclass
 class RunShards(beam.PTransform):
     """Tasks -> the numbers of the shards that have a receipt."""
 
     stage: ShardStage
 
-    def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
-        return (
-            tasks
-            # Without a break in fusion, a runner would run all tasks where they were created.
-            | "SpreadTasks" >> beam.Reshuffle()
-            | "RunShard" >> beam.ParDo(RunShardFn(self.stage)).with_output_types(int)
-        )
+    def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
+        """The same without Beam, in this process: notes the number of each shard that has a receipt."""
+        with ThreadPoolExecutor(self.stage.shards_at_a_time) as pool:
+            for outcome in pool.map(lambda task: shard_run(self.stage, task)(), tasks):
+                note(outcome.receipt.shard)
+
+    def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
+        return tasks | "RunShard" >> beam.ParDo(RunShardFn(self.stage)).with_output_types(int)
+
+
+class WriteShardFn(StorageDoFn):
+    """Writes what follows from the parts of a shard: the same bytes at every attempt, so that no receipt is needed."""
+
+    def __init__(self, write: Callable[[ShardTask], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def process(self, stored: StoredTask) -> Iterator[int]:
+        """Yields the number of the shard."""
+        self._write(stored.read())
+        yield stored.shard
+
+
+@dataclass
+class WriteShards(beam.PTransform):
+    """Tasks -> the numbers of the shards for which something was written."""
+
+    write: Callable[[ShardTask], None]
+
+    def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
+        return tasks | "WriteShard" >> beam.ParDo(WriteShardFn(self.write)).with_output_types(int)

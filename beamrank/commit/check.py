@@ -248,6 +248,14 @@ class _StageNames:
 
     name: Annotated[str, Field(pattern=r"^[\w-]+$")]
     corpus_digest: str | None = None
+    scan_digest: str | None = None
+
+
+@dataclass(frozen=True)
+class _RejectsName:
+    """The rejected rows of an input of a plan of any version."""
+
+    file: listing.RejectsFile
 
 
 @dataclass(frozen=True)
@@ -256,6 +264,7 @@ class _PlanNames:
 
     shards_file: str
     stages: tuple[_StageNames, ...]
+    rejects: Mapping[str, _RejectsName] = field(default_factory=dict)
 
 
 _NAMES = TypeAdapter(_PlanNames)
@@ -280,17 +289,24 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     current = read_plan(output)
     output = storage.absolute(output)
     plans = [_plan_names(output, name) for name in plan_names(output)]
-    corpora = {stage.corpus_digest[:SHORT] for plan in plans for stage in plan.stages if stage.corpus_digest}
+    scanned = (stage.scan_digest or stage.corpus_digest for plan in plans for stage in plan.stages)
+    corpora = {each[:SHORT] for each in scanned if each}
 
     def is_old(state: FileState) -> bool:
         return state.modified_seconds is not None and now - state.modified_seconds >= least_age_seconds
 
-    found = list(
-        _unnamed("", listing.list_output(output), {listing.SHARDS: {plan.shards_file for plan in plans}}, is_old)
-    )
-    for name, state in file_states(storage.join(output, listing.RUNS)).items():
-        if name.endswith(TEMPORARY_SUFFIX) and is_old(state):
-            found.append(Garbage(f"{listing.RUNS}/{name}", state.size_bytes, _KILLED))
+    found: list[Garbage] = []
+    top = listing.list_output(output)
+    named_above: dict[listing.Kind, set[str]] = {
+        listing.SHARDS: {plan.shards_file for plan in plans},
+        listing.REJECT: {each.file for plan in plans for each in plan.rejects.values()},
+    }
+    all_idle = True
+    below = sorted(storage.folder_names(storage.join(output, listing.RUNS)))
+    for folder in (listing.RUNS, *(f"{listing.RUNS}/{each}" for each in below)):
+        for name, state in file_states(storage.join(output, folder)).items():
+            if name.endswith(TEMPORARY_SUFFIX) and is_old(state):
+                found.append(Garbage(f"{folder}/{name}", state.size_bytes, _KILLED))
     for stage in sorted({stage.name for plan in plans for stage in plan.stages}):
         url = storage.join(output, stage)
         # Listed before receipts are read: a run may publish both meanwhile.
@@ -298,7 +314,9 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
         is_idle = all(is_old(entry.state) for entry in entries)
         named = _named(url, entries, current, corpora, is_idle)
         found += _unnamed(f"{stage}/", entries, named, is_old, is_idle)
-    return found
+        named_above[listing.REJECT].update(named[listing.REJECT])
+        all_idle &= is_idle
+    return [*_unnamed("", top, named_above, is_old, all_idle), *found]
 
 
 def _unnamed(
@@ -321,7 +339,7 @@ def _named(
     url: str, entries: Sequence[listing.Entry], current: Plan, corpora: set[str], is_idle: bool
 ) -> dict[listing.Kind, Collection[str]]:
     """The names of the files of a stage to keep, of each kind; while a run is working here, every receipt is kept."""
-    docs = {report.docs_file for report in read_reports(url, corpora)}
+    reports = read_reports(url, corpora)
     sealed = _sealed_receipts(url)
     to_resume = _to_resume(current, storage.name(url))
     receipts = {
@@ -331,12 +349,13 @@ def _named(
         and (to_resume is None or not is_idle or entry.name in to_resume or entry.name in sealed)
     }
     contents = storage.read_files(storage.join(url, listing.RECEIPTS), sorted(receipts)).values()
-    kept = (*sealed.values(), *map(Receipt.from_json, contents))
+    kept = [each for each in (*sealed.values(), *map(Receipt.from_json, contents)) if each is not None]
     return {
         listing.RECEIPT: receipts,
-        listing.PART: {receipt.part for receipt in kept if receipt is not None},
+        listing.PART: {receipt.part for receipt in kept},
         listing.SCAN: {entry.name for entry in entries if entry.digest in corpora},
-        listing.UNIT_DOCS: docs,
+        listing.UNIT_DOCS: {report.docs_file for report in reports},
+        listing.REJECT: {each.rejects_file for each in kept} | {each.rejects_file for each in reports},
     }
 
 

@@ -3,7 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
+from pydantic import Field
+
+from beamrank.formats.rejects import REJECTS
 from beamrank.storage import files as storage
 from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import SHORT, digest, sha256
@@ -38,6 +42,9 @@ class Kind:
 PLAN = Kind(rf"plan-{_DIGEST}\.json")
 POINTER = Kind(re.escape(CURRENT))
 PREDICTION = Kind(re.escape(PREDICTED))
+RETRY = Kind(
+    rf"retry-{_DIGEST}\.json", damaged=("does not hold the retry of its name", "delete it: only its record is lost")
+)
 SHARDS = Kind(
     rf"(topics|rows)-{_DIGEST}\.parquet",
     damaged=("does not hold the topics or rows of its name", "run again, which writes it again"),
@@ -48,13 +55,26 @@ MACHINE = Kind(
     MACHINES,
     ("does not describe the machine of its name", "delete it; a shard that is done there again describes it again"),
 )
+REJECT = Kind(
+    rf"[a-z]+-({_NUMBER}-)?{_DIGEST}\.parquet",
+    REJECTS,
+    ("does not hold the rows of its name", "delete it; a run that reads the input again writes it again"),
+    "rows that no plan, no receipt and no report on a corpus names",
+    while_idle=True,
+)
 PART = Kind(rf"part-{_NUMBER}-{_DIGEST}\.parquet", unused="no receipt that is kept names this part")
 RECEIPT = Kind(rf"{_NUMBER}-{_DIGEST}\.json", RECEIPTS, unused="no manifest and no run to resume names this receipt")
 MANIFEST = Kind(rf"manifest-{_DIGEST}\.json")
 NEEDED = Kind(
-    rf"needed-[0-9a-f]{{{SHORT}}}-{_DIGEST}\.bin",
+    rf"needed-([0-9a-f]{{{SHORT}}}-){{2}}{_NUMBER}-{_DIGEST}\.bin",
     damaged=("does not hold the docs of its name", "delete it and run again"),
     unused="the needed docs of a job that ended",
+    while_idle=True,
+)
+TASKS = Kind(
+    rf"tasks-[0-9a-f]{{{SHORT}}}-{_DIGEST}\.parquet",
+    damaged=("does not hold the tasks of its name", "delete it and run again"),
+    unused="the tasks of a job that ended",
     while_idle=True,
 )
 SCAN = Kind(
@@ -67,8 +87,12 @@ UNIT_DOCS = Kind(
     "the docs of a unit of a corpus that no plan reads",
     while_idle=True,
 )
-_OF_OUTPUT = (PLAN, POINTER, PREDICTION, SHARDS, MACHINE)
-_OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, SCAN, UNIT_DOCS)
+_OF_OUTPUT = (PLAN, POINTER, PREDICTION, RETRY, SHARDS, MACHINE, REJECT)
+_OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, TASKS, SCAN, UNIT_DOCS)
+
+
+# In a document: the name of a file of `rejects/`; empty where no row was rejected.
+RejectsFile: TypeAlias = Annotated[str, Field(pattern=rf"^({REJECT.pattern})?$")]
 
 
 @dataclass(frozen=True)
@@ -79,7 +103,7 @@ class Entry:
         path: below the output or the stage's folder.
         kind: of the file, or of the file that an unfinished one was to become; None where its name does not tell.
         temporary: whether it is unfinished: being written, or left by a killed process.
-        number: the shard or corpus unit in its name; -1 where there is none.
+        number: the shard, corpus unit or range of hashes in its name; -1 where there is none.
         digest: the short digest in its name.
         state: its size and time.
     """
@@ -102,9 +126,9 @@ class Entry:
 
 
 def list_output(output: str) -> list[Entry]:
-    """Our files at the top of an output, where a user may keep others, and those that describe its machines."""
+    """Our files at the top of an output, where a user may keep others, and those on its machines and rejected rows."""
     top = [entry for entry in _list(output, "", _OF_OUTPUT) if entry.kind is not None]
-    return [*top, *_list(output, MACHINES, _OF_OUTPUT)]
+    return [*top, *_list(output, MACHINES, _OF_OUTPUT), *_list(output, REJECTS, _OF_OUTPUT)]
 
 
 def list_stage(url: str) -> list[Entry]:
@@ -131,7 +155,7 @@ def _entry(folder: str, name: str, state: FileState, kinds: Sequence[Kind]) -> E
     for kind in kinds:
         if found := re.fullmatch(kind.pattern, final):
             groups = found.groupdict()
-            return Entry(path, kind, temporary, int(groups.get("number", -1)), groups.get("digest", ""), state)
+            return Entry(path, kind, temporary, int(groups.get("number") or -1), groups.get("digest", ""), state)
     return Entry(path, None, temporary, -1, "", state)
 
 
@@ -155,14 +179,35 @@ def receipt_name(shard: int, shard_digest: str) -> str:
     return f"{shard:05d}-{shard_digest[:SHORT]}.json"
 
 
+def retry_name(content: bytes) -> str:
+    """The name of the record of a retry."""
+    return f"retry-{sha256(content)[:SHORT]}.json"
+
+
 def manifest_name(shard_digests: Sequence[str]) -> str:
     """The name of the manifest that seals these shards."""
     return f"manifest-{digest(shard_digests)[:SHORT]}.json"
 
 
 def needed_prefix(shard_digests: Sequence[str]) -> str:
-    """The beginning of the name of a stage's needed docs: other plans need other docs, and theirs stay untouched."""
+    """The beginning of the names of a stage's needed docs: other plans need other docs, and theirs stay untouched."""
     return f"needed-{digest(shard_digests)[:SHORT]}-"
+
+
+def tasks_prefix(shard_digests: Sequence[str]) -> str:
+    """The beginning of the name of the tasks of a stage's jobs, as `needed_prefix` is that of its needed docs."""
+    return f"tasks-{digest(shard_digests)[:SHORT]}-"
+
+
+def needed_list_prefix(prefix: str, what: Sequence[str]) -> str:
+    """The beginning of the names of the files of one list, before the number of the range; `what` decides its docs."""
+    return f"{prefix}{digest(what)[:SHORT]}-"
+
+
+def list_ranges(url: str, prefix: str) -> dict[int, tuple[str, int]]:
+    """The files of one list of needed docs in a stage's folder, by range: the URL and size of each."""
+    whole = [entry for entry in list_folder(url) if entry.is_whole(NEEDED) and entry.name.startswith(prefix)]
+    return {entry.number: (storage.join(url, entry.path), entry.state.size_bytes) for entry in whole}
 
 
 def scan_name(unit: int, corpus_digest: str) -> str:

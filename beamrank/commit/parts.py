@@ -4,14 +4,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, StageFolder
+from beamrank.commit.shards import find_shards
 from beamrank.commit.stage import Stage, StageRecord
 from beamrank.errors import PreflightError
 from beamrank.ranking.rankings import Rankings
+from beamrank.ranking.run_table import ranked_by
 
 
 class ShardParts:
@@ -50,6 +53,16 @@ class ShardParts:
         """The rankings that a stage re-ranks; None for the first stage."""
         place = [each.name for each in self.stages].index(name)
         return self.rankings(self.stages[place - 1].name) if place else None
+
+    def ranked_by(self, name: str, rankings: Rankings) -> dict[str, list[str]]:
+        """The stage that each doc's place in rankings of a stage comes from, by query_id."""
+        before = self.before(name)
+        if before is None:
+            return ranked_by(name, rankings, {})
+        previous = self.stages[[each.name for each in self.stages].index(name) - 1].name
+        earlier = self.ranked_by(previous, before)
+        by_doc = {one: dict(zip(each.doc_ids, earlier[one], strict=True)) for one, each in before.items()}
+        return ranked_by(name, rankings, by_doc)
 
 
 def sealed_stages(plan: Plan) -> dict[str, Manifest]:
@@ -91,7 +104,7 @@ def iter_shards(
     manifests: Mapping[str, Manifest],
     queries: Collection[str] | None = None,
 ) -> Iterator[ShardParts]:
-    """The parts of each shard, or the rows of some queries in their shards."""
+    """The parts of each shard, or the rows of some queries, all of the plan, in their shards."""
 
     def read(shard: int, name: str) -> Any:
         part = plan.folder(name).read_part(manifests[name].receipts[shard])
@@ -99,6 +112,6 @@ def iter_shards(
             return part
         return part.filter(pc.is_in(part["query_id"], pa.array(sorted(queries), pa.string())))
 
-    for shard in plan.shards:
-        if queries is None or any(topic.query_id in queries for topic in shard.topics):
-            yield ShardParts(shard.index, stages, partial(read, shard.index))
+    shards = range(len(plan.shards))
+    for shard in shards if queries is None else np.unique(find_shards(plan.shards.first_hashes, queries)).tolist():
+        yield ShardParts(shard, stages, partial(read, shard))

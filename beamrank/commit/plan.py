@@ -11,9 +11,9 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from beamrank.commit.listing import CURRENT, PLAN, is_plan
-from beamrank.commit.receipts import Manifest, StageFolder
-from beamrank.commit.shards import InputPart, Shards, ShardTask, read_shards, write_shards
+from beamrank.commit.listing import CURRENT, PLAN, RejectsFile, is_plan
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.shards import InputPart, Shard, Shards, ShardTask, read_shards, write_shards
 from beamrank.commit.stage import StageRecord
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import DigestedCorpus
@@ -27,6 +27,14 @@ from beamrank.topic_table import TopicTable
 ENGINE_VERSION = 4
 FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]
 """Finds the manifest of a stage by its folder, its name and the digests of its shards."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The rows of an input that a plan leaves out: how many, and their file below `rejects/`."""
+
+    rows: Annotated[int, Field(ge=1)]
+    file: Annotated[RejectsFile, Field(min_length=1)]
 
 
 class EngineVersionError(PreflightError):
@@ -54,6 +62,7 @@ class _Stored:
     shards: Annotated[int, Field(ge=1)]
     stages: tuple[StageRecord, ...]
     config: dict[str, Any]
+    rejects: dict[str, Rejected] = field(default_factory=dict)
 
 
 _CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
@@ -64,6 +73,7 @@ class Plan:
     """Everything that is decided before a run starts.
 
     `corpus` holds the files behind the corpus digest. It is not stored: a plan that is read from a file has none.
+    `rejects` are the rows of the topics and qrels that are left out, by the kind of input.
     """
 
     run_tag: str
@@ -71,6 +81,7 @@ class Plan:
     shards: Shards
     stages: tuple[StageRecord, ...]
     config: Mapping[str, Any]
+    rejects: Mapping[str, Rejected] = field(default_factory=dict, compare=False)
     corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -94,6 +105,11 @@ class Plan:
         """All topics, in the order of the shards."""
         return self.shards.topics
 
+    def stored_shards(self) -> str:
+        """The URL of the file with the topics or rows of the shards, once the plan is written."""
+        stored = validated(_STORED, checked_values(_content(storage.join(self.output, plan_name(self)))))
+        return storage.join(self.output, stored.shards_file)
+
     def stage(self, name: str) -> StageRecord:
         """A stage by its folder's name."""
         return next(stage for stage in self.stages if stage.name == name)
@@ -106,32 +122,27 @@ class Plan:
         """A stage's folder."""
         return StageFolder(storage.join(self.output, name))
 
+    def shard_digest(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt]) -> str:
+        """The digest that a shard's receipt must carry, given the receipts of the shard in the stages that it reads."""
+        own = self.shards.digests[shard] if stage.reads_input else None
+        return digest([ENGINE_VERSION, stage.type_name, stage.keys, [each.part_sha256 for each in inputs], own])
+
     def shard_digests(self, stage: StageRecord, inputs: Sequence[Manifest]) -> tuple[str, ...]:
-        """The digest that each shard's receipt must carry, given the sealed inputs of the stage."""
-        sources = list(zip(*(manifest.part_sha256s for manifest in inputs), strict=True)) or [()] * len(self.shards)
-        return tuple(
-            digest([ENGINE_VERSION, stage.type_name, stage.keys, source, own if stage.reads_input else None])
-            for own, source in zip(self.shards.digests, sources, strict=True)
-        )
+        """`shard_digest` of each shard, given the sealed inputs of the stage."""
+        shards = range(len(self.shards))
+        return tuple(self.shard_digest(stage, shard, [each.receipts[shard] for each in inputs]) for shard in shards)
+
+    def task(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt]) -> ShardTask:
+        """The task of a shard of a stage, given the receipts of the shard in the stages that it reads."""
+        own = self.shards[shard] if stage.reads_input else Shard(shard)
+        parts = [InputPart(self.folder(name), receipt) for name, receipt in zip(stage.inputs, inputs, strict=True)]
+        shard_digest = self.shard_digest(stage, shard, inputs)
+        return ShardTask(self.folder(stage.name), shard, shard_digest, own.topics, tuple(parts), own.rows)
 
     def tasks(self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()) -> list[ShardTask]:
         """The tasks of a stage's shards, given its sealed inputs, without those to skip."""
-        folders = [self.folder(name) for name in stage.inputs]
-        return [
-            ShardTask(
-                self.folder(stage.name),
-                shard.index,
-                shard_digest,
-                shard.topics if stage.reads_input else (),
-                tuple(
-                    InputPart(folder, manifest.receipts[shard.index])
-                    for folder, manifest in zip(folders, inputs, strict=True)
-                ),
-                shard.rows if stage.reads_input else None,
-            )
-            for shard, shard_digest in zip(self.shards, self.shard_digests(stage, inputs), strict=True)
-            if shard.index not in skip
-        ]
+        shards = [shard for shard in range(len(self.shards)) if shard not in skip]
+        return [self.task(stage, shard, [each.receipts[shard] for each in inputs]) for shard in shards]
 
     def manifests(self, find: FindManifest, name: str | None = None) -> dict[str, Manifest]:
         """The manifests of stages by name, of those whose inputs have one; each is looked for once.
@@ -201,6 +212,7 @@ class Plan:
             "shards": len(self.shards),
             "stages": [asdict(stage) for stage in self.stages],
             "config": self.config,
+            "rejects": {kind: asdict(each) for kind, each in self.rejects.items()},
         }
         name = plan_name(self)
         storage.replace(storage.join(self.output, name), checked_json(values))
@@ -272,7 +284,7 @@ def load_plan(output: str, name: str) -> Plan:
             raise ValueError(f"the stage {stage.name} reads one that is not before it")
         names.add(stage.name)
     shards = read_shards(stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards)
-    plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config)
+    plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config, stored.rejects)
     if plan_name(plan) != name:
         raise ValueError("it is not the plan of its name")
     return plan

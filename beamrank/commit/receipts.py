@@ -24,7 +24,13 @@ from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, Count, Document, Seconds, checked_json, checked_record, digest, sha256
 
+# How all tables are written.
+PARQUET: Mapping[str, Any] = {"compression": "zstd", "write_statistics": False}
+ROW_GROUP_ROWS = 1 << 16
+
 T = TypeVar("T")
+# The digests of all shards, in order, or those of some by shard.
+ShardDigests = Iterable[str] | Mapping[int, str]
 _log = logging.getLogger(__name__)
 
 
@@ -33,7 +39,8 @@ class Receipt(Document):
     """One shard's commit record.
 
     `digest` covers what decides the part's bytes. `counts` are sums over the shard (tokens, inferences, ...).
-    `bad_rows` were skipped, and `examples` names the first of them. `machine` did the shard (`read_machine`).
+    `bad_rows` were skipped, `examples` names the first of them, and `rejects_file` is the file with them below
+    `rejects/`, if any. `machine` did the shard (`read_machine`).
     """
 
     shard: Count
@@ -51,6 +58,7 @@ class Receipt(Document):
     committed_seconds: Seconds = 0.0
     host: str = ""
     process: Count = 0
+    rejects_file: listing.RejectsFile = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ def arithmetic_digest(machine: Machine, backend: str) -> str:
 def part_bytes(table: Any) -> bytes:
     """A table as Parquet; the same table gives the same bytes."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_statistics=False, row_group_size=1 << 16)
+    pq.write_table(table, sink, row_group_size=ROW_GROUP_ROWS, **PARQUET)
     return bytes(sink.getvalue())
 
 
@@ -155,7 +163,11 @@ class StageFolder:
         return storage.join(self.url, receipt.part)
 
     def read_part(self, receipt: Receipt) -> Any:
-        """A shard's table, checked against its receipt.
+        """A shard's table; raises ReceiptError as `part_content`."""
+        return pq.read_table(pa.BufferReader(self.part_content(receipt)))
+
+    def part_content(self, receipt: Receipt) -> bytes:
+        """A shard's part, checked against its receipt.
 
         Raises:
             ReceiptError: the part is missing or its content changed.
@@ -169,7 +181,7 @@ class StageFolder:
                 f"{self.part_url(receipt)} does not hold the bytes that its receipt names: it was changed after it "
                 "was written. Delete it and run again, which recreates it"
             )
-        return pq.read_table(pa.BufferReader(content))
+        return content
 
     def commit(
         self,
@@ -181,6 +193,7 @@ class StageFolder:
         counts: Mapping[str, int],
         bad_rows: int = 0,
         examples: Iterable[str] = (),
+        rejects_file: str = "",
     ) -> Receipt:
         """Publishes a shard's part, then its receipt.
 
@@ -204,16 +217,17 @@ class StageFolder:
             committed_seconds=round(time.time(), 3),
             host=socket.gethostname(),
             process=os.getpid(),
+            rejects_file=rejects_file,
         )
         storage.publish_content(self.part_url(receipt), content)
         url = storage.join(self._receipts_url, listing.receipt_name(shard, shard_digest))
         return _publish(url, receipt.to_json(), receipt, lambda: self.receipt(shard, shard_digest))
 
-    def receipts(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
+    def receipts(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
         """The valid receipts: they parse, their digest is the shard's, and their part exists with its size."""
         return self._read(shard_digests)[0]
 
-    def discard_broken(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
+    def discard_broken(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
         """Removes invalid receipts, so that their shards are redone and progress that counts names is right.
 
         Returns:
@@ -229,10 +243,11 @@ class StageFolder:
             storage.remove(storage.join(self._receipts_url, name))
         return whole
 
-    def _read(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], dict[str, str]]:
+    def _read(self, shard_digests: ShardDigests) -> tuple[dict[int, Receipt], dict[str, str]]:
         """The valid receipts, and the names of the others with what is wrong with them."""
         present = storage.sizes_bytes(self._receipts_url)
-        names = {listing.receipt_name(shard, each): (shard, each) for shard, each in enumerate(shard_digests)}
+        of_shards = shard_digests if isinstance(shard_digests, Mapping) else dict(enumerate(shard_digests))
+        names = {listing.receipt_name(shard, each): (shard, each) for shard, each in of_shards.items()}
         contents = storage.read_files(self._receipts_url, [name for name in names if name in present])
         # Listed last: parts are published before their receipts, so the part of each of these receipts is listed.
         sizes = storage.sizes_bytes(self.url)
@@ -310,10 +325,10 @@ class StageFolder:
         )
 
     def sweep(self, shard_digests: tuple[str, ...]) -> None:
-        """Removes the needed docs of a sealed stage, and leftovers of killed attempts."""
-        needed = listing.needed_prefix(shard_digests)
+        """Removes the needed docs and the tasks of a sealed stage, and leftovers of killed attempts."""
+        of_jobs = listing.needed_prefix(shard_digests), listing.tasks_prefix(shard_digests)
         for entry in listing.list_folder(self.url):
-            if entry.is_whole(listing.NEEDED) and entry.name.startswith(needed):
+            if not entry.temporary and entry.name.startswith(of_jobs):
                 storage.remove(storage.join(self.url, entry.path))
         self.remove_leftovers()
 

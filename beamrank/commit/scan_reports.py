@@ -1,4 +1,4 @@
-"""Reports of a scan of the corpus: one report a unit, so that rows are counted once however often units are read.
+"""Reports of a scan of the corpus, or of a given run: one a unit, so that rows are counted once, however often read.
 
 Reports are named by the corpus, not by the candidates: every pass, attempt and set of candidates finds the same bad
 rows in a unit.
@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from beamrank.commit.listing import SCAN, SCANS, list_folder, scan_name
+from beamrank.commit.listing import SCAN, SCANS, RejectsFile, list_folder, scan_name
 from beamrank.storage import files as storage
 from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import SHORT, Count, Document, Seconds
@@ -20,7 +20,9 @@ from beamrank.storage.documents import SHORT, Count, Document, Seconds
 class ScanReport(Document):
     """One corpus unit: how many docs and bad rows it has, the first bad rows, and how long reading took.
 
-    `content` is its `unit_digest`, and `docs_file` names the file beside the report with the hashes of its docs.
+    `content` is its `unit_digest`, `docs_file` names the file beside the report with the hashes of its docs, and
+    `rejects_file` that with its bad rows below `rejects/`. Of a given run, `twice_encoded` texts were encoded as UTF-8
+    twice, `remark` is on the order of its candidates, and `kind` that of its bad rows.
     """
 
     unit: Count
@@ -30,6 +32,11 @@ class ScanReport(Document):
     seconds: Seconds = 0.0
     content: str = ""
     docs_file: Annotated[str, Field(pattern=rf"^(docs-[0-9a-f]{{{SHORT}}}\.bin)?$")] = ""
+    rejects_file: RejectsFile = ""
+    twice_encoded: Count = 0
+    twice_example: str = ""
+    remark: str = ""
+    kind: str = "docs"
 
     def publish(self, folder: str, corpus_digest: str) -> None:
         """Writes the report, also over that of an earlier scan, so that its time shows the progress of this one."""
@@ -44,6 +51,10 @@ class ScanTotal:
     bad_rows: int
     examples: tuple[str, ...]
     seconds: float = 0.0
+    twice_encoded: int = 0
+    twice_example: str = ""
+    remark: str = ""
+    kind: str = "docs"
 
 
 class ScanWatch:
@@ -79,4 +90,8 @@ def read_scans(folder: str, corpus_digest: str) -> ScanTotal:
         sum(one.bad_rows for one in reports),
         tuple(examples[:5]),
         sum(one.seconds for one in reports),
+        sum(one.twice_encoded for one in reports),
+        next((one.twice_example for one in reports if one.twice_example), ""),
+        reports[0].remark if reports and all(one.remark for one in reports) else "",
+        reports[0].kind if reports else "docs",
     )

@@ -4,7 +4,8 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Self, overload
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ from beamrank.topic_table import TopicTable
 # A shard has 16 topics; from 4,096 shards on as many as keep it at 160 or fewer.
 TOPICS_PER_SHARD = 16
 _MANY_SHARDS, _MOST_TOPICS_PER_SHARD = 4096, 160
+_ROWS_AT_ONCE, _GROUPS_AT_ONCE = 1 << 18, 1 << 11
+# Those that are held, by their file: plans with the same topics share them.
+_read: "WeakValueDictionary[str, Shards]" = WeakValueDictionary()
 _TOPICS_FILE, _ROWS_FILE = "topics-", "rows-"
 
 
@@ -31,13 +35,13 @@ class Shard:
     """A fixed set of topics, sorted by query_id, or the rows of a file: the unit of work."""
 
     index: int
-    topics: tuple[Topic, ...] = ()
+    topics: Sequence[Topic] = ()
     rows: RowRange | None = None
 
     @property
     def digest(self) -> str:
         """The digest of the topics' ids and texts, or of the file's content and the rows."""
-        return digest(self.topics if self.rows is None else [self.rows.file.content, *self.rows[1:]])
+        return digest(list(self.topics) if self.rows is None else [self.rows.file.content, *self.rows[1:]])
 
 
 class Shards(Sequence[Shard]):
@@ -85,6 +89,20 @@ class Shards(Sequence[Shard]):
         start, end = self._starts[index : index + 2].tolist()
         return self.table.slice(start, end - start)
 
+    def topics_of(self, indices: Sequence[int]) -> npt.NDArray[np.int64]:
+        """The rows of `topics` that are in some shards: int64[n]."""
+        ranges = [np.arange(*self._starts[index : index + 2]) for index in indices]
+        return np.concatenate([np.empty(0, np.int64), *ranges])
+
+    @cached_property
+    def first_hashes(self) -> npt.NDArray[np.uint64]:
+        """The lowest hash of a query_id of each shard, uint64[shards], ascending: see `find_shards`."""
+        return self.firsts(_hashes(self.table))
+
+    def firsts(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """The lowest of some numbers of topics, uint64[topics], for each shard."""
+        return np.minimum.reduceat(hashes, self._starts[:-1])
+
     def _shard(self, index: int) -> Shard:
         return _shard_of(index, self.rows_of(index))
 
@@ -100,7 +118,7 @@ def _shard_of(index: int, rows: Any) -> Shard:
         return Shard(
             index, rows=RowRange(DigestedFile(row["url"], row["version"], row["sha256"]), row["start"], row["end"])
         )
-    return Shard(index, tuple(TopicTable(rows)))
+    return Shard(index, TopicTable(rows))
 
 
 class InputPart(NamedTuple):
@@ -130,6 +148,20 @@ class ReusablePart(NamedTuple):
     arithmetic: str
 
 
+class TokensPart(NamedTuple):
+    """The part of an earlier run whose tokens of docs a shard may reuse.
+
+    Attributes:
+        tokens: the part.
+        candidates: the part with the candidates whose docs it has; a few of them may have been missing from the corpus.
+        k: how many candidates of each query it has.
+    """
+
+    tokens: InputPart
+    candidates: InputPart
+    k: int
+
+
 @dataclass(frozen=True)
 class ShardTask:
     """One shard of one stage.
@@ -138,7 +170,7 @@ class ShardTask:
         folder: the stage's.
         shard: the number of the shard.
         digest: the digest that the shard's receipt must have.
-        topics: the shard's, sorted by query_id; empty for a stage that does not read them.
+        topics: the shard's, sorted by query_id, made when they are read; empty for a stage that does not read them.
         inputs: the parts of the stages that it reads, in their order.
         rows: the shard's, for a stage that reads rows of a file.
         reusable: the parts of earlier runs with scores of the shard's queries, in the order in which they are read.
@@ -148,11 +180,11 @@ class ShardTask:
     folder: StageFolder
     shard: int
     digest: str
-    topics: tuple[Topic, ...] = ()
+    topics: Sequence[Topic] = ()
     inputs: tuple[InputPart, ...] = ()
     rows: RowRange | None = None
     reusable: tuple[ReusablePart, ...] = ()
-    reusable_tokens: tuple[InputPart, ...] = ()
+    reusable_tokens: tuple[TokensPart, ...] = ()
 
     def receipt(self) -> Receipt | None:
         """The receipt, if the shard has one that counts."""
@@ -175,11 +207,67 @@ def cut_shards(topics: Iterable[Topic], shards: int | None) -> Shards:
     """
     table = TopicTable.of(topics).table
     count = min(shards or _default_shards(len(table)), len(table))
-    borders = np.linspace(0, len(table), count + 1).astype(int)
-    numbers = np.empty(len(table), np.int32)
-    numbers[_places(table)] = np.repeat(np.arange(count, dtype=np.int32), np.diff(borders))
-    cut = pa.table([pa.array(numbers), table["query_id"], table["text"]], schema=TOPICS)
-    return Shards(cut.sort_by([("shard", "ascending"), ("query_id", "ascending")]))
+    hashes = _hashes(table)
+    # Topics whose hashes collide share a shard: `find_shards` relies on it.
+    firsts = np.unique(np.sort(hashes)[np.linspace(0, len(table), count, endpoint=False).astype(int)])
+    numbers = _places(firsts, hashes).astype(np.int32)
+    return Shards(pa.concat_tables(_sorted_shards(table, numbers, len(firsts))))
+
+
+def _sorted_shards(table: Any, numbers: npt.NDArray[np.int32], count: int) -> Iterator[Any]:
+    """The topics of some shards after the other: sorted at once, all of them would take three times their memory."""
+    step = max(1, count * _ROWS_AT_ONCE // max(1, len(table)))
+    for first in range(0, max(1, count), step):
+        chosen = (numbers >= first) & (numbers < first + step)
+        some = table.filter(pa.array(chosen))
+        cut = pa.table([pa.array(numbers[chosen]), some["query_id"], some["text"]], schema=TOPICS)
+        yield cut.sort_by([("shard", "ascending"), ("query_id", "ascending")])
+
+
+def find_shards(first_hashes: npt.NDArray[np.uint64], query_ids: Iterable[str]) -> npt.NDArray[np.int64]:
+    """The shard in which each query is if it is a topic of the plan: int64[n].
+
+    Shards are ranges of the hash of query_ids, so `Shards.first_hashes` alone tells: no table of queries is needed.
+    """
+    return _places(first_hashes, hashes64(query_ids))
+
+
+def _places(first_hashes: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    return np.maximum(np.searchsorted(first_hashes, hashes, side="right") - 1, 0)
+
+
+class SharedTopics(NamedTuple):
+    """The topics that two plans share, by their hashes: which shards of the earlier plan have those of a shard.
+
+    Attributes:
+        topics: how many they are.
+        starts: int64[shards + 1], where the shards of the earlier plan begin, for each shard of the later one.
+        earlier: int64[n], these shards.
+    """
+
+    topics: int
+    starts: npt.NDArray[np.int64]
+    earlier: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, later: Shards, earlier: Shards) -> Self:
+        """Those of two plans; of each, 8 bytes a topic are held meanwhile."""
+        mine, theirs = _hashes(later.table), _hashes(earlier.table)
+        firsts = later.firsts(mine), earlier.firsts(theirs)
+        mine.sort()
+        theirs.sort()
+        shared = mine[theirs[np.searchsorted(theirs[:-1], mine)] == mine]
+        # In the order of the hashes, and so of the shards of both.
+        places = [_places(each, shared) for each in firsts]
+        is_new = np.ones(len(shared), np.bool_)
+        is_new[1:] = (np.diff(places[0]) > 0) | (np.diff(places[1]) > 0)
+        starts = np.searchsorted(places[0][is_new], np.arange(len(later) + 1))
+        return cls(len(shared), starts, places[1][is_new])
+
+    def shards(self, later: int) -> list[int]:
+        """The shards of the earlier plan that have topics of a shard, ascending."""
+        found: list[int] = self.earlier[slice(*self.starts[later : later + 2])].tolist()
+        return found
 
 
 def _default_shards(topics: int) -> int:
@@ -202,16 +290,25 @@ def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
     if limit is None or limit >= len(topics):
         return topics
     table = TopicTable.of(topics).table
-    return TopicTable(table.take(_places(table)[:limit]))
+    return TopicTable(table.take(_ordered(table)[0][:limit]))
 
 
-def _places(topics: Any) -> npt.NDArray[np.int64]:
-    """The order of topics by a hash of their ids, so that the first topics are a fair sample: rows int64[n]."""
-    batches = [hashes64(chunk.to_pylist()) for chunk in TopicTable(topics).query_ids.chunks]
-    hashes = np.concatenate([np.empty(0, np.uint64), *batches])
+def _ordered(topics: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """The order of topics by a hash of their ids, so that the first ones are a fair sample; the hashes in this order.
+
+    Returns:
+        The rows, int64[n], and uint64[n].
+    """
+    hashes = _hashes(topics)
     keyed = pa.table({"hash": hashes, "query_id": topics["query_id"]})
     order: npt.NDArray[np.int64] = pc.sort_indices(keyed, [("hash", "ascending"), ("query_id", "ascending")]).to_numpy()
-    return order
+    return order, hashes[order]
+
+
+def _hashes(topics: Any) -> npt.NDArray[np.uint64]:
+    """The hash of each query_id: uint64[n]."""
+    batches = [hashes64(batch.column(0).to_pylist()) for batch in topics.select(["query_id"]).to_batches(1 << 16)]
+    return np.concatenate([np.empty(0, np.uint64), *batches])
 
 
 def _name(prefix: str, content: bytes) -> str:
@@ -227,6 +324,14 @@ def write_shards(shards: Shards) -> tuple[str, bytes]:
     return _name(_ROWS_FILE if shards.of_rows else _TOPICS_FILE, sink.getvalue()), sink.getvalue()
 
 
+def _read_groups(content: bytes) -> Iterator[Any]:
+    """The tables of some row groups after the other: one with a chunk for each would be slow to cut."""
+    file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
+    for first in range(0, max(1, file.num_row_groups), _GROUPS_AT_ONCE):
+        groups = range(first, min(first + _GROUPS_AT_ONCE, file.num_row_groups))
+        yield file.read_row_groups(list(groups), use_threads=False).combine_chunks()
+
+
 def read_shards(name: str, content: bytes, count: int) -> Shards:
     """The shards that a file of `write_shards` lists, which must be `count`.
 
@@ -235,13 +340,16 @@ def read_shards(name: str, content: bytes, count: int) -> Shards:
     """
     if not holds_content(name, content):
         raise ValueError(f"{name} was changed after it was written")
+    known = _read.get(name)
+    if known is not None and len(known) == count:
+        return known
     schema = FILE_ROWS if name.startswith(_ROWS_FILE) else TOPICS
     what = f"the {name.partition('-')[0]} of {count} shards"
     try:
-        table = pq.read_table(pa.BufferReader(content)).select(schema.names).cast(schema)
+        table = pa.concat_tables(_read_groups(content)).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"{name} does not hold {what}: {error}") from error
     numbers = np.unique(table["shard"].to_numpy(zero_copy_only=False))
     if len(numbers) != count or not np.array_equal(numbers, np.arange(count)):
         raise ValueError(f"{name} does not hold {what}")
-    return Shards(table)
+    return _read.setdefault(name, Shards(table))

@@ -57,6 +57,7 @@ class StageRecord:
         settings: all others, such as where workers find a model.
         run_name: the name of the run that it yields, if it yields one.
         corpus_digest: the digest of the corpus, for a stage that reads it.
+        scan_digest: names the reports of its scan, of the corpus or of a given run.
         work: for a stage with a model.
     """
 
@@ -72,6 +73,7 @@ class StageRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     run_name: str | None = None
     corpus_digest: str | None = None
+    scan_digest: str | None = None
     work: ScoringWork | None = None
 
 

@@ -1,21 +1,46 @@
 """The progress of a run and the attempts at a shard, read from its plan and receipts only."""
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from beamrank.commit.listing import PART, RECEIPT, RECEIPTS, Entry, list_stage
+from beamrank.commit.listing import PART, RECEIPT, RECEIPTS, RETRY, Entry, list_stage, retry_name
 from beamrank.commit.pace import Pace, work_ratio
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt, StageFolder, why_broken
+from beamrank.commit.receipts import Receipt, why_broken
 from beamrank.commit.scan_reports import ScanTotal, read_scans
 from beamrank.commit.stage import StageRecord
 from beamrank.storage import files as storage
+from beamrank.storage.documents import Document, Seconds
 
 # A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
 # Between two passes over the corpus no shard is joined.
 _SCAN_PAUSE_SECONDS = 1800.0
+_COUNTS = "counts"
+
+
+@dataclass(frozen=True)
+class Retry(Document):
+    """A worker or a job server died (`reason`), and the open shards of a stage were started again."""
+
+    plan: str
+    stage: str
+    reason: str
+    retried_seconds: Seconds
+
+    def publish(self, output: str) -> None:
+        """Writes the record into an output."""
+        content = self.to_json()
+        storage.publish_content(storage.join(output, retry_name(content)), content)
+
+
+def _read_retries(plan: Plan) -> list[Retry]:
+    names = [name for name in storage.sizes_bytes(plan.output) if re.fullmatch(RETRY.pattern, name)]
+    found = map(Retry.from_json, storage.read_files(plan.output, names).values())
+    of_plan = [each for each in found if each is not None and each.plan == plan.digest]
+    return sorted(of_plan, key=lambda each: each.retried_seconds)
 
 
 @dataclass(frozen=True)
@@ -33,6 +58,7 @@ class StageStatus:
         inferences_per_query: the mean, reused ones included.
         tokens: of the inputs, special tokens included.
         padding_share: of the tokens that went through the model, how many were padding.
+        retries: why its open shards were started again, once for each time.
     """
 
     stage: str
@@ -48,6 +74,7 @@ class StageStatus:
     inferences_per_query: float | None
     tokens: int | None
     padding_share: float | None
+    retries: tuple[str, ...]
 
     @property
     def finished(self) -> bool:
@@ -61,7 +88,8 @@ def read_status(
     """The status of every stage, in order; `now` is in seconds since 1970, by default the clock's."""
     now = time.time() if now is None else now
     receipts = read_receipts(plan) if receipts is None else receipts
-    found = [_stage_status(plan, stage, receipts[stage.name], now) for stage in plan.stages]
+    retries = _read_retries(plan)
+    found = [_stage_status(plan, stage, receipts[stage.name], retries, now) for stage in plan.stages]
     if found[-1].eta_seconds is None:
         found[-1] = replace(found[-1], eta_seconds=_forecast(plan, plan.stages[-1], receipts))
     return found
@@ -70,17 +98,19 @@ def read_status(
 def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
     """The receipts that count for each stage, by shard.
 
-    None count while an input is unfinished, since their digests are unknown.
+    None counts for a shard whose part an input lacks, since its digest is unknown.
     """
-    found: dict[str, Mapping[int, Receipt]] = {stage.name: {} for stage in plan.stages}
-
-    def read(folder: StageFolder, name: str, digests: tuple[str, ...]) -> Manifest | None:
+    found: dict[str, Mapping[int, Receipt]] = {}
+    for stage in plan.stages:
+        folder, before = plan.folder(stage.name), [found[name] for name in stage.inputs]
+        digests = {
+            shard: plan.shard_digest(stage, shard, [each[shard] for each in before])
+            for shard in range(len(plan.shards))
+            if all(shard in each for each in before)
+        }
         # A sealed stage is read from its manifest: a request, not one a shard.
-        manifest = folder.manifest(digests)
-        found[name] = folder.receipts(digests) if manifest is None else dict(enumerate(manifest.receipts))
-        return manifest or Manifest.of(name, digests, found[name])
-
-    plan.manifests(read)
+        manifest = folder.manifest(tuple(digests.values())) if len(digests) == len(plan.shards) else None
+        found[stage.name] = folder.receipts(digests) if manifest is None else dict(enumerate(manifest.receipts))
     return found
 
 
@@ -90,7 +120,9 @@ def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
     return round(sum(etas), 1) if len(etas) == len(stages) else None
 
 
-def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt], now: float) -> StageStatus:
+def _stage_status(
+    plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt], retries: Sequence[Retry], now: float
+) -> StageStatus:
     shards = len(plan.shards)
     done = receipts.values()
     scan = _scan(plan, stage)
@@ -117,14 +149,15 @@ def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt
         inferences_per_query=round(answered / queries, 1) if answered and queries else None,
         tokens=tokens or None,
         padding_share=round(1 - tokens / padded, 4) if padded else None,
+        retries=tuple(retry.reason for retry in retries if retry.stage == stage.name),
     )
 
 
 def _scan(plan: Plan, stage: StageRecord) -> ScanTotal:
-    """The reports of the corpus scan, for a stage that reads the corpus."""
-    if stage.corpus_digest is None:
+    """The reports of its scan, for a stage that has one."""
+    if stage.scan_digest is None:
         return ScanTotal(0, 0, ())
-    return read_scans(plan.folder(stage.name).url, stage.corpus_digest)
+    return read_scans(plan.folder(stage.name).url, stage.scan_digest)
 
 
 def _pace(stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
@@ -143,7 +176,7 @@ def _forecast(plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int
 
 
 def _pause(stage: StageRecord) -> float:
-    return _PAUSE_SECONDS if stage.corpus_digest is None else _SCAN_PAUSE_SECONDS
+    return _PAUSE_SECONDS if stage.scan_digest is None else _SCAN_PAUSE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -153,7 +186,7 @@ class Attempt:
     Attributes:
         stage: the stage.
         file: its receipt below the output, or its part where it has no receipt.
-        state: `counts`, or why it does not.
+        state: "counts", or why it does not.
         receipt: None where it cannot be read, or was never written.
     """
 
@@ -165,9 +198,10 @@ class Attempt:
 
 def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
     """The attempts at a shard, by stage; those of earlier plans are among them. Writes nothing."""
+    counted: dict[str, Receipt] = {}
     for stage in plan.stages:
-        digests = plan.expected_digests(stage)
-        digest = None if digests is None else digests[shard]
+        inputs = [counted[name] for name in stage.inputs if name in counted]
+        digest = plan.shard_digest(stage, shard, inputs) if len(inputs) == len(stage.inputs) else None
         entries = [each for each in list_stage(plan.folder(stage.name).url) if each.number == shard]
         parts = {each.name: each.state.size_bytes for each in entries if each.is_whole(PART)}
         named: set[str] = set()
@@ -175,6 +209,8 @@ def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
             if entry.kind is RECEIPT:
                 receipt, state = _read_attempt(plan, stage, entry, digest, parts)
                 named |= set() if receipt is None else {receipt.part}
+                if receipt is not None and state == _COUNTS:
+                    counted[stage.name] = receipt
                 yield Attempt(stage.name, storage.join(stage.name, entry.path), state, receipt)
         for name in sorted(parts.keys() - named):
             state = "a part without a receipt: its attempt was killed or lost, `beamrank gc` removes it"
@@ -189,7 +225,7 @@ def _read_attempt(
     content = storage.read_bytes(storage.join(plan.folder(stage.name).url, RECEIPTS, entry.name))
     receipt = Receipt.from_json(content)
     if receipt is not None and digest is None:
-        return receipt, "not known yet: an input of the stage is unfinished"
+        return receipt, "not known yet: an input of the shard is unfinished"
     if receipt is not None and receipt.digest != digest:
         return receipt, "of an earlier plan, or of different inputs"
-    return receipt, why_broken(receipt, digest or "", parts) or "counts"
+    return receipt, why_broken(receipt, digest or "", parts) or _COUNTS

@@ -36,9 +36,10 @@ from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.files import shown_paths
 from beamrank.formats.qrels import QrelsFiles
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import CheckpointName, DeviceName, Glob, OneOf, Path, Positive, Section
+from beamrank.section import CheckpointName, DeviceName, Glob, NotNegative, OneOf, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.urls import refuse_credentials
 
@@ -48,6 +49,28 @@ class RunTopicsConfig(TopicsConfig):
 
     limit: Positive | None = None
     """A trial: only the first so many topics, in the plan's order."""
+
+
+class MaxBadRows(Section):
+    """How many rows of each input may be left out because they cannot be used. More are an error."""
+
+    docs: NotNegative = 100
+    """Corpus rows that cannot be used; more stop the run before scoring. `max_bad_rows: N` sets it too."""
+    topics: NotNegative = 0
+    """Topics that cannot be used; more are an error before the start, as for `run` and `qrels`."""
+    run: NotNegative = 0
+    """Rows of `candidates.run` that cannot be used. Those of a file that lists docs are of `docs`."""
+    qrels: NotNegative = 0
+    """Judgments that cannot be used."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_docs(cls, values: Any) -> Any:
+        return {"docs": values} if isinstance(values, int) else values
+
+    def rejects(self, kind: Literal["docs", "topics", "run", "qrels"]) -> Rejects:
+        """What takes the rows of an input that are left out."""
+        return Rejects(kind, getattr(self, kind))
 
 
 class RunConfig(Section):
@@ -85,6 +108,8 @@ class RunConfig(Section):
     """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are reused."""
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = ("trec",)
     """The formats in which runs are written."""
+    run_files: Literal["one", "parts"] | None = None
+    """A run as one file, or as a folder with a part a shard; default: `one` for text, `parts` for Parquet."""
     shards: Positive | None = None
     """Units of work, commit and resuming; default: one for 16 topics, at most 4,096 of these, then for up to 160."""
     threads: Positive | None = None
@@ -100,10 +125,11 @@ class RunConfig(Section):
     installation; `auto` is these where they are faster, and torch for workers on other machines."""
     on_missing_doc: Literal["error", "drop"] = "error"
     """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
-    max_bad_rows: Annotated[int, Field(ge=0)] = 100
-    """More corpus rows that cannot be used stop the run before scoring."""
-    stall_minutes: Annotated[float, Field(gt=0)] = 30.0
-    """A job that completes no shard for so long is stopped."""
+    max_bad_rows: MaxBadRows = MaxBadRows()
+    """Rows that may be left out."""
+    stall_minutes: Annotated[float, Field(gt=0)] | None = None
+    """A job that completes no shard for so long is stopped; default: 30, or three times what a shard is expected to
+    take if that is more, as `plan --save` predicted or as is measured then."""
 
     @field_validator("run_tag")
     @classmethod
@@ -169,6 +195,10 @@ class RunConfig(Section):
             section.check_input(name, self.input)
         return self
 
+    def in_parts(self, run_format: str) -> bool:
+        """Whether runs of a format are folders of parts."""
+        return RUN_FORMATS[run_format].is_table if self.run_files is None else self.run_files == "parts"
+
     @property
     def _listed(self) -> list[ConfiguredStage]:
         return [entry.configured for entry in self.cascade or ()]
@@ -203,6 +233,8 @@ class ScoreConfig(Section):
     """`embedded:mono` or `embedded:duo`, a Hugging Face id, a folder or its URL."""
     output: Path
     """The folder of parts and receipts."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """The names of columns in the files, by the names that they get."""
     input: InputConfig = InputConfig()
     """How a model's input is laid out."""
     shard_rows: Positive = 4096
@@ -218,8 +250,11 @@ class ScoreConfig(Section):
     kernel: Literal["auto", "torch", "compiled"] = "auto"
     """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were `compiled` at
     installation; `auto` is these where they are faster, and torch for workers on other machines."""
-    stall_minutes: Annotated[float, Field(gt=0)] = 30.0
-    """A job that completes no shard for so long is stopped."""
+    max_bad_rows: NotNegative = 0
+    """Rows that have no score because they cannot be used; more are an error."""
+    stall_minutes: Annotated[float, Field(gt=0)] | None = None
+    """A job that completes no shard for so long is stopped; default: 30, or three times what a shard is expected to
+    take if that is more, as `plan --save` predicted or as is measured then."""
 
 
 # What a job is made from: that of `beamrank run`, or of `beamrank score`.

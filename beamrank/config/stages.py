@@ -8,7 +8,7 @@ from beamrank.formats.columns import RunColumns
 from beamrank.formats.runs import Ties
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import SegmentPooling, Truncation
-from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Positive, Section
+from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section
 
 
 class SegmentsConfig(Section):
@@ -218,8 +218,8 @@ class Bm25Config(FirstStageConfig):
 class CandidatesConfig(FirstStageConfig):
     """An existing run as the first stage, in place of BM25."""
 
-    run: Path
-    """A TREC or MS MARCO run, or an MS MARCO top1000 file, in place of `index` and `bm25`."""
+    run: Paths
+    """A run, or an MS MARCO top1000 file, in place of `index` and `bm25`: a file, a folder, a glob, or several."""
     columns: RunColumns | None = None
     """Where columns or fields of the run have other names than usual."""
     ties: Ties = "rank"

@@ -13,6 +13,7 @@ from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, C
 from beamrank.formats.excluded import Excluded, own_facts
 from beamrank.formats.notes import Note, of_files
 from beamrank.formats.qrels import read_qrels
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.runs import Run, read_run
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
@@ -205,6 +206,7 @@ def compare_runs(
     excluded: Excluded | None = None,
     names: Mapping[str, str] | None = None,
     agree: bool = True,
+    max_bad_rows: int = 0,
     progress: Progress = SILENT,
 ) -> RunComparison:
     """Compares run files with a baseline. Two runs are in memory at a time.
@@ -219,6 +221,7 @@ def compare_runs(
         excluded: the docs that are left out.
         names: of the runs, by their paths; by default those of the files.
         agree: whether the agreement of the rankings is computed.
+        max_bad_rows: how many rows of each run and of the qrels may be left out because they cannot be used.
         progress: receives the rows that are read.
 
     Raises:
@@ -226,7 +229,7 @@ def compare_runs(
         PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
     """
     tested = [name for name, measure in parse_measures(measures).items() if measure.NAME != NOT_TESTED]
-    qrels = None if qrels_url is None else read_qrels(qrels_url)
+    qrels = None if qrels_url is None else read_qrels(qrels_url, rejects=Rejects("qrels", max_bad_rows))
     missing = "no qrels: measures, differences and tests need judgments (--qrels)"
     notes = [missing] if qrels is None else qrels.notes.lines()
     urls = [baseline_url, *run_urls]
@@ -236,7 +239,8 @@ def compare_runs(
     warnings: list[str] = []
 
     def read(url: str) -> tuple[Run, ComparedRun, Evaluation | None]:
-        run = without(read_run(url, progress=progress), excluded, qrels)
+        whole = read_run(url, rejects=Rejects("run", max_bad_rows), progress=progress)
+        run = without(whole, excluded, qrels)
         if qrels is None:
             facts[noted[url]] = [*run.notes.facts(), *own_facts(run.order)]
             return run, ComparedRun(url, shown[url], len(run.order), {}), None

@@ -1,8 +1,13 @@
 """Evaluation: ir_measures over a run that was ordered once, so that its providers cannot disagree about ties."""
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import (
@@ -15,10 +20,14 @@ from beamrank.evaluation.measures import (
     judged_positions,
     parse_measures,
 )
+from beamrank.evaluation.values import ExactSum, TopicValues, aggregate
 from beamrank.formats.excluded import Excluded, own_facts
 from beamrank.formats.notes import Note, first_few
 from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
-from beamrank.formats.runs import Run, RunNotes, read_run
+from beamrank.formats.rejects import Rejects
+from beamrank.formats.run_order import RunNotes
+from beamrank.formats.runs import Run, read_run
+from beamrank.id_places import missing_ids
 
 Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 
@@ -41,9 +50,9 @@ class EvaluationNotes:
         topics: how many topics the qrels judge; every mean is over these.
         not_in_run: judged topics that the run lacks.
         not_in_topics: judged topics that the topics file lacks.
-        not_judged: topics of the run that the qrels lack.
+        not_judged: how many topics of the run the qrels lack.
         ranking_judged: how many judged topics of the run rank any judged doc.
-        first_topics: the first topics of the run.
+        first_topics, first_not_judged: the first topics of the run, and of those without judgments.
         ranking_none: the first judged topic that ranks none, its first docs, and its first judged docs.
         are_numbered: whether the judged topics can be the places of the topics of the run.
         of_version_10: measures that trec_eval 9 computes otherwise for one of the topics.
@@ -52,9 +61,10 @@ class EvaluationNotes:
     topics: int
     not_in_run: tuple[str, ...]
     not_in_topics: tuple[str, ...]
-    not_judged: tuple[str, ...]
+    not_judged: int
     ranking_judged: int = 0
     first_topics: tuple[str, ...] = field(default=(), compare=False)
+    first_not_judged: tuple[str, ...] = field(default=(), compare=False)
     ranking_none: tuple[str, ...] = field(default=(), compare=False)
     are_numbered: bool = False
     of_version_10: tuple[str, ...] = ()
@@ -88,7 +98,7 @@ class EvaluationNotes:
             where = f"{len(self.not_in_topics):,} of {self.topics:,} ({first_few(self.not_in_topics)})"
             notes.insert(0, Note("judged topics that are not among the topics", where, ""))
         if self.not_judged:
-            where = f"{len(self.not_judged):,} ({first_few(self.not_judged)})"
+            where = f"{self.not_judged:,} ({first_few(self.first_not_judged)})"
             notes.append(Note("topics of the run without judgments", where, "they are left out"))
         if self.of_version_10:
             why = "trec_eval 9 rounds the number of relevant docs of a recall otherwise, so its values can differ"
@@ -112,7 +122,7 @@ class Evaluation:
     """
 
     means: dict[str, float]
-    per_query: dict[str, dict[str, float]]
+    per_query: TopicValues
     notes: EvaluationNotes
 
     def rows(self) -> Iterator[tuple[str, str, float]]:
@@ -139,6 +149,14 @@ class RunEvaluation:
         return [*self.qrels_notes.lines(), *map(str, self.facts())]
 
 
+class _Waiting(NamedTuple):
+    """A ranking that is not measured yet: the place of its topic among the judged ones, and their judgments."""
+
+    place: int
+    doc_ids: Sequence[str]
+    judged: Mapping[str, int]
+
+
 class Evaluator:
     """Evaluates a run incrementally, buffering up to 500 queries."""
 
@@ -154,18 +172,20 @@ class Evaluator:
         Raises:
             ConfigError: see `parse_measures`.
         """
-        self._qrels = qrels
+        self._judged = qrels.relevance
         self._measures = parse_measures(measures)
         self._fast = by_position(measures)[0] if fast else {}
-        self._names: dict[Measure, list[str]] = {}
-        for name, measure in self._measures.items():
+        self._columns: dict[Measure, list[int]] = {}
+        for column, (name, measure) in enumerate(self._measures.items()):
             if name not in self._fast:
-                self._names.setdefault(measure, []).append(name)
-        # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
-        self._per_query: dict[str, dict[str, float]] = {}
-        self._waiting: dict[str, Sequence[str]] = {}
+                self._columns.setdefault(measure, []).append(column)
+        defaults = [float(measure.DEFAULT) for measure in self._measures.values()]
+        self._values = np.tile(np.array(defaults, np.float64), (len(self._judged), 1))
+        self._order = array("q")
+        self._in_run = np.zeros(len(self._judged), np.bool_)
+        self._waiting: dict[str, _Waiting] = {}
         self._first_topics: list[str] = []
-        self._not_judged: list[str] = []
+        self._not_judged, self._first_not_judged = 0, list[str]()
         self._ranking_judged = 0
         self._ranking_none: tuple[str, ...] = ()
 
@@ -174,77 +194,82 @@ class Evaluator:
         for query_id, doc_ids in rankings:
             if len(self._first_topics) < _SHOWN:
                 self._first_topics.append(query_id)
-            judged = self._qrels.relevance.get(query_id)
-            if judged is None:
-                self._not_judged.append(query_id)
+            place = self._judged.places.find(query_id)
+            if place is None:
+                self._not_judged += 1
+                # One more than is shown: it says that there are more.
+                self._first_not_judged += [query_id] * (self._not_judged <= _SHOWN + 1)
             elif doc_ids:
-                self._note_judged(query_id, doc_ids, judged)
-                self._per_query[query_id] = self._defaults()
-                if self._fast:
-                    self._measure_positions(query_id, doc_ids, judged)
-                if self._names:
-                    self._waiting[query_id] = doc_ids
+                self._take(query_id, _Waiting(place, doc_ids, self._judged.at(place)))
             if len(self._waiting) == _TOPICS_AT_ONCE:
                 self._measure_waiting()
 
-    def evaluation(self, topics: Collection[str] | None = None, *, by_id: bool = False) -> Evaluation:
-        """The measures over all topics of the qrels.
-
-        Args:
-            topics: the query_ids that were to be run, to report which judged ones are not among them.
-            by_id: whether queries are sorted by id, and not in the order in which they were added. Means are sums of
-                floats, whose last digits depend on it.
-        """
-        self._measure_waiting()
-        judged = self._qrels.relevance
-        not_in_run = tuple(query_id for query_id in judged if query_id not in self._per_query)
-        rows = self._per_query | {query_id: self._defaults() for query_id in not_in_run}
-        counts = [measure for measure in self._names if measure.NAME in _COUNT_JUDGMENTS]
-        self._fill(rows, dict.fromkeys(not_in_run, ()), counts)
-        rows = dict(sorted(rows.items())) if by_id else rows
-        notes = EvaluationNotes(
-            topics=len(judged),
-            not_in_run=not_in_run,
-            not_in_topics=() if topics is None else tuple(sorted(set(judged).difference(topics))),
-            not_judged=tuple(self._not_judged),
-            ranking_judged=self._ranking_judged,
-            first_topics=tuple(self._first_topics),
-            ranking_none=self._ranking_none,
-            are_numbered=_are_places(judged, len(self._per_query) + len(self._not_judged)),
-            of_version_10=tuple(differs_in_version_9(self._measures, judged)),
-        )
-        means = {
-            name: _aggregate(measure, [row[name] for row in rows.values()]) for name, measure in self._measures.items()
-        }
-        return Evaluation(means, rows, notes)
-
-    def _defaults(self) -> dict[str, float]:
-        return {name: float(measure.DEFAULT) for name, measure in self._measures.items()}
-
-    def _note_judged(self, query_id: str, doc_ids: Sequence[str], judged: Mapping[str, int]) -> None:
+    def _take(self, query_id: str, ranking: _Waiting) -> None:
+        place, doc_ids, judged = ranking
         if not judged.keys().isdisjoint(doc_ids):
             self._ranking_judged += 1
         elif not self._ranking_none:
             self._ranking_none = query_id, first_few(doc_ids), first_few(judged)
+        if not self._in_run[place]:
+            self._in_run[place] = True
+            self._order.append(place)
+        if self._fast:
+            found = judged_positions(judged, doc_ids, lambda indices: indices[:, None] + 1)
+            for column, name in enumerate(self._measures):
+                if name in self._fast:
+                    self._values[place, column] = found.values(self._fast[name])[0]
+        if self._columns:
+            self._waiting[query_id] = ranking
 
-    def _measure_positions(self, query_id: str, doc_ids: Sequence[str], judged: Mapping[str, int]) -> None:
-        found = judged_positions(judged, doc_ids, lambda indices: indices[:, None] + 1)
-        self._per_query[query_id].update(
-            {name: float(found.values(measure)[0]) for name, measure in self._fast.items()}
+    def evaluation(self, topics: Collection[str] | Any = None, *, by_id: bool = False) -> Evaluation:
+        """The measures over all topics of the qrels.
+
+        Args:
+            topics: the query_ids that were to be run, a column or a collection, to report which judged ones are not
+                among them.
+            by_id: whether queries are sorted by id, and not in the order in which they were added.
+        """
+        self._measure_waiting()
+        missing = np.flatnonzero(~self._in_run)
+        self._count_judgments(missing)
+        ids = self._judged.ids
+        order = np.concatenate([np.array(self._order, np.int64), missing])
+        notes = EvaluationNotes(
+            topics=len(ids),
+            not_in_run=tuple(ids.take(pa.array(missing)).to_pylist()),
+            not_in_topics=() if topics is None else tuple(sorted(missing_ids(ids, topics))),
+            not_judged=self._not_judged,
+            ranking_judged=self._ranking_judged,
+            first_topics=tuple(self._first_topics),
+            first_not_judged=tuple(self._first_not_judged),
+            ranking_none=self._ranking_none,
+            are_numbered=_are_places(self._judged, len(self._order) + self._not_judged),
+            of_version_10=tuple(differs_in_version_9(self._measures, self._judged)),
         )
+        order = pc.sort_indices(ids).to_numpy() if by_id else order
+        values = TopicValues(self._judged.places, order, list(self._measures), self._values)
+        means = {name: aggregate(measure, values.of(name)) for name, measure in self._measures.items()}
+        return Evaluation(means, values, notes)
+
+    def _count_judgments(self, missing: Positions) -> None:
+        """The measures that count the judgments of topics which the run lacks."""
+        counts = [measure for measure in self._columns if measure.NAME in _COUNT_JUDGMENTS]
+        for start in range(0, len(missing) if counts else 0, _TOPICS_AT_ONCE):
+            some = missing[start : start + _TOPICS_AT_ONCE]
+            names = self._judged.ids.take(pa.array(some)).to_pylist()
+            places = zip(names, some.tolist(), strict=True)
+            self._fill({name: _Waiting(place, (), self._judged.at(place)) for name, place in places}, counts)
 
     def _measure_waiting(self) -> None:
-        self._fill(self._per_query, self._waiting, list(self._names))
+        self._fill(self._waiting, list(self._columns))
         self._waiting = {}
 
-    def _fill(
-        self, rows: dict[str, dict[str, float]], rankings: Mapping[str, Sequence[str]], measures: Sequence[Measure]
-    ) -> None:
+    def _fill(self, rankings: Mapping[str, _Waiting], measures: Sequence[Measure]) -> None:
         if rankings and measures:
-            relevance = {query_id: self._qrels.relevance[query_id] for query_id in rankings}
-            scored = {query_id: _scored(doc_ids) for query_id, doc_ids in rankings.items()}
+            relevance = {query_id: each.judged for query_id, each in rankings.items()}
+            scored = {query_id: _scored(each.doc_ids) for query_id, each in rankings.items()}
             for query_id, measure, value in iter_values(measures, relevance, scored):
-                rows[query_id].update(dict.fromkeys(self._names[measure], value))
+                self._values[rankings[query_id].place, self._columns[measure]] = value
 
 
 class CurveEvaluator:
@@ -253,7 +278,7 @@ class CurveEvaluator:
     def __init__(self, qrels: Qrels, measures: Mapping[str, Measure]) -> None:
         """Takes the judgments, and measures that are `supported`."""
         self._qrels, self._measures = qrels, measures
-        self._sums: dict[str, Floats] = {}
+        self._sums: dict[str, ExactSum] = {}
 
     def add(self, query_id: str, doc_ids: Sequence[str], positions: Callable[[Positions], Positions]) -> None:
         """Takes the rankings of a query's candidates (see `judged_positions`); without judgments it does not count."""
@@ -261,15 +286,15 @@ class CurveEvaluator:
         if judgments is not None:
             judged = judged_positions(judgments, doc_ids, positions)
             for name, measure in self._measures.items():
-                self._sums[name] = self._sums.get(name, 0.0) + judged.values(measure)
+                self._sums.setdefault(name, ExactSum()).add(judged.values(measure))
 
     def means(self) -> dict[str, Floats]:
         """float64[p] by measure, over all judged topics; empty before a query was added."""
-        return {name: total / max(len(self._qrels.relevance), 1) for name, total in self._sums.items()}
+        return {name: total.over(max(len(self._qrels.relevance), 1)) for name, total in self._sums.items()}
 
 
 def evaluate(
-    rankings: Rankings, qrels: Qrels, measures: Sequence[str], topics: Collection[str] | None = None
+    rankings: Rankings, qrels: Qrels, measures: Sequence[str], topics: Collection[str] | Any = None
 ) -> Evaluation:
     """Measures a run in its order.
 
@@ -291,22 +316,27 @@ def evaluate(
 
 
 def evaluate_run_files(
-    run_urls: Sequence[str], qrels_url: str, measures: Sequence[str], excluded: Excluded | None = None
+    run_urls: Sequence[str],
+    qrels_url: str,
+    measures: Sequence[str],
+    excluded: Excluded | None = None,
+    max_bad_rows: int = 0,
 ) -> list[RunEvaluation]:
     """Measures several run files against a qrels file, which is read once, without the docs that are left out.
+
+    Of each run and of the qrels, at most `max_bad_rows` rows that cannot be used are left out, and noted.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
         PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
     """
     parse_measures(measures)
-    qrels = read_qrels(qrels_url)
-    return [
-        evaluate_one(
-            without(read_run(run_url), excluded, qrels), qrels, measures, f"the run {run_url}", f"the qrels {qrels_url}"
-        )
-        for run_url in run_urls
-    ]
+    qrels = read_qrels(qrels_url, rejects=Rejects("qrels", max_bad_rows))
+    found = []
+    for url in run_urls:
+        run = without(read_run(url, rejects=Rejects("run", max_bad_rows)), excluded, qrels)
+        found.append(evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}"))
+    return found
 
 
 def without(run: Run, excluded: Excluded | None, qrels: Qrels | None) -> Run:
@@ -340,10 +370,3 @@ def _are_places(query_ids: Iterable[str], count: int) -> bool:
 def _scored(doc_ids: Sequence[str]) -> dict[str, float]:
     """Scores that are distinct in float32 too."""
     return {doc_id: float(len(doc_ids) - position) for position, doc_id in enumerate(doc_ids)}
-
-
-def _aggregate(measure: Measure, values: Sequence[float]) -> float:
-    aggregator = measure.aggregator()
-    for value in values:
-        aggregator.add(value)
-    return float(aggregator.result())

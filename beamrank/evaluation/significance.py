@@ -13,7 +13,7 @@ from ir_measures.measures import MeanAgg
 from numpy.typing import NDArray
 
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.evaluation.measures import parse_measures
+from beamrank.evaluation.measures import Floats, parse_measures
 
 Values: TypeAlias = NDArray[np.float64]
 
@@ -79,8 +79,8 @@ def compare_evaluations(
     for name in _comparable(run):
         is_tested = tested is None or name in tested
         compared = compare_values(
-            [values[name] for values in run.per_query.values()],
-            [baseline.per_query[query_id][name] for query_id in run.per_query],
+            run.per_query.of(name),
+            baseline.per_query.of(name),
             test if is_tested else "t-test",
         )
         found[name] = compared if is_tested else replace(compared, p_value=None)
@@ -109,7 +109,9 @@ def _comparable(run: Evaluation) -> list[str]:
     return [name for name, measure in measures.items() if isinstance(measure.aggregator(), MeanAgg)]
 
 
-def compare_values(run: Sequence[float], baseline: Sequence[float], test: str = "t-test") -> Comparison:
+def compare_values(
+    run: Sequence[float] | Floats, baseline: Sequence[float] | Floats, test: str = "t-test"
+) -> Comparison:
     """Compares the values of two runs for the same topics, in the same order; at least two."""
     mine, theirs = np.asarray(run, np.float64), np.asarray(baseline, np.float64)
     differences = mine - theirs

@@ -36,7 +36,17 @@ csv.field_size_limit(sys.maxsize)
 
 
 class RowError(ValueError):
-    """A row cannot be used; the message continues "the row ..."."""
+    """A row cannot be used; the message continues "the row ...".
+
+    Attributes:
+        row: the row, where the reader knows it.
+    """
+
+    row: Any = ""
+
+
+class ContradictionError(RowError):
+    """A row contradicts another: an error, however many rows may be left out."""
 
 
 class WrongFormatError(PreflightError):

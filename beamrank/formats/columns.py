@@ -115,8 +115,8 @@ def find_columns(names: Sequence[str], meanings: Sequence[str], columns: Columns
             if len(places) > 1:
                 several = " and ".join(f"`{names[place]}`" for place in places)
                 raise RowError(
-                    f"has the columns {several}, and each could be the {meaning}: choose with "
-                    f"`columns: {{{meaning}: {names[places[0]]}}}`, or remove one"
+                    f"has the columns {several}, and each could be the {meaning}: rename or remove one, or choose with "
+                    f"`columns: {{{meaning}: {names[places[0]]}}}`"
                 )
             if places:
                 found[meaning] = places[0]
@@ -180,7 +180,7 @@ def find_header(url: str, table: Table, line: Sequence[str], names: Names) -> He
     if names.header is False:
         return None
     try:
-        found = _named(line, names)
+        found = find_texts(line, names)
     except RowError as error:
         if names.header or {*names.columns.values(), *(names.fields or ())} & set(line):
             raise PreflightError(f"{url}: the header line {error}") from error
@@ -202,12 +202,13 @@ def find_header(url: str, table: Table, line: Sequence[str], names: Names) -> He
 def names_columns(line: Sequence[str]) -> bool:
     """Whether a line names an id and a text."""
     try:
-        return any(_named(line, Names(meaning, {})) for meaning in _TEXTS)
+        return any(find_texts(line, Names(meaning, {})) for meaning in _TEXTS)
     except RowError:
         return False
 
 
-def _named(line: Sequence[str], names: Names) -> Header | None:
+def find_texts(line: Sequence[str], names: Names) -> Header | None:
+    """The columns of the id and the text among the names of a table's columns; raises RowError as `find_columns`."""
     missing = [name for name in names.fields or () if name not in line]
     if missing:
         raise RowError(f"has no column `{missing[0]}`, which `fields` names; it has: {', '.join(line)}")

@@ -5,10 +5,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import RowError, check_ids_of_query
 from beamrank.formats.notes import Note, first_few
 from beamrank.formats.rows import FileRows, ReadRecord
+from beamrank.formats.run_order import Orders
 from beamrank.formats.runs import Run
 from beamrank.section import SELF
 from beamrank.storage.documents import digest
@@ -86,7 +89,7 @@ class Excluded:
         emptied = places.keys() - kept.keys()
         if not kept:
             raise PreflightError(f"the run holds no docs beside those that {self.source} excludes")
-        count = sum(map(len, run.order.values())) - sum(map(len, kept.values()))
+        count = run.notes.rows - sum(map(len, kept.values()))
         unknown = sum(len(self.of(query_id)) for query_id in run.order) - count
         named = f"exclude {self.source}"
         facts = [Note(f"{named}: docs that were left out", f"{count:,}")]
@@ -97,8 +100,8 @@ class Excluded:
             facts.append(Note(f"{named}: queries that have no other docs", where, "they count as 0"))
         facts += self.facts(run.order.keys(), relevance)
         notes = replace(run.notes, queries=len(kept), rows=run.notes.rows - count, excluded=tuple(facts))
-        order = {query_id: [run.order[query_id][place] for place in found] for query_id, found in kept.items()}
-        return Run(order, {query_id: run.scores[query_id][found] for query_id, found in kept.items()}, notes)
+        orders = ((query_id, np.array(run.order[query_id], object)[found]) for query_id, found in kept.items())
+        return Run(Orders(orders), {query_id: run.scores[query_id][found] for query_id, found in kept.items()}, notes)
 
 
 def read_excluded(path: str) -> Excluded:
@@ -114,7 +117,10 @@ def read_excluded(path: str) -> Excluded:
     pairs: dict[str, set[str]] = {}
     repeated = count = 0
     for line, columns in rows:
-        query_id, doc_id = rows.ids(line, columns)
+        ids = rows.ids(line, columns)
+        if ids is None:
+            continue
+        query_id, doc_id = ids
         docs = pairs.setdefault(query_id, set())
         repeated += doc_id in docs
         count += 1

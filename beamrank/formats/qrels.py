@@ -2,18 +2,26 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import index
 from typing import Annotated, Any, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries, shown, whole_of
 from beamrank.formats.columns import Columns, QrelsColumns, column_names
 from beamrank.formats.files import find_files
+from beamrank.formats.notes import Note
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.rows import FileRows, ReadRecord, whole
+from beamrank.id_places import IdMapping, IdPlaces, repeated_rows
 from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths
+from beamrank.storage.documents import hashes64
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
 # in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
@@ -74,6 +82,10 @@ FORMATS: Registry[QrelsFormat] = Registry(
 
 
 _JUDGMENT = ("query_id", "doc_id", "relevance")
+_ROWS = pa.schema(
+    {"query_id": pa.string(), "doc_id": pa.string(), "relevance": pa.int16(), "line": pa.int64(), "hash": pa.uint64()}
+)
+_ROWS_AT_ONCE = 1 << 16
 # So many docs with the relevances 1, 2, 3, ... are a ranking.
 _RANKS = 10
 
@@ -86,6 +98,7 @@ class QrelsNotes:
         format: its name in `FORMATS`; of several files, that of the first.
         repeated: judgments that appear again, with the same relevance.
         comments: lines that begin with `#`.
+        rejected: what was left out because it cannot be used.
     """
 
     format: str
@@ -93,26 +106,67 @@ class QrelsNotes:
     judgments: int
     repeated: int
     comments: int
+    rejected: tuple[Note, ...] = ()
 
     def lines(self) -> list[str]:
-        return (
-            [f"duplicate judgments, with equal relevance: {self.repeated:,}; each counts once"] if self.repeated else []
-        )
+        twice = Note("duplicate judgments, with equal relevance", f"{self.repeated:,}", "each counts once")
+        return [*([str(twice)] if self.repeated else []), *map(str, self.rejected)]
+
+
+class Judgments(IdMapping[Mapping[str, int]]):
+    """The relevance of each judged doc, by query_id and doc_id, in columns; topics as they first appear."""
+
+    def __init__(self, table: Any) -> None:
+        """Takes a table of the columns of `_JUDGMENT`, each doc of a topic once."""
+        queries = table["query_id"].combine_chunks().dictionary_encode()
+        numbers = queries.indices.to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        super().__init__(IdPlaces(queries.dictionary))
+        self._doc_ids = table["doc_id"].take(pa.array(order)).combine_chunks()
+        self._levels = table["relevance"].to_numpy()[order]
+        self._starts = np.searchsorted(numbers[order], np.arange(len(self) + 1))
+
+    @classmethod
+    def of(cls, relevance: Mapping[str, Mapping[str, int]]) -> "Judgments":
+        """Those of a dictionary."""
+        rows = [(query_id, *judged) for query_id, docs in relevance.items() for judged in docs.items()]
+        columns = zip(*rows, strict=True) if rows else ((), (), ())
+        arrays = [pa.array(each, kind) for each, kind in zip(columns, _ROWS.types, strict=False)]
+        return cls(pa.table(arrays, _JUDGMENT))
+
+    @property
+    def count(self) -> int:
+        """How many docs are judged, over all topics."""
+        return len(self._levels)
+
+    def at(self, place: int) -> dict[str, int]:
+        start, end = self._starts[place : place + 2].tolist()
+        doc_ids = self._doc_ids.slice(start, end - start).to_pylist()
+        return dict(zip(doc_ids, self._levels[start:end].tolist(), strict=True))
+
+    def of_topics(self, query_ids: Collection[str]) -> "Judgments":
+        """Those of some topics."""
+        kept = pc.is_in(self.ids, pa.array(list(query_ids), pa.string())).to_numpy(zero_copy_only=False)
+        counts = np.diff(self._starts)
+        queries = self.ids.take(pa.array(np.repeat(np.flatnonzero(kept), counts[kept])))
+        rows = np.repeat(kept, counts)
+        return Judgments(pa.table([queries, self._doc_ids.filter(pa.array(rows)), self._levels[rows]], _JUDGMENT))
 
 
 @dataclass(frozen=True)
 class Qrels:
     """The relevance of each judged doc, by query_id and doc_id."""
 
-    relevance: dict[str, dict[str, int]]
+    relevance: Judgments
     notes: QrelsNotes
 
     def of_topics(self, query_ids: Collection[str]) -> "Qrels":
-        kept = {query_id: docs for query_id, docs in self.relevance.items() if query_id in query_ids}
-        return Qrels(kept, self.notes)
+        return Qrels(self.relevance.of_topics(query_ids), self.notes)
 
 
-def read_qrels(paths: str | Sequence[str] | QrelsConfig, columns: Columns | None = None) -> Qrels:
+def read_qrels(
+    paths: str | Sequence[str] | QrelsConfig, columns: Columns | None = None, rejects: Rejects | None = None
+) -> Qrels:
     """Reads qrels from files at any fsspec URL, compressed or not.
 
     Columns are separated by tabs or spaces, and a first line may hold their names; a line that begins with `#` is a
@@ -122,27 +176,33 @@ def read_qrels(paths: str | Sequence[str] | QrelsConfig, columns: Columns | None
     Args:
         paths: a file, a glob, or a list of them; or the section of a configuration that names them.
         columns: names of their columns, where these have others than usual.
+        rejects: takes the rows that cannot be used, which are left out; by default each is an error.
 
     Raises:
         PreflightError: a file does not exist, or lines are wrong: columns, a relevance that is not a whole number
-            from -10,000 to 10,000 (`MAX_RELEVANCE`), a doc judged twice with different relevance, invalid
-            UTF-8, ids that cannot be used (formats/checks.py). The first of each kind is listed.
+            from -10,000 to 10,000 (`MAX_RELEVANCE`), invalid UTF-8, ids that cannot be used (formats/checks.py), more
+            than may be left out; or, always, a doc judged twice with different relevance. The first of each kind is
+            listed.
     """
-    relevance: dict[str, dict[str, int]] = {}
     if isinstance(paths, QrelsConfig):
         columns = column_names(paths.columns)
-    files = [_read_file(url, relevance, columns or {}) for url in find_files(paths)]
-    repeated = sum(notes.repeated for notes in files)
-    judgments = sum(map(len, relevance.values()))
-    notes = QrelsNotes(files[0].format, len(relevance), judgments, repeated, sum(notes.comments for notes in files))
-    return Qrels(relevance, notes)
+    files = [_File(url, columns or {}, rejects) for url in find_files(paths)]
+    table, repeated = _each_once(files)
+    for file in files:
+        file.check()
+    # A partition may be empty.
+    files[0].rows.check("qrels file", len(table))
+    relevance = Judgments(table)
+    comments, rejected = sum(len(file.rows.comments) for file in files), () if rejects is None else rejects.notes()
+    name = files[0].rows.format_name
+    return Qrels(relevance, QrelsNotes(name, len(relevance), relevance.count, repeated, comments, rejected))
 
 
 class _QrelsRows(FileRows):
-    def __init__(self, url: str, columns: Columns) -> None:
+    def __init__(self, url: str, columns: Columns, rejects: Rejects | None) -> None:
         # Ours come first: a plugin's format of as many columns replaces none of them.
         plain = {name: each.columns for name, each in FORMATS.items() if not each.header}
-        super().__init__(url, [_JUDGMENT], plain, columns)
+        super().__init__(url, [_JUDGMENT], plain, columns, rejects=rejects)
 
     @property
     def format_name(self) -> str:
@@ -170,10 +230,13 @@ class _QrelsRows(FileRows):
     def judgments(self) -> Iterator[tuple[int, str, str, int]]:
         """Yields the line, query_id, doc_id and relevance of each row; the others are problems."""
         for line, row in self:
+            ids = self.ids(line, row)
+            if ids is None:
+                continue
             try:
-                yield line, *self.ids(line, row), _level(row[self.places["relevance"]])
+                yield line, *ids, _level(row[self.places["relevance"]])
             except ValueError as error:
-                self.bad(line, str(error))
+                self.bad(line, str(error), row)
 
 
 def _level(column: bytes) -> int:
@@ -190,29 +253,54 @@ def _level(column: bytes) -> int:
     return level
 
 
-def _read_file(url: str, relevance: dict[str, dict[str, int]], columns: Columns) -> QrelsNotes:
-    """Adds the judgments of a file; the notes count its own lines."""
-    rows = _QrelsRows(url, columns)
-    lines: dict[tuple[str, str], int] = {}
-    repeated = 0
-    for line, query_id, doc_id, level in rows.judgments():
-        first = lines.setdefault((query_id, doc_id), line)
-        judged = relevance.setdefault(query_id, {})
-        repeated += doc_id in judged
-        other = judged.setdefault(doc_id, level)
-        if other != level:
-            where = f"on line {first}" if first != line else "in an earlier file"
-            rows.bad(line, f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {other} {where}")
-    if rows.format_name == "three":
-        _refuse_ranks(url, relevance, lines)
-    rows.check("qrels file", len(lines))
-    return QrelsNotes(rows.format_name, 0, len(lines), repeated, len(rows.comments))
+class _File:
+    """A file with its judgments: a table of `_ROWS`."""
+
+    def __init__(self, url: str, columns: Columns, rejects: Rejects | None) -> None:
+        self.rows = _QrelsRows(url, columns, rejects)
+        judgments, batches = self.rows.judgments(), []
+        while some := list(islice(judgments, _ROWS_AT_ONCE)):
+            lines, query_ids, doc_ids, levels = zip(*some, strict=True)
+            pairs = hashes64(map(" ".join, zip(query_ids, doc_ids, strict=True)))
+            batches.append(pa.record_batch([query_ids, doc_ids, levels, lines, pairs], schema=_ROWS))
+        self.table = pa.Table.from_batches(batches, _ROWS)
+
+    def check(self) -> None:
+        """Raises PreflightError where rows cannot be used, or are those of a run."""
+        if self.rows.format_name == "three":
+            _refuse_ranks(self.rows.url, Judgments(self.table))
+        self.rows.check("qrels file")
 
 
-def _refuse_ranks(url: str, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
+def _each_once(files: Sequence[_File]) -> tuple[Any, int]:
+    """The judgments of all files, and how many are there again; with another relevance they are problems."""
+    table = pa.concat_tables([file.table for file in files])
+    starts = np.cumsum([0, *(len(file.table) for file in files)])
+
+    def pairs(rows: Any) -> list[tuple[str, str]]:
+        some = table.take(rows)
+        return list(zip(some["query_id"].to_pylist(), some["doc_id"].to_pylist(), strict=True))
+
+    again = []
+    for row, first in repeated_rows(table["hash"].to_numpy(), pairs):
+        again.append(row)
+        now, before = (table.slice(each, 1).to_pylist()[0] for each in (row, first))
+        if now["relevance"] != before["relevance"]:
+            here, there = np.searchsorted(starts, [row, first], side="right") - 1
+            where = f"on line {before['line']}" if here == there else "in an earlier file"
+            reason = (
+                f"doc {now['doc_id']!r} of query {now['query_id']!r} has relevance {now['relevance']}, "
+                f"but {before['relevance']} {where}"
+            )
+            files[here].rows.bad(now["line"], reason, always=True)
+    kept = np.isin(np.arange(len(table)), again, invert=True)
+    return table.filter(pa.array(kept)) if again else table, len(again)
+
+
+def _refuse_ranks(url: str, judgments: Judgments) -> None:
     """Refuses an MS MARCO run, which has three columns too."""
-    for query_id in {query_id: None for query_id, _ in lines}:
-        levels = sorted(relevance[query_id].values())
+    for query_id, docs in judgments.items():
+        levels = sorted(docs.values())
         if len(levels) >= _RANKS and levels == list(range(levels[0], levels[0] + len(levels))):
             raise PreflightError(
                 f"{url} is a run, not qrels: the {len(levels)} docs of query {query_id!r} have the third columns "
@@ -242,4 +330,5 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
             found.setdefault(query_id, {})[doc_id] = index(level)
     if not found:
         raise DataError("the qrels have no judgments: give at least one query with one doc")
-    return Qrels(found, QrelsNotes("trec", len(found), sum(map(len, found.values())), 0, 0))
+    judgments = Judgments.of(found)
+    return Qrels(judgments, QrelsNotes("trec", len(judgments), judgments.count, 0, 0))

@@ -1,27 +1,31 @@
-"""Rows of runs, qrels and docs to exclude: text with tabs or spaces, CSV, JSONL, JSON of ranx, Parquet."""
+"""Rows of runs, qrels and docs to exclude: text with tabs or spaces, CSV, JSONL, JSON of ranx, Parquet, Arrow."""
 
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from typing import Any, TypeAlias, TypeVar
+from copy import copy
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import checks
 from beamrank.formats.checks import RowError, shown
 from beamrank.formats.columns import Columns, find_columns
 from beamrank.formats.files import packed_as
-from beamrank.formats.notes import Problems, counted
-from beamrank.formats.texts.parquet import is_parquet, numbered_rows
+from beamrank.formats.notes import counted
+from beamrank.formats.rejects import Problems, Rejects
+from beamrank.formats.texts.lines import lines_between
+from beamrank.formats.texts.records import Members, expanded, members
+from beamrank.formats.texts.tables import is_table, numbered_rows
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
 
 _Number = TypeVar("_Number", int, float)
 # The columns of the rows in a record, whose line and fields it is given; raises RowError.
 ReadRecord: TypeAlias = Callable[[int, Mapping[str, Any]], Iterable[list[bytes]]]
-_Rows: TypeAlias = Iterator[tuple[int, list[bytes]]]
-_Records: TypeAlias = Iterator[tuple[int, Mapping[str, Any]]]
+# The columns of each row, with its line, byte or row number.
+Rows: TypeAlias = Iterator[tuple[int, list[bytes]]]
+_Lines: TypeAlias = Iterator[tuple[int, bytes]]
+Records: TypeAlias = Iterator[tuple[int, Mapping[str, Any]]]
 _SHOWN = 5
 # An object whose first value is one, or that goes on below its first line.
 _DICTIONARY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:\s*\{|$)')
@@ -45,6 +49,9 @@ class FileRows:
         names: of all columns of a row, if they have names.
         places: where the columns of each meaning are; empty until there is a row of a format.
         comments: the lines that begin with `#`.
+        noun: what the numbers of rows count: lines, bytes or rows.
+        left_out: names of columns that are null in the first row, as they must be in all.
+        kind: how text is divided: `lines` without names or below a header, `json`, or not at all.
     """
 
     def __init__(
@@ -54,33 +61,73 @@ class FileRows:
         plain: Mapping[str, Sequence[str]],
         columns: Columns | None = None,
         accepted: str = "",
+        rejects: Rejects | None = None,
     ) -> None:
         """Rows with names need the meanings of one of the `layouts`; those without have the columns of a `plain` one.
 
-        `columns` are names that a configuration gives, `accepted` the end of a message about missing names.
+        `columns` are names that a configuration gives, `accepted` the end of a message about missing names, `rejects`
+        takes the rows that are left out; without it, each is an error.
         """
         self.url = url
         self.name = ""
         self.names: tuple[str, ...] = ()
         self.places: Mapping[str, int] = {}
         self.comments: list[bytes] = []
+        self.noun = "line"
+        self.kind: Literal["lines", "json", "whole"] = "lines"
         self._layouts, self._plain, self._columns, self._accepted = layouts, plain, columns or {}, accepted
         self._width = -1
-        self._problems = Problems()
+        self.left_out: list[str] = []
+        self._reader: ReadRecord | None = None
+        self._problems = Problems(url, rejects or Rejects("rows"))
 
-    def __iter__(self) -> _Rows:
+    def __iter__(self) -> Rows:
         """Yields each row's line number, from 1, and its columns; a row with too many or too few is a problem."""
+        return self.between(0, 0)
+
+    def between(self, start: int, end: int) -> Rows:
+        """The rows of lines that begin in a range of bytes, each with its first byte; or of some groups of a table.
+
+        Args:
+            start: the first byte, row group or record batch; rows of a later one need `begin`.
+            end: the end of the range, exclusive; 0 for the rest of the file.
+        """
+        if is_table(self.url):
+            return self.of_records(numbered_rows(self.url, start=start, end=end or None))
+        if not end:
+            return self.of_lines(enumerate(text_lines(self.url), 1))
+        self.noun = "byte"
+        return self.of_lines(lines_between(self.url, start, end), is_first=not start)
+
+    def of_lines(self, lines: _Lines, is_first: bool = True) -> Rows:
+        """The rows of some lines; `is_first`: the first one is that of the file."""
+        return self._checked(self._text_rows(lines, is_first))
+
+    def of_records(self, records: Records) -> Rows:
+        """The rows of some records."""
+        return self._checked(self._columns_of(records))
+
+    def _checked(self, rows: Rows) -> Rows:
         try:
-            rows = self._columns_of(numbered_rows(self.url)) if is_parquet(self.url) else self._text_rows()
             for line, columns in rows:
                 if self._width < 0:
                     self._place(len(columns))
                 if len(columns) == self._width:
                     yield line, columns
                 else:
-                    self.bad(line, self.explain_columns(len(columns)))
+                    # A row of a different format says that the file is not what it was taken for.
+                    changed = any(len(columns) == len(each) for each in self._plain.values()) and not self.names
+                    self.bad(line, self.explain_columns(len(columns)), columns, always=changed)
         except DataError as error:
             raise PreflightError(unreadable(self.url, error)) from error
+
+    def begin(self) -> None:
+        """Finds the columns by the file's first row, so that rows that come later can be read on their own."""
+        head = copy(self)
+        head.comments, head._problems = [], Problems(self.url, Rejects("rows"))
+        first = numbered_rows(self.url, batch_rows=1) if is_table(self.url) else None
+        next(iter(head) if first is None else head.of_records(first), None)
+        vars(self).update({**vars(head), "comments": self.comments, "_problems": self._problems})
 
     def _place(self, count: int) -> None:
         """Finds where the columns of rows are, by their names or by how many there are."""
@@ -92,17 +139,20 @@ class FileRows:
     def explain_columns(self, count: int) -> str:
         return f"{count} columns, where the header names {len(self.names)}"
 
-    def _text_rows(self) -> _Rows:
-        lines, is_first = text_lines(self.url), True
-        for line, text in enumerate(lines, 1):
-            if line == 1:
-                text = text.removeprefix(checks.BYTE_ORDER_MARK)
-                named = self._named(text, lines)
+    def _text_rows(self, lines: _Lines, is_first: bool) -> Rows:
+        if self.kind == "json" and not is_first:
+            yield from self._columns_of(self._json_rows(lines))
+            return
+        may_be_header = is_first
+        for line, text in lines:
+            if is_first:
+                is_first, text = False, text.removeprefix(checks.BYTE_ORDER_MARK)
+                named = self._named(text, itertools.chain([(line, text)], lines))
                 if named is not None:
                     yield from named
                     return
             if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
-                self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF")
+                self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF", text)
                 continue
             columns = text.split()
             if not columns:
@@ -110,21 +160,25 @@ class FileRows:
             if columns[0].startswith(b"#"):
                 self.comments.append(text)
                 continue
-            if is_first:
-                is_first = False
+            if may_be_header:
+                may_be_header = False
                 if self._is_header([name.decode("utf-8", "replace") for name in columns]):
                     continue
                 self._check_unnamed(text, columns)
             yield line, columns
 
-    def _named(self, text: bytes, rest: Iterable[bytes]) -> _Rows | None:
+    def _named(self, text: bytes, lines: _Lines) -> Rows | None:
         """The rows of a file whose first line begins JSON or CSV; None if it begins something else."""
-        lines = itertools.chain([text], rest)
         if _DICTIONARY.match(text):
-            return self._columns_of(self._dictionary(b"".join(lines)))
+            self.kind = "whole"
+            return self._columns_of(self._dictionary(b"".join(text for _, text in lines)))
         if _is_json(text):
+            self.kind = "json"
             return self._columns_of(self._json_rows(lines))
-        return self._csv_rows(lines) if self._is_header(checks.csv_row(text)) else None
+        if not self._is_header(checks.csv_row(text)):
+            return None
+        self.kind = "whole"
+        return self._csv_rows(text for _, text in lines)
 
     def _is_header(self, names: list[str]) -> bool:
         """Whether the first row holds the names of columns, which are found then. Every other row has a number."""
@@ -159,57 +213,60 @@ class FileRows:
                 f"{','.join(self._layouts[0])}"
             )
 
-    def _csv_rows(self, lines: Iterator[bytes]) -> _Rows:
+    def _csv_rows(self, lines: Iterator[bytes]) -> Rows:
         rows = checks.csv_rows(lines, self.url)
         next(rows)
         for line, columns in rows:
             yield line, [column.encode("utf-8", "surrogateescape") for column in columns]
 
-    def _dictionary(self, content: bytes) -> _Records:
+    def _dictionary(self, content: bytes) -> Records:
         """The rows of JSON as ranx saves runs and qrels, each with the number of its query."""
         seen: set[str] = set()
-        for number, (query_id, docs) in enumerate(_members(self.url, content), 1):
-            if not isinstance(docs, _Members):
+        for number, (query_id, docs) in enumerate(members(self.url, content), 1):
+            if not isinstance(docs, Members):
                 raise PreflightError(
                     f"{self.url}: the value of {query_id!r} is not {{doc_id: number}}, as in ranx's JSON"
                 )
             doc_ids = {doc_id for doc_id, _ in docs}
             if query_id in seen or len(doc_ids) < len(docs):
-                self.bad(number, f"query {query_id!r} is there twice, or has a doc twice")
+                self.bad(number, f"query {query_id!r} is there twice, or has a doc twice", always=True)
             if not docs:
-                self.bad(number, f"query {query_id!r} has no docs")
+                self.bad(number, f"query {query_id!r} has no docs", [query_id])
             seen.add(query_id)
             for doc_id, value in docs:
                 yield number, {"query_id": query_id, "doc_id": doc_id, "score": value}
 
-    def _json_rows(self, lines: Iterator[bytes]) -> _Records:
-        for line, text in enumerate(lines, 1):
+    def _json_rows(self, lines: _Lines) -> Records:
+        for line, text in lines:
             try:
                 if text.strip():
                     yield line, checks.json_object(checks.decoded(text))
             except RowError as error:
-                self.bad(line, f"the row {error}")
+                self.bad(line, f"the row {error}", text)
 
-    def _columns_of(self, records: _Records) -> _Rows:
+    def _columns_of(self, records: Records) -> Rows:
         """The columns of records; all are read as the first one."""
-        read: ReadRecord | None = None
         for line, record in records:
-            read = read or self.record_reader(record)
+            read = self._reader = self._reader or self.record_reader(record)
             try:
                 yield from ((line, columns) for columns in read(line, record))
             except RowError as error:
-                self.bad(line, f"the row {error}")
+                self.bad(line, f"the row {error}", record, always=isinstance(error, checks.ContradictionError))
 
     def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
         """What reads each record of a file, by the first one: here the columns that its names find."""
-        names, left_out = self._names_of(first)
+        names, self.left_out = self._names_of(first)
 
         def read(_line: int, record: Mapping[str, Any]) -> Iterator[list[bytes]]:
             if not record.keys() >= set(names):
                 raise RowError(f"has the fields {', '.join(record)}, and the first row {', '.join(names)}")
-            if any(record.get(name) is not None for name in left_out):
-                raise RowError(f"has a value in {', '.join(left_out)}, which is null in the first row")
-            yield from _expanded([record[name] for name in names])
+            if any(record.get(name) is not None for name in self.left_out):
+                raise RowError(f"has a value in {', '.join(self.left_out)}, which is null in the first row")
+            values = [record[name] for name in names]
+            if None in values:
+                name = names[values.index(None)]
+                raise RowError(f"has a value that is neither text nor a number: None in the column `{name}`")
+            yield from expanded(values)
 
         return read
 
@@ -237,40 +294,43 @@ class FileRows:
         self.names = tuple(names[at] for at in found.values())
         return list(self.names), left_out
 
-    def bad(self, line: int, reason: str) -> None:
-        self._problems.add(line, reason)
+    def bad(self, line: int, reason: str, row: Any = "", *, always: bool = False) -> None:
+        """Notes the problem of a row, which is left out; `always` for one that is an error whatever the limit."""
+        self._problems.add(line, reason, row, noun=self.noun, always=always)
 
-    def text(self, line: int, column: bytes) -> str:
-        """A column as text; one that is not UTF-8 is a problem."""
+    def ids(self, line: int, columns: Sequence[bytes]) -> tuple[str, str] | None:
+        """The query_id and the doc_id of a row; None, and a problem, where one cannot be used."""
+        found = [columns[self.places[meaning]] for meaning in ("query_id", "doc_id")]
         try:
-            return column.decode()
+            query_id, doc_id = [each.decode() for each in found]
+            if checks.are_usable([query_id, doc_id]):
+                return query_id, doc_id
         except UnicodeDecodeError:
-            self.bad(line, f"{shown(column)} is not valid UTF-8")
-            return column.decode("utf-8", "backslashreplace")
+            pass
+        reason = next(filter(None, map(id_reason, found)))
+        self.bad(line, reason, columns)
+        return None
 
-    def ids(self, line: int, columns: Sequence[bytes]) -> tuple[str, str]:
-        """The query_id and the doc_id of a row; one that cannot be used is a problem."""
-        query_id, doc_id = (self.text(line, columns[self.places[meaning]]) for meaning in ("query_id", "doc_id"))
-        if not checks.are_usable([query_id, doc_id]):
-            self.check_id(line, query_id)
-            self.check_id(line, doc_id)
-        return query_id, doc_id
-
-    def check_id(self, line: int, identifier: str) -> None:
-        """Notes an id that cannot be used. No query_id begins with `#` here: its line would be a comment."""
-        try:
-            checks.check_doc_id(identifier)
-        except RowError as error:
-            self.bad(line, f"the row {error}")
-
-    def check(self, what: str, rows: int) -> None:
+    def check(self, what: str, rows: int = 1) -> None:
         """Checks the rows after the last one was read."""
-        count = self._problems.count
-        if count:
-            found = f"{counted(count, 'problem')}{self._problems.listed()}"
+        problems = self._problems
+        if problems.are_refused:
+            noun = f"{self.noun} "
+            found = f"{counted(problems.count, 'problem')}{problems.allowed}{problems.listed(noun)}"
             raise PreflightError(f"{self.url} is not a valid {what}: {found}")
         if not rows:
             raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
+
+
+def id_reason(column: bytes) -> str:
+    """Why a column cannot be an id, or an empty text. No query_id begins with `#`: its line would be a comment."""
+    try:
+        checks.check_doc_id(column.decode())
+    except UnicodeDecodeError:
+        return f"{shown(column)} is not valid UTF-8"
+    except RowError as error:
+        return f"the row {error}"
+    return ""
 
 
 def text_lines(url: str) -> Iterator[bytes]:
@@ -294,48 +354,6 @@ def _is_json(line: bytes) -> bool:
         return line.startswith(b"{") and bool(checks.json_object(checks.decoded(line)))
     except RowError:
         return False
-
-
-class _Members(list[tuple[str, Any]]):
-    """The members of a JSON object, those with the same name too."""
-
-
-def _members(url: str, content: bytes) -> _Members:
-    try:
-        found = json.loads(content, object_pairs_hook=_Members)
-    except (ValueError, RecursionError) as error:
-        raise PreflightError(f"{url} is not JSON of one object {{query_id: {{doc_id: number}}}}: {error}") from error
-    return found if isinstance(found, _Members) else _Members()
-
-
-def _expanded(values: list[Any]) -> Iterator[list[bytes]]:
-    """The columns of a record; of a query and a list of docs, those of a run without scores."""
-    match values:
-        case [query_id, list(docs)]:
-            doc_ids = [_id(doc_id) for doc_id in docs]
-            if len(set(doc_ids)) < len(doc_ids):
-                raise RowError(f"names a doc of query {query_id!r} twice")
-            for rank, doc_id in enumerate(doc_ids, 1):
-                yield [_id(query_id), doc_id, b"%d" % rank]
-        case [query_id, doc_id, *numbers]:
-            yield [_id(query_id), _id(doc_id), *map(_written, numbers)]
-
-
-def _id(value: Any) -> bytes:
-    if value != value:
-        raise RowError("has an id that is NaN: the column of a missing one is numbers with a fraction")
-    return _written(value)
-
-
-def _written(value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    if isinstance(value, bytes):
-        return value
-    value = checks.whole_of(value)
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return str(value).encode()
-    raise RowError(f"has a value that is neither text nor a number: {value!r:.60}")
 
 
 def _is_number(text: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
@@ -23,7 +24,7 @@ class RunFormat:
         title: its name in messages.
         columns: `query_id`, `doc_id`, `rank`, and optionally `score` and `run_tag`; other names are constants.
             Without scores, a run is ordered by rank.
-        separator: written between columns; when reading, any white space separates them.
+        separator: written between columns; when reading, any white space separates them. Empty for a table.
         ending: of the names of its files.
     """
 
@@ -31,6 +32,11 @@ class RunFormat:
     columns: tuple[str, ...]
     separator: str
     ending: str
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a Parquet table (beamrank/ranking/run_table.py), whose columns have names, and no text."""
+        return not self.separator
 
     @property
     def has_scores(self) -> bool:
@@ -46,19 +52,39 @@ class RunFormat:
         return map(self.separator.join(texts).__mod__, zip(*written, strict=True))
 
 
+# One row: a doc of a ranking; sorted by query_id, rank. `raw_score` is the score that the stage gave, of which `score`
+# is the strictly decreasing form; null below the docs that the stage scored, where an earlier one (`stage`) ranks.
+RUN_TABLE = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("score", pa.float32(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("raw_score", pa.float64()),
+    ],
+    {"beamrank.schema": "run/1"},
+)
+
 FORMATS: Registry[RunFormat] = Registry(
     "run format",
     "beamrank.run_formats",
     {
         "trec": RunFormat("TREC", ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"), " ", "trec"),
         "msmarco": RunFormat("MS MARCO", ("query_id", "doc_id", "rank"), "\t", "msmarco.tsv"),
+        "parquet": RunFormat("Parquet", tuple(RUN_TABLE.names), "", "parquet"),
     },
 )
 
 
+def text_formats() -> dict[str, RunFormat]:
+    """The formats of text, whose rows have no names."""
+    return {name: each for name, each in FORMATS.items() if not each.is_table}
+
+
 def described() -> str:
     """The columns of every format, for messages."""
-    each = [f"{one.title}, {len(one.columns)} columns ({' '.join(one.columns)})" for one in FORMATS.values()]
+    each = [f"{one.title}, {len(one.columns)} columns ({' '.join(one.columns)})" for one in text_formats().values()]
     return f"accepted: {'; '.join(each)}"
 
 
@@ -111,12 +137,17 @@ def _ceiling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(scores - step, dtype=np.float32)
 
 
-def run_scores(query_id: str, ranking: Ranking) -> dict[str, float]:
-    """The score of each doc of a ranking in a run, best first."""
+def scores_of_query(query_id: str, scores: Sequence[float]) -> NDArray[np.float32]:
+    """`strictly_decreasing`, with the query in its error."""
     try:
-        scores = strictly_decreasing([score for _, score in ranking]).tolist()
+        return strictly_decreasing(scores)
     except DataError as error:
         raise DataError(f"query {query_id!r}: {error}") from error
+
+
+def run_scores(query_id: str, ranking: Ranking) -> dict[str, float]:
+    """The score of each doc of a ranking in a run, best first."""
+    scores = scores_of_query(query_id, [score for _, score in ranking]).tolist()
     return dict(zip((doc_id for doc_id, _ in ranking), scores, strict=True))
 
 
@@ -137,7 +168,7 @@ def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_forma
         url: where to.
         rankings: doc_ids and raw scores of each query, in their final order; ties keep the given order.
         run_tag: the sixth column.
-        run_format: its name in `run_writer.FORMATS`.
+        run_format: its name in `text_formats`.
     """
     lines = (
         f"{line}\n".encode()

@@ -2,20 +2,22 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.errors import DataError
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.candidates import files_of_run
 from beamrank.formats.checks import are_usable, checked_queries, shown
 from beamrank.formats.columns import Columns
-from beamrank.formats.notes import Note
-from beamrank.formats.rows import FileRows, number
-from beamrank.formats.run_writer import FORMATS, RunFormat, described
+from beamrank.formats.rejects import Rejects
+from beamrank.formats.rows import FileRows, Rows, id_reason, number
+from beamrank.formats.run_order import Ordered, Orders, Places, Query, RunNotes, RunRow
+from beamrank.formats.run_writer import FORMATS, RunFormat, described, text_formats
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 
@@ -30,55 +32,6 @@ Ties = Literal["rank", "doc_id"]
 _ROWS_AT_ONCE = 1 << 16
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
-Indices: TypeAlias = NDArray[np.signedinteger[Any]]
-
-
-@dataclass(frozen=True)
-class RunNotes:
-    """Facts about a run that a user should know.
-
-    Attributes:
-        format: its name in `run_writer.FORMATS`.
-        tied_scores: rows whose float32 score equals that of the row before them in the order.
-        tied_ranks: rows of a run without scores whose rank equals that of the row before them.
-        rank_disagreements: rows of a run with scores whose rank is not above that of the row before them in the order.
-        comments: lines that begin with `#`.
-        comment_rows: comments that have as many columns as a row.
-        remarks: what else the reader found, a line each.
-        excluded: what was left out of the run (formats/excluded.py).
-    """
-
-    format: str
-    queries: int
-    rows: int
-    tied_scores: int = 0
-    tied_ranks: int = 0
-    rank_disagreements: int = 0
-    comments: int = 0
-    comment_rows: int = 0
-    remarks: tuple[str, ...] = ()
-    excluded: tuple[Note, ...] = ()
-
-    def facts(self) -> list[Note]:
-        counts = (
-            (
-                "rows with the score of the row before",
-                self.tied_scores,
-                "ordered by doc_id, descending, as in trec_eval. A run that is given as the first stage orders them by "
-                "rank, unless `candidates.ties` is `doc_id`",
-            ),
-            ("rows with the rank of the row before", self.tied_ranks, "in the order of the file"),
-            (
-                "rows whose rank disagrees with the scores",
-                self.rank_disagreements,
-                "the scores decide, the rank column is not read",
-            ),
-            ("lines that look like rows but begin with `#`", self.comment_rows, "read as comments"),
-        )
-        return [*(Note(what, f"{count:,}", why) for what, count, why in counts if count), *self.excluded]
-
-    def lines(self) -> list[str]:
-        return [str(note) for note in self.facts()]
 
 
 @dataclass(frozen=True)
@@ -91,99 +44,75 @@ class Run:
         notes: facts about the file that a user should know.
     """
 
-    order: dict[str, list[str]]
+    order: Orders
     scores: dict[str, NDArray[np.float32]]
     notes: RunNotes
 
 
-class _Row(NamedTuple):
-    query_id: bytes
-    doc_id: bytes
-    rank: int
-    score: float
-    line: int
-
-
-@dataclass
-class _Query:
-    """The rows of one query, in columns, in the order of the file."""
-
-    doc_ids: list[bytes] = field(default_factory=list)
-    scores: "array[float]" = field(default_factory=lambda: array("f"))
-    ranks: "array[int]" = field(default_factory=lambda: array("q"))
-    lines: "array[int]" = field(default_factory=lambda: array("Q"))
-
-    def add(self, row: _Row) -> None:
-        self.doc_ids.append(row.doc_id)
-        self.scores.append(row.score)
-        self.ranks.append(row.rank)
-        self.lines.append(row.line)
-
-    def order(self, has_scores: bool, ties: Ties) -> Indices:
-        scores = np.frombuffer(self.scores, dtype=np.float32)
-        ranks = np.frombuffer(self.ranks, dtype=np.int64)
-        if not has_scores:
-            return np.argsort(ranks, kind="stable")
-        return np.lexsort((ranks, -scores)) if ties == "rank" else score_order(scores, self.doc_ids)
-
-
-class _Ordered(NamedTuple):
-    """A query's docs, best first, with their scores and ranks."""
-
-    query_id: str
-    doc_ids: list[str]
-    scores: NDArray[np.float32]
-    ranks: NDArray[np.int64]
-
-    @property
-    def disagreements(self) -> int:
-        """How many docs have a rank that is not above that of the doc before them."""
-        return int(np.count_nonzero(self.ranks[1:] <= self.ranks[:-1]))
-
-
-def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None, progress: Progress = SILENT) -> Run:
-    """Reads a run from any fsspec URL, compressed or not; its format is detected.
+def read_run(
+    url: str,
+    *,
+    ties: Ties = "doc_id",
+    columns: Columns | None = None,
+    rejects: Rejects | None = None,
+    progress: Progress = SILENT,
+) -> Run:
+    """Reads a run from any fsspec URL: a file, compressed or not, a folder or a glob. Its format is detected.
 
     A run with scores is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's
     order. Its rank column is not read. A run without scores is ordered by rank, ties in the order of the file.
 
     Args:
-        url: the file.
-        ties: how tied scores are ordered: `rank` takes the rank column instead (for a run that feeds a stage).
+        url: the file, the folder of its parts, or a glob.
+        ties: how tied scores are ordered: `rank` takes the rank column, if there is one (for a run that feeds a stage).
         columns: names of its columns, where they have others than usual.
+        rejects: takes the rows that cannot be used, which are left out; by default each is an error.
         progress: receives the rows that are read.
 
     Raises:
         PreflightError: the file does not exist, or lines are wrong: columns, ranks, scores that are not finite in
-            float32, a doc_id twice for a query, invalid UTF-8, ids that cannot be used (formats/checks.py). The
-            first of each kind is listed.
+            float32, invalid UTF-8, ids that cannot be used (formats/checks.py), more than may be left out; or, always,
+            a doc_id twice for a query, or rows of another format. The first of each kind is listed.
     """
-    rows = RunRows(url, columns)
-    queries: dict[bytes, _Query] = {}
+    rows = open_run(url, columns, rejects)
+    queries: dict[bytes, Query] = {}
+    key, query = b"", Query()
     for read, row in enumerate(rows.rows()):
-        query = queries.get(row.query_id) or queries.setdefault(row.query_id, _Query())
+        if row.query_id != key or not read:
+            query.pack()
+            key = row.query_id
+            query = queries.get(key) or queries.setdefault(key, Query())
         query.add(row)
         if read % _ROWS_AT_ONCE == 0:
             progress.update(read, None, f"rows of {storage.name(url)} read")
-    ordered = (rows.ordered(key, queries.pop(key), ties) for key in list(queries))
+    del query
+    ordered = (rows.ordered(each, queries.pop(each), ties) for each in list(queries))
     run = _collected(ordered, rows.format_name, rows.has_both)
     rows.check("run", run.notes.rows)
     rows_in_comments = sum(len(comment.split()) == len(rows.format.columns) for comment in rows.comments)
-    return replace(run, notes=replace(run.notes, comments=len(rows.comments), comment_rows=rows_in_comments))
+    rejected = () if rejects is None else rejects.notes()
+    notes = replace(run.notes, comments=len(rows.comments), comment_rows=rows_in_comments, rejected=rejected)
+    return replace(run, notes=notes)
 
 
-def _collected(queries: Iterable[_Ordered], name: str, has_both: bool) -> Run:
+def _collected(queries: Iterable[Ordered | None], name: str, has_both: bool) -> Run:
     """A run of queries in their order; `has_both`: scores, and ranks that may disagree with them."""
     has_scores = FORMATS[name].has_scores
-    order: dict[str, list[str]] = {}
     scores: dict[str, NDArray[np.float32]] = {}
     tied = disagreements = 0
-    for each in queries:
-        values: NDArray[Any] = each.scores if has_scores else each.ranks
-        tied += int(np.count_nonzero(values[1:] == values[:-1]))
-        disagreements += each.disagreements if has_both else 0
-        order[each.query_id], scores[each.query_id] = each.doc_ids, each.scores
-    count = sum(map(len, order.values()))
+
+    def orders() -> Iterator[tuple[str, list[str]]]:
+        nonlocal tied, disagreements
+        for each in queries:
+            if each is not None:
+                values: NDArray[Any] = each.scores if has_scores else each.ranks
+                tied += int(np.count_nonzero(values[1:] == values[:-1]))
+                disagreements += each.disagreements if has_both else 0
+                scores[each.query_id] = each.scores
+                yield each.query_id, each.doc_ids
+
+    order = Orders(orders())
+    count = sum(map(len, scores.values()))
     tied_scores, tied_ranks = (tied, 0) if has_scores else (0, tied)
     return Run(order, scores, RunNotes(name, len(order), count, tied_scores, tied_ranks, disagreements))
 
@@ -194,12 +123,14 @@ def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[
     The number is that of `RunNotes.rank_disagreements`. A query whose rows are apart in the file is yielded more than
     once.
     """
-    rows, count = RunRows(url), 0
+    rows, count = open_run(url), 0
     for key, group in groupby(rows.rows(), attrgetter("query_id")):
-        query = _Query()
+        query = Query()
         for row in group:
             query.add(row)
         found = rows.ordered(key, query, ties)
+        if found is None:
+            continue
         count += len(found.doc_ids)
         yield found.query_id, found.doc_ids, found.scores, found.disagreements if rows.has_both else 0
     rows.check("run", count)
@@ -222,14 +153,14 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     return run
 
 
-def _ordered_dictionary(query_id: str, docs: Mapping[str, float], ties: Ties) -> _Ordered:
+def _ordered_dictionary(query_id: str, docs: Mapping[str, float], ties: Ties) -> Ordered:
     try:
         scores = array("f", docs.values())
     except (TypeError, OverflowError) as error:
         raise DataError(f"query {query_id!r} of the run has a score that cannot be used: {error}") from error
-    query = _Query([doc_id.encode() for doc_id in docs], scores, array("q", range(len(docs))))
+    query = Query([doc_id.encode() for doc_id in docs], scores, array("q", range(len(docs))))
     indices = query.order(True, ties)
-    found = _Ordered(
+    found = Ordered(
         query_id,
         [query.doc_ids[i].decode() for i in indices],
         np.frombuffer(scores, dtype=np.float32)[indices],
@@ -244,9 +175,9 @@ def _ordered_dictionary(query_id: str, docs: Mapping[str, float], ties: Ties) ->
 class RunRows(FileRows):
     """The valid rows of a run file."""
 
-    def __init__(self, url: str, columns: Columns | None = None) -> None:
-        plain = {name: each.columns for name, each in FORMATS.items()}
-        super().__init__(url, _NAMED, plain, columns, f"; {described()}")
+    def __init__(self, url: str, columns: Columns | None = None, rejects: Rejects | None = None) -> None:
+        plain = {name: each.columns for name, each in text_formats().items()}
+        super().__init__(url, _NAMED, plain, columns, f"; {described()}", rejects)
 
     @property
     def format_name(self) -> str:
@@ -262,10 +193,10 @@ class RunRows(FileRows):
         """Whether the rows so far have scores and ranks."""
         return "score" in self.places and "rank" in self.places
 
-    def rows(self) -> Iterator[_Row]:
-        """Yields the rows; the others are problems."""
+    def rows(self, found: Rows | None = None) -> Iterator[RunRow]:
+        """Yields the rows of `found`, by default of the whole file; the others are problems."""
         query_at = -1
-        for line, columns in self:
+        for line, columns in self if found is None else found:
             if query_at < 0:
                 query_at, doc_at = self.places["query_id"], self.places["doc_id"]
                 rank_at, score_at = self.places.get("rank"), self.places.get("score")
@@ -275,44 +206,115 @@ class RunRows(FileRows):
                 if not -(2**63) <= rank < 2**63:
                     raise OverflowError
             except (ValueError, OverflowError):
-                found = [None if place is None else columns[place] for place in (rank_at, score_at)]
-                self.bad(line, _explain_numbers(*found))
+                numbers = [None if place is None else columns[place] for place in (rank_at, score_at)]
+                self.bad(line, _explain_numbers(*numbers), columns)
                 continue
-            yield _Row(columns[query_at], columns[doc_at], rank, score, line)
+            yield RunRow(columns[query_at], columns[doc_at], rank, score, line)
+
+    def where(self, line: int) -> str:
+        """Where a row is, for messages."""
+        return f"{self.noun} {line}"
 
     def explain_columns(self, count: int) -> str:
         return super().explain_columns(count) if self.names else explain_columns(count, self.name or None)
 
-    def ordered(self, key: bytes, query: _Query, ties: Ties) -> _Ordered:
-        """The docs of a query in their order; those that cannot be used are problems."""
-        scores = np.frombuffer(query.scores, dtype=np.float32)
-        for i in np.flatnonzero(~np.isfinite(scores)):
-            self.bad(query.lines[i], f"the score of doc {shown(query.doc_ids[i])} is not finite in float32")
+    def ordered(self, key: bytes, query: Query, ties: Ties) -> Ordered | None:
+        """The docs of a query in their order, if any is left: those that cannot be used are problems."""
+        query.unpack()
         self._check_duplicates(key, query)
-        indices = query.order(self.format.has_scores, ties)
-        query_id = self.text(query.lines[0], key)
-        self.check_id(query.lines[0], query_id)
-        ranks = np.frombuffer(query.ranks, dtype=np.int64)
-        return _Ordered(query_id, self._decode_docs(query, indices), scores[indices], ranks[indices])
+        found = self._in_order(key, query, ties)
+        if found is not None:
+            return found
+        usable = self._usable(key, query)
+        return self._in_order(key, usable, ties) if usable.doc_ids else None
 
-    def _check_duplicates(self, key: bytes, query: _Query) -> None:
+    def _in_order(self, key: bytes, query: Query, ties: Ties) -> Ordered | None:
+        """The docs of a query in their order; None where one cannot be used."""
+        scores, ranks = np.frombuffer(query.scores, np.float32), np.frombuffer(query.ranks, np.int64)
+        indices = query.order(self.format.has_scores, ties if "rank" in self.places else "doc_id")
+        try:
+            query_id, doc_ids = key.decode(), [query.doc_ids[i].decode() for i in indices.tolist()]
+        except UnicodeDecodeError:
+            return None
+        is_usable = np.isfinite(scores).all() and are_usable([query_id, *doc_ids])
+        return Ordered(query_id, doc_ids, scores[indices], ranks[indices]) if is_usable else None
+
+    def _usable(self, key: bytes, query: Query) -> Query:
+        """The rows of a query that can be used; the others are problems."""
+        usable = Query()
+        for row in filter(self.is_usable, query.rows(key)):
+            usable.add(row)
+        return usable
+
+    def is_usable(self, row: RunRow) -> bool:
+        """Whether ids and score of a row can be used; else it is a problem."""
+        reason = id_reason(row.query_id) or id_reason(row.doc_id)
+        if not reason and not np.isfinite(np.float32(row.score)):
+            reason = f"the score of doc {shown(row.doc_id)} is not finite in float32"
+        if reason:
+            self.bad(row.line, reason, row[:4])
+        return not reason
+
+    def _check_duplicates(self, key: bytes, query: Query) -> None:
         if len(set(query.doc_ids)) == len(query.doc_ids):
             return
         first: dict[bytes, int] = {}
         for doc_id, line in zip(query.doc_ids, query.lines, strict=True):
             if first.setdefault(doc_id, line) != line:
-                self.bad(line, f"query {shown(key)} has doc {shown(doc_id)} already on line {first[doc_id]}")
+                reason = f"query {shown(key)} has doc {shown(doc_id)} already on {self.where(first[doc_id])}"
+                self.bad(line, reason, always=True)
 
-    def _decode_docs(self, query: _Query, indices: Indices) -> list[str]:
-        """The doc_ids in their order, checked."""
-        try:
-            doc_ids = [query.doc_ids[i].decode() for i in indices.tolist()]
-        except UnicodeDecodeError:
-            doc_ids = [self.text(query.lines[i], query.doc_ids[i]) for i in indices]
-        if not are_usable(doc_ids):
-            for doc_id, i in zip(doc_ids, indices.tolist(), strict=True):
-                self.check_id(query.lines[i], doc_id)
-        return doc_ids
+
+class RunFiles(RunRows):
+    """The valid rows of a run of several files, which have the columns of the first.
+
+    The line of a row is its number (`Places`).
+    """
+
+    def __init__(
+        self, url: str, files: Sequence[str], columns: Columns | None = None, rejects: Rejects | None = None
+    ) -> None:
+        super().__init__(url, columns, rejects)
+        self._files = [RunRows(each, columns, rejects) for each in files]
+
+    def rows(self, found: Rows | None = None) -> Iterator[RunRow]:  # noqa: ARG002
+        for place, file in enumerate(self._files):
+            first = Places.number(place, 0)
+            for query_id, doc_id, rank, score, line in file.rows():
+                if self.places is not file.places:
+                    self._check_columns(file, line)
+                yield RunRow(query_id, doc_id, rank, score, first | line)
+            self.comments += file.comments
+
+    def _check_columns(self, file: RunRows, line: int) -> None:
+        """Takes the columns of a file, which must be those of the files before it."""
+        before, now = ((each.name, each.names, each.places) for each in (self, file))
+        if self.places and before != now:
+            known, found = (", ".join(names or places) for _, names, places in (before, now))
+            raise PreflightError(
+                f"{file.url}, {file.where(line)}: its columns are {found}, and those of {self._files[0].url} are "
+                f"{known}. All files of a run must have the same: give a glob that matches only its own"
+            )
+        self.name, self.names, self.places = now
+
+    def bad(self, line: int, reason: str, row: Any = "", *, always: bool = False) -> None:
+        place, line = Places.split(line)
+        self._files[place].bad(line, reason, row, always=always)
+
+    def where(self, line: int) -> str:
+        place, line = Places.split(line)
+        return f"{self._files[place].where(line)} of {self._files[place].url}"
+
+    def check(self, what: str, rows: int = 1) -> None:
+        for each in self._files:
+            each.check(what)
+        super().check(what, rows)
+
+
+def open_run(url: str, columns: Columns | None = None, rejects: Rejects | None = None) -> RunRows:
+    """The rows of a run: of a file, a folder or a glob."""
+    files = files_of_run(url)
+    return RunRows(files[0], columns, rejects) if len(files) == 1 else RunFiles(url, files, columns, rejects)
 
 
 def explain_columns(count: int, name: str | None) -> str:
@@ -334,11 +336,3 @@ def _explain_numbers(rank: bytes | None, score: bytes | None) -> str:
         what = "score" if rank is None else "rank"
         return f"{what} {shown(rank or score or b'')} is not a {'whole ' * (rank is not None)}number ({described()})"
     return f"rank {shown(rank)} must be a whole number and score {shown(score)} a number ({described()})"
-
-
-def score_order(scores: NDArray[np.float32], doc_ids: Sequence[bytes]) -> Indices:
-    """The order of trec_eval: by score, descending, ties by doc_id, descending."""
-    if len(np.unique(scores)) == len(scores):
-        return np.argsort(-scores, kind="stable")
-    by_doc_id = sorted(range(len(scores)), key=doc_ids.__getitem__, reverse=True)
-    return np.array(by_doc_id)[np.argsort(-scores[by_doc_id], kind="stable")]

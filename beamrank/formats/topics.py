@@ -1,19 +1,30 @@
-"""Topics of any format. There are few, so anything wrong with one is an error."""
+"""Topics of any format, as a table. Anything wrong with one is an error."""
 
-from typing import Annotated, Literal, Self, TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any, Literal, Self, TypeVar
 
+import numpy as np
+import pyarrow as pa
 from pydantic import model_validator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import RowError, WrongFormatError, check_query_id
+from beamrank.formats.checks import RowError, WrongFormatError, are_usable, check_query_id
 from beamrank.formats.columns import Names, TopicColumns, check_header, column_names, header_notes
-from beamrank.formats.files import AUTO, Choice, find_files, folder_files
-from beamrank.formats.notes import Problems, counted
+from beamrank.formats.files import AUTO, Choice, find_files, folder_files, shown_paths
+from beamrank.formats.notes import counted
+from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.texts.topics import TopicsFile, TopicsFormat
+from beamrank.id_places import repeated_rows
 from beamrank.plugins import Registry
-from beamrank.records import Topic
 from beamrank.section import OneOf, Paths, Section
 from beamrank.storage import files as storage
+from beamrank.storage.documents import hashes64
+from beamrank.topic_table import TopicTable
+
+_ROWS_AT_ONCE = 1 << 16
+_ROWS = pa.schema({"query_id": pa.string(), "text": pa.string(), "line": pa.int64(), "hash": pa.uint64()})
 
 FORMATS: Registry[TopicsFormat] = Registry(
     "topics format",
@@ -61,71 +72,119 @@ class TopicsConfig(Section):
 _Config = TypeVar("_Config", bound=TopicsConfig)
 
 
-def read_topics(config: TopicsConfig) -> list[Topic]:
+def read_topics(config: TopicsConfig, rejects: Rejects | None = None) -> TopicTable:
     """Reads all topics, in the order of the files; ids are kept unchanged, unless `ids` numbers them.
 
     A file may be compressed with gzip, bzip2, xz or zstd. Empty lines between topics are skipped.
 
     Raises:
-        PreflightError: a file cannot be read or holds no topics, or some cannot be used: no text, a duplicate
-            query_id, one that breaks the rule of formats/checks.py, invalid UTF-8, wrong columns. It counts the
-            problems and shows the first of each kind.
+        PreflightError: a file cannot be read or holds no topics, two topics have one query_id, or more cannot be used
+            than `rejects` takes, by default none: no text, a query_id that breaks the rule of formats/checks.py or is
+            there again, invalid UTF-8, wrong columns. It counts the problems and shows the first of each kind.
     """
     config = resolved(config)
-    topics: dict[str, Topic] = {}
-    for url in topics_files(config):
-        _read_file(url, config, topics)
-    found = list(topics.values())
-    return found if config.ids == "file" else [Topic(str(i), each.text) for i, each in enumerate(found, 1)]
+    rejects = rejects or Rejects("topics")
+    files = [_read_file(url, config, rejects) for url in topics_files(config)]
+    table = _each_once(files, FORMATS[config.format].repeats)
+    for file in files:
+        _check(file, config)
+    if not len(table):
+        shown = shown_paths(config.path)
+        hint = _CHOICE.hint(files[0].url, config.format)
+        raise PreflightError(
+            f"{shown} holds no topics (read as `format: {config.format}`): there is nothing to rank{hint}"
+        )
+    if config.ids == "order":
+        table = table.set_column(0, "query_id", pa.array(np.arange(1, len(table) + 1)).cast(pa.string()))
+    return TopicTable(table.select(["query_id", "text"]))
 
 
-def _read_file(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None:
-    """Adds the topics of a file."""
-    own = FORMATS[config.format]
-    file = TopicsFile(url, column_names(config.columns), config.header, config.decoding == "original")
-    problems, lines = Problems(), dict[str, int]()
+@dataclass(frozen=True)
+class _File:
+    """A file's topics that can be used, a table of _ROWS, and the problems of the others."""
+
+    url: str
+    topics: Any
+    problems: Problems
+
+
+def _read_file(url: str, config: TopicsConfig, rejects: Rejects) -> _File:
+    own, problems, batches = FORMATS[config.format], Problems(url, rejects), []
     try:
-        for line, row in own.read(file):
-            try:
-                _add(row, line, own.repeats, topics, lines)
-            except RowError as error:
-                problems.add(line, f"the topic {error}")
+        rows = own.read(TopicsFile(url, column_names(config.columns), config.header, config.decoding == "original"))
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            batches.append(_batch(some, own.repeats, problems))
     except RowError as error:
-        problems.add(1, f"the file {error}")
+        problems.add(1, f"the file {error}", always=True)
     except WrongFormatError as error:
         raise PreflightError(f"{error}{_CHOICE.hint(url, config.format)}") from error
     except DataError as error:
         raise PreflightError(str(error)) from error
-    if problems.count:
+    return _File(url, pa.Table.from_batches(batches, _ROWS), problems)
+
+
+def _batch(rows: Iterable[tuple[int, tuple[str, str] | RowError]], repeats: bool, problems: Problems) -> Any:
+    """The rows that can be used; of equal ones only the first, if a format repeats them."""
+    found: list[tuple[int, str, str]] = []
+    for line, row in rows:
+        if isinstance(row, RowError):
+            problems.add(line, f"the topic {row}", row.row)
+        else:
+            found.append((line, *row))
+    if repeats:
+        found = sorted({each[1:]: each for each in reversed(found)}.values())
+    if not _are_usable(found):
+        found = [each for each in found if _is_usable(*each, problems)]
+    lines, ids, texts = zip(*found, strict=True) if found else ((), (), ())
+    return pa.record_batch([ids, texts, lines, hashes64(ids)], schema=_ROWS)
+
+
+def _are_usable(rows: Sequence[tuple[int, str, str]]) -> bool:
+    """Whether `_is_usable` refuses none of many rows, which are checked at once."""
+    ids, texts = [row[1] for row in rows], [row[2] for row in rows]
+    begin_well = are_usable(ids) and "#" not in {each[0] for each in ids}
+    return begin_well and all(map(str.strip, texts)) and "\0" not in "".join(texts)
+
+
+def _is_usable(line: int, query_id: str, text: str, problems: Problems) -> bool:
+    try:
+        check_query_id(query_id)
+        if "\0" in text:
+            raise RowError(f"{query_id!r} has a NUL character in its text")
+        if not text.strip():
+            raise RowError(f"{query_id!r} has no text")
+    except RowError as error:
+        problems.add(line, f"the topic {error}", (query_id, text))
+        return False
+    return True
+
+
+def _each_once(files: Sequence[_File], repeats: bool) -> Any:
+    """The topics of all files; those whose id is there before are problems, unless they are equal and may repeat."""
+    table = pa.concat_tables([file.topics for file in files])
+    starts = np.cumsum([0, *(len(file.topics) for file in files)])
+    again = []
+    for row, first in repeated_rows(table["hash"].to_numpy(), lambda rows: table["query_id"].take(rows).to_pylist()):
+        again.append(row)
+        here, there = np.searchsorted(starts, [row, first], side="right") - 1
+        now, before = table.slice(row, 1).to_pylist()[0], table.slice(first, 1).to_pylist()[0]
+        if not (repeats and now["text"] == before["text"]):
+            where = f"line {before['line']}" if here == there else "an earlier file"
+            other = "with a different text" if repeats else "too"
+            reason = f"the topic has the query_id {now['query_id']!r}, which {where} has {other}: remove one"
+            problem = now["query_id"], now["text"]
+            files[here].problems.add(now["line"], reason, problem, always=now["text"] != before["text"])
+    return table.filter(pa.array(np.isin(np.arange(len(table)), again, invert=True))) if again else table
+
+
+def _check(file: _File, config: TopicsConfig) -> None:
+    """Raises PreflightError where topics of a file cannot be used."""
+    url, problems = file.url, file.problems
+    if problems.are_refused:
         raise PreflightError(
-            f"{counted(problems.count, own.noun)} of {url} cannot be read as topics of `format: {config.format}`"
-            f"{_CHOICE.hint(url, config.format)}{problems.listed(f'{url}:')}"
+            f"{counted(problems.count, FORMATS[config.format].noun)} of {url} cannot be read as topics of "
+            f"`format: {config.format}`{problems.allowed}{_CHOICE.hint(url, config.format)}{problems.listed(f'{url}:')}"
         )
-    if not lines:
-        read_as = f"(read as `format: {config.format}`)"
-        hint = _CHOICE.hint(url, config.format)
-        raise PreflightError(f"{url} holds no topics {read_as}: there is nothing to rank{hint}")
-
-
-def _add(
-    row: tuple[str, str] | RowError, line: int, repeats: bool, topics: dict[str, Topic], lines: dict[str, int]
-) -> None:
-    """Adds a topic to those of all files, and its line to those of this file."""
-    if isinstance(row, RowError):
-        raise row
-    topic = Topic(*row)
-    query_id, text = topic
-    check_query_id(query_id)
-    if "\0" in text:
-        raise RowError(f"{query_id!r} has a NUL character in its text")
-    if not text.strip():
-        raise RowError(f"{query_id!r} has no text")
-    before = topics.setdefault(query_id, topic)
-    if before is not topic and not (repeats and before == topic):
-        where = f"line {lines[query_id]}" if query_id in lines else "an earlier file"
-        other = "with a different text" if repeats else "too"
-        raise RowError(f"has the query_id {query_id!r}, which {where} has {other}: remove one")
-    lines.setdefault(query_id, line)
 
 
 def topics_files(config: TopicsConfig) -> list[str]:

@@ -1,9 +1,12 @@
 """Docs as 64-bit hashes of what they are found by: those that shards need, and those of a corpus unit.
 
-The files are named by their content, so that a changed one is noticed when it is read.
+The docs that the shards of a job need are in files by range of the hash, so that no process holds all of them. Every
+file is named by its content, so that a changed one is noticed when it is read.
 """
 
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,53 +15,90 @@ import numpy.typing as npt
 
 from beamrank.errors import DataError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import SHORT, hashes64, sha256
+from beamrank.storage.documents import SHORT, sha256
 from beamrank.storage.local_files import map_numbers
 
 Hashes = npt.NDArray[np.uint64]
-_ENTRY_BYTES = 12
+# An entry on its way to its file: the hash of a doc, and the shard that needs it with `_HAS_TOKENS`.
+_ENTRY = np.dtype([("hash", "<u8"), ("mark", "<u4")])
+_HAS_TOKENS = 1 << 31
+# Hashes are uniform, but a doc that many shards need has many entries: a file of 64 MB would hold 5.3 million.
+_ENTRIES_OF_RANGE = 4_000_000
+
+
+def count_ranges(entries: int) -> int:
+    """How many ranges of the hash keep each one's file of so many entries in all at 64 MB or less."""
+    return max(1, -(-entries // _ENTRIES_OF_RANGE))
+
+
+def cut_needed(shard: int, needed: Hashes, with_tokens: Hashes, ranges: int) -> Iterator[tuple[int, bytes]]:
+    """The docs that a shard needs, cut by range: each range with the entries of its docs, for `publish_needed`.
+
+    Args:
+        shard: the shard.
+        needed: the hashes of its docs, in any order; one that stands more than once counts once.
+        with_tokens: the hashes of docs whose tokens an earlier run has for the shard.
+        ranges: how many ranges there are.
+    """
+    entries = np.empty(len(distinct := np.unique(needed)), _ENTRY)
+    entries["hash"] = distinct
+    entries["mark"] = shard | np.where(np.isin(distinct, with_tokens), np.uint32(_HAS_TOKENS), np.uint32(0))
+    numbers, starts = np.unique(_range_of(distinct, ranges), return_index=True)
+    # A shard without docs has no ranges.
+    for number, some in zip(numbers.tolist(), np.split(entries, starts[1:]), strict=False):
+        yield number, some.tobytes()
+
+
+def _range_of(hashes: Hashes, ranges: int) -> npt.NDArray[np.uint64]:
+    """The range of each hash; it grows with the hash."""
+    return ((hashes >> np.uint64(32)) * np.uint64(ranges)) >> np.uint64(32)
 
 
 @dataclass(frozen=True)
 class NeededDocs:
-    """Which shards need which docs: hashes uint64[n], sorted, and shards uint32[n] beside them."""
+    """Which shards need the docs of one range.
+
+    Attributes:
+        hashes: uint64[n], sorted; a doc that several shards need stands once for each.
+        marks: uint32[n], the shard of each entry, and whether an earlier run has the doc's tokens for it.
+    """
 
     hashes: Hashes
-    shards: npt.NDArray[np.uint32]
+    marks: npt.NDArray[np.uint32]
 
     @classmethod
-    def collect(cls, needed: Iterable[tuple[int, Sequence[str]]]) -> "NeededDocs":
-        """From (shard, its doc_ids); a doc that several queries of a shard need stands once."""
-        return cls.of_hashes((shard, hashes64(doc_ids)) for shard, doc_ids in needed)
+    def of(cls, contents: Iterable[bytes]) -> "NeededDocs":
+        """From the entries of shards, in any order."""
+        entries = np.frombuffer(b"".join(contents), _ENTRY)
+        hashes, marks = entries["hash"], entries["mark"]
+        order = np.lexsort((marks, hashes))
+        return cls(hashes[order], marks[order])
 
-    @classmethod
-    def of_hashes(cls, needed: Iterable[tuple[int, Hashes]]) -> "NeededDocs":
-        """From (shard, the hashes of its docs)."""
-        hashes: list[Hashes] = [np.empty(0, np.uint64)]
-        shards: list[npt.NDArray[np.uint32]] = [np.empty(0, np.uint32)]
-        for shard, found in needed:
-            distinct = np.unique(found)
-            hashes.append(distinct)
-            shards.append(np.full(len(distinct), shard, np.uint32))
-        all_hashes, all_shards = np.concatenate(hashes), np.concatenate(shards)
-        order = np.lexsort((all_shards, all_hashes))
-        return cls(all_hashes[order], all_shards[order])
-
-    def publish(self, folder: str, prefix: str = "needed-") -> str:
-        """Writes the arrays under a prefix and their content's own name; returns where they are."""
-        content = self.hashes.astype("<u8").tobytes() + self.shards.astype("<u4").tobytes()
-        return _publish(folder, prefix, content)
+    def publish(self, folder: str, prefix: str, number: int) -> str:
+        """Writes the entries under a prefix, the number of the range and their content's own name; returns the URL."""
+        content = self.hashes.astype("<u8").tobytes() + self.marks.astype("<u4").tobytes()
+        return _publish(folder, f"{prefix}{number:05d}-", content)
 
     @classmethod
     def open(cls, url: str) -> "NeededDocs":
-        """The arrays that `publish` wrote; a local file is mapped into memory.
+        """The entries that `publish` wrote; a local file is mapped into memory.
 
         Raises:
             DataError: the file does not hold what was written, so docs would be missing or reach other shards.
         """
         content = _open(url, "Run the same command again, which writes it again")
-        entries = len(content) // _ENTRY_BYTES
+        entries = len(content) // _ENTRY.itemsize
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
+
+    @property
+    def shards(self) -> npt.NDArray[np.uint32]:
+        """The shard of each entry."""
+        return self.marks & np.uint32(_HAS_TOKENS - 1)
+
+    @property
+    def has_tokens(self) -> npt.NDArray[np.bool_]:
+        """Of each entry, whether an earlier run has the doc's tokens for the shard."""
+        return self.marks >= _HAS_TOKENS
 
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """Which of some docs are needed: rows int64[m] into `hashes` and shards uint32[m], one entry for each pair."""
@@ -67,11 +107,70 @@ class NeededDocs:
         rows = np.repeat(np.arange(len(hashes)), counts)
         ends = np.cumsum(counts)
         within = np.arange(len(rows)) - np.repeat(ends - counts, counts)
-        return rows, np.asarray(self.shards[left[rows] + within], np.uint32)
+        return rows, self.marks[left[rows] + within] & np.uint32(_HAS_TOKENS - 1)
 
-    def of_shard(self, shard: int) -> Hashes:
-        """The hashes of the docs that a shard needs, sorted."""
-        return np.asarray(self.hashes[self.shards == shard])
+
+@dataclass(frozen=True)
+class NeededList:
+    """Where the docs that some shards need are listed: a file for each range of the hash, in order.
+
+    Attributes:
+        urls: the files.
+        entries: how many there are in all.
+        shards: the first shard and the end of those that count; the others do not take part in a job.
+    """
+
+    urls: tuple[str, ...]
+    entries: int
+    shards: tuple[int, int] = (0, _HAS_TOKENS)
+
+
+class OpenedList:
+    """The files of a list, each opened on first use."""
+
+    def __init__(self, urls: Sequence[str], open_file: Callable[[str], NeededDocs] = NeededDocs.open) -> None:
+        self._urls, self._open = urls, open_file
+        self._opened: dict[int, NeededDocs] = {}
+
+    def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+        """`NeededDocs.lookup` over all ranges."""
+        ranges = _range_of(hashes, len(self._urls))
+        rows, shards = [np.empty(0, np.int64)], [np.empty(0, np.uint32)]
+        order = np.argsort(ranges, kind="stable")
+        numbers, starts = np.unique(ranges[order], return_index=True)
+        for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+            found, needed_by = self._range(number).lookup(hashes[places])
+            rows.append(places[found])
+            shards.append(needed_by)
+        return np.concatenate(rows), np.concatenate(shards)
+
+    def of_shard(self, shard: int, hashes: Hashes) -> Hashes:
+        """Those of some hashes that are listed for a shard."""
+        rows, shards = self.lookup(hashes)
+        return np.asarray(hashes[rows[shards == shard]])
+
+    def _range(self, number: int) -> NeededDocs:
+        if number not in self._opened:
+            self._opened[number] = self._open(self._urls[number])
+        return self._opened[number]
+
+
+def write_needed(needed: Iterable[tuple[int, bytes]], ranges: int, folder: str, prefix: str) -> NeededList:
+    """Publishes the list of what shards need, from the `cut_needed` of each; one range at a time is in memory."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(ranges)]
+        for number, content in needed:
+            files[number].write(content)
+        entries, urls = sum(file.tell() for file in files) // _ENTRY.itemsize, []
+        for number, file in enumerate(files):
+            file.seek(0)
+            urls.append(NeededDocs.of([file.read()]).publish(folder, prefix, number))
+    return NeededList(tuple(urls), entries)
+
+
+def listed(files: Sequence[tuple[str, int]]) -> NeededList:
+    """The list of these files, one for each range in order, by URL and size in bytes."""
+    return NeededList(tuple(url for url, _ in files), sum(size for _, size in files) // _ENTRY.itemsize)
 
 
 def publish_unit_docs(folder: str, hashes: Hashes) -> str:

@@ -1,6 +1,6 @@
 """The join of candidates with their docs: one scan of the corpus, one shuffle of tokens (docs/internals/join.md).
 
-The launcher writes the needed docs (`beamrank.join.doc_hashes`) with the query shards that need each. Every corpus
+The needed docs are listed (`beamrank.join.doc_hashes`) with the query shards that need each. Every corpus
 unit is filtered against them by binary search, and only tokens of needed docs travel to the shards, where they are
 matched by doc_id exactly: a hash that collides costs a few bytes, never a wrong doc.
 """

@@ -14,6 +14,7 @@ from beamrank.evaluation.compare import DocIds, kendalls_tau, mean, rank_biased_
 from beamrank.evaluation.evaluate import Evaluator
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.formats.qrels import Qrels
+from beamrank.id_places import missing_ids
 from beamrank.ranking.rankings import Ranking, Rankings
 from beamrank.report.runs import PlanRuns
 
@@ -79,8 +80,9 @@ class DriftPass:
     def __init__(self, runs: PlanRuns, earlier: PlanRuns, qrels: Qrels | None, measures: Sequence[str]) -> None:
         """Takes both runs; measures are compared over the judged topics of both: other means would not compare them."""
         self._runs, self._earlier = runs, earlier
-        self._topics = {topic.query_id for topic in runs.plan.topics}
-        self._shared = self._topics & {topic.query_id for topic in earlier.plan.topics}
+        self._shared = set(runs.plan.topics.query_ids.to_pylist()).intersection(
+            earlier.plan.topics.query_ids.to_pylist()
+        )
         names = {stage.name: str(stage.run_name) for stage in earlier.finished}
         before = [*earlier.steps[:1], *(names.get(stage.name, "") for stage in runs.finished[1:])]
         shared = None if qrels is None else qrels.of_topics(self._shared)
@@ -101,7 +103,7 @@ class DriftPass:
         """What changed."""
         self._compare(self._shared - self._seen, {run: {} for run in self._runs.steps})
         runs = [stage.found(self._shared) for stage in self._stages]
-        gone = {topic.query_id for topic in self._earlier.plan.topics} - self._shared
+        gone = missing_ids(self._earlier.plan.topics.query_ids, self._shared)
         return Drift(self._earlier.plan.output, runs, sorted(gone))
 
     def _compare(self, queries: Collection[str], rankings: Mapping[str, Rankings]) -> None:

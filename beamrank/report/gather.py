@@ -65,7 +65,7 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
         baseline=chosen_baseline(settings.baseline, list(runs.all), plan.output),
         measures=runs.config.measures,
         settings=settings,
-        topics={topic.query_id: topic.text for topic in plan.topics},
+        topics=plan.topics.texts,
         trial=f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)" if plan.limited else "",
         execution=runs,
         qrels=qrels,
@@ -84,8 +84,8 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
 def _read_qrels(runs: PlanRuns) -> Qrels | None:
     if runs.config.qrels is None:
         return None
-    qrels = read_qrels(runs.config.qrels)
-    return qrels.of_topics({topic.query_id for topic in runs.plan.topics}) if runs.plan.limited else qrels
+    qrels = read_qrels(runs.config.qrels, rejects=runs.config.max_bad_rows.rejects("qrels"))
+    return qrels.of_topics(runs.plan.topics.those_of(qrels.relevance)) if runs.plan.limited else qrels
 
 
 def _measured(
@@ -118,9 +118,7 @@ def _measured(
             if each is not None:
                 each.add(parts)
     return {
-        "evaluations": {
-            run: each.evaluation({topic.query_id for topic in runs.plan.topics}) for run, each in evaluators.items()
-        },
+        "evaluations": {run: each.evaluation(runs.plan.topics.query_ids) for run, each in evaluators.items()},
         "curves": curves.found() if curves else {},
         "not_drawn": not_drawn,
         "changes": changes.found(),
@@ -131,7 +129,7 @@ def _measured(
 
 def _with_views(report: Report, runs: PlanRuns, relevance: Mapping[str, Mapping[str, int]]) -> Report:
     """Reads again the parts of the queries that are shown."""
-    chosen = report.largest_differences(list(report.topics))
+    chosen = report.largest_differences(report.topics)
     of_changes: dict[str, list[CandidateView]] = {}
     for change in report.changes:
         of_changes.setdefault(change.candidate.query_id, []).append(change.candidate)

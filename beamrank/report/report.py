@@ -1,15 +1,16 @@
 """What a report shows of a run, of run files that are compared, or of other folders: all that its sections get."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import NOT_TESTED
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
 from beamrank.formats.qrels import Qrels
-from beamrank.formats.runs import RunNotes
+from beamrank.formats.run_order import RunNotes
 from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint
 from beamrank.report.drift import Drift
@@ -118,8 +119,8 @@ class Report:
         if self.main_measure is None or self.last == self.baseline:
             return {}
         last, base = (self.evaluations[run].per_query for run in (self.last, self.baseline))
-        found = {one: last[one][self.main_measure] - base[one][self.main_measure] for one in last}
-        return dict(sorted(found.items(), key=lambda each: (each[1], each[0])))
+        values = last.of(self.main_measure) - base.of(self.main_measure)
+        return dict(sorted(zip(last.ids.to_pylist(), values.tolist(), strict=True), key=lambda each: each[::-1]))
 
     @cached_property
     def tested(self) -> list[Tested]:
@@ -139,11 +140,11 @@ class Report:
         chosen = [comparison.p_value if run in self.steps else None for run, _, comparison in found]
         return [Tested(*each, p_value) for each, p_value in zip(found, corrected(chosen, "holm"), strict=True)]
 
-    def largest_differences(self, queries: Sequence[str]) -> list[str]:
+    def largest_differences(self, queries: Iterable[str]) -> list[str]:
         """The topics with the largest differences, in the order of the table; without qrels, the first of `queries`."""
         count = self.settings.queries
         if not self.differences:
-            return list(queries)[:count] if self.runs else []
+            return list(islice(queries, count)) if self.runs else []
         largest = set(sorted(self.differences, key=lambda one: (-abs(self.differences[one]), one))[:count])
         return [query_id for query_id in self.differences if query_id in largest]
 

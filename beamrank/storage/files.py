@@ -5,7 +5,8 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
@@ -200,6 +201,20 @@ def sizes_bytes(folder: str) -> dict[str, int]:
     return {name(entry["name"]): int(entry["size"]) for entry in list_files(folder)}
 
 
+def folder_names(folder: str) -> set[str]:
+    """The names of the folders in a folder; empty if there is no folder."""
+    with located(folder) as (filesystem, path):
+        try:
+            entries = entries_in(filesystem, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        return {
+            name(each["name"])
+            for each in entries
+            if each["type"] == "directory" or (each.get("islink") and os.path.isdir(each["name"]))
+        }
+
+
 def sha256(url: str) -> str:
     with open_binary(url) as file:
         return hashlib.file_digest(cast(io.BufferedIOBase, file), "sha256").hexdigest()
@@ -218,14 +233,20 @@ def list_files(folder: str) -> list[dict[str, Any]]:
         ]
 
 
-def open_binary(url: str, *, pipe: bool = False) -> BinaryIO:
-    """A file for reading; with `pipe` a named pipe too, which can be read only once and from its beginning."""
+def open_binary(url: str, *, pipe: bool = False, read_ahead: bool = True) -> BinaryIO:
+    """A file for reading.
+
+    Args:
+        url: the file.
+        pipe: whether it may be a named pipe, which can be read only once and from its beginning.
+        read_ahead: whether a store is asked for more than is read, in megabytes.
+    """
     with located(url) as (filesystem, path):
         if isinstance(filesystem, LocalFileSystem):
             if pipe and local_files.is_pipe(path):
                 return open(path, "rb")
             local_files.check_regular(path)
-        file = filesystem.open(path, "rb")
+        file = filesystem.open(path, "rb", **({} if read_ahead else {"cache_type": "none"}))
         stores.refuse_unpacked(url, getattr(file, "details", {}))
         return cast(BinaryIO, file)
 
@@ -325,3 +346,24 @@ def remove_leftovers(folder: str) -> None:
 def remove(url: str) -> None:
     with located(url) as (filesystem, path), suppress(FileNotFoundError):
         filesystem.rm_file(path)
+
+
+def clear(folder: str, kept: Collection[str] = ()) -> None:
+    """Removes what is in a folder but for some names, many files at a time."""
+    with located(folder) as (filesystem, path):
+        found = {name(each["name"]): each for each in entries_in(filesystem, path)}
+        files = []
+        for base in found.keys() - kept:
+            if found[base]["type"] == "directory" and not found[base].get("islink"):
+                filesystem.rm(found[base]["name"], recursive=True)
+            else:
+                files.append(join(folder, base))
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        list(pool.map(remove, files))
+
+
+def remove_folder(url: str) -> None:
+    """Removes a folder with all that is in it."""
+    clear(url)
+    if not is_remote(url):
+        os.rmdir(absolute(url))

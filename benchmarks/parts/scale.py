@@ -22,6 +22,7 @@ from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
 _MILLION = 1_000_000
 _FEWEST_TOPICS = 1000
+_TOPICS = (500, 1000, 2000, 4000, 8000)
 _WANTED_SECONDS, _WANTED_MIB = 600, 6 * 1024
 # The largest corpus over the smallest: the scan per passage, and the memory.
 _WANTED_GROWTH = 1.1
@@ -56,7 +57,7 @@ def _sizes(options: argparse.Namespace) -> dict[str, list[tuple[int, int]]]:
     passages = [round(each * _MILLION) for each in options.passages]
     return {
         "corpus": [(each, _FEWEST_TOPICS) for each in passages],
-        "candidates": [(min(passages), each) for each in options.topics],
+        "candidates": [(min(passages), each) for each in options.topics or _TOPICS],
     }
 
 

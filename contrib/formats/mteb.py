@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from beamrank.formats.checks import SURROGATE_REASON, RowError, WrongFormatError, json_rows
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.qrels import QrelsFormat
-from beamrank.formats.texts.parquet import ENDINGS, is_parquet, numbered_rows
+from beamrank.formats.texts.parquet import ENDINGS, is_parquet
+from beamrank.formats.texts.tables import numbered_rows
 from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat
 from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, whole_file
 from beamrank.storage.streams import open_stream

@@ -48,7 +48,7 @@ def fuse_runs(
     check_run_output(output, run)
     with ConsoleProgress().bar("fuse") as bar:
         runs = [read_run(url, progress=bar) for url in run]
-        fused = fuse(runs, method, weights=numbers, norm=norm, k=k, progress=bar)
+    fused = fuse(runs, method, weights=numbers, norm=norm, k=k)
     for line in of_files({url: found.notes.facts() for url, found in zip(run, runs, strict=True)}):
         write_error(f"note: {line}")
     for url, found in zip(run, runs, strict=True):

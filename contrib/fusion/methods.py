@@ -4,7 +4,7 @@ A new method or normalization is a function and its line in `METHODS` or `NORMAL
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from beamrank.errors import ConfigError
 from beamrank.formats.runs import Run
-from beamrank.progress import SILENT, Progress
 
 Scores: TypeAlias = NDArray[np.float64]
 Ranking: TypeAlias = list[tuple[str, float]]
@@ -82,6 +81,23 @@ NORMALIZATIONS: dict[str, Callable[[Scores], Scores]] = {
 }
 
 
+class Fused(Mapping[str, Ranking]):
+    """Fused runs: a query's docs with their fused scores, best first, made when they are read."""
+
+    def __init__(self, runs: Sequence[Run], rank: Callable[[str], Ranking]) -> None:
+        self._query_ids = dict.fromkeys(query_id for run in runs for query_id in run.order)
+        self._rank = rank
+
+    def __getitem__(self, query_id: str) -> Ranking:
+        return self._rank(query_id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._query_ids)
+
+    def __len__(self) -> int:
+        return len(self._query_ids)
+
+
 def fuse(
     runs: Sequence[Run],
     method: str,
@@ -89,8 +105,7 @@ def fuse(
     weights: Sequence[float] = (),
     norm: str | None = None,
     k: int | None = None,
-    progress: Progress = SILENT,
-) -> dict[str, Ranking]:
+) -> Fused:
     """Fuses runs: each query's docs with their fused scores, best first.
 
     A doc that a run lacks gets nothing from it. Fused scores that tie are in the order of the first run, then of the
@@ -102,7 +117,6 @@ def fuse(
         weights: of the runs, for a method that takes weights.
         norm: a name in `NORMALIZATIONS`, for a method that reads scores; default: min-max.
         k: how many docs of a query are kept; default: all.
-        progress: receives the topics that are fused.
 
     Raises:
         ConfigError: there are fewer than two runs, or the arguments do not fit the method.
@@ -110,10 +124,8 @@ def fuse(
     check_fusion(len(runs), method, weights, norm)
     found = METHODS[method]
     normalize = NORMALIZATIONS[norm or next(iter(NORMALIZATIONS))]
-    query_ids = dict.fromkeys(query_id for run in runs for query_id in run.order)
-    fused: dict[str, Ranking] = {}
-    for number, query_id in enumerate(query_ids):
-        progress.update(number, len(query_ids), "topics fused")
+
+    def rank(query_id: str) -> Ranking:
         values: dict[str, list[float]] = {}
         for position, run in enumerate(runs):
             doc_ids = run.order.get(query_id)
@@ -124,8 +136,9 @@ def fuse(
                     values.setdefault(doc_id, []).append(value)
         ranking = [(doc_id, found.combine(each)) for doc_id, each in values.items()]
         ranking.sort(key=lambda row: -row[1])
-        fused[query_id] = ranking[:k]
-    return fused
+        return ranking[:k]
+
+    return Fused(runs, rank)
 
 
 def check_fusion(runs: int, method: str, weights: Sequence[float], norm: str | None) -> None:

@@ -7,13 +7,14 @@ import typer
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.notes import counted
+from beamrank.formats.rejects import Rejects
 from beamrank.storage import files as storage
 from contrib.lint.check import TRACKS
 from contrib.lint.fix import Fix, check_fixable, fix_run
 from contrib.lint.linter import Report, lint_run
 from contrib.lint.references import read_references
 from contrib.lint.registry import CHECKS
-from pipelines.commands.arguments import option
+from pipelines.commands.arguments import MaxBadRows, option
 from pipelines.console.terminal import write_error, write_line
 
 
@@ -34,6 +35,7 @@ def lint(
         ),
     ] = None,
     track: Annotated[str, typer.Option(metavar="NAME", help=f"The rules: {', '.join(TRACKS)}.")] = "generic",
+    max_bad_rows: MaxBadRows = 0,
     fix: Annotated[bool, typer.Option("--fix", help="Rewrite what has one right answer, in place.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -45,13 +47,16 @@ def lint(
             raise PreflightError(f"there is no file {run}")
         if fix:
             check_fixable(run)
-    references = read_references(topics, qrels, corpus, first_stage, exclude)
+    rejects = {kind: Rejects(kind, max_bad_rows) for kind in ("topics", "qrels", "run")}
+    references = read_references(rejects, topics, qrels, corpus, first_stage, exclude)
+    for note in (note for each in rejects.values() for note in each.notes()):
+        write_error(str(note))
     objects = []
     clean = True
     for run in runs:
         report = lint_run(run, references, TRACKS[track])
         report, done = fix_run(report) if fix else (report, Fix())
-        clean = clean and not report.findings.counts
+        clean = clean and report.is_clean(max_bad_rows)
         if as_json:
             objects.append(_as_object(report, done))
         else:
@@ -65,7 +70,8 @@ def lint(
 def _print(report: Report, fix: Fix) -> None:
     for finding in report.findings.examples:
         severity = CHECKS[finding.code].severity
-        write_line(f"{report.run}:{finding.line}: {finding.code} {severity}: {finding.message}")
+        file, line = report.places.find(finding.line)
+        write_line(f"{file}:{line}: {finding.code} {severity}: {finding.message}")
     for code, count in report.findings.left_out():
         write_line(f"{report.run}: {code} and {count:,} more")
     if fix.fixed:
@@ -85,6 +91,8 @@ def _facts(report: Report) -> list[str]:
         counted(len(topics), "query", "queries"),
         counted(sum(each.rows for each in topics), "row"),
     ]
+    if report.findings.bad_rows:
+        facts.append(counted(len(report.findings.bad_rows), "bad row"))
     if report.state.judged_at_10 is not None:
         facts.append(f"Judged@10 {report.state.judged_at_10:.4f}")
     return facts
@@ -97,6 +105,7 @@ def _as_object(report: Report, fix: Fix) -> dict[str, object]:
         "run": report.run,
         "errors": report.count("error"),
         "warnings": report.count("warning"),
+        "bad_rows": len(report.findings.bad_rows),
         "queries": len(rows),
         "rows": sum(rows),
         "docs_per_query": [min(rows), max(rows)] if rows else None,
@@ -104,7 +113,8 @@ def _as_object(report: Report, fix: Fix) -> dict[str, object]:
         "counts": dict(sorted(report.findings.counts.items())),
         "findings": [
             {
-                "line": finding.line,
+                "file": report.places.find(finding.line)[0],
+                "line": report.places.find(finding.line)[1],
                 "code": finding.code,
                 "severity": CHECKS[finding.code].severity,
                 "fixable": report.is_fixable(finding.code),

@@ -10,6 +10,7 @@ import numpy as np
 
 from beamrank.errors import BeamrankError, ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
+from beamrank.formats.texts.tables import is_table
 from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable, packed
 from contrib.lint.linter import Report, is_pipe_url, lint_run
@@ -38,6 +39,8 @@ def check_fixable(url: str) -> None:
     """Makes sure that a file can be replaced."""
     if is_pipe_url(url):
         raise ConfigError(f"--fix cannot replace {url}, which is a pipe: give a file")
+    if storage.is_folder(url) or is_table(url):
+        raise ConfigError(f"--fix rewrites one text file, and {url} is a table or a folder: write the run again")
     check_packable(url)
 
 

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from beamrank.formats.run_order import Places
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import is_pipe
 from contrib.lint.check import TRACKS, RunState, Track
 from contrib.lint.references import References
-from contrib.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS
+from contrib.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS, UNUSABLE
 from contrib.lint.run_rows import Line, RunRows, TopicReturnsError, TopicRows
 
 EXAMPLES = 5
@@ -23,12 +24,22 @@ class Finding:
 
 @dataclass
 class Findings:
+    """All findings of a file.
+
+    Attributes:
+        counts: how many there are of each code.
+        bad_rows: the lines of rows that cannot be used.
+    """
+
     counts: Counter[str] = field(default_factory=Counter)
+    bad_rows: set[int] = field(default_factory=set)
     _kept: dict[str, list[Finding]] = field(default_factory=dict)
 
     def add(self, line: int, code: str, message: str) -> None:
         """Counts a finding; keeps those on the first lines."""
         self.counts[code] += 1
+        if code in UNUSABLE:
+            self.bad_rows.add(line)
         kept = self._kept.setdefault(code, [])
         if len(kept) < EXAMPLES or line < kept[-1].line:
             kept.append(Finding(line, code, message))
@@ -47,14 +58,19 @@ class Findings:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in a run file."""
+    """What was found in a run; `places` tells the file and the line of a finding's `line`."""
 
     run: str
     findings: Findings
     state: RunState
+    places: Places
 
     def count(self, severity: str) -> int:
         return sum(count for code, count in self.findings.counts.items() if CHECKS[code].severity == severity)
+
+    def is_clean(self, max_bad_rows: int = 0) -> bool:
+        """Whether nothing was found beside so many rows that cannot be used."""
+        return self.findings.counts.keys() <= UNUSABLE and len(self.findings.bad_rows) <= max_bad_rows
 
     @property
     def has_scores(self) -> bool:
@@ -66,7 +82,7 @@ class Report:
 
 
 def lint_run(url: str, references: References | None = None, track: Track = TRACKS["generic"]) -> Report:
-    """Checks a run file, compressed or not.
+    """Checks a run: a file, compressed or not, a folder or a glob.
 
     One topic is in memory at a time. If a topic comes back later, the file is read again by way of temporary files.
 
@@ -106,7 +122,7 @@ def _lint(url: str, state: RunState, *, is_contiguous: bool) -> Report:
     for code, each in RUN_CHECKS.items():
         for line, message in each.function(state):
             findings.add(line, code, message)
-    return Report(url, findings, state)
+    return Report(url, findings, state, rows.places)
 
 
 def _topics(rows: RunRows, is_contiguous: bool) -> Iterator[TopicRows]:

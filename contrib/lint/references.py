@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import Excluded, read_excluded
 from beamrank.formats.files import Beginning, Choice
 from beamrank.formats.qrels import read_qrels
-from beamrank.formats.runs import RunRows
+from beamrank.formats.rejects import Rejects
+from beamrank.formats.runs import open_run
 from beamrank.formats.topics import FORMATS as TOPICS_FORMATS
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
@@ -73,6 +75,8 @@ class References:
 
 
 def read_references(
+    rejects: Mapping[str, Rejects] = MappingProxyType({}),
+    /,
     topics: str | None = None,
     qrels: str | None = None,
     corpus: str | None = None,
@@ -81,13 +85,16 @@ def read_references(
 ) -> References:
     """Reads the files that a run is checked against; formats of topics and corpora are found by their content.
 
+    `rejects` takes rows of `topics`, `qrels` and `run` (the first stage) that cannot be used; without it, each is an
+    error. Those of a corpus are left out.
+
     Hashes stand for doc_ids, 8 bytes for each: they are Python's, so they hold in this process only.
     """
     return References(
-        None if topics is None else frozenset(_read_query_ids(topics)),
-        None if qrels is None else _read_judgments(qrels),
+        None if topics is None else frozenset(_read_query_ids(topics, rejects.get("topics"))),
+        None if qrels is None else _read_judgments(qrels, rejects.get("qrels")),
         None if corpus is None else np.unique(np.fromiter(map(hash, _read_doc_ids(corpus)), np.int64)),
-        None if first_stage is None else _read_first_stage(first_stage),
+        None if first_stage is None else _read_first_stage(first_stage, rejects.get("run")),
         None if exclude is None else read_excluded(exclude),
     )
 
@@ -99,15 +106,15 @@ def among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:
     return np.asarray(others[np.searchsorted(others, hashes).clip(max=len(others) - 1)] == hashes)
 
 
-def _read_query_ids(url: str) -> Iterator[bytes]:
+def _read_query_ids(url: str, rejects: Rejects | None) -> Iterator[bytes]:
     name = Choice("topics", TOPICS_FORMATS).guess(_beginning(url))
     if name is None:
         return _read_list(url)
-    return (topic.query_id.encode() for topic in read_topics(TopicsConfig(path=url, format=name)))
+    return (topic.query_id.encode() for topic in read_topics(TopicsConfig(path=url, format=name), rejects))
 
 
-def _read_judgments(url: str) -> dict[bytes, dict[bytes, int]]:
-    relevance = read_qrels(url).relevance
+def _read_judgments(url: str, rejects: Rejects | None) -> dict[bytes, dict[bytes, int]]:
+    relevance = read_qrels(url, rejects=rejects).relevance
     return {
         query_id.encode(): {doc_id.encode(): level for doc_id, level in docs.items()}
         for query_id, docs in relevance.items()
@@ -152,8 +159,8 @@ def _beginning(url: str) -> Beginning:
     return Beginning(url)
 
 
-def _read_first_stage(url: str) -> dict[bytes, Hashes]:
-    rows = RunRows(url)
+def _read_first_stage(url: str, rejects: Rejects | None) -> dict[bytes, Hashes]:
+    rows = open_run(url, rejects=rejects)
     found: dict[bytes, list[int]] = {}
     for row in rows.rows():
         found.setdefault(row.query_id, []).append(hash(row.doc_id))

@@ -4,7 +4,7 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from beamrank.formats.candidates import files_of_run
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, decoded, shown
 from beamrank.formats.rows import text_lines
-from beamrank.formats.run_writer import FORMATS, RunFormat
-from beamrank.formats.runs import Indices, score_order
+from beamrank.formats.run_order import Indices, Places, score_order
+from beamrank.formats.run_writer import RunFormat, text_formats
+from beamrank.formats.runs import open_run
+from beamrank.formats.texts.tables import is_table
 
 MAX_LINE_BYTES = 1 << 16
 
@@ -72,8 +75,9 @@ class TopicRows:
         query_id: the topic.
         format: the format of the run.
         rows: the columns of each row.
-        lines: the line of each row.
-        returns: the lines on which the topic comes back after rows of other topics.
+        lines: the number of each row, which is its line in a run of one file.
+        returns: the numbers of rows at which the topic comes back after rows of other topics.
+        places: tells the file and the line of a number.
     """
 
     query_id: bytes
@@ -81,6 +85,7 @@ class TopicRows:
     rows: list[list[bytes]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     returns: Sequence[int] = ()
+    places: Places = field(default_factory=lambda: Places([""]))
 
     def column(self, name: str) -> list[bytes]:
         at = self.format.columns.index(name)
@@ -89,6 +94,10 @@ class TopicRows:
     @property
     def shown(self) -> str:
         return shown(self.query_id)
+
+    def place(self, row: int) -> str:
+        """Where one of the rows is."""
+        return self.places.shown(self.lines[row])
 
     @cached_property
     def doc_ids(self) -> list[bytes]:
@@ -105,7 +114,9 @@ class TopicRows:
 
     @cached_property
     def ranks(self) -> NDArray[np.int64] | None:
-        """The ranks; None if one is not a whole number."""
+        """The ranks; None if one is not a whole number, or there are none."""
+        if "rank" not in self.format.columns:
+            return None
         return _numbers(int, self.column("rank"), "q")
 
     @cached_property
@@ -120,9 +131,7 @@ class TopicRows:
             return self
         texts = self.column("score")
         kept = [place for place, text in enumerate(texts) if _finite([text]) is not None]
-        return TopicRows(
-            self.query_id, self.format, [self.rows[i] for i in kept], [self.lines[i] for i in kept], self.returns
-        )
+        return replace(self, rows=[self.rows[i] for i in kept], lines=[self.lines[i] for i in kept])
 
     @cached_property
     def is_constant(self) -> bool:
@@ -169,10 +178,11 @@ class TopicReturnsError(Exception):
 
 
 class RunRows:
-    """The rows of one run file, topic by topic.
+    """The rows of one run, topic by topic.
 
     Attributes:
-        url: the file.
+        url: a file, a folder or a glob.
+        places: tells the file and the line of a row's number.
         format: found at the first row.
         separator: of the columns of the first row; that of the format where the row mixes separators.
         comments: the comments, by line.
@@ -180,7 +190,7 @@ class RunRows:
 
     def __init__(self, url: str, inspect: Callable[[Line], None]) -> None:
         """`inspect` is given each line that is not simply a row like the first one, and the first row."""
-        self.url = url
+        self.url, self.places = url, Places(files_of_run(url))
         self.format: RunFormat | None = None
         self.separator = b" "
         self.comments: dict[int, bytes] = {}
@@ -237,10 +247,27 @@ class RunRows:
 
     def _topic(self, query_id: bytes) -> TopicRows:
         assert self.format is not None
-        return TopicRows(query_id, self.format)
+        return TopicRows(query_id, self.format, places=self.places)
 
     def _rows(self) -> Iterator[tuple[int, list[bytes]]]:
-        for number, line in enumerate(text_lines(self.url), 1):
+        if is_table(self.places.files[0]):
+            yield from self._table_rows()
+            return
+        for place, file in enumerate(self.places.files):
+            yield from self._text_rows(file, self.places.number(place, 1))
+
+    def _table_rows(self) -> Iterator[tuple[int, list[bytes]]]:
+        """The rows of a table, whose values are checked as they are read."""
+        rows, count = open_run(self.url), 0
+        for row in filter(rows.is_usable, rows.rows()):
+            names = [name for name in ("rank", "score") if name in rows.places]
+            self.format = self.format or RunFormat("Parquet", ("query_id", "doc_id", *names), "\t", "parquet")
+            count += 1
+            yield row.line, [row.query_id, row.doc_id, *(str(getattr(row, name)).encode() for name in names)]
+        rows.check("run", count)
+
+    def _text_rows(self, file: str, first: int) -> Iterator[tuple[int, list[bytes]]]:
+        for number, line in enumerate(text_lines(file), first):
             text = line.removesuffix(b"\n")
             columns = text.split()
             is_usual = (
@@ -256,7 +283,7 @@ class RunRows:
 
     def _is_row(self, number: int, text: bytes, columns: list[bytes], ended: bool) -> bool:
         """Inspects a line, and finds out whether it is a row."""
-        if number == 1 and text.startswith(BYTE_ORDER_MARK):
+        if self.places.find(number)[1] == 1 and text.startswith(BYTE_ORDER_MARK):
             columns[:] = text.removeprefix(BYTE_ORDER_MARK).split()
         if self.format is None and columns and not columns[0].startswith(b"#"):
             self._detect(text.removeprefix(BYTE_ORDER_MARK), columns)
@@ -268,7 +295,7 @@ class RunRows:
 
     def _detect(self, text: bytes, columns: list[bytes]) -> None:
         """Finds the format and the separator at the first row."""
-        self.format = next((each for each in FORMATS.values() if len(each.columns) == len(columns)), None)
+        self.format = next((each for each in text_formats().values() if len(each.columns) == len(columns)), None)
         if self.format is None:
             return
         self._width, self._query_at = len(columns), self.format.columns.index("query_id")

@@ -11,12 +11,14 @@ from beamrank.formats.checks import RowError
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics
 from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
-from beamrank.storage.streams import open_stream
+from beamrank.storage import files as storage
+from beamrank.storage.streams import compression, open_stream
 from contrib.papers.car_cbor import (
     OUTLINES,
     PAGES,
     PARAGRAPHS,
     Kind,
+    find_ranges,
     page_paragraphs,
     parse_paragraph,
     read_items,
@@ -29,26 +31,38 @@ _QRELS_COLUMNS = ("query_id", "iteration", "doc_id", "relevance")
 _Rows = Iterator[tuple[int, Any]]
 
 
-def _read(unit: CorpusUnit, kind: Kind, rows_of: Callable[[Iterator[Any]], _Rows]) -> Iterator[DocBatch]:
+def _paragraph_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    size = storage.size_bytes(url)
+    if size <= unit_bytes or compression(url) is not None:
+        return whole_file(url, unit_bytes)
+    with open_stream(url) as file:
+        return find_ranges(file, size, unit_bytes)
+
+
+def _read(unit: CorpusUnit, kind: Kind, rows_of: Callable[[_Rows], _Rows]) -> Iterator[DocBatch]:
     with open_stream(unit.url) as file:
-        rows = rows_of(read_items(file, unit.url, kind))
+        rows = rows_of(read_items(file, unit.url, kind, unit.start, unit.end))
         while batch := list(islice(rows, _BATCH_ITEMS)):
             positions, paragraphs = zip(*batch, strict=True)
             yield parse_rows(unit, positions, paragraphs, _parse_paragraph)
 
 
 def _read_paragraphs(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return _read(unit, PARAGRAPHS, enumerate)
+    return _read(unit, PARAGRAPHS, iter if unit.end else _numbered)
 
 
 def _read_pages(unit: CorpusUnit) -> Iterator[DocBatch]:
     return _read(unit, PAGES, _in_pages)
 
 
-def _in_pages(pages: Iterator[Any]) -> _Rows:
+def _numbered(items: _Rows) -> _Rows:
+    return ((number, item) for number, (_, item) in enumerate(items))
+
+
+def _in_pages(pages: _Rows) -> _Rows:
     """The paragraphs of pages. An id is the hash of a text, so one that appears again is the same doc."""
     seen: set[bytes] = set()
-    for number, page in enumerate(pages):
+    for number, page in _numbered(pages):
         try:
             for paragraph in page_paragraphs(page):
                 match paragraph:
@@ -68,7 +82,7 @@ def _parse_paragraph(paragraph: Any) -> tuple[str, str]:
 
 
 def _place_paragraph(unit: CorpusUnit, position: int) -> str:
-    return f"{unit.url} at paragraph {position} (from 0)"
+    return f"{unit.url} at byte {position}" if unit.end else f"{unit.url} at paragraph {position} (from 0)"
 
 
 def _place_page(unit: CorpusUnit, position: int) -> str:
@@ -77,11 +91,11 @@ def _place_page(unit: CorpusUnit, position: int) -> str:
 
 def _read_outlines(file: TopicsFile) -> Topics:
     """The sections of outlines, each with the number of its outline."""
-    for number, outline in enumerate(read_items(io.BytesIO(file.content), file.url, OUTLINES), 1):
+    for number, outline in _numbered(read_items(io.BytesIO(file.content), file.url, OUTLINES)):
         try:
-            yield from parse_topics(((number, path) for path in section_paths(outline)), _section_parser(file))
+            yield from parse_topics(((number + 1, path) for path in section_paths(outline)), _section_parser(file))
         except RowError as error:
-            raise DataError(f"item {number} of {file.url} {error}") from error
+            raise DataError(f"item {number + 1} of {file.url} {error}") from error
 
 
 def _read_sections(file: TopicsFile) -> Topics:
@@ -148,7 +162,7 @@ def _columns_of_section(beginning: Beginning) -> int:
 PARAGRAPHS_CORPUS = CorpusFormat(
     "car",
     (".cbor", ".paragraphs"),
-    whole_file,
+    _paragraph_ranges,
     _read_paragraphs,
     _place_paragraph,
     look=Look("TREC CAR's CBOR", _is_cbor),

@@ -5,7 +5,9 @@ A page or an outline is [0, name, id, skeleton, ...]. A header is ["CAR", [kind]
 """
 
 import io
+import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 import cbor2
@@ -16,6 +18,9 @@ from beamrank.formats.checks import RowError, WrongFormatError
 _READ_BYTES = 1 << 20
 _MAX_ITEM_BYTES = 64 << 20
 _LIST, _BREAK = b"\x9f", b"\xff"
+# A paragraph: three items, 0, an id of 1 to 255 bytes. So many in a row are not found in a text.
+_PARAGRAPH = re.compile(rb"\x83\x00(?:[\x41-\x57]|\x58.)", re.DOTALL)
+_SURE = 3
 _NAMES = {0: "pages (articles)", 1: "outlines", 2: "paragraphs"}
 
 
@@ -37,46 +42,92 @@ PAGES = Kind("page", (0,), "give `corpus.path` the file of pages (such as fold-*
 OUTLINES = Kind("outline", (0, 1), "give `topics.path` the file of outlines (such as *.cbor.outlines)")
 
 
-def read_items(file: BinaryIO, where: str, kind: Kind) -> Iterator[Any]:
-    """The items of a file, decoded from memory: a decoder that reads a compressed file itself must seek back.
+def find_ranges(file: BinaryIO, size: int, unit_bytes: int) -> list[tuple[int, int]]:
+    """Cuts a file of paragraphs into ranges of about `unit_bytes`, each from the first byte of a paragraph.
+
+    Only the bytes after each multiple of `unit_bytes` are read. Were they to look like paragraphs without being some,
+    `read_items` would find a paragraph that does not end where the range does.
+    """
+    starts = [0]
+    for at in range(unit_bytes, size, unit_bytes):
+        start = None if at <= starts[-1] else _find_paragraph(file, at)
+        starts += [] if start is None else [start]
+    return list(zip(starts, [*starts[1:], size], strict=True))
+
+
+def _find_paragraph(file: BinaryIO, at: int) -> int | None:
+    """The first byte from `at` on where paragraphs begin; None where too few follow."""
+    file.seek(at)
+    window = b""
+    while len(window) <= _MAX_ITEM_BYTES and (more := file.read(_READ_BYTES)):
+        window += more
+        for found in _PARAGRAPH.finditer(window):
+            try:
+                items = [item for item, _ in islice(_whole_items(window[found.start() :]), _SURE)]
+            except cbor2.CBORDecodeError:
+                continue
+            if len(items) == _SURE and all(_is_paragraph(item) for item in items):
+                return at + found.start()
+    return None
+
+
+def _is_paragraph(item: Any) -> bool:
+    match item:
+        case [0, bytes(), list()]:
+            return True
+    return False
+
+
+def read_items(file: BinaryIO, where: str, kind: Kind, start: int = 0, end: int = 0) -> Iterator[tuple[int, Any]]:
+    """The items of a file, each with its first byte.
+
+    They are decoded from memory: a decoder that reads a compressed file itself must seek back.
 
     Args:
         file: the file at its beginning.
         where: names it in errors.
         kind: what it must hold.
+        start: the beginning of a range of `find_ranges`.
+        end: the end of the range; 0 for the whole file.
 
     Raises:
         PreflightError: it does not hold such items.
         DataError: it is damaged or truncated.
     """
-    buffer, has_header = read_header(file, where, kind)
+    buffer, place, has_header = _read_header(file, where, kind)
+    if start:
+        file.seek(start)
+        buffer, place, where = b"", start, f"{where} from byte {start} on"
+    buffer = buffer[: end - place] if end else buffer
     count = 0
     while True:
         used = 0
         try:
-            for item, end in _whole_items(buffer):
-                yield item
-                count, used = count + 1, end
+            for item, after in _whole_items(buffer):
+                yield place + used, item
+                count, used = count + 1, after
         except cbor2.CBORDecodeError as error:
             raise DataError(f"{where} is damaged after its first {count} {kind.noun}s: {error}") from error
-        buffer = buffer[used:]
+        buffer, place = buffer[used:], place + used
         if buffer[:1] == _BREAK or len(buffer) > _MAX_ITEM_BYTES:
             break
-        more = file.read(max(_READ_BYTES, len(buffer)))
+        wanted = max(_READ_BYTES, len(buffer))
+        more = file.read(min(wanted, end - place - len(buffer)) if end else wanted)
         if not more:
             break
         buffer += more
-    if has_header and buffer == _BREAK and not file.read(1):
-        return
-    if has_header or buffer:
+    if end:
+        file.seek(end)
+    is_last = not file.read(1)
+    if buffer != (_BREAK if has_header and is_last else b"") or not (is_last or end):
         raise DataError(
             f"{where} is damaged or truncated after its first {count} {kind.noun}s: what follows is neither a complete "
             f"{kind.noun} nor the end of the file. Fetch it again"
         )
 
 
-def read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, bool]:
-    """The bytes read so far from the first item on, and whether the items are a list after a header.
+def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bool]:
+    """The bytes read so far from the first item on, its first byte, and whether the items are a list after a header.
 
     Raises:
         PreflightError: the file does not hold items of this kind.
@@ -103,14 +154,14 @@ def read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, bool]:
                 raise PreflightError(
                     f"{where} has a TREC CAR header but no list of {kind.noun}s after it: it may be truncated"
                 )
-            return beginning[end + 1 :], True
+            return beginning[end + 1 :], end + 1, True
         case [0, bytes(), list()]:
             if kind is PARAGRAPHS:
-                return beginning, False
+                return beginning, 0, False
             raise PreflightError(f"{where} holds paragraphs: {kind.remedy}")
         case [_, str(), bytes(), _, *_]:
             if kind is not PARAGRAPHS:
-                return beginning, False
+                return beginning, 0, False
             raise PreflightError(f"{where} holds pages or outlines: {kind.remedy}")
     raise WrongFormatError(f"{where} does not hold {kind.noun}s of TREC CAR")
 

@@ -171,12 +171,14 @@ def stats(
     console = ConsoleProgress()
     settings = named_inputs(load_run_config(config, overrides), console)
     limits = beyond or [settings.input.max_query_length, settings.input.max_length]
-    qrels = None if settings.qrels is None else read_qrels(settings.qrels)
+    rejects = settings.max_bad_rows.rejects("topics"), settings.max_bad_rows.rejects("qrels")
+    qrels = None if settings.qrels is None else read_qrels(settings.qrels, rejects=rejects[1])
     units = {"words": count_words, **_wordpieces(settings)}
     with console.bar("stats") as bar:
         docs = _docs(settings.corpus, bar)
-        found = measure_collection(read_topics(settings.topics), docs, qrels, units, sorted(set(limits)))
-    for line in found.lines():
+        topics = read_topics(settings.topics, rejects[0])
+        found = measure_collection(topics, docs, qrels, units, sorted(set(limits)))
+    for line in (*found.lines(), *(str(note) for each in rejects for note in each.notes())):
         console.note(f"note: {line}")
     if qrels is None:
         console.note("note: no qrels: the configuration has no judgments to count")

@@ -73,8 +73,8 @@ def tune(
     assert settings.qrels is not None
     check_apart(settings)
     with run_log(console.events()):
-        found = read_qrels(settings.qrels)
-        topics = [topic for topic in chosen_topics(settings).kept if topic.query_id in found.relevance]
+        found = read_qrels(settings.qrels, rejects=settings.max_bad_rows.rejects("qrels"))
+        topics = chosen_topics(settings).kept.of_queries(found.relevance)
         digest = ensure_index(settings, digest_corpus(settings.corpus).digest, console)
         folder = local_index(settings.index.path, digest).folder
         rows: list[_Row] = []

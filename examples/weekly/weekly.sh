@@ -15,7 +15,7 @@ last=$(readlink latest || true)
 [ "$last" != "runs/$today" ] || { echo "runs/$today is finished"; exit 0; }
 
 # After an upgrade, the last output may be of a version whose scores are others.
-if [ -n "$last" ] && beamrank status "$last" 2>&1 > /dev/null | grep "written by engine version" >&2; then
+if [ -n "$last" ] && { beamrank status "$last" 2>&1 > /dev/null || true; } | grep "written by engine version" >&2; then
     echo "runs/$today runs without reuse and baseline: an older beamrank wrote $last" >&2
     last=
 fi

@@ -1,8 +1,8 @@
 """The cache of this machine: folders that were fetched from elsewhere, by their content.
 
 An entry is a folder `KIND/NAME` below BEAMRANK_CACHE, named by the digest of its content. It is fetched under a lock
-into a hidden folder and renamed when it is whole. Nothing is ever removed to make room: delete the cache, or an entry,
-at any time when no process uses it.
+into a hidden folder and renamed when it is whole. Nothing is removed to make room, except for copies of files of a job
+(`local_copy`): delete the cache, or an entry, at any time when no process uses it.
 """
 
 import json
@@ -10,17 +10,21 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import fasteners
 
-from beamrank.errors import PreflightError
+from beamrank.commit.listing import holds_content
+from beamrank.errors import DataError, PreflightError
+from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, parse_json, sha256
 from beamrank.storage.urls import refuse_credentials
 
 _RECORD = ".beamrank-cache.json"
+_COPIES_KEPT_SECONDS = 24 * 3600.0
 _thread_locks: dict[str, threading.Lock] = {}
 
 
@@ -106,6 +110,39 @@ def add_entry(kind: str, key: str, fetch: Callable[[Path], str]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def local_copy(kind: str, url: str) -> str:
+    """The path of a file that is named by its content; where it is at a store, of a copy that this machine makes once.
+
+    Copies that are a day old are removed when one is made; a process that has mapped one keeps it.
+
+    Raises:
+        DataError: the file does not hold the content of its name.
+        PreflightError: the cache cannot be written.
+    """
+    if not storage.is_remote(url):
+        return storage.absolute(url)
+    name = storage.name(url)
+
+    def fetch(folder: Path) -> str:
+        storage.download(url, str(folder / name))
+        if not holds_content(name, (folder / name).read_bytes()):
+            raise DataError(f"{url} changed after it was written. Run the same command again, which writes it again")
+        return name
+
+    with exclusive(cache_folder(kind) / ".lock"):
+        entry = find_entry(kind, name)
+        if entry is None:
+            _remove_old(cache_folder(kind))
+            entry = add_entry(kind, name, fetch)
+    return str(entry / name)
+
+
+def _remove_old(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.stat().st_mtime < time.time() - _COPIES_KEPT_SECONDS:
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _describe(folder: Path) -> dict[str, list[int]]:

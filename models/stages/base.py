@@ -16,7 +16,8 @@ from pydantic import ConfigDict, TypeAdapter
 
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
-from beamrank.commit.receipts import Receipt
+from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.scan_reports import ScanTotal
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork, StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
@@ -48,7 +49,6 @@ class Key(NamedTuple):
 class Worker(StrEnum):
     """The kind of machine that a stage needs."""
 
-    LAUNCHER = "launcher"
     JVM = "jvm"
     CPU = "cpu"
     MODEL_ON_CPU = "model on cpu"
@@ -74,8 +74,8 @@ class Stage(ABC):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     type_name: ClassVar[str]
-    does: ClassVar[Literal["shards", "join", "launcher"]] = "shards"
-    """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `launcher`: all in the launcher."""
+    does: ClassVar[Literal["shards", "join", "run"]] = "shards"
+    """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a given run."""
     ranks: ClassVar[bool] = True
     """Whether its parts yield rankings."""
     tokens = ""
@@ -86,6 +86,11 @@ class Stage(ABC):
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
         """The machines of its workers if models compute on `device`."""
         return Worker.CPU
+
+    @classmethod
+    def needs_workers(cls, own: ConfiguredStage, config: RunConfig) -> bool:  # noqa: ARG003
+        """Whether Beam's workers do it; otherwise the launcher."""
+        return True
 
     @classmethod
     def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
@@ -149,6 +154,11 @@ class Stage(ABC):
         return {name: key.name.format(**values) for name, key in _keys(type(self)).items()}
 
     @property
+    def scan_digest(self) -> str | None:
+        """Names what its scan reads, a corpus or a given run; None without a scan."""
+        return None
+
+    @property
     def method(self) -> str:
         """The name of the method in ir_metadata."""
         return self.type_name
@@ -202,6 +212,7 @@ class Stage(ABC):
             settings={name: value for name, value in _dumped(self).items() if name not in keys},
             run_name=self.run_name,
             corpus_digest=getattr(self, "corpus_digest", None) if self.does == "join" else None,
+            scan_digest=self.scan_digest,
             work=self.work,
         )
 
@@ -220,6 +231,10 @@ class Stage(ABC):
                 "to plan it again"
             ) from error
         return stage
+
+    def review(self, manifest: Manifest, scan: ScanTotal) -> list[str]:  # noqa: ARG002
+        """Notes on the sealed stage and the reports of its scan; raises an error where it cannot be used."""
+        return []
 
     def verify(self, found: Verification) -> None:  # noqa: B027
         """Checks the inputs of the stage that still exist, and adds findings."""

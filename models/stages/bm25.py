@@ -184,7 +184,7 @@ def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> 
         progress.note(f"updating the index {path}: the corpus changed" if changed else f"building the index {path}")
         with progress.bar("index") as bar:
             info = build_index(
-                config.corpus, path, usable_threads(config.threads), bar, config.max_bad_rows, config.index.update
+                config.corpus, path, usable_threads(config.threads), bar, config.max_bad_rows.docs, config.index.update
             )
         if info.bad_rows:
             first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rank_candidates
 from beamrank.records import Topic
 from beamrank.section import SELF
-from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Key, ShardStage, Worker
+from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Key, ShardStage
 from models.stages.planning import Planning, Sample, Trial
 
 # The name of its folder, and its `--stage`.
@@ -78,10 +79,10 @@ class FirstStage(ShardStage):
         return Trial()
 
     @classmethod
-    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
+    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:
         """The file of the docs that workers leave out."""
         exclude = own.section.exclude
-        if cls.worker_on("cpu") is Worker.LAUNCHER or exclude in (None, SELF):
+        if exclude in (None, SELF) or not cls.needs_workers(own, config):
             return {}
         return {f"{own.kind}.exclude": str(exclude)}
 
@@ -105,19 +106,28 @@ class FirstStage(ShardStage):
     def _excluded(self) -> Excluded | None:
         return None if self.exclude is None else _read_excluded(self.excluded, self.exclude)
 
-    def commit(self, task: ShardTask, candidates: pa.Table, start: float) -> Receipt:
+    def commit(
+        self,
+        task: ShardTask,
+        candidates: pa.Table,
+        start: float,
+        counts: Mapping[str, int] = MappingProxyType({}),
+        examples: Sequence[str] = (),
+    ) -> Receipt:
         """Commits the candidates of a shard; topics without candidates are counted and named.
 
         Args:
             task: the shard's.
             candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
             start: when the shard was started, by `time.monotonic()`.
+            counts: others for the receipt.
+            examples: for the receipt, before those of topics without candidates.
 
         Raises:
             DataError: a doc_id cannot be used, which an index that was built elsewhere may hold.
         """
         _check_doc_ids(candidates)
-        added: dict[str, int] = {}
+        added = dict(counts)
         excluded = self._excluded()
         if excluded is not None:
             candidates, added["excluded"] = _without(excluded, candidates, self.depth)
@@ -125,7 +135,7 @@ class FirstStage(ShardStage):
             added["own_docs"] = own
         found = set(candidates["query_id"].unique().to_pylist())
         without = [topic.query_id for topic in task.topics if topic.query_id not in found]
-        counts = {
+        found_counts = {
             "topics": len(task.topics),
             "topics_without_candidates": len(without),
             "candidates": candidates.num_rows,
@@ -133,8 +143,8 @@ class FirstStage(ShardStage):
         return task.commit(
             candidates,
             seconds=time.monotonic() - start,
-            counts=counts | added,
-            examples=[f"query {query_id!r} has no candidates" for query_id in without],
+            counts=found_counts | added,
+            examples=[*examples, *(f"query {query_id!r} has no candidates" for query_id in without)],
         )
 
 

@@ -1,7 +1,7 @@
 """Any pairs or triples of texts, without topics and without a ranking."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -9,11 +9,14 @@ import pyarrow as pa
 
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
+from beamrank.commit.stage import StageRecord, described
 from beamrank.config.run import ScoreConfig
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.texts.pairs import PairKind, PairsFile, read_pairs
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
+from beamrank.storage import files as storage
 from beamrank.storage.digested import RowRange
 from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.reranker import check_limits, score_texts
@@ -36,6 +39,9 @@ class ScorePairs(ModelStage):
     checkpoint_digest: Annotated[str, Key("checkpoint")]
     columns: Annotated[PairKind, Key("columns of texts")]
     id_type: Annotated[str, Key("type of the ids")]
+    renamed: Annotated[dict[str, str], Key("columns")]
+    # The other columns, each with its type, which the scores have too.
+    passed: Annotated[tuple[tuple[str, str], ...], Key("other columns")]
     tokenizer_digest: Annotated[str, Key("checkpoint")]
 
     @classmethod
@@ -51,6 +57,8 @@ class ScorePairs(ModelStage):
         return cls(
             columns=file.kind,
             id_type=str(file.id_type),
+            renamed=dict(config.columns),
+            passed=described(file.passed),
             tokenizer_digest=tokenizer.digest,
             **cls.model_settings(config, checkpoint, device),
         )
@@ -63,8 +71,12 @@ class ScorePairs(ModelStage):
     def kind(self) -> str:
         return self.columns
 
+    def record(self) -> StageRecord:
+        found = super().record()
+        return replace(found, schema=(*found.schema, *self.passed))
+
     def run(self, task: ShardTask) -> Receipt:
-        """Scores one shard; rows that cannot be scored are counted, and have no score.
+        """Scores one shard; rows that cannot be scored are counted and written to `rejects/`, and have no score.
 
         Raises:
             DataError: the checkpoint's files or the file with the rows changed, so that nothing is committed.
@@ -73,22 +85,26 @@ class ScorePairs(ModelStage):
         self.engine()
         start = time.monotonic()
         table, counts, bad = self.score(task.rows)
+        rejects = Rejects("pairs")
+        rejects.add(task.rows.file.url, bad)
         return task.commit(
-            table.replace_schema_metadata(self._metadata()),
+            table.replace_schema_metadata(self._metadata() | {"beamrank.schema": "scores/1"}),
             seconds=time.monotonic() - start,
             counts=asdict(counts),
-            bad_rows=len(bad),
-            examples=[f"{row.place}: {row.reason}" for row in bad],
+            bad_rows=rejects.count,
+            examples=rejects.examples,
+            rejects_file=rejects.publish(storage.parent(task.folder.url), task.shard),
         )
 
     def score(self, rows: RowRange) -> tuple[pa.Table, StageCounts, list[BadRow]]:
-        """The scores of some rows, `schemas.scores`; those of bad rows are null."""
-        pairs = read_pairs(rows, self.columns, pa.type_for_alias(self.id_type))
+        """The scores of some rows, `schemas.scores` and the other columns; those of bad rows are null."""
+        passed = [name for name, _ in self.passed]
+        pairs = read_pairs(rows, self.columns, pa.type_for_alias(self.id_type), self.renamed, passed)
         with self.resolved().unchanged():
             engine = self.engine()
             tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest)
             log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)
         scores = np.zeros(len(pairs.ids), np.float32)
         scores[pairs.usable] = log_odds
-        columns: list[Any] = [pairs.ids, pa.array(scores, mask=~pairs.usable)]
-        return pa.table(columns, schema=schemas.scores(pairs.ids.type)), counts, pairs.bad
+        columns: list[Any] = [pairs.ids, pa.array(scores, mask=~pairs.usable), *pairs.passed.columns]
+        return pa.table(columns, schema=pa.schema([*self.schema, *pairs.passed.schema])), counts, pairs.bad

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -96,6 +96,9 @@ class Trial(NamedTuple):
     doc_ids: Collection[str] = ()
 
 
+TryFirst: TypeAlias = Callable[[RunConfig, Sequence[Topic]], Trial]
+
+
 class Sample:
     """Some topics and docs of a run, measured on this machine; they are read and tokenized on first use.
 
@@ -108,12 +111,12 @@ class Sample:
         topics: Sequence[Topic],
         checkpoints: Mapping[str, Checkpoint],
         max_doc_tokens: int,
-        try_first: Callable[[RunConfig, Sequence[Topic]], Trial],
+        try_first: TryFirst,
     ) -> None:
         self._topics = _spread(topics, max(_TOPICS, _TOPICS_PER_THREAD * usable_threads(config.threads)))
         self._checkpoints = checkpoints
         self._config = config
-        self._max_doc_tokens = max_doc_tokens
+        self.max_doc_tokens = max_doc_tokens
         self._try_first = try_first
 
     @cached_property
@@ -170,7 +173,7 @@ class Sample:
     def _tokens(self) -> tuple[pa.ListArray, float]:
         tokenizer = tokenizer_of(next(iter(self._checkpoints.values())))
         start = time.monotonic()
-        tokens = tokenizer.encode([doc.text for doc in self.docs], self._max_doc_tokens).ids
+        tokens = tokenizer.encode([doc.text for doc in self.docs], self.max_doc_tokens).ids
         return tokens, time.monotonic() - start
 
     @property
@@ -219,7 +222,7 @@ class Sample:
         texts = {doc.doc_id: doc.text for doc in self.docs}
         needed = {doc_id: texts[doc_id] for doc_ids in received.values() for doc_id in doc_ids}
         candidates = candidates_table(list(received), list(received.values()))
-        return tokenize_shard(reranker.tokenizer, dict(self._topics), candidates, needed, self._max_doc_tokens)
+        return tokenize_shard(reranker.tokenizer, dict(self._topics), candidates, needed, self.max_doc_tokens)
 
 
 def _docs(unit: CorpusUnit) -> Iterator[Doc]:

@@ -1,7 +1,8 @@
 """Joins candidates with the tokens of their docs: one scan of the corpus, one shuffle (docs/internals/join.md)."""
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal, Self
@@ -13,14 +14,15 @@ import pyarrow.compute as pc
 from beamrank.commit.listing import SCANS
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.scan_reports import ScanReport, read_scans
-from beamrank.commit.shards import ShardTask
+from beamrank.commit.shards import InputPart, ShardTask, TokensPart
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, read_unit, unit_digest
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
-from beamrank.join.doc_hashes import Hashes, NeededDocs, publish_unit_docs
+from beamrank.join.doc_hashes import Hashes, NeededDocs, NeededList, OpenedList, cut_needed, publish_unit_docs
 from beamrank.join.join import (
     MissingDoc,
     by_shard,
@@ -35,6 +37,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hashes64
 from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, tokenizer_of
+from models.checkpoints.disk_cache import local_copy
 from models.scoring.reuse import UnusableTokensError, reusable_tokens
 from models.stages.base import Cost, CostOf, Key, Stage
 from models.stages.first_stage import FIRST
@@ -42,6 +45,9 @@ from models.stages.planning import Planning, Sample
 from models.tokenizers.base import Tokenizer
 
 _FLUSH_TOKENS = 4 << 20
+# In this machine's cache: lists of docs from a store.
+_LISTS = "lists"
+_log = logging.getLogger(__name__)
 # (shard, the tokens of docs that it needs)
 SentTokens = tuple[int, pa.RecordBatch]
 
@@ -110,44 +116,65 @@ class TokenizeDocs(Stage):
         return f"tokenize-{self.tokenizer_digest[:8]}"
 
     @property
+    def scan_digest(self) -> str:
+        return self.corpus_digest
+
+    @property
     def schema(self) -> pa.Schema:
         return schemas.tokenized(self.vocab_size)
 
-    def needed_keys(self, task: ShardTask) -> list[str]:
-        """The keys of the docs that a shard needs; a doc may be listed once for each query."""
-        return candidate_keys(self._candidates(task), self.of_queries)
+    def needed(self, task: ShardTask, ranges: int) -> Iterator[tuple[int, bytes]]:
+        """The docs that a shard needs, cut by range of the hash (`beamrank.join.doc_hashes.cut_needed`).
 
-    def _candidates(self, task: ShardTask) -> pa.Table:
-        candidates = task.inputs[0].read()
-        return candidates.filter(pc.less_equal(candidates["rank"], self.k))
+        Those for which an earlier run has tokens are marked.
+        """
+        with_tokens = np.concatenate([np.empty(0, np.uint64), *map(self._earlier_docs, task.reusable_tokens)])
+        return cut_needed(task.shard, self._needed_hashes(task), with_tokens, ranges)
 
-    def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[SentTokens]:
+    def _needed_hashes(self, task: ShardTask) -> Hashes:
+        """The docs that a shard needs; a doc may be there once for each query."""
+        return self._hashes(task.inputs[0], self.k)
+
+    def _earlier_docs(self, part: TokensPart) -> Hashes:
+        """The docs of an earlier part; none where it is damaged: then they are read from the corpus."""
+        try:
+            return self._hashes(part.candidates, part.k)
+        except (BeamrankError, OSError) as error:
+            _log.warning("tokens are not reused: %s", error)
+            return np.empty(0, np.uint64)
+
+    def _hashes(self, part: InputPart, k: int) -> Hashes:
+        return hashes64(candidate_keys(_first(part, k), self.of_queries))
+
+    def scan(
+        self, unit: CorpusUnit, file: DigestedFile, needed: NeededList, folder: StageFolder
+    ) -> Iterator[SentTokens]:
         """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them.
 
         Args:
             unit: the unit.
             file: its file as the corpus's digest covers it.
-            needed_url: where the needed docs are listed.
+            needed: the list of the needed docs.
             folder: the stage's, where a report of the unit and the hashes of its docs are left.
 
         Raises:
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was digested.
         """
-        tokenizer, needed = self._tokenizer, _opened(needed_url)
+        tokenizer, opened = self._tokenizer, _opened(needed.urls)
         schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
         start = time.monotonic()
-        bad_rows = 0
+        rejects = Rejects("docs")
         hashes: list[Hashes] = [np.empty(0, np.uint64)]
-        examples: list[str] = []
         buffer: list[pa.RecordBatch] = []
         shards: list[np.ndarray] = []
         with file.unchanged():
             for batch in read_unit(unit):
-                bad_rows += len(batch.bad)
-                examples += [f"{row.place}: {row.reason}" for row in batch.bad[: max(0, 5 - len(examples))]]
+                rejects.add(unit.url, batch.bad)
                 keys = batch.keys
                 hashes.append(hashes64(keys))
-                rows, needed_by = needed.lookup(hashes[-1])
+                rows, needed_by = opened.lookup(hashes[-1])
+                in_job = (needed_by >= needed.shards[0]) & (needed_by < needed.shards[1])
+                rows, needed_by = rows[in_job], needed_by[in_job]
                 if len(rows):
                     distinct, row_of = np.unique(rows, return_inverse=True)
                     found_keys, positions, texts = (
@@ -163,25 +190,26 @@ class TokenizeDocs(Stage):
             yield from by_shard(buffer, shards)
         docs = np.concatenate(hashes)
         docs_file = publish_unit_docs(storage.join(folder.url, SCANS), docs)
-        seconds = round(time.monotonic() - start, 3)
+        rejects_file = rejects.publish(storage.parent(folder.url), unit.index)
+        seconds, digest = round(time.monotonic() - start, 3), unit_digest(unit, file)
         ScanReport(
-            unit.index, len(docs), bad_rows, tuple(examples), seconds, unit_digest(unit, file), docs_file
+            unit.index, len(docs), rejects.count, rejects.examples, seconds, digest, docs_file, rejects_file
         ).publish(folder.url, self.corpus_digest)
 
     def join(
         self,
         task: ShardTask,
         batches: Sequence[pa.RecordBatch],
-        units: Sequence[CorpusUnit],
-        reused_url: str | None = None,
+        place: Callable[[int, int], str],
+        reusable: NeededList | None = None,
     ) -> Receipt:
         """Joins one shard from the tokens that the shuffle brought, and commits it.
 
         Args:
             task: the shard's.
             batches: the tokens.
-            units: those of the corpus.
-            reused_url: the list of the docs whose tokens are in `task.reusable_tokens`, if there are any.
+            place: puts the number of a corpus unit and a position into words.
+            reusable: the list of the docs whose tokens are in `task.reusable_tokens`, if there are any.
 
         Raises:
             DataError: a needed doc is missing from the corpus or appears twice in it.
@@ -190,15 +218,15 @@ class TokenizeDocs(Stage):
         start = time.monotonic()
         tokenizer = self._tokenizer
         docs = pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.vocab_size)))
-        reused = docs.slice(0, 0) if reused_url is None else self._reused(task, docs, _opened(reused_url))
+        reused = docs.slice(0, 0) if reusable is None else self._reused(task, docs, _opened(reusable.urls))
         queries = tokenizer.encode_queries([topic.text for topic in task.topics], self.max_doc_tokens)
         joined = join_shard(
             tokenized_schema(tokenizer),
             [topic.query_id for topic in task.topics],
             queries.ids,
-            self._candidates(task),
+            _first(task.inputs[0], self.k),
             pa.concat_tables([docs, reused]),
-            lambda unit, position: units[unit].place(position),
+            place,
             self.of_queries,
         )
         if joined.missing and self.on_missing_doc == "error":
@@ -221,7 +249,7 @@ class TokenizeDocs(Stage):
             examples=[f"doc {each} is not in the corpus" for each in joined.missing[:5]],
         )
 
-    def _reused(self, task: ShardTask, docs: pa.Table, listed: NeededDocs) -> pa.Table:
+    def _reused(self, task: ShardTask, docs: pa.Table, listed: OpenedList) -> pa.Table:
         """The docs whose tokens are reused, as rows of the shuffle.
 
         Parts do not hold whether a doc was truncated: one with as many tokens as are kept of a doc counts as such.
@@ -229,8 +257,9 @@ class TokenizeDocs(Stage):
         Raises:
             UnusableTokensError: they cannot be read, or the part of the corpus that is read holds one of them too.
         """
-        needed = listed.of_shard(task.shard)
-        keys, tokens = reusable_tokens(task.reusable_tokens, needed, docs.schema.field("tokens").type, self.of_queries)
+        needed = listed.of_shard(task.shard, np.unique(self._needed_hashes(task)))
+        parts = [part.tokens for part in task.reusable_tokens]
+        keys, tokens = reusable_tokens(parts, needed, docs.schema.field("tokens").type, self.of_queries)
         if len(keys) < len(needed):
             raise UnusableTokensError("the hash of a doc in an unchanged file is that of another doc")
         twice = set(keys) & set(docs["doc_id"].to_pylist())
@@ -277,8 +306,15 @@ def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
 
 
 @lru_cache(maxsize=2)
-def _opened(url: str) -> NeededDocs:
-    return NeededDocs.open(url)
+def _opened(urls: tuple[str, ...]) -> OpenedList:
+    """A list of docs, whose files this machine copies once where they are at a store."""
+    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(_LISTS, url)))
+
+
+def _first(candidates: InputPart, k: int) -> pa.Table:
+    """The first `k` candidates of each query."""
+    table = candidates.read()
+    return table.filter(pc.less_equal(table["rank"], k))
 
 
 def kept_doc_tokens(config: RunConfig, own: ConfiguredStage, checkpoint: Checkpoint) -> int:

@@ -9,7 +9,7 @@ from beamrank.config.stages import DuoConfig, MonoConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import Evaluation, evaluate
 from beamrank.formats.files import shown_paths
-from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.qrels import Judgments, Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
 from beamrank.join.schemas import candidates_table
@@ -94,7 +94,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     corpus = dev.corpus or config.data.corpus
     assert corpus is not None
     judged = read_qrels(dev.qrels)
-    topics = [topic for topic in read_topics(dev.topics) if topic.query_id in judged.relevance]
+    topics = list(read_topics(dev.topics).of_queries(judged.relevance))
     if config.folds is not None:
         topics = [topic for topic in topics if config.folds.holds_out(topic.query_id)]
     run = read_run(dev.run, ties="rank")
@@ -111,7 +111,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     shown = {query_id: doc_ids[:depth] for query_id, doc_ids in ranked.items()}
     texts, lines = read_texts(corpus, {one for doc_ids in shown.values() for one in doc_ids}, config.data.max_bad_rows)
     queries = {topic.query_id: topic.text for topic in topics}
-    relevance = {query_id: judged.relevance[query_id] for query_id in queries}
+    relevance = Judgments.of({query_id: judged.relevance[query_id] for query_id in queries})
     counts = {
         "judged topics that the run does not have, which count as 0": (len(queries) - len(ranked), len(queries)),
         "topics without a text": (_empty(queries.values()), len(queries)),

@@ -8,7 +8,7 @@ import torch
 
 from beamrank.evaluation.evaluate import Evaluation, evaluate
 from beamrank.evaluation.tables import COUNT, MEAN, Cell, Column, Table
-from beamrank.formats.qrels import Qrels
+from beamrank.formats.qrels import Judgments, Qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 from beamrank.ranking.rankings import Ranking, Rankings, doc_orders, rank_candidates
@@ -68,7 +68,11 @@ def pool(folds: Sequence[Fold]) -> Fold:
     relevance = {query_id: docs for fold in folds for query_id, docs in fold.qrels.relevance.items()}
     reranked = {query_id: ranking for fold in folds for query_id, ranking in fold.reranked.items()}
     given = {query_id: ranking for fold in folds for query_id, ranking in fold.given.items()}
-    return Fold(dict(sorted(reranked.items())), dict(sorted(given.items())), Qrels(relevance, folds[0].qrels.notes))
+    return Fold(
+        dict(sorted(reranked.items())),
+        dict(sorted(given.items())),
+        Qrels(Judgments.of(relevance), folds[0].qrels.notes),
+    )
 
 
 def write_pooled(folds: Sequence[Fold], output: str, measure: str) -> Table:

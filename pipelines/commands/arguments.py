@@ -62,6 +62,12 @@ Exclude = Annotated[
         metavar="self|FILE",
     ),
 ]
+MaxBadRows = Annotated[
+    int,
+    option(
+        "Leave out, and count, up to N rows of each file that cannot be used; more are an error.", min=0, metavar="N"
+    ),
+]
 ConfigPath = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md.")
 ]

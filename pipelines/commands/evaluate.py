@@ -16,7 +16,7 @@ from beamrank.evaluation.significance import CORRECTIONS, TESTS, Comparison, com
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, P_VALUE, shown
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.notes import of_files
-from pipelines.commands.arguments import AsJson, Exclude, ResultFormat, one_of, option, qrels_option
+from pipelines.commands.arguments import AsJson, Exclude, MaxBadRows, ResultFormat, one_of, option, qrels_option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table
 from pipelines.console.terminal import write_error, write_line
@@ -40,6 +40,7 @@ def eval_run(
         option("Compare with a baseline run (paired t-test). May be given several times.", metavar="RUN"),
     ] = None,
     exclude: Exclude = None,
+    max_bad_rows: MaxBadRows = 0,
     per_query: Annotated[bool, option("Also print the values of each topic.", "--per-query")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +49,7 @@ def eval_run(
     names = split_measures(measures)
     _note(explain_names(names))
     excluded = None if exclude is None else read_excluded(exclude)
-    found, *others = evaluate_run_files([run, *baselines], qrels, names, excluded)
+    found, *others = evaluate_run_files([run, *baselines], qrels, names, excluded, max_bad_rows)
     _note(found.lines())
     for name, each in zip(["", *(f"{name}: " for name in baselines)], [found, *others], strict=True):
         for warning in each.evaluation.notes.warnings():
@@ -85,7 +86,7 @@ def _as_object(run: str, evaluation: Evaluation, per_query: bool, compared: _Com
             {"run": name, "measures": {measure: asdict(each) for measure, each in by_measure.items()}}
             for name, by_measure in compared
         ]
-    return found | ({"per_query": evaluation.per_query} if per_query else {})
+    return found | ({"per_query": dict(evaluation.per_query.items())} if per_query else {})
 
 
 def _rows(evaluation: Evaluation, per_query: bool, compared: _Compared) -> Iterator[tuple[str, ...]]:
@@ -142,6 +143,7 @@ def compare(
         str, one_of("--correction", CORRECTIONS, "Corrects the p-values for the number of tests in the table.")
     ] = "holm",
     exclude: Exclude = None,
+    max_bad_rows: MaxBadRows = 0,
     names: Annotated[
         str | None,
         option(
@@ -173,6 +175,7 @@ def compare(
             excluded=None if exclude is None else read_excluded(exclude),
             names=_named(names, list(dict.fromkeys([*run, first]))),
             agree=agreement or qrels is None,
+            max_bad_rows=max_bad_rows,
             progress=bar,
         )
     _note([*explain_names(measured), *found.notes])

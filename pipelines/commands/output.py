@@ -17,6 +17,7 @@ from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
 from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.notes import counted
+from beamrank.formats.rejects import REJECTS
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import AsJson, option
@@ -45,11 +46,14 @@ def status(folder: _Folder, as_json: AsJson = False) -> None:
         cost = price.model_dump() | {"predicted": price.cost(sum(by_step.values())), "spent": spent}
     if as_json:
         rows = [asdict(stage) | {"predicted_seconds": predicted.get(stage.stage)} for stage in stages]
-        print(json.dumps({"stages": rows, "eta_seconds": eta, "cost": cost}))
+        rejects = {kind: asdict(each) for kind, each in plan.rejects.items()}
+        print(json.dumps({"stages": rows, "eta_seconds": eta, "cost": cost, "rejects": rejects}))
         return
     # Lines rather than a table: they fit any terminal.
     if plan.limited:
         print(f"a trial on {counted(len(plan.topics), 'topic')} (topics.limit)")
+    for kind, rejected in plan.rejects.items():
+        write_line(f"{kind}: {counted(rejected.rows, 'bad row')} left out ({REJECTS}/{rejected.file})")
     for stage in stages:
         write_line(f"{stage.stage}: {', '.join(_facts(stage, predicted.get(stage.stage)))}")
     print(f"run: {_run(plan, stages, eta)}")
@@ -118,7 +122,8 @@ def verify(folder: _Folder, as_json: AsJson = False) -> None:
 def _verified(output: str, console: ConsoleProgress) -> Verification:
     # They take a second to import, and other commands do without.
     from models.stages.core import open_stages
-    from pipelines.runs.run_files import verify_runs
+    from pipelines.runs.score_files import verify_scores
+    from pipelines.runs.verify_runs import verify_runs
 
     with console.bar("verify") as bar:
         found = verify_stages(output, bar)
@@ -129,7 +134,9 @@ def _verified(output: str, console: ConsoleProgress) -> Verification:
     except PreflightError as error:
         found.notes.append(f"the runs were not checked: {error}")
         return found
-    if config is not None:
+    if config is None:
+        verify_scores(plan, found)
+    else:
         verify_runs(plan, stages, config, found)
     for stage in stages:
         stage.verify(found)

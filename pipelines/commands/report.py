@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from beamrank.commit.listing import CURRENT
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import shard_attempts
 from beamrank.errors import ConfigError
@@ -20,11 +21,14 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.variants import Opponent
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
+from beamrank.storage.streams import has_ending
 from beamrank.storage.urls import refuse_credentials
 from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, open_runs, option, qrels_option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
+
+_RUNS = (".trec", ".tsv", ".txt", ".parquet")
 
 if TYPE_CHECKING:
     from beamrank.report.report import Report, ReportSettings
@@ -91,7 +95,7 @@ def report(
 
     console = console_progress(verbose, quiet)
     earlier = None if baseline is None else storage.absolute(baseline)
-    earlier = earlier if earlier is not None and storage.is_folder(earlier) else None
+    earlier = None if earlier is None or not storage.is_folder(earlier) or _is_run(earlier) else earlier
     settings = ReportSettings(
         baseline=None if earlier else baseline,
         earlier=earlier,
@@ -131,7 +135,7 @@ def report_paths(
     if folder is not None:
         storage.check_folder(folder)
     absolute = [storage.absolute(path) for path in paths]
-    files = [path for path in absolute if not storage.is_folder(path) and storage.exists(path)]
+    files = [path for path in absolute if _is_run(path)]
     others = [path for path in absolute if path not in files and is_shown(path)]
     folders = [path for path in absolute if path not in files and path not in others]
     if files and settings.earlier is not None:
@@ -154,6 +158,14 @@ def report_paths(
     place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
     parts = [report_part(found, options) for found in reports]
     return write_report(folder or storage.join(place, "report"), parts)
+
+
+def _is_run(path: str) -> bool:
+    """Whether a path is a run: a file, or a folder of parts that is no output."""
+    if not storage.is_folder(path):
+        return storage.exists(path)
+    is_output = storage.exists(storage.join(path, CURRENT))
+    return not is_output and any(has_ending(name, _RUNS) for name in (path, *storage.sizes_bytes(path)))
 
 
 def _reports(
@@ -258,11 +270,12 @@ def _show_shard(folder: str, shard: int, as_json: bool) -> None:
 
 
 def _show_query(runs: "PlanRuns", query_id: str, depth: int, texts: bool, as_json: bool) -> None:
-    topics = {topic.query_id: topic.text for topic in runs.plan.topics}
+    topics = runs.plan.topics.texts
     if query_id not in topics:
-        others = first_few(list(topics))
+        others = first_few(topics)
         raise ConfigError(f"--query {query_id!r} is not a topic of {runs.plan.output}; its topics are {others}")
-    qrels = None if runs.config.qrels is None else read_qrels(runs.config.qrels)
+    rejects = runs.config.max_bad_rows.rejects("qrels")
+    qrels = None if runs.config.qrels is None else read_qrels(runs.config.qrels, rejects=rejects)
     views = runs.views(query_id, {} if qrels is None else qrels.relevance.get(query_id, {}))[:depth]
     found = runs.texts({view.doc_id for view in views}) if texts else {}
     if as_json:

@@ -23,6 +23,7 @@ from pipelines.commands.arguments import option
 from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
+from pipelines.runners.ending import ENDING, GRACE_SECONDS
 from pipelines.runners.options import Runner
 
 if TYPE_CHECKING:
@@ -180,6 +181,20 @@ def run(
     max_inferences: Annotated[int | None, option("Start nothing if `plan` counts more.", min=0)] = None,
     max_hours: Annotated[float | None, option("Start nothing if `plan` expects more hours of a worker.", min=0)] = None,
     wait: Annotated[bool, option("Wait for the job to finish.", "--wait/--no-wait")] = True,
+    only: Annotated[
+        str | None,
+        option(
+            "Only the shards of process I, from 0, of N: all stages, here, without an engine. Who finishes the last "
+            "shard writes the runs.",
+            metavar="I/N",
+        ),
+    ] = None,
+    retries: Annotated[
+        int, option("How often open shards are started again after a worker or a job server died.", min=0)
+    ] = 2,
+    grace_seconds: Annotated[
+        float, option("What the first SIGTERM leaves to the shards in progress; no other is started.", min=0)
+    ] = GRACE_SECONDS,
     verbose: args.Verbose = False,
     quiet: args.Quiet = False,
 ) -> None:
@@ -192,12 +207,14 @@ def run(
     settings = args.load_run_config(config, overrides, output, limit, reuse)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
+    from pipelines.only import Share
     from pipelines.plan.limits import Limits
 
-    limits = Limits(max_inferences, max_hours)
+    share = None if only is None else Share.parse(only)
+    limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds
     console = args.console_progress(verbose, quiet)
     with run_log(console.events()):
-        result = execute(settings, runner, context.args, stage, wait, console, limits)
+        result = execute(settings, runner, context.args, stage, wait, console, limits, retries, share)
     for job in result.submitted:
         write_line(job)
     if result.evaluations:
@@ -217,6 +234,13 @@ def score(
     ],
     checkpoint: Annotated[str, option("embedded:mono or embedded:duo, a Hugging Face id, a folder or its URL.")],
     output: Annotated[str, option("The output folder.", metavar="DIR")],
+    columns: Annotated[
+        str | None,
+        option(
+            "Renames columns, such as query=question,doc=passage,id=qid. All others are passed through to the scores.",
+            metavar="NEW=OLD,...",
+        ),
+    ] = None,
     runner: Annotated[Runner, option("The Beam runner.")] = Runner.LOCAL,
     truncation: Annotated[str, option("The rule for long texts: original, paper or hf.")] = "original",
     max_query_length: Annotated[int, option("Tokens of the query, special tokens included.")] = 64,
@@ -227,7 +251,12 @@ def score(
     kernel: Annotated[str, option("What computes attention on a CPU: torch, compiled or auto.")] = "auto",
     threads: Annotated[int | None, option("Threads of a process; by default all cores.")] = None,
     shard_rows: Annotated[int, option("Rows of a shard, the unit of work and of resuming.")] = 4096,
-    stall_minutes: Annotated[float, option("Stop a job that completes no shard for so long.")] = 30.0,
+    max_bad_rows: Annotated[
+        int, option("Give up to N rows that cannot be used no score; more are an error.", metavar="N")
+    ] = 0,
+    stall_minutes: Annotated[
+        float | None, option("Stop a job that completes no shard for so long; by default 30, or three shards' time.")
+    ] = None,
     dry_run: Annotated[
         bool, option("Check the input, print what would be done as JSON, and write nothing.", "--dry-run")
     ] = False,
@@ -236,8 +265,8 @@ def score(
 ) -> None:
     """Score pairs or triples of texts, such as for distillation. Resumes: finished shards are skipped.
 
-    Prints the path of the manifest, which names the parts with the scores in the order of the pairs. Only Beam's own
-    flags follow `--`.
+    Prints the folder of the Parquet files with the scores, in the order of the pairs. Only Beam's own flags follow
+    `--`.
     """
     # All that follows `--` arrives here too.
     paths = list(itertools.takewhile(lambda each: not each.startswith("-"), pairs))
@@ -245,8 +274,10 @@ def score(
         "pairs": [path and absolute_glob(path) for path in paths],
         "checkpoint": checkpoint,
         "output": output,
+        "columns": _renamed(columns),
         "input": {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length},
         "shard_rows": shard_rows,
+        "max_bad_rows": max_bad_rows,
         "threads": threads,
         "dtype": dtype,
         "device": device,
@@ -266,3 +297,14 @@ def score(
         return
     with run_log(console.events()):
         write_line(score_pairs(settings, runner, flags, console))
+
+
+def _renamed(columns: str | None) -> dict[str, str]:
+    """The names of columns in the files, by those that they get."""
+    names = [each.partition("=")[::2] for each in columns.split(",")] if columns is not None else []
+    found = {new.strip(): old.strip() for new, old in names}
+    if not all(new and old for new, old in found.items()) or len({*found.values()}) < len(names):
+        raise ConfigError(
+            f"--columns {columns!r}: give pairs of a new and an old name, such as query=question,doc=passage"
+        )
+    return found

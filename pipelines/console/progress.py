@@ -26,6 +26,8 @@ from beamrank.storage.urls import printable, shown_message
 
 _LINE_SECONDS = 30.0
 _BAR_COLUMNS = 16
+# Listing 100,000 receipts takes a second, which the job in this process lacks.
+_TIMES_AS_LONG = 10
 _SHOWN = {"is_shown": True}
 _log = logging.getLogger(__name__)
 
@@ -241,12 +243,16 @@ class RunTimes:
 
 @dataclass(frozen=True)
 class Scan:
-    """A scan of the corpus: `count` returns how many of its units were read, `before` is how many in earlier passes."""
+    """What a job does before its shards: `count` returns how many units of it are done, `before` is how many were.
+
+    The units are those of the corpus, of which earlier passes have read some, unless `noun` says otherwise.
+    """
 
     count: Callable[[], int]
     units: int
     before: int = 0
     total: int = 0
+    noun: str = "corpus units read"
 
 
 @dataclass
@@ -272,7 +278,7 @@ class StageProgress:
         done = self.folder.done(self.digests)
         read = self.scan.count() if self.scan else 0
         if self.scan and read < self.scan.units:
-            self.bar.update(self.scan.before + read, self.scan.total, "corpus units read")
+            self.bar.update(self.scan.before + read, self.scan.total, self.scan.noun)
         else:
             inputs = self.inputs_done()
             within = f" ({_fraction(*inputs)} inputs of the next)" if inputs[1] else ""
@@ -303,13 +309,16 @@ def _fraction(done: int, total: int | None) -> str:
 
 
 def at_most_every(seconds: float, ask: Callable[[], int]) -> Callable[[], int]:
-    """A function that keeps the answer of `ask` for some seconds."""
-    answered: tuple[float, int] | None = None
+    """A function that keeps the answer of `ask` for some seconds, and for ten times as long as it took."""
+    answered, next_seconds = 0, 0.0
 
     def answer() -> int:
-        nonlocal answered
-        if answered is None or time.monotonic() - answered[0] >= seconds:
-            answered = (time.monotonic(), ask())
-        return answered[1]
+        nonlocal answered, next_seconds
+        start = time.monotonic()
+        if start >= next_seconds:
+            answered = ask()
+            now = time.monotonic()
+            next_seconds = now + max(seconds, _TIMES_AS_LONG * (now - start))
+        return answered
 
     return answer

@@ -17,6 +17,7 @@ from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import SIGNIFICANT, Loss, find_losses
 from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
 from beamrank.formats.excluded import OWN_SHARE
+from beamrank.formats.notes import counted
 from beamrank.progress import Progress
 from beamrank.storage.urls import printable
 from pipelines.console.progress import PrintableConsole
@@ -177,6 +178,8 @@ def cost_words(stage: StageStatus) -> Iterator[str]:
         yield f"{stage.inferences:,} inferences{reused} ({shown})"
     if stage.padding_share is not None:
         yield f"{stage.tokens:,} tokens ({stage.padding_share:.1%} padding)"
+    if stage.retries:
+        yield f"started again {counted(len(stage.retries), 'time')} ({'; '.join(stage.retries)})"
 
 
 def count_lines(manifest: Manifest) -> Iterator[str]:

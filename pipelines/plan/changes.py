@@ -45,12 +45,10 @@ def plan_changes(before: Plan, after: Plan) -> list[Change]:
 
 def _topic_changes(before: Plan, after: Plan) -> Iterator[Change]:
     everything = tuple(stage.step for stage in after.stages)
-    old, new = ({topic.query_id: topic.text for topic in plan.topics} for plan in (before, after))
-    if old != new:
-        texts = sum(old[query_id] != new[query_id] for query_id in old.keys() & new.keys())
-        differ = (
-            f"{len(new.keys() - old.keys()):,} new, {len(old.keys() - new.keys()):,} gone, {texts:,} with another text"
-        )
+    old, new = before.topics, after.topics
+    both, unchanged = (len(each) for each in new.in_both(old))
+    if not len(old) == len(new) == unchanged:
+        differ = f"{len(new) - both:,} new, {len(old) - both:,} gone, {both - unchanged:,} with another text"
         yield Change("topics", f"{len(old):,}", f"{len(new):,} ({differ})", everything)
     elif len(before.shards) != len(after.shards):
         yield Change("shards", len(before.shards), len(after.shards), everything)

@@ -1,12 +1,16 @@
 """The cost of a run: counts from the configuration, seconds from a short measurement, less what earlier runs did."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import psutil
+import pyarrow as pa
 
 from beamrank.commit.listing import CURRENT
+from beamrank.commit.pace import read_prediction
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import arithmetic_digest
 from beamrank.commit.shards import cut_shards
@@ -19,16 +23,19 @@ from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.machine import describe_machine
 from beamrank.ranking.aggregation import pair_inferences
+from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
+from beamrank.topic_table import TopicTable
 from models.stages.base import RANKED_BY
 from models.stages.core import first_stage_of, steps_of
-from models.stages.planning import Sample, resolve_checkpoints
+from models.stages.planning import Sample, Trial, TryFirst, resolve_checkpoints
 from models.stages.tokenize import kept_doc_tokens
 from pipelines.plan.changes import Change, plan_changes
 from pipelines.plan.make_plan import check_apart, chosen_topics, planned
 from pipelines.plan.reuse import ReusableStage, Reuse
 
+Counts: TypeAlias = npt.NDArray[np.int64]
 # FnApiRunner keeps the shuffle in the launcher's memory, in 6 to 10 times its size.
 _LOCAL_SHUFFLE_FACTOR = 10
 _LOCAL_SHUFFLE_SHARE = 0.4
@@ -92,21 +99,20 @@ class _ReuseBound:
 
     Attributes:
         inputs: how many inputs a query has at most.
-        scored: how many of them are scored at most, by query_id; all of a query that is not here.
-        reused: how many are reused at most, by query_id; none of a query that is not here.
+        scored, reused: how many of them are scored and are reused at most, by the row of the plan's topics.
+        known: whether an earlier run scored any of them.
         refused: why other earlier runs are not used, a line each.
     """
 
     inputs: int
-    scored: Mapping[str, int]
-    reused: Mapping[str, int]
+    scored: Counts
+    reused: Counts
+    known: npt.NDArray[np.bool_]
     refused: Sequence[str]
 
-    def of(self, query_ids: Collection[str]) -> tuple[int, int, int]:
-        """How many inputs some queries have, and how many of them are scored and are reused, at most."""
-        scored = sum(self.scored.get(query_id, self.inputs) for query_id in query_ids)
-        reused = sum(self.reused.get(query_id, 0) for query_id in query_ids)
-        return self.inputs * len(query_ids), scored, reused
+    def of(self, topics: Counts) -> tuple[int, int, int]:
+        """How many inputs some topics have, and how many of them are scored and are reused, at most."""
+        return self.inputs * len(topics), int(self.scored[topics].sum()), int(self.reused[topics].sum())
 
 
 @dataclass(frozen=True)
@@ -133,31 +139,29 @@ def estimate(config: RunConfig) -> Estimate:
     check_apart(config)
     storage.check_folder(config.output)
     parse_measures(config.measures)
-    topics = chosen_topics(config).kept
+    chosen = chosen_topics(config)
+    topics = chosen.kept
     shards = cut_shards(topics, config.shards)
-    checkpoints = resolve_checkpoints(config)
-    models = [each for each in config.stages if each.name in checkpoints]
-    doc_tokens = max((kept_doc_tokens(config, each, checkpoints[each.name]) for each in models), default=0)
-    sample = Sample(config, topics, checkpoints, doc_tokens, first_stage_of(config).trial)
+    sample = _sample(config, topics, first_stage_of(config).trial)
     costs = [(each.step, each.stage.estimate(each.own, config, sample)) for each in steps_of(config)]
     remaining = _find_remaining(config)
     stages = []
     for step, cost in costs:
         missing = remaining.shards.get(step, range(len(shards)))
-        open_topics = [topic.query_id for shard in missing for topic in shards[shard].topics]
+        open_topics = shards.topics_of(missing)
         rest, bound = cost(len(open_topics)), remaining.reuse.get(step)
         made, reused, seconds = rest.inferences, 0, rest.seconds
-        if bound is not None and open_topics:
+        if bound is not None and len(open_topics):
             inputs, most_scored, most_reused = bound.of(open_topics)
             made, reused = made * most_scored // inputs, made * most_reused // inputs
             seconds *= most_scored / inputs
         undecided = max(0, made + reused - rest.inferences)
         whole = cost(len(topics))
         stages.append(StageEstimate(step, *whole, len(missing), made, reused, undecided, rest.bytes, seconds))
-    passes, notes = 0, [remaining.note]
-    if models:
+    passes, notes = 0, [remaining.note, *(str(note) for each in chosen.rejects for note in each.notes())]
+    if sample.max_doc_tokens:
         docs = len(topics) * config.stages[1].section.k
-        passes = join_passes(docs, list_units(config.corpus), len(shards), doc_tokens)
+        passes = join_passes(docs, list_units(config.corpus)[0], len(shards), sample.max_doc_tokens)
         notes += [_RANDOM_DOCS] if sample.is_random else []
     reasons = dict.fromkeys(
         f"{name}: not reused: {one}" for name, each in remaining.reuse.items() for one in each.refused
@@ -166,25 +170,58 @@ def estimate(config: RunConfig) -> Estimate:
     return Estimate(len(topics), len(shards), passes, tuple(stages), remaining.changed, note, tuple(reasons))
 
 
-def join_passes(docs: int, units: Sequence[CorpusUnit], shards: int, doc_tokens: int) -> int:
+def shard_seconds(config: RunConfig, plan: Plan, stage: StageRecord, measures: bool = True) -> float:
+    """What a shard of a stage is expected to take: as `plan --save` predicted, or for a model as measured now.
+
+    Args:
+        config: the configuration.
+        plan: its plan.
+        stage: the stage.
+        measures: whether workers are like this machine; otherwise 0 stands for what is not known.
+
+    Raises:
+        PreflightError: an input is missing or invalid.
+    """
+    predicted = read_prediction(plan.output)
+    if predicted is not None and stage.step in predicted.seconds:
+        return predicted.seconds[stage.step] / len(plan.shards)
+    if stage.work is None or not measures:
+        return 0.0
+    each = next(each for each in steps_of(config) if each.step == stage.step)
+    # Without a first stage, which would start Java in this process, docs are any of the corpus.
+    sample = _sample(config, plan.topics, lambda *_: Trial())
+    return each.stage.estimate(each.own, config, sample)(len(plan.topics)).seconds / len(plan.shards)
+
+
+def _sample(config: RunConfig, topics: Sequence[Topic], try_first: TryFirst) -> Sample:
+    checkpoints = resolve_checkpoints(config)
+    models = [each for each in config.stages if each.name in checkpoints]
+    doc_tokens = max((kept_doc_tokens(config, each, checkpoints[each.name]) for each in models), default=0)
+    return Sample(config, topics, checkpoints, doc_tokens, try_first)
+
+
+def join_passes(docs: int, unit: CorpusUnit, shards: int, doc_tokens: int) -> int:
     """The number of passes over the corpus, so that each shuffle fits in this machine's memory.
 
     Args:
         docs: how many docs travel, a doc once for each shard that needs it.
-        units: the corpus.
+        unit: one of the corpus, whose docs are as long as those of others.
         shards: how many shards are joined; the most passes.
         doc_tokens: how many tokens are kept of a doc.
     """
-    if not docs:
-        return 1
+    return shuffle_passes(docs * _doc_bytes(unit, doc_tokens), shards) if docs else 1
+
+
+def shuffle_passes(size_bytes: float, shards: int) -> int:
+    """The number of jobs, each with some of the shards, so that each shuffle fits in this machine's memory."""
     room = psutil.virtual_memory().available * _LOCAL_SHUFFLE_SHARE / _LOCAL_SHUFFLE_FACTOR
-    return max(1, min(shards, -int(-docs * _doc_bytes(units, doc_tokens) // room)))
+    return max(1, min(shards, -int(-size_bytes // room)))
 
 
-def _doc_bytes(units: Sequence[CorpusUnit], doc_tokens: int) -> float:
+def _doc_bytes(unit: CorpusUnit, doc_tokens: int) -> float:
     """The bytes of a doc in the shuffle, estimated from the letters of the first docs."""
     letters: list[int] = []
-    for batch in read_unit(units[0]):
+    for batch in read_unit(unit):
         letters += [len(text) for text in batch.texts]
         if len(letters) >= _SAMPLE_DOCS:
             break
@@ -237,33 +274,28 @@ def _reuse_bounds(plan: Plan, config: RunConfig) -> dict[str, _ReuseBound]:
 def _reuse_bound(plan: Plan, stage: StageRecord, reuse: Reuse, chooses: _ReuseBound | None) -> _ReuseBound:
     """The bounds of a stage; `chooses` are those of the stage whose ranking decides what it scores."""
     reusable = reuse.scores(stage)
-    texts = {topic.query_id: topic.text for topic in plan.topics}
     assert stage.work is not None
     pairs, k = stage.work.docs > 1, stage.keys["k"]
     inputs = int(pair_inferences(k, k, stage.keys["opponents"])) if pairs else k
-    scored: dict[str, int] = {}
-    reused: dict[str, int] = {}
+    scored, reused, known = (np.full(len(plan.topics), each) for each in (inputs, 0, False))
     for before in reusable.stages:
         most = _most_reused(stage.keys, before.record.keys, pairs)
         new = (_new_pairs if pairs else _new_docs)(plan, stage, before)
-        for query_id in _queries_here(before, texts):
-            # A different machine's scores can choose other docs.
-            chosen = chooses is None or query_id in chooses.scored
-            scored[query_id] = min(scored.get(query_id, inputs), new if chosen else inputs)
-            reused[query_id] = min(inputs, reused.get(query_id, 0) + most)
-    return _ReuseBound(inputs, scored, reused, reusable.refused)
+        here = _topics_here(before, plan.topics)
+        # A different machine's scores can choose other docs.
+        chosen = here if chooses is None else here[chooses.known[here]]
+        scored[chosen] = np.minimum(scored[chosen], new)
+        reused[here] = np.minimum(inputs, reused[here] + most)
+        known[here] = True
+    return _ReuseBound(inputs, scored, reused, known, reusable.refused)
 
 
-def _queries_here(stage: ReusableStage, texts: Mapping[str, str]) -> list[str]:
-    """The queries with the same text whose scores a machine like this one computed."""
+def _topics_here(stage: ReusableStage, topics: TopicTable) -> Counts:
+    """The rows of topics with the same text whose scores a machine like this one computed."""
     here = arithmetic_digest(describe_machine(), stage.record.keys["backend"])
-    return [
-        topic.query_id
-        for shard in stage.plan.shards
-        if shard.index in stage.parts and stage.parts[shard.index].arithmetic == here
-        for topic in shard.topics
-        if texts.get(topic.query_id) == topic.text
-    ]
+    parts = [shard for shard, part in sorted(stage.parts.items()) if part.arithmetic == here]
+    earlier = stage.plan.topics.table.take(pa.array(stage.plan.shards.topics_of(parts)))
+    return topics.in_both(TopicTable(earlier))[1]
 
 
 def _most_reused(now: Mapping[str, Any], before: Mapping[str, Any], pairs: bool) -> int:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from beamrank.commit.listing import RUNS
-from beamrank.commit.plan import Plan
+from beamrank.commit.plan import Plan, Rejected
 from beamrank.commit.shards import cut_shards, first_topics
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
@@ -14,13 +16,14 @@ from beamrank.formats.excluded import read_excluded
 from beamrank.formats.files import find_files, shown_paths
 from beamrank.formats.notes import Note
 from beamrank.formats.qrels import read_qrels
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.topics import read_topics
-from beamrank.records import Topic
 from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
 from beamrank.storage.stores import UnreachableError
+from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import input_warnings, warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
@@ -55,11 +58,18 @@ def planned(config: RunConfig) -> Plan:
 def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None, builds: bool = True) -> Plan:
     parse_measures(config.measures)
     topics = chosen_topics(config)
+    for each in topics.rejects:
+        for note in each.notes():
+            console.warn(str(note))
     if topics.left_out:
         total = len(topics.kept) + topics.left_out
         console.note(f"a trial: the first {len(topics.kept):,} of {total:,} topics are run (topics.limit)")
     for note in _exclusions(config, topics.kept):
         console.note(str(note))
+    # Before libraries of models are loaded, and the table as it was read goes: millions of topics need the memory.
+    shards, left_out, rejects = cut_shards(topics.kept, config.shards), topics.left_out, topics.rejects
+    del topics
+    pa.default_memory_pool().release_unused()
     checkpoints = resolve_checkpoints(config)
     for checkpoint in checkpoints.values():
         for warning in (*warnings_of(checkpoint), *input_warnings(checkpoint, config.input.model_dump())):
@@ -68,15 +78,17 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None,
     corpus = digest_corpus(config.corpus)
     device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
     stages = plan_stages(Planning(config, corpus.digest, checkpoints, device, console, builds))
-    shards = cut_shards(topics.kept, config.shards)
     values = config.model_dump(mode="json")
-    if not topics.left_out:
+    if not left_out:
         values["topics"]["limit"] = None
     records = tuple(stage.record() for stage in stages)
-    return Plan(config.run_tag, config.output, shards, records, values, corpus)
+    rejected = {
+        each.kind: Rejected(each.count, each.publish(config.output) if builds else each.named()[0]) for each in rejects
+    }
+    return Plan(config.run_tag, config.output, shards, records, values, rejected, corpus)
 
 
-def _exclusions(config: RunConfig, topics: Sequence[Topic]) -> list[Note]:
+def _exclusions(config: RunConfig, topics: TopicTable) -> list[Note]:
     """What a user should know about the docs that the first stage leaves out."""
     exclude = config.first_stage.exclude
     if exclude is None:
@@ -84,37 +96,48 @@ def _exclusions(config: RunConfig, topics: Sequence[Topic]) -> list[Note]:
     if exclude != SELF:
         # It is read again when candidates are committed.
         check_regular(exclude)
-    relevance = {} if config.qrels is None else read_qrels(config.qrels).relevance
-    return read_excluded(exclude).facts({topic.query_id for topic in topics}, relevance)
+    relevance = (
+        {} if config.qrels is None else read_qrels(config.qrels, rejects=config.max_bad_rows.rejects("qrels")).relevance
+    )
+    excluded = read_excluded(exclude)
+    return excluded.facts(topics.those_of(excluded.pairs or ()), relevance)
 
 
 @dataclass(frozen=True)
 class ChosenTopics:
-    """The topics to run, and how many others `topics.limit` left out."""
+    """The topics to run.
 
-    kept: Sequence[Topic]
+    Attributes:
+        kept: these.
+        left_out: how many others `topics.limit` left out.
+        rejects: rows of the topics and the qrels that cannot be used, of each that has any.
+    """
+
+    kept: TopicTable
     left_out: int
+    rejects: tuple[Rejects, ...] = ()
 
 
 def chosen_topics(config: RunConfig) -> ChosenTopics:
     """The topics to run. Qrels are always read, to find errors in them now."""
-    topics = read_topics(config.topics)
+    rejects = config.max_bad_rows.rejects("topics"), config.max_bad_rows.rejects("qrels")
+    topics = read_topics(config.topics, rejects[0])
     if config.qrels is None:
-        return _limited(topics, config)
+        return _limited(topics, config, rejects)
     # They are read again for the measures.
     for url in find_files(config.qrels):
         check_regular(url)
-    judged = read_qrels(config.qrels).relevance
+    judged = read_qrels(config.qrels, rejects=rejects[1]).relevance
     paths = shown_paths(config.qrels)
-    chosen = [topic for topic in topics if topic.query_id in judged]
-    if not chosen:
+    chosen = topics.of_queries(judged)
+    if not len(chosen):
         raise PreflightError(
             f"none of the {len(topics):,} topics in {shown_paths(config.topics.path)} (first: {topics[0].query_id!r}) "
             f"is judged in {paths} (first: {next(iter(judged), None)!r}): every measure would be 0. Give the qrels of "
             "these topics, or leave `qrels` out"
         )
-    found = _limited(chosen if config.topics.only_judged else topics, config)
-    if not any(topic.query_id in judged for topic in found.kept):
+    found = _limited(chosen if config.topics.only_judged else topics, config, rejects)
+    if not len(found.kept.of_queries(judged)):
         raise PreflightError(
             f"none of the first {len(found.kept):,} topics (topics.limit) is judged in {paths}, though "
             f"{len(chosen):,} of all {len(topics):,} are: there would be nothing to measure. Raise the limit, or set "
@@ -123,9 +146,9 @@ def chosen_topics(config: RunConfig) -> ChosenTopics:
     return found
 
 
-def _limited(topics: Sequence[Topic], config: RunConfig) -> ChosenTopics:
-    kept = first_topics(topics, config.topics.limit)
-    return ChosenTopics(kept, len(topics) - len(kept))
+def _limited(topics: TopicTable, config: RunConfig, rejects: Sequence[Rejects]) -> ChosenTopics:
+    kept = TopicTable.of(first_topics(topics, config.topics.limit))
+    return ChosenTopics(kept, len(topics) - len(kept), tuple(each for each in rejects if each.count))
 
 
 def check_apart(config: RunConfig) -> None:
@@ -135,7 +158,8 @@ def check_apart(config: RunConfig) -> None:
         PreflightError: the corpus is a folder or a glob that includes files of the output or of the index.
     """
     run = config.stages[:2][-1].name
-    runs = [storage.join(RUNS, f"{run}.{FORMATS[form].ending}") for form in config.run_formats]
+    endings = {FORMATS[form].ending: config.in_parts(form) for form in config.run_formats}
+    runs = [f"{RUNS}/{run}.{ending}{f'/part-0.{ending}' * in_parts}" for ending, in_parts in endings.items()]
     own = ["plan-0.json", "topics-0.parquet", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs]
     written = {"output": (config.output, own)}
     if config.index is not None:

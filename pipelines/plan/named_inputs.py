@@ -38,7 +38,7 @@ def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
     """
     changed = _collection(config, progress)
     if config.candidates is not None:
-        run = exported(config.candidates.run, "scoreddocs", progress)
+        run = _files(config.candidates.run, "scoreddocs", progress)
         changed["candidates"] = config.candidates.model_copy(update={"run": run})
     if config.index is not None and config.index.prebuilt is not None:
         folder = find_prebuilt(config.index.prebuilt).folder

@@ -1,24 +1,20 @@
 """The outputs whose scores and tokens a run reuses: its own output's earlier plans, and those that `reuse` names."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
-
-import numpy as np
 
 from beamrank.commit.listing import is_plan
 from beamrank.commit.plan import EngineVersionError, Plan, load_plan, plan_name, read_current
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder, arithmetic_digest, read_machine
 from beamrank.commit.scan_reports import ScanReport, read_reports
-from beamrank.commit.shards import InputPart, ReusablePart, ShardTask
+from beamrank.commit.shards import InputPart, ReusablePart, ShardTask, SharedTopics, TokensPart
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_receipts
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.join.doc_hashes import Hashes
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
-from beamrank.storage.documents import hashes64
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 from pipelines.runs.owner import Owner
@@ -31,17 +27,15 @@ _MOST_PLANS = 8
 
 @dataclass(frozen=True)
 class ReusableStage:
-    """A stage of an earlier plan whose scores can be reused: its parts by shard."""
+    """A stage of an earlier plan whose scores can be reused: its parts by shard.
+
+    `shared` tells in which of its shards the topics of a shard are now.
+    """
 
     plan: Plan
     record: StageRecord
     parts: Mapping[int, ReusablePart]
-
-    @cached_property
-    def shard_of(self) -> dict[str, int]:
-        """The shard of each query that has a part."""
-        shards = (shard for shard in self.plan.shards if shard.index in self.parts)
-        return {topic.query_id: shard.index for shard in shards for topic in shard.topics}
+    shared: SharedTopics
 
 
 @dataclass(frozen=True)
@@ -51,17 +45,13 @@ class ReusableStages:
     stages: Sequence[ReusableStage]
     refused: Sequence[str]
 
-    def given_to(self, tasks: Sequence[ShardTask], plan: Plan) -> list[ShardTask]:
-        """The tasks of a plan, each with the parts that hold its queries."""
-        return [
-            replace(task, reusable=tuple(self._parts([topic.query_id for topic in plan.shards[task.shard].topics])))
-            for task in tasks
-        ]
+    def given_to(self, tasks: Sequence[ShardTask]) -> list[ShardTask]:
+        """The tasks, each with the parts that hold its queries."""
+        return [replace(task, reusable=tuple(self._parts(task.shard))) for task in tasks]
 
-    def _parts(self, query_ids: Sequence[str]) -> Iterator[ReusablePart]:
+    def _parts(self, shard: int) -> Iterator[ReusablePart]:
         for stage in self.stages:
-            shards = {stage.shard_of[query_id] for query_id in query_ids if query_id in stage.shard_of}
-            yield from (stage.parts[shard] for shard in sorted(shards))
+            yield from (stage.parts[each] for each in stage.shared.shards(shard) if each in stage.parts)
 
 
 @dataclass(frozen=True)
@@ -72,38 +62,24 @@ class ReusableTokens:
     record: StageRecord
     candidates: Manifest
     tokens: Manifest
-    _hashes: dict[int, Hashes] = field(default_factory=dict, compare=False, repr=False)
+    shared: SharedTopics
 
     @property
     def folder(self) -> StageFolder:
         """The stage's folder."""
         return self.plan.folder(self.record.name)
 
-    @cached_property
-    def _shard_of(self) -> dict[str, int]:
-        return {topic.query_id: shard.index for shard in self.plan.shards for topic in shard.topics}
-
-    @cached_property
-    def _tasks(self) -> Sequence[ShardTask]:
-        return self.plan.tasks(self.record, [self.candidates])
-
-    def _shards(self, task: ShardTask) -> list[int]:
-        """The shards that have the topics of a task."""
-        return sorted({self._shard_of[topic.query_id] for topic in task.topics if topic.query_id in self._shard_of})
-
-    def parts(self, task: ShardTask) -> tuple[InputPart, ...]:
+    def parts(self, task: ShardTask) -> tuple[TokensPart, ...]:
         """The parts with the topics of a task."""
-        return tuple(InputPart(self.folder, _short(self.tokens.receipts[shard])) for shard in self._shards(task))
-
-    def docs(self, task: ShardTask) -> Hashes:
-        """The docs of those parts; a few of them may have been missing from the corpus."""
-        return np.unique(np.concatenate([np.empty(0, np.uint64), *map(self._docs, self._shards(task))]))
-
-    def _docs(self, shard: int) -> Hashes:
-        if shard not in self._hashes:
-            stage = open_stage(self.plan.stages, self.record.name)
-            self._hashes[shard] = hashes64(stage.needed_keys(self._tasks[shard]))
-        return self._hashes[shard]
+        candidates = self.plan.folder(self.record.inputs[0])
+        return tuple(
+            TokensPart(
+                InputPart(self.folder, _short(self.tokens.receipts[shard])),
+                InputPart(candidates, _short(self.candidates.receipts[shard])),
+                self.record.keys["k"],
+            )
+            for shard in self.shared.shards(task.shard)
+        )
 
     def reports(self) -> list[ScanReport]:
         """The reports on the units of its corpus."""
@@ -117,6 +93,7 @@ class Reuse:
     def __init__(self, plan: Plan, outputs: Sequence[str]) -> None:
         """`outputs` are those that the user named."""
         self._plan, self._outputs = plan, outputs
+        self._found_shared: dict[str, SharedTopics] = {}
 
     def scores(self, record: StageRecord) -> ReusableStages:
         """The scores that a stage of the plan can reuse."""
@@ -142,8 +119,8 @@ class Reuse:
                 parts = {shard: part for shard, part in all_parts.items() if _url(part) not in seen}
                 seen |= {_url(part) for part in parts.values()}
                 if parts:
-                    found.append(ReusableStage(plan, before, parts))
-                    reasons += () if stage.of_any_machine else _other_machines(ReusableStage(plan, before, all_parts))
+                    found.append(ReusableStage(plan, before, parts, self._shared(plan)))
+                    reasons += () if stage.of_any_machine else _other_machines(plan, before, all_parts.values())
         return ReusableStages(found, reasons)
 
     def tokens(self, record: StageRecord) -> tuple[ReusableTokens | None, list[str]]:
@@ -151,7 +128,6 @@ class Reuse:
 
         They are those of the plan that has most of the topics; among equals, of one with the same corpus.
         """
-        query_ids = {topic.query_id for topic in self._plan.topics}
         plans, refused = self._plans
         reasons = list(refused)
         found: list[tuple[tuple[int, bool], ReusableTokens]] = []
@@ -165,12 +141,18 @@ class Reuse:
                 reasons.append(f"{_place(plan)}: {error}")
                 continue
             if tokens is not None and candidates is not None:
-                shared = sum(topic.query_id in query_ids for topic in plan.topics)
-                rank = (shared * before.keys["k"], before.corpus_digest == record.corpus_digest)
-                found.append((rank, ReusableTokens(plan, before, candidates, tokens)))
+                shared = self._shared(plan)
+                rank = (shared.topics * before.keys["k"], before.corpus_digest == record.corpus_digest)
+                found.append((rank, ReusableTokens(plan, before, candidates, tokens, shared)))
             elif plan.output != self._plan.output:
                 reasons.append(f"{_place(plan)}: {before.name} is not finished, or files of it are missing")
         return max(found, key=lambda each: each[0], default=(None, None))[1], reasons
+
+    def _shared(self, plan: Plan) -> SharedTopics:
+        name = _place(plan)
+        if name not in self._found_shared:
+            self._found_shared[name] = SharedTopics.of(self._plan.shards, plan.shards)
+        return self._found_shared[name]
 
     @cached_property
     def _plans(self) -> tuple[list[Plan], list[str]]:
@@ -254,12 +236,12 @@ def _why_none(stage: ScoringStage, of_kind: Sequence[StageRecord]) -> str:
     return f"{', '.join(dict.fromkeys(names))} differs"
 
 
-def _other_machines(stage: ReusableStage) -> Iterator[str]:
+def _other_machines(plan: Plan, record: StageRecord, parts: Iterable[ReusablePart]) -> Iterator[str]:
     """Why this machine reuses no scores of some parts; a worker may be of their kind."""
-    backend = stage.record.keys["backend"]
+    backend = record.keys["backend"]
     here = describe_machine().arithmetic(backend)
-    names = {part.scores.receipt.machine for part in stage.parts.values()}
-    for machine in (read_machine(stage.plan.output, name) for name in sorted(names)):
+    names = {part.scores.receipt.machine for part in parts}
+    for machine in (read_machine(plan.output, name) for name in sorted(names)):
         there = {} if machine is None else machine.arithmetic(backend)
         if there != here:
             differ = ", ".join(
@@ -267,7 +249,7 @@ def _other_machines(stage: ReusableStage) -> Iterator[str]:
                 for name in {**here, **there}
                 if there.get(name) != here.get(name)
             )
-            yield f"{_place(stage.plan)}: {stage.record.name} was computed with a different {differ}"
+            yield f"{_place(plan)}: {record.name} was computed with a different {differ}"
 
 
 @cache

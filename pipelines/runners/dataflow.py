@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
+from beamrank.commit.listing import RUNS
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord
 from beamrank.config.run import JobConfig, RunConfig, ScoreConfig
@@ -28,7 +29,7 @@ from models.scoring.backends.torch import default_token_budget
 from models.stages.base import Stage, Worker
 from models.stages.core import open_stage, steps_of
 from models.stages.scoring import path_of_checkpoint
-from pipelines.runners.watchdog import explain, wait_with_stall
+from pipelines.runners.watchdog import StallLimit, explain, wait_with_stall
 
 # The vCPUs of every pinned machine type; the launcher's own cores do not matter.
 WORKER_THREADS = 4
@@ -94,7 +95,8 @@ def check_settings(settings: JobConfig) -> None:
     if local:
         raise PreflightError(
             f"Dataflow's workers are other machines and cannot reach {', '.join(local)}: copy them to a bucket and "
-            "give gs:// URLs. The topics, the qrels and a given run may stay here, as only the launcher reads them"
+            "give gs:// URLs. The topics, the qrels and a given run of 64 MB or less may stay here: the launcher reads "
+            "them"
         )
 
 
@@ -194,7 +196,7 @@ def _has_accelerator(options: _Options) -> bool:
 
 def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> PipelineOptions:
     """The Beam options of a stage's job: the pinned ones, then the user's, which take precedence."""
-    workers = _WORKERS[open_stage(plan.stages, stage.name).worker]
+    workers = _WORKERS[Worker.CPU if stage.name == RUNS else open_stage(plan.stages, stage.name).worker]
     options = PipelineOptions(list(flags)).get_all_options()
     pinned = [
         "--runner=DataflowRunner",
@@ -271,7 +273,7 @@ def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> 
     return result, job
 
 
-def wait(result: Any, progress: Callable[[], int], stall_seconds: float, warn: Callable[[str], None]) -> None:
+def wait(result: Any, progress: Callable[[], int], limit: StallLimit, warn: Callable[[str], None]) -> None:
     """Waits for a job; cancels one that stalls, because its workers cost money.
 
     Raises:
@@ -292,7 +294,7 @@ def wait(result: Any, progress: Callable[[], int], stall_seconds: float, warn: C
     thread = threading.Thread(target=finish, name="dataflow", daemon=True)
     thread.start()
     try:
-        wait_with_stall(thread, progress, stall_seconds, on_stall=cancel, poll_seconds=POLL_SECONDS)
+        wait_with_stall(thread, progress, limit, on_stall=cancel, poll_seconds=POLL_SECONDS)
     except BeamrankError:
         raise
     except BaseException:

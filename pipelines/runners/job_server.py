@@ -21,7 +21,7 @@ import grpc
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
 from apache_beam.utils.subprocess_server import pick_port
 
-from beamrank.errors import BeamrankError, PreflightError
+from beamrank.errors import PreflightError, WorkerLostError
 from beamrank.progress import Progress
 from models.checkpoints.disk_cache import cache_folder, exclusive
 from pipelines.runners.workers import child_command
@@ -107,11 +107,10 @@ class JobServer:
         self._wait_until_ready()
 
     def check(self) -> None:
-        """Raises BeamrankError if the server has ended."""
+        """Raises WorkerLostError if the server has ended."""
         if self.process.poll() is not None:
-            raise BeamrankError(
-                f"the job server of {self._name} died with code {self.process.returncode}{self._log_tail()}. Finished "
-                "shards are kept: run the same command again to resume"
+            raise WorkerLostError(
+                f"the job server of {self._name} died with code {self.process.returncode}{self._log_tail()}"
             )
 
     def _log_tail(self) -> str:
@@ -145,7 +144,7 @@ def job_endpoint(name: str, command: Command) -> str:
 
 
 def check_job_server(endpoint: str | None, error: BaseException | None = None) -> None:
-    """Raises BeamrankError if the job server at an address was started here and has died.
+    """Raises WorkerLostError if the job server at an address was started here and has died.
 
     After the `error` of a job it waits a moment: a connection breaks before its process has ended.
     """

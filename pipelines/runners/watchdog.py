@@ -10,19 +10,22 @@ import threading
 import time
 from collections.abc import Callable
 from errno import EDQUOT, EFBIG, ENOSPC
-from typing import Self
+from functools import partial
+from typing import NamedTuple, Self
 
 import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import PortableOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError, WorkerLostError
 from beamrank.logs import LoggedStderr
 from beamrank.storage.digested import RewrittenError
 from models.lucene.jvm import JavaError
+from pipelines.runners.ending import ENDING
 from pipelines.runners.job_server import check_job_server
-from pipelines.runners.workers import WORKER_MODULE
+from pipelines.runners.workers import is_worker
+from transforms import shards
 
 _POLL_SECONDS = 0.25
 _BEAMS_WORKER_THREAD = "run_worker"
@@ -36,6 +39,7 @@ _OURS = {
 _RAISED = re.compile(
     rf"(?<![\w.])({'|'.join(map(re.escape, _OURS))}): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL
 )
+_EXIT_CODE = re.compile(r"return code (-?\d+)\Z")
 _WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 
 # Raised for a full disk, a quota and a limit on the size of files.
@@ -44,44 +48,79 @@ _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while run
 _LOST_WORKER = re.compile(r"SDK worker disconnected|didn't get control connection")
 
 
-def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seconds: float) -> None:
-    """Runs a pipeline to its end; `progress`, how much is done, may stay the same for `stall_seconds`.
+class StallLimit(NamedTuple):
+    """How long a job may complete nothing.
+
+    Attributes:
+        seconds: so long, or for the seconds that `longer` finds out then.
+        longer: is called after these, since what a shard is expected to take may have to be measured.
+    """
+
+    seconds: float
+    longer: Callable[[], float] = lambda: 0.0
+
+
+def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], limit: StallLimit) -> None:
+    """Runs a pipeline to its end: see `watch`."""
+    watch(partial(_run, pipeline), progress, limit, pipeline.options.view_as(PortableOptions).job_endpoint)
+
+
+def watch(
+    work: Callable[[], None], progress: Callable[[], int], limit: StallLimit, endpoint: str | None = None
+) -> None:
+    """Does work in a thread; `progress`, how much is done, may stay the same up to a limit.
 
     Raises:
-        BeamrankError: the pipeline failed, stalled, or lost a worker.
+        WorkerLostError: a worker process or the job server at `endpoint` died.
+        BeamrankError: the work failed, or stalled.
+        Interrupted: this process was told to end, and no shard is in progress any more.
     """
-    outcome: list[BaseException] = []
-    endpoint: str | None = pipeline.options.view_as(PortableOptions).job_endpoint
-    thread = threading.Thread(target=_run, args=(pipeline, outcome), name="pipeline", daemon=True)
+    outcome = _Outcome()
+    thread = threading.Thread(target=outcome(work), name="pipeline", daemon=True)
     # Beam prints the traceback of every failure that it raises, once or twice: the log has room for it.
-    with contextlib.redirect_stderr(LoggedStderr()), _Workers() as workers:
+    with contextlib.redirect_stderr(LoggedStderr()), _Workers() as workers, ENDING.after(workers):
 
         def check() -> None:
+            if ENDING.check():
+                return
             workers.check()
             # Beam's client would wait for a dead server as long as for a job.
             check_job_server(endpoint)
 
         thread.start()
-        wait_with_stall(thread, progress, stall_seconds, on_stall=lambda: "treating the job as stalled", check=check)
-    if outcome:
-        check_job_server(endpoint, outcome[0])
-        raise explain(outcome[0]) from outcome[0]
+        wait_with_stall(thread, progress, limit, on_stall=lambda: "treating the job as stalled", check=check)
+    if outcome.error is not None:
+        check_job_server(endpoint, outcome.error)
+        raise explain(outcome.error) from outcome.error
+
+
+class _Outcome(contextlib.ContextDecorator):
+    """Keeps the error of the function that it decorates."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        """Does nothing."""
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> bool:
+        self.error = error
+        return True
 
 
 def wait_with_stall(
     thread: threading.Thread,
     done: Callable[[], int],
-    stall_seconds: float,
+    limit: StallLimit,
     *,
     on_stall: Callable[[], str],
     check: Callable[[], None] = lambda: None,
     poll_seconds: float = _POLL_SECONDS,
 ) -> None:
-    """Waits for the thread of a job, or raises BeamrankError where `done` stays the same for `stall_seconds`.
+    """Waits for the thread of a job, or raises BeamrankError where `done` stays the same beyond a limit.
 
     `on_stall` ends such a job, and describes that for the message; `check` raises where a job cannot end.
     """
-    last, moved = done(), time.monotonic()
+    last, moved, most = done(), time.monotonic(), limit.seconds
     while True:
         thread.join(poll_seconds)
         if not thread.is_alive():
@@ -90,25 +129,25 @@ def wait_with_stall(
         now = done()
         if now != last:
             last, moved = now, time.monotonic()
-        elif time.monotonic() - moved > stall_seconds:
+        elif (idle := time.monotonic() - moved) > most:
+            most = max(most, limit.longer())
+            if idle <= most:
+                continue
             raise BeamrankError(
-                f"no shard was finished in {stall_seconds / 60:g} minutes (stall_minutes): {on_stall()}. Run the same "
+                f"no shard was finished in {most / 60:g} minutes (stall_minutes): {on_stall()}. Run the same "
                 "command again to resume; raise stall_minutes if workers start, or a shard takes, longer"
             )
 
 
-def _run(pipeline: beam.Pipeline, outcome: list[BaseException]) -> None:
-    try:
-        result = pipeline.run()
-        while not PipelineState.is_terminal(result.state):
-            time.sleep(_POLL_SECONDS)
-        if result.state == PipelineState.DONE:
-            # Only cleans up: it waits ten seconds for the end of messages, which a Java job server never ends.
-            threading.Thread(target=_clean_up, args=(result,), daemon=True).start()
-        else:
-            result.wait_until_finish()
-    except BaseException as error:
-        outcome.append(error)
+def _run(pipeline: beam.Pipeline) -> None:
+    result = pipeline.run()
+    while not PipelineState.is_terminal(result.state):
+        time.sleep(_POLL_SECONDS)
+    if result.state == PipelineState.DONE:
+        # Only cleans up: it waits ten seconds for the end of messages, which a Java job server never ends.
+        threading.Thread(target=_clean_up, args=(result,), daemon=True).start()
+    else:
+        result.wait_until_finish()
 
 
 def _clean_up(result: PipelineResult) -> None:
@@ -117,11 +156,11 @@ def _clean_up(result: PipelineResult) -> None:
 
 
 class _Workers:
-    """The SDK worker processes of this process."""
+    """The SDK worker processes of this process, which end with the `with` block where that fails."""
 
     def __init__(self) -> None:
         self._seen: dict[int, psutil.Process] = {}
-        self._unseen = 0
+        self._exit_codes: list[int] = []
         self._missed: float | None = None
 
     def __enter__(self) -> Self:
@@ -129,35 +168,58 @@ class _Workers:
         self._hook, threading.excepthook = threading.excepthook, self._note
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # An interrupted process ends its children by itself.
+        if kind is not None and issubclass(kind, Exception) and self._seen:
+            for process in self._find():
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            # They note the end of their workers now, and not while the next job runs; other threads print it.
+            for thread in threading.enumerate():
+                if thread.name == _BEAMS_WORKER_THREAD:
+                    thread.join(_GRACE_SECONDS)
+            time.sleep(_POLL_SECONDS)
         threading.excepthook = self._hook
 
     def _note(self, failed: threading.ExceptHookArgs) -> None:
         if failed.thread is not None and failed.thread.name == _BEAMS_WORKER_THREAD:
-            self._unseen += 1
+            code = _EXIT_CODE.search(str(failed.exc_value))
+            self._exit_codes.append(int(code[1]) if code else 1)
         else:
             self._hook(failed)
 
-    def check(self) -> None:
-        """Raises BeamrankError if a worker has died and the pipeline does not end."""
+    def _find(self) -> list[psutil.Process]:
+        """Those that run."""
         for child in psutil.Process().children(recursive=True):
-            if child.pid not in self._seen and _is_worker(child):
+            if child.pid not in self._seen and is_worker(child):
                 self._seen[child.pid] = child
-        dead = [f"worker process {pid}" for pid, process in self._seen.items() if not _lives(process)]
-        if not dead and not self._unseen:
+        # A copy, because SIGTERM may find this in the middle.
+        return list(filter(_lives, list(self._seen.values())))
+
+    def check(self) -> None:
+        """Raises WorkerLostError if a worker has died and the pipeline does not end."""
+        running = self._find()
+        dead = [pid for pid, process in list(self._seen.items()) if process not in running]
+        if not dead and not self._exit_codes:
             return
         self._missed = self._missed or time.monotonic()
-        if time.monotonic() - self._missed > _GRACE_SECONDS:
-            raise BeamrankError(
-                f"{dead[0] if dead else 'a worker process'} died, and the runner would wait for it forever (possibly "
-                "out of memory). Finished shards are kept: run the same command again to resume"
-            )
+        signals = [-code for code in self._exit_codes if code < 0]
+        # No worker that ends by itself is killed by a signal.
+        if signals or time.monotonic() - self._missed > _GRACE_SECONDS:
+            name = f"worker process {dead[0]}" if dead else "a worker process"
+            how = f"was killed by signal {signals[0]}" if signals else "died"
+            raise WorkerLostError(f"{name} {how} (possibly out of memory)")
 
+    def start_no_more(self) -> None:
+        """From now on no shard is started, here and in the worker processes; see `pipelines.runners.ending`."""
+        shards.start_no_more()
+        for process in self._find():
+            with contextlib.suppress(psutil.Error):
+                process.terminate()
 
-def _is_worker(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return WORKER_MODULE in process.cmdline()
-    return False
+    def is_busy(self) -> bool:
+        """Whether a shard is in progress: a worker process ends after its own."""
+        return shards.in_progress() or bool(self._find())
 
 
 def _lives(process: psutil.Process) -> bool:
@@ -182,9 +244,8 @@ def explain(error: BaseException) -> BeamrankError:
             f"a worker cannot write: {full[0]}. {kept}: make room, then run the same command again to resume"
         )
     if _LOST_WORKER.search(str(error)):
-        lost = "a worker process was lost (possibly out of memory)"
-        return BeamrankError(f"{lost}: {error}. {kept}: run the same command again to resume")
-    return BeamrankError(f"the Beam job failed: {type(error).__name__}: {error}")
+        return WorkerLostError(f"a worker process was lost (possibly out of memory): {error}")
+    return BeamrankError(f"the job failed: {type(error).__name__}: {error}")
 
 
 def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:

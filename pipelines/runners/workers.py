@@ -20,6 +20,7 @@ from typing import Any
 
 WORKER_MODULE = "pipelines.runners.workers"
 _POLL_SECONDS = 1.0
+_SHORT_SECONDS = 0.05
 _PATIENCE_SECONDS = 3
 # Only gRPC reads it, and no_proxy where it is not set.
 _SPARED_BY_GRPC = "no_grpc_proxy"
@@ -53,10 +54,20 @@ def end_children() -> None:
     children = psutil.Process().children(recursive=True)
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
-            child.terminate()
+            # A worker would first do its shard.
+            (child.kill if is_worker(child) else child.terminate)()
     for child in psutil.wait_procs(children, timeout=_PATIENCE_SECONDS)[1]:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+
+
+def is_worker(process: Any) -> bool:
+    """Whether a process, as psutil has it, is a worker of the local runner."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return WORKER_MODULE in process.cmdline()
+    return False
 
 
 def child_command(folder: str, *command: str) -> list[str]:
@@ -91,7 +102,10 @@ def _run_child(folder: str, *command: str) -> int:
 
 
 def _work() -> None:
-    """Beam's own worker, for the launcher that the environment names; logs to the run's log, and ignores Ctrl-C."""
+    """Beam's own worker, for the launcher that the environment names: logs to the run's log, ignores Ctrl-C.
+
+    SIGTERM ends it after the shard in progress.
+    """
     # A terminal sends Ctrl-C to the whole process group; the launcher ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Before Beam is imported, which would log to standard error where the root logger has no handler.
@@ -114,6 +128,19 @@ def _work() -> None:
     threading.Thread(target=end_with_launcher, daemon=True).start()
     from apache_beam.runners.worker import sdk_worker_main
 
+    from transforms import shards
+
+    def end_after_shards(number: int, _frame: FrameType | None) -> None:
+        shards.start_no_more()
+        threading.Thread(target=end_when_idle, args=(128 + number,), daemon=True).start()
+
+    def end_when_idle(code: int) -> None:
+        while shards.in_progress():
+            time.sleep(_SHORT_SECONDS)
+        os._exit(code)
+
+    # The launcher sends it when it was told to end; Slurm, for example, sends it to all processes of a job.
+    signal.signal(signal.SIGTERM, end_after_shards)
     with contextlib.redirect_stderr(LoggedStderr()):
         try:
             sdk_worker_main.main(sys.argv)

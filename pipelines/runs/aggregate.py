@@ -14,7 +14,7 @@ from beamrank.formats.runs import RunScores
 from beamrank.ranking.aggregation import check_method
 from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
-from pipelines.runs.run_files import RunFile
+from pipelines.runs.run_file import RunFile
 
 
 def aggregate(

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 from beamrank.commit.listing import MACHINES, RUNS
 from beamrank.commit.plan import CurrentPlan, Plan, read_current
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.formats.rejects import REJECTS
 from beamrank.logs import open_in_output
 from beamrank.machine import is_running, start_seconds
 from beamrank.storage import files as storage
@@ -94,7 +95,7 @@ def _remove_leftovers(plan: Plan) -> None:
     """Removes the temporary files of killed processes, wherever a run writes."""
     # The output itself may be a folder that the user keeps other things in.
     storage.remove_leftovers(plan.output)
-    for folder in (MACHINES, RUNS):
+    for folder in (MACHINES, REJECTS, RUNS):
         storage.remove_leftovers(storage.join(plan.output, folder))
     for stage in plan.stages:
         plan.folder(stage.name).remove_leftovers()

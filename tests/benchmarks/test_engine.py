@@ -119,8 +119,8 @@ def test_comparison_is_a_line_for_each_engine(tmp_path, capsys):
     main([*flags, "--tokens", "32", "--inputs", "4", "--passes", "1", "--results", str(results)])
     rows = read_rows(results)
     assert [row.engine for row in rows] == [REFERENCE, "beamrank openvino float32", "OpenVINO bfloat16"]
-    # One block of 128 rows, and calls of eight inputs of this length.
-    assert [row.padding for row in rows] == [0, pytest.approx(0.5), 0]
+    # One block of 1,024 rows, and lengths that are multiples of 16.
+    assert [row.padding for row in rows] == [0.875, 0, 0]
     assert rows[1].tau == 1
     assert capsys.readouterr().out == tables(rows) + "\n"
 

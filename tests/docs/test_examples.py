@@ -9,6 +9,10 @@ import beamrank
 from tests import ROOT
 from tests.support.docs.examples import examples_of, matches, pages, parse, prepare, run
 from tests.support.docs.notebook import run_cells
+from tests.support.tiers import slow_but
+
+# The first ten minutes.
+_QUICK = ("README.md", "docs/guide/quickstart.md", "docs/guide/python.md")
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", slow_but(_QUICK, pages()))
 def test_page_examples_print_what_the_page_shows(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     namespace: dict[str, Any] = {}
@@ -48,6 +52,7 @@ def test_python_page_names_everything_that_is_public() -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.slow
 def test_notebook_shows_what_its_cells_print() -> None:
     cells = run_cells(ROOT / "examples/python.ipynb")
     assert len(cells) == 8

@@ -1,6 +1,11 @@
 """A reranker scores texts as transformers' own classifier does."""
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from transformers import BertTokenizer
 
@@ -47,6 +52,20 @@ def test_reranker_scores_equal_inputs_once(checkpoints):
     found = reranker.score(pairs)
     assert len(found) == 9
     assert found.tolist() == [once[list(dict.fromkeys(pairs)).index(pair)] for pair in pairs]
+
+
+@pytest.mark.parametrize("frame", [pa.table, pd.DataFrame, pl.DataFrame])
+def test_reranker_scores_the_rows_of_a_frame(checkpoints, frame):
+    mono, duo = Reranker(checkpoints.mono, dtype="float32"), Reranker(checkpoints.duo, "duo", dtype="float32")
+    pairs: dict[str, list[Any]] = {"doc": TEXTS, "label": [1, 0, 1], "query": QUERIES}
+    assert mono.score(frame(pairs)).tolist() == mono.score(zip(QUERIES, TEXTS, strict=True)).tolist()
+    triples = {"query": QUERIES, "doc_j": TEXTS[::-1], "doc_i": TEXTS}
+    assert duo.score(frame(triples)).tolist() == duo.score(zip(QUERIES, TEXTS, TEXTS[::-1], strict=True)).tolist()
+    assert mono.score(frame({name: values[:0] for name, values in pairs.items()})).shape == (0,)
+    with pytest.raises(DataError, match=r"the inputs: row 1 \(from 0\) has no value in the column `doc`"):
+        mono.score(frame(pairs | {"doc": [*TEXTS[:1], None, *TEXTS[2:]]}))
+    with pytest.raises(DataError, match="the table of the inputs has no column `doc_i`; it has: doc, label, query"):
+        duo.score(frame(pairs))
 
 
 def test_reranker_gives_no_scores_for_no_inputs(checkpoints):

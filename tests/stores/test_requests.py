@@ -58,8 +58,8 @@ def test_requests_of_a_stage_of_a_thousand_shards(plan, s3):
 
     s3.requests.clear()
     assert [(stage.done, stage.eta_seconds) for stage in read_status(plan)] == [(_SHARDS, 0.0)]
-    # The manifest, and two pages of a listing of 1,001 names.
-    assert len(s3.requests) == 3
+    # The output, which names retries; the manifest, and two pages of a listing of 1,001 names.
+    assert len(s3.requests) == 4
 
     s3.requests.clear()
     assert folder.seal("retrieve", digests) is not None

@@ -9,8 +9,10 @@ import fsspec.config
 import pyarrow as pa
 from apache_beam.internal import pickler
 
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.commit.shards import ShardTask
+from beamrank.commit.shards import ShardTask, cut_rows
+from beamrank.commit.tasks import StoredTask, TaskFile
 from beamrank.storage.stores import StoreSettings
 from tests import ROOT
 from transforms.shards import RunShardFn
@@ -19,10 +21,9 @@ _DIGEST = "0" * 64
 _WORKER = """
 import sys
 from apache_beam.internal import pickler
-from tests.stores.test_workers import task
-fn = pickler.loads(sys.stdin.buffer.read())
+fn, stored = pickler.loads(sys.stdin.buffer.read())
 fn.setup()
-print(list(fn.process(task(sys.argv[1]))))
+print(list(fn.process(stored)))
 """
 
 
@@ -40,12 +41,14 @@ class Stage:
 
 
 def test_worker_finds_the_store_with_only_its_own_credentials(store):
-    fn = RunShardFn(cast(Any, Stage()))
+    folder = f"{store.url}/workers"
+    plan = Plan("test", store.url, cut_rows([], 1), (), {})
+    stored = StoredTask(TaskFile.write(plan, folder, "tasks-", [task(folder)]), 7)
     own = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "NO_GCE_CHECK", "PATH", "PYTHONPATH", "HOME"}
     environment = {name: value for name, value in os.environ.items() if name in own}
     done = subprocess.run(
-        [sys.executable, "-c", _WORKER, f"{store.url}/workers"],
-        input=pickler.dumps(fn),
+        [sys.executable, "-c", _WORKER],
+        input=pickler.dumps((RunShardFn(cast(Any, Stage())), stored)),
         capture_output=True,
         env=environment,
         cwd=ROOT,
@@ -54,7 +57,7 @@ def test_worker_finds_the_store_with_only_its_own_credentials(store):
     )
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.split() == [b"[7]"]
-    receipt = task(f"{store.url}/workers").receipt()
+    receipt = task(folder).receipt()
     assert receipt is not None
     assert receipt.rows == 1
 

@@ -1,20 +1,22 @@
 """An output folder with a plan and its stages, as a run leaves them, without models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
-from beamrank.commit.listing import needed_prefix
+from beamrank.commit.listing import needed_list_prefix, needed_prefix
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.scan_reports import ScanReport
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import ScoringWork, StageRecord, described
 from beamrank.join import schemas
-from beamrank.join.doc_hashes import NeededDocs
+from beamrank.join.doc_hashes import NeededList, cut_needed, write_needed
 from beamrank.records import Topic
 from beamrank.storage import files as storage
+from beamrank.storage.documents import hashes64
 
 CORPUS = "c0" * 32
 SHARDS = 3
@@ -104,5 +106,12 @@ def finished_output(output: str, mono_k: int = 5) -> Plan:
         seal_stage(plan, stage.name)
     tokenized = storage.join(output, "tokenize-0a1b2c3d")
     ScanReport(0, 10, 0, ()).publish(tokenized, CORPUS)
-    NeededDocs.collect([(0, ["d1", "d2"])]).publish(tokenized, needed_prefix(("a",)))
+    list_docs([(0, ["d1", "d2"])], tokenized)
     return plan
+
+
+def list_docs(needed: Iterable[tuple[int, Sequence[str]]], folder: str, ranges: int = 1) -> NeededList:
+    """Publishes the list of the docs that some shards need, by their ids."""
+    none = np.empty(0, np.uint64)
+    entries = (each for shard, doc_ids in needed for each in cut_needed(shard, hashes64(doc_ids), none, ranges))
+    return write_needed(entries, ranges, folder, needed_list_prefix(needed_prefix(("a",)), ("b",)))

@@ -12,6 +12,7 @@ from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig, load_config
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
+from pipelines.only import OnlyLauncher
 from pipelines.plan.make_plan import make_plan
 from pipelines.runs.run_files import write_runs
 
@@ -29,11 +30,14 @@ class PlannedRun(NamedTuple):
         config = self.config.model_copy(update={"output": str(output)})
         return PlannedRun(dataclasses.replace(self.plan, output=str(output)), config)
 
-    def run(self, launcher: type[Launcher] = Launcher) -> "PlannedRun":
-        """Does what `beamrank run` does after planning, in this process."""
+    def run(self, launcher: type[Launcher] = OnlyLauncher) -> "PlannedRun":
+        """Does what `beamrank run --only 0/1` does after planning: a Beam job would take longer than its shards."""
         progress = ConsoleProgress(quiet=True)
         self.plan.publish()
-        launcher(self.plan, self.config, progress).run()
+        work = launcher(self.plan, self.config, progress)
+        work.run()
+        if isinstance(work, OnlyLauncher):
+            assert work.finish()
         write_runs(self.plan, self.config, progress)
         return self
 
@@ -69,6 +73,11 @@ def undisturbed_run(config: Path) -> Path:
 def run_bytes(output: Path) -> dict[str, bytes]:
     """The run files of an output."""
     return {path.name: path.read_bytes() for path in sorted((output / "runs").glob("*.trec"))}
+
+
+def table_bytes(output: Path) -> dict[str, bytes]:
+    """The files of the tables of runs."""
+    return {str(path.relative_to(output)): path.read_bytes() for path in sorted(output.glob("runs/*.parquet/*"))}
 
 
 def parts(output: Path) -> list[str]:

@@ -37,9 +37,9 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("lines: core", 33_000, 23_000),
+    Bound("lines: core", 36_440, 23_000),
     Bound("lines: training", 4_050, 2_800),
-    Bound("lines: contrib", 7_000, 7_000),
+    Bound("lines: contrib", 7_110, 7_000),
     Bound("files: core", 205, 150),
     Bound("test lines per shipped line", 0.95, 0.9),
     Bound("share of imports", 0.09, 0.06),

@@ -10,6 +10,8 @@ import yaml
 
 from beamrank.config.run import RunConfig, load_config
 from beamrank.storage import files as storage
+from pipelines.launcher import Launcher
+from pipelines.only import OnlyLauncher
 from tests.support.checkpoints import Pair, save_pair
 from tests.support.runs import PlannedRun, plan_run, trec_lines
 
@@ -108,9 +110,11 @@ class SmallCollection:
         """Checks everything that is checked before a run starts."""
         return plan_run(self.path, overrides, output)
 
-    def run(self, *overrides: str, output: Path | str | None = None) -> PlannedRun:
+    def run(
+        self, *overrides: str, output: Path | str | None = None, launcher: type[Launcher] = OnlyLauncher
+    ) -> PlannedRun:
         """Plans and executes a run in this process."""
-        return self.plan(*overrides, output=output).run()
+        return self.plan(*overrides, output=output).run(launcher)
 
     def upload(self, url: str) -> str:
         """Copies everything but indexes and outputs to a store; returns the URL of the configuration there."""

@@ -8,6 +8,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beamrank.commit.receipts import StageFolder
+from beamrank.commit.unit_file import UnitFile
+from beamrank.formats.corpora import FORMATS
+from beamrank.formats.texts.units import CorpusUnit
+from beamrank.join.doc_hashes import NeededList
 from tests.support.models.stages import a_stage
 from transforms.join import JoinCorpus, RecordBatchCoder
 
@@ -58,7 +62,9 @@ class _Context:
 
 def test_join_shuffle_uses_the_batch_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    _ = pipeline | beam.Create([]) | "Join" >> JoinCorpus(a_stage("tokenize"), StageFolder("out"), "needed", (), ())
+    unit = CorpusUnit(0, "corpus.tsv", FORMATS["tsv"], None, 0, 0)
+    join = JoinCorpus(a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit), [])
+    _ = pipeline | beam.Create([]) | "Join" >> join
     components = _components(pipeline)
     grouped = [
         transform

@@ -11,10 +11,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.testing.util import assert_that, equal_to
 
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.commit.shards import ShardTask
+from beamrank.commit.shards import ShardTask, cut_rows
+from beamrank.commit.tasks import TaskFile
 from beamrank.storage import files as storage
-from transforms.shards import RunShards
+from transforms.shards import RunShards, SpreadTasks
 
 _running: list[int] = []
 _most: list[int] = []
@@ -66,10 +68,15 @@ def _tasks(folder: Path, shards: int) -> list[ShardTask]:
     return [ShardTask(StageFolder(str(folder)), shard, f"digest{shard}") for shard in range(shards)]
 
 
+def _task_file(folder: Path, shards: int) -> TaskFile:
+    plan = Plan("test", str(folder), cut_rows([], 1), (), {})
+    return TaskFile.write(plan, str(folder), "tasks-", _tasks(folder, shards))
+
+
 def _run(folder: Path, shards: int, *flags: str) -> None:
     options = PipelineOptions(["--runner=FnApiRunner", *flags])
     with beam.Pipeline(options=options) as pipeline:
-        done = pipeline | beam.Create(_tasks(folder, shards)) | RunShards(SlowStage())
+        done = pipeline | SpreadTasks(_task_file(folder, shards)) | RunShards(SlowStage())
         assert_that(done, equal_to(list(range(shards))))
 
 
@@ -101,7 +108,7 @@ def _run_overlapped(folder: Path, shards: int, broken: int | None = None) -> Pip
     for each in (_read, _scored, _overlapped):
         each.clear()
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    done = pipeline | beam.Create(_tasks(folder, shards)) | RunShards(OverlappedStage(shards, broken))
+    done = pipeline | SpreadTasks(_task_file(folder, shards)) | RunShards(OverlappedStage(shards, broken))
     assert_that(done, equal_to(list(range(shards))))
     return pipeline.run()
 

@@ -1,5 +1,6 @@
 """Formats with a doc a line, whose units are byte ranges, read in large blocks of whole lines; and TSV and CSV."""
 
+import io
 import itertools
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
@@ -14,7 +15,7 @@ from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, par
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
-_BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
 _BATCH_ROWS = 1024
 _NEWLINE = ord("\n")
 
@@ -33,11 +34,11 @@ def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
     """The docs of the lines that begin in a unit; a header is none."""
     with open_stream(unit.url) as file:
         if unit.end:
-            for offset, block in _blocks_between(file, unit.start, unit.end):
+            for offset, block in blocks_between(file, unit.start, unit.end):
                 yield _docs(unit, parse, block, offset)
             return
         ordinal = 0
-        while block := _whole_lines(file, _BLOCK_BYTES):
+        while block := whole_lines(file, BLOCK_BYTES):
             yield _docs(unit, parse, block, ordinal)
             ordinal += block.count(b"\n")
 
@@ -45,13 +46,13 @@ def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
 def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> DocBatch:
     """The docs of a block; `first` is the byte, or in a compressed file the number, of its first line."""
     lines = _decoded_lines(block.removeprefix(BYTE_ORDER_MARK) if first == 0 else block)
-    positions = _line_starts(block, first) if unit.end else range(first, first + len(lines))
+    positions = line_starts(block, first) if unit.end else range(first, first + len(lines))
     if unit.header and first == 0:
         skip = next((number for number, line in enumerate(lines, 1) if line != ""), len(lines))
         lines, positions = lines[skip:], positions[skip:]
 
-    def parse_valid(line: str | None) -> tuple[str, str]:
-        if line is None:
+    def parse_valid(line: str | bytes) -> tuple[str, str]:
+        if isinstance(line, bytes):
             raise RowError("is not valid UTF-8")
         try:
             return parse(line)
@@ -63,26 +64,35 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> DocBa
     return parse_rows(unit, positions, lines, parse_valid)
 
 
-def _blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Blocks of the lines that begin in [start, end), each with its offset."""
     offset = start
     if start:
         file.seek(start - 1)
         offset += len(file.readline()) - 1
-    while offset < end and (block := _whole_lines(file, min(_BLOCK_BYTES, end - offset))):
+    while offset < end and (block := whole_lines(file, min(BLOCK_BYTES, end - offset))):
         yield offset, block
         offset += len(block)
 
 
-def _whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
+def lines_between(url: str, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that begin in a range of bytes, each with its first byte."""
+    with open_stream(url) as file:
+        for offset, block in blocks_between(file, start, end):
+            for line in io.BytesIO(block):
+                yield offset, line
+                offset += len(line)
+
+
+def whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
     """About `size_bytes` from the position of the file, up to the end of a line; empty at the end of the file."""
     block = file.read(size_bytes)
     return block if block.endswith(b"\n") or not block else block + file.readline()
 
 
-def _decoded_lines(block: bytes) -> list[str | None]:
-    """The lines of a block without their line ends; None for one that is not valid UTF-8."""
-    lines: list[str | None]
+def _decoded_lines(block: bytes) -> list[str | bytes]:
+    """The lines of a block without their line ends; bytes for one that is not valid UTF-8."""
+    lines: list[str | bytes]
     try:
         lines = list(block.decode().split("\n"))
     except UnicodeDecodeError:
@@ -90,18 +100,18 @@ def _decoded_lines(block: bytes) -> list[str | None]:
     if block.endswith(b"\n"):
         lines.pop()
     if b"\r" in block:
-        lines = [None if line is None else line.removesuffix("\r") for line in lines]
+        lines = [line.removesuffix("\r") if isinstance(line, str) else line for line in lines]
     return lines
 
 
-def _decoded(line: bytes) -> str | None:
+def _decoded(line: bytes) -> str | bytes:
     try:
         return line.decode()
     except UnicodeDecodeError:
-        return None
+        return line
 
 
-def _line_starts(block: bytes, offset: int) -> list[int]:
+def line_starts(block: bytes, offset: int) -> list[int]:
     """The byte at which each line of a block begins; `offset` is the block's own."""
     ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == _NEWLINE) + 1
     return [offset, *(ends[ends < len(block)] + offset).tolist()]

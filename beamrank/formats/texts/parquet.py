@@ -66,37 +66,20 @@ def read(unit: CorpusUnit, title: bool = False) -> Iterator[DocBatch]:
 
 
 @contextmanager
-def open_parquet(url: str) -> Iterator[Any]:
+def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[Any]:
     """A Parquet file; errors of reading it inside the `with` block become DataError.
+
+    With `buffer_bytes`, batches of a column are read in pieces of this size, and not from the whole row group.
 
     Raises:
         WrongFormatError: it is not one.
     """
     with errors_as(DataError, url), storage.open_binary(url) as source:
         try:
-            file = pq.ParquetFile(source)
+            file = pq.ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=not buffer_bytes)
         except pa.ArrowInvalid as error:
             raise WrongFormatError(f"{url} is not a Parquet file: {error}") from error
         yield file
-
-
-def numbered_rows(
-    url: str, columns: list[str] | None = None, batch_rows: int = _BATCH_ROWS
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file, which count from 1; of some columns, or of all.
-
-    Raises:
-        WrongFormatError: a row is not UTF-8.
-    """
-    row = 0
-    with open_parquet(url) as file:
-        for batch in file.iter_batches(batch_size=batch_rows, columns=columns):
-            try:
-                values = batch.to_pylist()
-            except UnicodeDecodeError as error:
-                raise WrongFormatError(f"{url}: one of rows {row + 1} to {row + len(batch)} is not UTF-8") from error
-            yield from enumerate(values, row + 1)
-            row += len(values)
 
 
 def _columns(unit: CorpusUnit, names: list[str], title: bool) -> tuple[str, tuple[str, ...]]:
@@ -129,22 +112,30 @@ def check_text_type(file: Any, url: str, name: str, number: bool = False) -> Non
     A column that is null in every row can have any type: programs that write it choose one.
     """
     column_type = file.schema_arrow.field(name).type
-    if pa.types.is_dictionary(column_type):
-        column_type = column_type.value_type
-    tests = [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view]
-    tests += [pa.types.is_binary, pa.types.is_large_binary]
-    tests += [pa.types.is_integer, pa.types.is_decimal] if number else []
-    if any(test(column_type) for test in tests):
+    if holds_texts(column_type, number):
         return
     batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=[name])
     if not all(len(batch) == batch.column(0).null_count for batch in batches):
         raise PreflightError(f"the column `{name}` of {url} is of type {column_type}: it must hold strings")
 
 
+def holds_texts(column_type: Any, number: bool = False) -> bool:
+    """Whether a column of a type holds strings; with `number` it may hold integers."""
+    if pa.types.is_dictionary(column_type):
+        column_type = column_type.value_type
+    tests = [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view]
+    tests += [pa.types.is_binary, pa.types.is_large_binary]
+    tests += [pa.types.is_integer, pa.types.is_decimal] if number else []
+    return any(test(column_type) for test in tests)
+
+
 def column_values(column: Any) -> list[object]:
     """A column as Python values; bytes that are not valid UTF-8 stay bytes, and numbers that are not whole Decimal."""
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        # Views, which polars has, cannot be taken.
+        is_view = pa.types.is_string_view(column.type.value_type)
+        values = column.dictionary.cast(pa.large_string()) if is_view else column.dictionary
+        column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
     if column.null_count == len(column):
         return [None] * len(column)
     if pa.types.is_integer(column.type):

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -15,7 +16,9 @@ from beamrank.formats import checks, files
 from beamrank.formats.checks import RowError
 from beamrank.formats.columns import PLAIN, Columns, Names, Table, find_header, split_tsv
 from beamrank.formats.texts.lines import parse_tsv
-from beamrank.storage.streams import errors_as, open_stream
+from beamrank.formats.texts.parquet import column_values
+from beamrank.storage import files as storage
+from beamrank.storage.streams import compression, errors_as, open_stream
 
 # The id and the text of each topic of a file, or why a row has none, with the line on which it begins.
 Topics: TypeAlias = Iterator[tuple[int, tuple[str, str] | RowError]]
@@ -24,6 +27,10 @@ _LONE_CR = re.compile(rb"\r(?!\n)")
 _TEXTS = ("text", "query")
 _IDS = ("query_id", "_id", "id", "qid", "topic_id")
 _BEIR_IDS = ("_id", "query_id", "qid", "topic_id")
+_TEXT_TYPES = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    *(pa.types.is_binary, pa.types.is_large_binary),
+)
 
 
 @dataclass(frozen=True)
@@ -54,11 +61,13 @@ class TopicsFile:
             return file.read().removeprefix(checks.BYTE_ORDER_MARK)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The lines that are not empty, each with its number."""
-        for number, line in enumerate(self.content.split(b"\n"), start=1):
-            line = line.removesuffix(b"\r")
-            if line:
-                yield number, line
+        """The lines that are not empty, each with its number; read as they are used."""
+        with errors_as(PreflightError, self.url), open_stream(self.url) as file:
+            for number, line in enumerate(file, start=1):
+                line = line.removeprefix(checks.BYTE_ORDER_MARK) if number == 1 else line
+                line = line.removesuffix(b"\n").removesuffix(b"\r")
+                if line:
+                    yield number, line
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,7 @@ def parse_topics(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], tuple[s
         try:
             yield line, parse(topic_text(row) if isinstance(row, bytes) else row)
         except RowError as error:
+            error.row = error.row or row
             yield line, error
 
 
@@ -123,30 +133,37 @@ def _csv(file: TopicsFile) -> Topics:
     return parse_topics(rows if found else chain([first], rows), lambda row: checks.check_utf8(*header.parse(row)))
 
 
-def _records(
-    rows_of: Callable[[TopicsFile], _Rows],
-    file: TopicsFile,
-    ids: tuple[str, ...] = _IDS,
-    texts: tuple[str, ...] = _TEXTS,
-) -> Topics:
-    """The topics of JSONL or Parquet, by `columns` or by usual names. A field that is null in all of them is none."""
-    rows = list(rows_of(file))
-    present = {name for _, row in rows if isinstance(row, dict) for name, value in row.items() if value is not None}
+def _json(file: TopicsFile, ids: tuple[str, ...] = _IDS, texts: tuple[str, ...] = _TEXTS) -> Topics:
+    """The topics of JSONL, by `columns` or by usual names."""
 
-    def keys(meaning: str, usual: tuple[str, ...]) -> tuple[str, ...]:
-        names = (file.columns[meaning],) if meaning in file.columns else usual
-        return tuple(name for name in names if name in present) or names
+    @cache
+    def present() -> frozenset[str]:
+        """The fields that are not null in all rows: the others are none. Few files have a null: only these need it."""
+        rows = (row for _, row in _json_rows(file) if isinstance(row, dict))
+        return frozenset(name for row in rows for name, value in row.items() if value is not None)
 
-    id_keys, text_keys = keys("query_id", ids), keys("text", texts)
+    def key(row: Mapping[str, object], usual: tuple[str, ...]) -> str:
+        found = next((name for name in usual if name in row), None)
+        if found is not None and row[found] is None:
+            found = next((name for name in usual if name in row and name in present()), found)
+        if found is None:
+            raise checks.missing_field("` or `".join(usual), row)
+        return found
+
+    id_keys, text_keys = _named(file, "query_id", ids), _named(file, "text", texts)
 
     def parse(row: Any) -> tuple[str, str]:
         if isinstance(row, RowError):
             raise row
-        text_key = _key(row, text_keys)
-        query_id, text = checks.id_of(row[_key(row, id_keys)]), checks.text_of(text_key, row[text_key])
+        text_key = key(row, text_keys)
+        query_id, text = checks.id_of(row[key(row, id_keys)]), checks.text_of(text_key, row[text_key])
         return checks.check_utf8(query_id, text, checks.SURROGATE_REASON)
 
-    return parse_topics(rows, parse)
+    return parse_topics(_json_rows(file), parse)
+
+
+def _named(file: TopicsFile, meaning: str, usual: tuple[str, ...]) -> tuple[str, ...]:
+    return (file.columns[meaning],) if meaning in file.columns else usual
 
 
 def _json_rows(file: TopicsFile) -> _Rows:
@@ -155,39 +172,63 @@ def _json_rows(file: TopicsFile) -> _Rows:
         try:
             yield number, checks.json_object(topic_text(line))
         except RowError as error:
+            error.row = line
             yield number, error
 
 
-def _parquet_rows(file: TopicsFile) -> _Rows:
-    """The rows of a Parquet file; of its columns, those that topics have."""
-    usual = [*_IDS, *_TEXTS, *file.columns.values()]
-    try:
-        with pq.ParquetFile(pa.BufferReader(file.content)) as table:
-            names = table.schema_arrow.names
-            found = [name for name in dict.fromkeys(usual) if name in names]
-            rows = table.read(columns=found).to_pylist()
-    except pa.ArrowInvalid as error:
-        raise RowError(f"is not Parquet: {error}") from error
-    if rows and not found:
-        raise checks.missing_field("` or `".join(_IDS), names)
-    for number, row in enumerate(rows, start=1):
-        yield number, {name: checks.whole_of(value) for name, value in row.items()}
+def _parquet(file: TopicsFile, ids: tuple[str, ...] = _IDS, texts: tuple[str, ...] = _TEXTS) -> Topics:
+    """The topics of Parquet, by `columns` or by usual names; read a batch of rows at a time."""
+    with _opened(file) as table:
+        if table.metadata.num_rows == 0:
+            return
+        named = _column(table, _named(file, "query_id", ids)), _column(table, _named(file, "text", texts))
+
+        def parse(cells: tuple[object, object]) -> tuple[str, str]:
+            return checks.id_of(cells[0]), checks.text_of(named[1], cells[1])
+
+        row = 1
+        for batch in table.iter_batches(columns=list(dict.fromkeys(named))):
+            cells = zip(*(_values(batch.column(name)) for name in named), strict=True)
+            yield from parse_topics(enumerate(cells, row), parse)
+            row += len(batch)
 
 
-def _key(row: Mapping[str, object], keys: tuple[str, ...]) -> str:
-    found = next((key for key in keys if key in row), None)
-    if found is None:
-        raise checks.missing_field("` or `".join(keys), row)
-    return found
+@contextmanager
+def _opened(file: TopicsFile) -> Iterator[Any]:
+    """A Parquet file; raises RowError if it is not one."""
+    with errors_as(PreflightError, file.url), storage.open_binary(file.url) as source:
+        try:
+            yield pq.ParquetFile(source if compression(file.url) is None else pa.BufferReader(file.content))
+        except pa.ArrowInvalid as error:
+            raise RowError(f"is not Parquet: {error}") from error
+
+
+def _column(table: Any, names: tuple[str, ...]) -> str:
+    """The first of the columns that a file has. One that is null in all rows is none."""
+    found = [name for name in names if name in table.schema_arrow.names]
+    if not found:
+        raise checks.missing_field("` or `".join(names), table.schema_arrow.names)
+    for name in found[:-1]:
+        if any(batch.column(0).null_count < len(batch) for batch in table.iter_batches(columns=[name])):
+            return name
+    return found[-1]
+
+
+def _values(column: Any) -> list[object]:
+    """The values of a column, whole numbers of any type as integers."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if any(test(kind) for test in _TEXT_TYPES):
+        return column_values(column)
+    return [checks.whole_of(value) for value in column.to_pylist()]
 
 
 def _beir(file: TopicsFile) -> Topics:
-    rows_of = _parquet_rows if file.content.startswith(b"PAR1") else _json_rows
-    return _records(rows_of, file, _BEIR_IDS, ("text",))
+    read = _parquet if files.Beginning(file.url).is_parquet else _json
+    return read(file, _BEIR_IDS, ("text",))
 
 
 TSV = TopicsFormat(_tsv, look=files.TSV, has_columns=True, table="tsv")
 CSV = TopicsFormat(_csv, look=files.CSV, noun="row", has_columns=True, table="csv")
-JSONL = TopicsFormat(partial(_records, _json_rows), look=files.JSONL, has_columns=True)
-PARQUET = TopicsFormat(partial(_records, _parquet_rows), look=files.PARQUET, noun="row", has_columns=True)
+JSONL = TopicsFormat(_json, look=files.JSONL, has_columns=True)
+PARQUET = TopicsFormat(_parquet, look=files.PARQUET, noun="row", has_columns=True)
 BEIR = TopicsFormat(_beir, look=files.BEIR, file_in_folder="queries.jsonl", has_columns=True)

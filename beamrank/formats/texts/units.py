@@ -8,6 +8,7 @@ from typing import TypeVar
 from beamrank.formats.checks import RowError, WrongFormatError, check_doc_id
 from beamrank.formats.columns import Names, Table
 from beamrank.formats.files import Look
+from beamrank.formats.rejects import beginning
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 
@@ -185,7 +186,7 @@ def parse_rows(
             doc_id, text = parse(row)
             check_doc_id(doc_id)
         except RowError as error:
-            batch.bad.append(BadRow(unit.place(position), f"the row {error}"))
+            batch.bad.append(BadRow(unit.place(position), f"the row {error}", beginning(row)))
             continue
         add_id(doc_id)
         add_text(text)

@@ -29,6 +29,11 @@ def blocks(report: Report) -> Sequence[Block]:
             TableBlock("Inputs", inputs),
             TableBlock("Stages: cost and losses, from receipts", stages, exported=True),
         ]
+        found += [
+            Paragraph(f"The open shards of {status.stage} were started again: {reason}.")
+            for status in report.execution.statuses
+            for reason in status.retries
+        ]
     return found
 
 
@@ -62,6 +67,7 @@ def _inputs(report: Report, run: PlanRuns) -> list[list[Cell]]:
     if config.qrels is not None:
         judged = [each.notes.topics for each in report.evaluations.values()][:1]
         rows.append(("qrels", shown_paths(config.qrels) + "".join(f": {count:,} judged topics" for count in judged)))
+    rows += [(f"bad rows of {kind}, left out", each.rows) for kind, each in plan.rejects.items()]
     rows += [(each.name, _flat(each.section.model_dump())) for each in later]
     rows.append(("input", _flat(config.input.model_dump())))
     if report.evaluations:

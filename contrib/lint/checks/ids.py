@@ -24,7 +24,7 @@ def missing_topic(run: RunState) -> Found:
 
 def topic_returns(topic: TopicRows, _run: RunState) -> Found:
     for line in topic.returns:
-        yield line, f"query {topic.shown} comes back after rows of other queries: it began on line {topic.lines[0]}"
+        yield line, f"query {topic.shown} comes back after rows of other queries: it began on {topic.place(0)}"
 
 
 def leading_zeros(run: RunState) -> Found:
@@ -57,14 +57,14 @@ def duplicate_doc(topic: TopicRows, _run: RunState) -> Found:
         if topic.rows[first] != topic.rows[i]:
             yield (
                 topic.lines[i],
-                f"query {topic.shown} has doc {shown(topic.doc_ids[i])} already on line {topic.lines[first]}",
+                f"query {topic.shown} has doc {shown(topic.doc_ids[i])} already on {topic.place(first)}",
             )
 
 
 def repeated_row(topic: TopicRows, _run: RunState) -> Found:
     for first, i in _repeated(topic):
         if topic.rows[first] == topic.rows[i]:
-            yield topic.lines[i], f"the same row as line {topic.lines[first]}"
+            yield topic.lines[i], f"the same row as {topic.place(first)}"
 
 
 def _repeated(topic: TopicRows) -> list[tuple[int, int]]:

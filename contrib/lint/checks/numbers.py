@@ -13,7 +13,7 @@ _DISTANCES = ". All are: are these distances? A higher score must be better"
 
 
 def whole_rank(topic: TopicRows, _run: RunState) -> Found:
-    if topic.ranks is not None:
+    if topic.ranks is not None or "rank" not in topic.format.columns:
         return
     for line, text in zip(topic.lines, topic.column("rank"), strict=True):
         if not is_rank(text):
@@ -49,7 +49,7 @@ def equal_ranks(topic: TopicRows, _run: RunState) -> Found:
         first, second = ordered[at], ordered[at + 1]
         yield (
             topic.lines[second],
-            f"query {topic.shown} has rank {topic.ranks[first]} already on line {topic.lines[first]}",
+            f"query {topic.shown} has rank {topic.ranks[first]} already on {topic.place(first)}",
         )
 
 

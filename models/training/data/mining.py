@@ -169,7 +169,7 @@ def mine(
     assert data.qrels
     assert data.run
     assert data.corpus
-    judgments, topics = _judgments(data.qrels), read_topics(data.topics)
+    judgments, topics = _judgments(data.qrels), list(read_topics(data.topics))
     if data.topics.only_judged:
         judged = is_in(hashes64(topic.query_id for topic in topics), np.sort(judgments.queries))
         topics = [topic for topic, each in zip(topics, judged, strict=True) if each]

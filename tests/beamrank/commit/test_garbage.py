@@ -2,16 +2,20 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from beamrank.commit.check import find_garbage, remove_garbage, verify_stages
+from beamrank.commit.plan import Rejected
 from beamrank.commit.receipts import part_bytes
 from beamrank.commit.scan_reports import ScanReport
 from beamrank.commit.status import read_status
 from beamrank.errors import PreflightError, ReceiptError
+from beamrank.formats.rejects import Rejects
+from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from tests.support.outputs import CORPUS, SHARDS, commit, files_below, finished_output, make_plan, seal_stage
 
@@ -63,6 +67,7 @@ def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
         "mono/receipts/00000-aaaaaaaaaaaa.json",
         "mono/receipts/.00000-aaaaaaaaaaaa.json.0.tmp",
         "mono/.manifest-aaaaaaaaaaaa.json.0.tmp",
+        "mono/tasks-aaaaaaaaaaaa-aaaaaaaaaaaa.parquet",
         "tokenize-0a1b2c3d/scans/unit-00000-aaaaaaaaaaaa.json",
         "tokenize-0a1b2c3d/scans/.unit-00000-aaaaaaaaaaaa.json.0.tmp",
         "runs/mono.trec.0.tmp",
@@ -99,7 +104,7 @@ def test_gc_keeps_receipts_while_an_input_is_unfinished(output):
             storage.remove(storage.join(output, "mono", name))
     receipt = plan.folder("retrieve").receipts(commit(plan, "retrieve", []))[0]
     storage.remove(plan.folder("retrieve").part_url(receipt))
-    assert [stage.done for stage in read_status(plan)] == [2, 0, 0]
+    assert [stage.done for stage in read_status(plan)] == [2, 2, 2]
     assert {name for name in _garbage(output) if name.startswith("mono/")} == set()
     seal_stage(plan, "retrieve")
     assert [stage.done for stage in read_status(plan)] == [SHARDS] * 3
@@ -162,6 +167,26 @@ def test_gc_keeps_scan_reports_of_a_plan(output):
     assert {name for name in _garbage(output) if "/scans/" in name} == {
         "tokenize-0a1b2c3d/scans/unit-00001-d0d0d0d0d0d0.json"
     }
+
+
+def test_gc_removes_rejected_rows_that_nothing_names(output):
+    rejects, named = [Rejects(kind) for kind in ("topics", "docs", "pairs", "qrels")], []
+    for each in rejects:
+        each.add("file", [BadRow("file:1", "is bad")])
+        named.append(each.publish(output, 0 if each.kind in ("docs", "pairs") else None))
+    topics, docs, pairs, qrels = named
+    replace(make_plan(output), rejects={"topics": Rejected(1, topics)}).publish()
+    finished = finished_output(output, mono_k=4)
+    tokenized = finished.folder("tokenize-0a1b2c3d")
+    ScanReport(0, 10, 1, (), rejects_file=docs).publish(tokenized.url, CORPUS)
+    (digest, *_) = commit(make_plan(output), "retrieve", [])
+    storage.remove(storage.join(output, "retrieve/receipts", f"00000-{digest[:12]}.json"))
+    table = finished.folder("retrieve").read_part(finished.seal_of("retrieve").receipts[0])
+    finished.folder("retrieve").commit(0, digest, table, seconds=1, counts={}, bad_rows=1, rejects_file=pairs)
+    assert {name for name in _garbage(output) if name.startswith("rejects/")} == {f"rejects/{qrels}"}
+    assert verify_stages(output).findings == []
+    storage.replace(storage.join(output, "rejects", docs), b"other")
+    assert [each.file for each in verify_stages(output).findings] == [f"rejects/{docs}"]
 
 
 def test_gc_stops_at_an_unreadable_plan_or_manifest(tmp_path):

@@ -45,7 +45,7 @@ def test_attempt_before_its_input_is_finished_is_undecided(tmp_path):
     for manifest in [name for name in os.listdir(plan.folder("retrieve").url) if name.startswith("manifest")]:
         storage.remove(f"{plan.folder('retrieve').url}/{manifest}")
     states = [attempt.state for attempt in shard_attempts(plan, 0) if attempt.stage == "mono"]
-    assert states == ["not known yet: an input of the stage is unfinished"]
+    assert states == ["not known yet: an input of the shard is unfinished"]
 
 
 def test_inspect_shows_the_attempts_at_a_shard(tmp_path):

@@ -2,14 +2,13 @@
 
 import json
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from beamrank.commit.listing import RECEIPTS, manifest_name, receipt_name
-from beamrank.commit.receipts import Receipt, StageFolder, part_bytes
+from beamrank.commit.receipts import Receipt, ShardDigests, StageFolder, part_bytes
 from beamrank.errors import ReceiptError
 from beamrank.storage import files as storage
 
@@ -119,7 +118,7 @@ def test_equal_tables_have_equal_bytes():
 class _Between(StageFolder):
     """Lets another run commit a shard while this one looks at the folder."""
 
-    def _read(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], dict[str, str]]:
+    def _read(self, shard_digests: ShardDigests) -> tuple[dict[int, Receipt], dict[str, str]]:
         found = super()._read(shard_digests)
         commit(StageFolder(self.url), 1, [2])
         return found

@@ -2,10 +2,19 @@
 
 import io
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.commit.shards import cut_rows, cut_shards, first_topics, read_shards, write_shards
+from beamrank.commit.shards import (
+    SharedTopics,
+    cut_rows,
+    cut_shards,
+    find_shards,
+    first_topics,
+    read_shards,
+    write_shards,
+)
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hash64
@@ -35,7 +44,9 @@ def test_a_shard_of_rows_is_known_by_content_not_by_place():
 @pytest.mark.parametrize("shards", [cut_rows(MORE, 2), cut_shards([Topic("a", "x"), Topic("b", "y")], 2)])
 def test_shards_are_read_as_they_were_written(shards):
     name, content = write_shards(shards)
-    assert read_shards(name, content, len(shards)) == shards
+    found = read_shards(name, content, len(shards))
+    assert found == shards
+    assert read_shards(name, content, len(shards)) is found
     for damaged in (content[:-1], content + b"x", b""):
         with pytest.raises(ValueError, match=f"{name} was changed after it was written"):
             read_shards(name, damaged, len(shards))
@@ -73,3 +84,32 @@ def test_stored_topics_have_a_row_group_for_each_shard():
     assert [file.read_row_group(shard)["query_id"].to_pylist() for shard in range(file.num_row_groups)] == [
         [topic.query_id for topic in shard.topics] for shard in shards
     ]
+
+
+def test_the_shard_of_a_query_follows_from_its_hash():
+    topics = [Topic(f"q{number}", "x") for number in range(100)]
+    shards = cut_shards(topics, 7)
+    query_ids = [topic.query_id for shard in shards for topic in shard.topics]
+    expected = [shard.index for shard in shards for _ in shard.topics]
+    assert find_shards(shards.first_hashes, query_ids).tolist() == expected
+    assert set(find_shards(shards.first_hashes, map(str, range(99))).tolist()) <= set(range(7))
+
+
+def test_topics_whose_hashes_collide_share_a_shard(monkeypatch):
+    monkeypatch.setattr("beamrank.commit.shards.hashes64", lambda ids: np.array([int(each) // 8 for each in ids], "u8"))
+    shards = cut_shards([Topic(f"{number:02d}", "x") for number in range(20)], 4)
+    assert [len(shard.topics) for shard in shards] == [8, 12]
+    assert find_shards(shards.first_hashes, ["07", "08", "19"]).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("others", "shards"), [(range(100), 7), (range(50, 160), 30), (range(60, 90), 2), (range(200, 210), 3)]
+)
+def test_shards_that_share_topics_are_those_that_a_table_of_queries_finds(others, shards):
+    later = cut_shards([Topic(f"q{number}", "x") for number in range(100)], 7)
+    earlier = cut_shards([Topic(f"q{number}", "y") for number in others], shards)
+    shard_of = {topic.query_id: shard.index for shard in earlier for topic in shard.topics}
+    expected = [sorted({shard_of[query_id] for query_id, _ in shard.topics if query_id in shard_of}) for shard in later]
+    shared = SharedTopics.of(later, earlier)
+    assert [shared.shards(shard.index) for shard in later] == expected
+    assert shared.topics == len({*range(100)} & {*others})

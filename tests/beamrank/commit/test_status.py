@@ -8,7 +8,7 @@ import pytest
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
+from beamrank.commit.status import Retry, StageStatus, read_status, run_eta_seconds
 from beamrank.records import Topic
 from tests.support.outputs import retrieve_record, scoring_record, shard_table
 
@@ -86,6 +86,14 @@ def test_status_of_a_finished_stage_has_seconds_and_rate(plan: Plan) -> None:
     retrieve = read_status(plan, _NOW)[0]
     assert (retrieve.inferences, retrieve.seconds, retrieve.inferences_per_second) == (0, 4.0, None)
     assert (retrieve.inferences_per_query, retrieve.tokens, retrieve.padding_share) == (None, None, None)
+
+
+def test_status_has_the_retries_of_its_plan(plan: Plan) -> None:
+    later = Retry(plan.digest, "mono", "worker 8 died", 2.0)
+    others = [Retry(plan.digest, "mono", "worker 7 died", 1.0), Retry("of another plan", "mono", "no", 1.0)]
+    for retry in (later, *others, later):
+        retry.publish(plan.output)
+    assert [stage.retries for stage in read_status(plan, _NOW)] == [(), ("worker 7 died", "worker 8 died"), ()]
 
 
 def test_status_forecasts_duo_by_monos_pace(plan: Plan) -> None:

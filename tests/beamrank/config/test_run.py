@@ -193,7 +193,7 @@ reuse: [earlier]
     assert config.candidates is not None
     assert config.mono is not None
     assert (config.candidates.run, config.output, config.reuse) == (
-        f"{literal}/run.trec",
+        f"{escaped}/run.trec",
         f"{literal}/out",
         (f"{literal}/earlier",),
     )

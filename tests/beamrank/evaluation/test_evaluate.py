@@ -33,7 +33,7 @@ def test_mean_is_over_all_judged_topics():
 
 def test_notes_name_topics_that_do_not_fit():
     notes = evaluate(ORDER.items(), QRELS, ["RR"], topics=["q1", "q3", "q9"]).notes
-    assert (notes.topics, notes.not_in_run, notes.not_in_topics, notes.not_judged) == (3, ("q3",), ("q2",), ("q9",))
+    assert (notes.topics, notes.not_in_run, notes.not_in_topics, notes.not_judged) == (3, ("q3",), ("q2",), 1)
     assert notes.lines() == [
         "judged topics that are not among the topics: 1 of 3 ('q2')",
         "judged topics that are not in the run: 1 of 3 ('q3'); they count as 0",
@@ -63,7 +63,7 @@ def test_ids_of_docs_that_do_not_meet_are_a_warning():
     assert all(shown in warning for shown in ("'q0'", "'x', 'd1'", "'d0'"))
     # It counts the whole ranking, and a judged doc that is not relevant.
     met = order | {"q2": [*(f"x{rank}" for rank in range(2000)), "d2"]}
-    judged = qrels_of(qrels.relevance | {"q2": {"d2": 0}})
+    judged = qrels_of({**qrels.relevance, "q2": {"d2": 0}})
     assert evaluate(met.items(), judged, ["RR"]).notes.warnings() == []
     none = qrels_of({f"q{query}": {"x": 0} for query in range(4)})
     assert evaluate({"q0": ["x"], "q1": ["x"]}.items(), none, ["RR"]).notes.warnings() == []
@@ -230,7 +230,8 @@ def test_published_figures_of_real_runs(shared_data, tmp_path, name):
     measures = ["RR@10", "RR", "AP", "nDCG@10", "P@1", "R@50", "R@1000"]
     qrels = str(folder / "qrels.dev.small.tsv")
     (found,) = evaluate_run_files([str(folder / name)], qrels, measures)
-    assert found.evaluation.means["RR@10"] == FIGURES[name][0]
+    # The MS MARCO script adds floats one by one; our sum is exact.
+    assert found.evaluation.means["RR@10"] == pytest.approx(FIGURES[name][0], rel=1e-14)
     assert [round(value, 4) for value in found.evaluation.means.values()][1:] == list(FIGURES[name][1:])
     assert found.lines() == []
     run = read_run(str(folder / name))

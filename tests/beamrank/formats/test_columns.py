@@ -82,7 +82,9 @@ def test_columns_choose_among_names(tmp_path):
     table = {"docid": [4, 5], "docno": ["a", "b"], "qid": ["1", "1"], "score": [1.0, 2.0], "relevance": [1, 0]}
     path = _file(tmp_path, "t.parquet", table)
     for read in (read_qrels, read_run):
-        with pytest.raises(PreflightError, match=r"`docid` and `docno`, .* doc_id: choose with `columns: {doc_id: doc"):
+        with pytest.raises(
+            PreflightError, match=r"`docid` and `docno`, .* doc_id: rename or remove .* `columns: {doc_id: doc"
+        ):
             read(path)
     with pytest.raises(PreflightError, match="`score` and `relevance`, and each could be the relevance"):
         read_qrels(path, {"doc_id": "docno"})

@@ -74,7 +74,7 @@ def test_excluded_docs_are_left_out_and_counted():
         "docs that are judged relevant": "1 ('q2 q2')",
     }
     given = excluded_of({"q1": ["b", "z"], "q9": ["a"]}).left_out(run, {})
-    assert given.order == run.order | {"q1": ["a", "q1"]}
+    assert given.order == dict(run.order) | {"q1": ["a", "q1"]}
     assert {note.what.split(": ")[1]: note.found for note in given.notes.excluded} == {
         "docs that were left out": "1",
         "docs that are not in the ranking of their query": "1",

@@ -65,7 +65,7 @@ def test_topics_format_is_guessed(tmp_path, name):
     (tmp_path / "t").write_bytes(_TOPICS[name])
     given, named = TopicsConfig(path=str(tmp_path / "t")), TopicsConfig(path=str(tmp_path / "t"), format=name)
     assert topics.resolved(given) == named
-    assert read_topics(given) == read_topics(named) != []
+    assert list(read_topics(given)) == list(read_topics(named)) != []
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def test_beir_reads_the_parquet_files_of_hugging_face(tmp_path):
     _hub_layout(tmp_path)
     assert sorted(read_docs(tmp_path, "beir")) == [("1", "T x"), ("2", "y"), ("3", "z")]
     assert read_docs(f"{tmp_path}/corpus/test*", "beir", ("text",)) == [("3", "z")]
-    topics = read_topics(TopicsConfig(path=str(tmp_path), format="beir"))
-    assert topics == read_topics(TopicsConfig(path=f"{tmp_path}/queries/*", format="parquet"))
+    topics = list(read_topics(TopicsConfig(path=str(tmp_path), format="beir")))
+    assert topics == list(read_topics(TopicsConfig(path=f"{tmp_path}/queries/*", format="parquet")))
     assert topics == [("q", "one"), ("r", "two")]
     assert read_qrels(f"{tmp_path}/qrels/*.parquet").relevance == {"q": {"1": 1}, "r": {"3": 2}}
     run = read_run(f"{tmp_path}/top_ranked/test-00000-of-00001.parquet")

@@ -75,7 +75,7 @@ def test_id_is_the_same_in_every_reader(tmp_path_factory, query_id, doc_ids):
     (folder / "qrels").write_bytes("".join(f"{query_id} 0 {doc_id} 1\n" for doc_id in doc_ids).encode())
     assert read_qrels(str(folder / "qrels")).relevance == {query_id: dict.fromkeys(doc_ids, 1)}
     (folder / "t.tsv").write_bytes(f"{query_id}\tx\n".encode())
-    assert read_topics(TopicsConfig(path=str(folder / "t.tsv"), format="tsv")) == [(query_id, "x")]
+    assert list(read_topics(TopicsConfig(path=str(folder / "t.tsv"), format="tsv"))) == [(query_id, "x")]
     (folder / "c.tsv").write_bytes("".join(f"{doc_id}\tx\n" for doc_id in doc_ids).encode())
     (unit,) = list_units(CorpusConfig(path=str(folder / "c.tsv"), format="tsv"))
     assert [doc_id for batch in read_unit(unit) for doc_id in batch.doc_ids] == doc_ids

@@ -60,6 +60,65 @@ def test_ids_keep_their_values_and_kind(tmp_path, ids, id_type):
     assert rows.texts == [["x", "y"]] * 3
 
 
+OTHERS = {
+    "qid": [1, 2, 3, 4, 5],
+    "question": PAIRS["query"],
+    "doc": PAIRS["doc"],
+    "label": pa.array(["x", "y", None, "x", "y"]).dictionary_encode(),
+    "score": [0.1, 0.2, 0.3, 0.4, 0.5],
+    "words": [["a"], [], None, ["b", "c"], ["d"]],
+}
+RENAMED = {"id": "qid", "query": "question", "first_score": "score"}
+
+
+@pytest.mark.parametrize("row_group_size", [1, 2, 5])
+def test_columns_are_renamed_and_others_are_passed_through(tmp_path, row_group_size):
+    url = _write(tmp_path / "pairs.parquet", OTHERS, row_group_size)
+    (found,) = find_pairs([url], RENAMED)
+    assert (found.kind, found.id_type) == ("mono", pa.int64())
+    assert dict(zip(found.passed.names, found.passed.types, strict=True)) == {
+        "label": pa.string(),
+        "first_score": pa.float64(),
+        "words": pa.list_(pa.string()),
+    }
+    rows = read_pairs(RowRange(digest_file(url), 1, 4), "mono", pa.int64(), RENAMED, found.passed.names)
+    assert (rows.ids.to_pylist(), rows.texts) == ([2, 3, 4], [["q2", "q3", "q4"], ["2", "3", "4"]])
+    assert rows.passed.to_pydict() == {
+        "label": ["y", None, "x"],
+        "first_score": [0.2, 0.3, 0.4],
+        "words": [[], None, ["b", "c"]],
+    }
+
+
+def test_a_bad_row_is_explained_by_the_names_in_the_file(tmp_path):
+    url = _write(tmp_path / "pairs.parquet", OTHERS | {"qid": [None] * 5, "question": [None] * 5})
+    assert find_pairs([url], RENAMED)[0].nulls == {"qid": 5, "question": 5}
+    rows = read_pairs(RowRange(digest_file(url), 0, 1), "mono", pa.string(), RENAMED)
+    assert rows.bad[0].reason == "the row has no `qid`"
+
+
+@pytest.mark.parametrize(
+    ("renamed", "message"),
+    [
+        ({"id": "qid", "query": "question"}, "has a column `score`, .*rename it with `--columns first_score=score`"),
+        (RENAMED | {"query": "none"}, "has no column `none`, which `--columns` names; it has: qid, question"),
+        (RENAMED | {"doc": "label"}, "more than one column `doc`: give each its own name with `--columns`"),
+        ({"first_score": "score"}, "needs the columns .* it has: qid, question, doc, label, first_score, words"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(tmp_path, renamed, message):
+    with pytest.raises(PreflightError, match=message):
+        find_pairs([_write(tmp_path / "pairs.parquet", OTHERS)], renamed)
+
+
+@pytest.mark.parametrize(("label", "found"), [([1] * 5, "int64"), (None, "missing")])
+def test_files_whose_other_columns_differ_are_refused(tmp_path, label, found):
+    a = _write(tmp_path / "a.parquet", PAIRS | {"label": PAIRS["doc"]})
+    b = _write(tmp_path / "b.parquet", PAIRS if label is None else PAIRS | {"label": label})
+    with pytest.raises(PreflightError, match=f"column `label` is {found} in {b} and string in {a}"):
+        find_pairs([str(tmp_path)])
+
+
 def test_whole_decimals_are_ids_and_others_are_bad_rows(tmp_path):
     ids = [Decimal(7), Decimal(2) ** 63 - 1, Decimal(2) ** 63, None]
     columns = {"id": pa.array(ids, pa.decimal128(38, 0)), "query": ["q"] * 4, "doc": ["x"] * 4}

@@ -167,20 +167,13 @@ def test_rows_are_read_one_a_line_or_refused(tmp_path_factory, doc_ids, separato
         assert f"line {sum(end.count(chr(10)) for end in ends[:joined]) + 1}: " in message
 
 
-def test_missing_truncated_and_folder_runs_are_refused(tmp_path):
+def test_missing_and_truncated_runs_are_refused(tmp_path):
     whole = gzip.compress(b"".join(b"q Q0 doc-%d 1 %d t\n" % (i, i * 7919) for i in range(1000)))
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "other.gz").write_bytes(b"q Q0 a 1 2 t\n")
     for name, reason in (("cut.gz", "cannot read"), ("other.gz", "cannot read"), ("none.trec", "there is no file")):
         with pytest.raises(PreflightError, match=f"{reason} .*{name}"):
             read_run(str(tmp_path / name))
-    with pytest.raises(PreflightError, match="is a folder"):
-        read_run(str(tmp_path))
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below/b.trec").write_text("")
-    (tmp_path / "a.trec").write_text("")
-    with pytest.raises(PreflightError, match=r"is a folder: give a file, such as \S+/a\.trec$"):
-        read_run(str(tmp_path))
 
 
 @pytest.mark.data

@@ -5,13 +5,14 @@ import re
 import pytest
 
 from beamrank.errors import PreflightError
-from beamrank.formats.candidates import read_candidates
+from beamrank.formats.candidates import is_twice_encoded
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.files import Beginning
 from beamrank.formats.runs import read_run
 from beamrank.formats.texts.top1000 import is_top1000
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import COMPRESSORS, corpus_of, each_compression
+from tests.support.given_runs import read_given
 
 # As the released file is: unranked, the lines of a query apart, passages that repeat, one broken line.
 LINES = [
@@ -30,7 +31,7 @@ def url(tmp_path):
 
 
 def test_top1000_is_topics_corpus_and_candidates(url):
-    assert read_topics(TopicsConfig(path=url, format="top1000")) == [
+    assert list(read_topics(TopicsConfig(path=url, format="top1000"))) == [
         ("188714", "foods and supplements to lower blood sugar"),
         ("1082792", "what does the golgi apparatus do"),
     ]
@@ -41,35 +42,32 @@ def test_top1000_is_topics_corpus_and_candidates(url):
     assert batch.texts[3] == "Watch portion sizes: é It’s so."
     (bad,) = batch.bad
     assert bad.reason.startswith("the row has 2 columns where query_id<TAB>doc_id<TAB>query<TAB>passage, exactly 4")
-    run = read_candidates(url, "rank", 1)
-    assert run.order == {"188714": ["1000052", "1000094"], "1082792": ["1000084", "1000052"]}
-    assert run.scores["188714"].tolist() == [-1.0, -2.0]
 
 
-def test_candidates_note_file_order_broken_lines_and_double_encoding(url):
-    unranked, broken, twice = read_candidates(url, "rank", 1).notes.remarks
-    assert unranked == "unranked; the order of the file stands for the ranks"
-    assert re.match(rf"rows that cannot be used: 1 \(first: {url}:4: the row has 2 columns", broken)
-    assert twice.startswith(f"texts that were encoded as UTF-8 twice: 1 (first: {url}:1)")
-    with pytest.raises(PreflightError, match=r"1 row of .*, and max_bad_rows is 0\n  .*:4: the row has 2 columns"):
-        read_candidates(url, "rank", 0)
+@pytest.mark.parametrize("unit_bytes", [60, 1 << 20])
+def test_candidates_are_in_the_order_of_the_file(url, unit_bytes):
+    given = read_given(url, unit_bytes=unit_bytes)
+    assert given.order == {"188714": ["1000052", "1000094"], "1082792": ["1000084", "1000052"]}
+    assert given.scores["188714"] == [-1.0, -2.0]
+    assert not any(batch.is_scored for batch in given.batches)
+    (broken,) = given.rejects.examples
+    assert re.match(rf"{url}( at byte \d+|:4): ", broken)
+    (twice,) = (each for each in given.batches if each.twice_encoded)
+    assert (twice.twice_encoded, twice.twice_example) == (1, f"{url}{' at byte 0' if unit_bytes == 60 else ':1'}")
 
 
 @pytest.mark.parametrize(
     "text",
     ["Spaß“ and é", "naïve Â", "café", "10 °C – 5 €", "Ã", "¿Qué?", "a â b"],
 )
-def test_text_that_was_encoded_once_is_not_counted(tmp_path, text):
-    (tmp_path / "top").write_text(f"1\t2\ta longer query of words\t{text}\n", encoding="utf-8")
-    assert len(read_candidates(str(tmp_path / "top"), "rank", 0).notes.remarks) == 1
+def test_text_that_was_encoded_once_is_not_counted(text):
+    assert not is_twice_encoded(text)
 
 
 @pytest.mark.parametrize("original", ["é", "°", "’", "“", "–", "€", "Â", "\u00a0"])
 @pytest.mark.parametrize("read_as", ["latin-1", "cp1252"])
-def test_text_that_was_encoded_twice_is_counted(tmp_path, original, read_as):
-    text = original.encode().decode(read_as)
-    (tmp_path / "top").write_text(f"1\t2\ta longer query of words\tx {text} y\n", encoding="utf-8")
-    assert "encoded as UTF-8 twice: 1 " in read_candidates(str(tmp_path / "top"), "rank", 0).notes.remarks[1]
+def test_text_that_was_encoded_twice_is_counted(original, read_as):
+    assert is_twice_encoded(f"x {original.encode().decode(read_as)} y")
 
 
 @pytest.mark.parametrize(
@@ -88,20 +86,26 @@ def test_topics_with_a_problem_are_refused(url, line, message):
         read_topics(TopicsConfig(path=url, format="top1000"))
 
 
+@pytest.mark.parametrize(("unit_bytes", "places"), [(60, "byte 3.*byte 0"), (1 << 20, "line 6: .*line 1")])
+def test_candidate_that_is_there_twice_is_named_with_both_places(url, unit_bytes, places):
+    with open(url, "a") as file:
+        file.write("188714\t1000052\tq\tp\n")
+    with pytest.raises(PreflightError, match=places):
+        read_given(url, unit_bytes=unit_bytes)
+
+
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "reason"),
     [
-        (b"188714\t1000052\tq\tp\n", "query '188714' has doc '1000052' twice: .*:1 and .*:6"),
         (b"188714\t1 2\tq\tp\n", "has the id '1 2', which holds white space"),
         (b"188714\t\xff\tq\tp\n", "not valid UTF-8"),
     ],
-    ids=["doc twice", "white space", "not UTF-8"],
+    ids=["white space", "not UTF-8"],
 )
-def test_candidates_with_an_invalid_id_are_refused(url, line, message):
+def test_candidates_with_an_invalid_id_are_bad_rows(url, line, reason):
     with open(url, "ab") as file:
         file.write(line)
-    with pytest.raises(PreflightError, match=message):
-        read_candidates(url, "rank", 1)
+    assert reason in read_given(url).rejects.examples[-1]
 
 
 @each_compression

@@ -6,6 +6,8 @@ import tarfile
 import zipfile
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import PreflightError
@@ -337,3 +339,47 @@ def test_the_rules_of_decoding_differ_on_some_topics_of_trec_car(shared_data, tm
     )
     assert [topic.query_id for topic in full] == [topic.query_id for topic in original]
     assert (len(full), sum(one != other for one, other in zip(full, original, strict=True))) == (2125, 19)
+
+
+def test_topics_of_many_batches_are_a_table(tmp_path):
+    """Texts and Parquet are read in batches of rows; problems in any of them have their places."""
+    count = 140_000
+    ids, texts = [f"q{number}" for number in range(count)], [f"text {number}" for number in range(count)]
+    (tmp_path / "t.tsv").write_text("".join(map("{}\t{}\n".format, ids, texts)))
+    pq.write_table(pa.table({"qid": ids, "text": texts}), tmp_path / "t.parquet")
+    found = [read_topics(TopicsConfig(path=f"{tmp_path}/t.{each}")) for each in ("tsv", "parquet")]
+    assert found[0] == found[1]
+    assert (len(found[0]), found[0][count - 1]) == (count, (ids[-1], texts[-1]))
+    ids[-1], texts[-2] = "q5", "\u2003"
+    pq.write_table(pa.table({"qid": ids, "text": texts}), tmp_path / "t.parquet")
+    with pytest.raises(PreflightError) as caught:
+        read_topics(TopicsConfig(path=f"{tmp_path}/t.parquet"))
+    assert str(caught.value).split("\n")[1:] == [
+        f"  {tmp_path}/t.parquet:{count - 1}: the topic 'q{count - 2}' has no text",
+        f"  {tmp_path}/t.parquet:{count}: the topic has the query_id 'q5', which line 6 has too: remove one",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "topics"),
+    [
+        ({"id": pa.array([7, 8]), "text": ["x", "y"]}, [("7", "x"), ("8", "y")]),
+        ({"id": pa.array([7.0, 8.0]), "text": pa.array(["x", "y"]).dictionary_encode()}, [("7", "x"), ("8", "y")]),
+        ({"query_id": pa.nulls(2), "id": ["a", "b"], "text": [b"x", b"y"]}, [("a", "x"), ("b", "y")]),
+        ({"id": ["a", "b"], "text": ["x", b"\xff".decode("latin-1")]}, [("a", "x"), ("b", "ÿ")]),
+    ],
+)
+def test_columns_of_parquet_may_have_any_type_that_can_be_read(tmp_path, columns, topics):
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert _read(tmp_path / "t.parquet", "parquet") == topics
+    (tmp_path / "t.parquet.gz").write_bytes(gzip.compress((tmp_path / "t.parquet").read_bytes()))
+    assert _read(tmp_path / "t.parquet.gz", "parquet") == topics
+
+
+def test_fields_of_json_that_are_null_in_all_rows_are_none(tmp_path, read):
+    assert read('{"query_id": null, "id": "a", "text": "x"}\n{"id": "b", "text": "y"}', "jsonl") == [
+        ("a", "x"),
+        ("b", "y"),
+    ]
+    with pytest.raises(PreflightError, match=r"t\.txt:1: the topic has an id that is null"):
+        read('{"query_id": null, "id": "a", "text": "x"}\n{"query_id": "b", "text": "y"}', "jsonl")

@@ -4,45 +4,90 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beamrank.commit.listing import NEEDED, list_folder, list_ranges, needed_list_prefix, needed_prefix
 from beamrank.errors import DataError
-from beamrank.join.doc_hashes import NeededDocs, open_unit_docs, publish_unit_docs
+from beamrank.join.doc_hashes import (
+    NeededDocs,
+    OpenedList,
+    count_ranges,
+    cut_needed,
+    listed,
+    open_unit_docs,
+    publish_unit_docs,
+    write_needed,
+)
 from beamrank.storage.documents import hashes64
 from tests.support.changed_files import flip_bit
+from tests.support.outputs import list_docs
 
-IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
+# The lowest and the highest hash, and those on both sides of the borders of 2, 3 and 4 ranges.
+_BORDERS = [each << 32 for each in (0x55555556, 0xAAAAAAAB, 0x40000000, 0x80000000, 0xC0000000)]
+EDGES = [0, (1 << 64) - 1, *_BORDERS, *(each - 1 for each in _BORDERS)]
+HASHES = st.lists(st.sampled_from([*EDGES, *range(1, 9), *hashes64("abcdefgh").tolist()]), max_size=20)
+SHARDS = st.dictionaries(st.sampled_from([0, 1, 5, (1 << 31) - 1]), st.tuples(HASHES, HASHES), max_size=4)
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), IDS), max_size=6), IDS)
-def test_lookup_finds_exactly_the_wishes(wanted: list[tuple[int, list[str]]], corpus: list[str]) -> None:
-    wanted = list(dict(wanted).items())
-    rows, shards = NeededDocs.collect(wanted).lookup(hashes64(corpus))
-    found = sorted(zip(rows.tolist(), shards.tolist(), strict=True))
-    assert found == sorted((row, shard) for row, each in enumerate(corpus) for shard, ids in wanted if each in ids)
+def _array(hashes: list[int]) -> np.ndarray:
+    return np.array(hashes, np.uint64)
+
+
+@settings(max_examples=50, deadline=None)
+@given(SHARDS, HASHES, st.sampled_from([1, 2, 3, 4, 9]))
+def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(tmp_path_factory, wanted, corpus, ranges) -> None:
+    folder = str(tmp_path_factory.mktemp("list"))
+    cut = [
+        each
+        for shard, (needed, with_tokens) in wanted.items()
+        for each in cut_needed(shard, _array(needed), _array(with_tokens), ranges)
+    ]
+    found = write_needed(iter(cut), ranges, folder, "needed-")
+    assert len(found.urls) == ranges
+    assert found.entries == sum(len(set(needed)) for needed, _ in wanted.values())
+    # A job's groups come in any order, and give the same files.
+    for number, url in enumerate(found.urls):
+        contents = [content for each, content in reversed(cut) if each == number]
+        assert NeededDocs.of(contents).publish(folder, "needed-", number) == url
+    opened = OpenedList(found.urls)
+    rows, shards = opened.lookup(_array(corpus))
+    expected = [(row, shard) for row, each in enumerate(corpus) for shard, (ids, _) in wanted.items() if each in ids]
+    assert sorted(zip(rows.tolist(), shards.tolist(), strict=True)) == sorted(expected)
+    ordered = [NeededDocs.open(url) for url in found.urls]
+    assert np.all(np.diff(np.concatenate([docs.hashes for docs in ordered]).astype(object)) >= 0)
+    marked = {
+        (h, s) for docs in ordered for h, s, t in zip(docs.hashes, docs.shards, docs.has_tokens, strict=True) if t
+    }
+    assert marked == {(h, s) for s, (needed, with_tokens) in wanted.items() for h in set(needed) & set(with_tokens)}
+    for shard, (needed, _) in wanted.items():
+        assert opened.of_shard(shard, np.unique(_array(corpus))).tolist() == sorted(set(corpus) & set(needed))
 
 
 @pytest.mark.parametrize("root", ["local", "memory"])
 def test_needed_docs_read_back(root: str, tmp_path: Path) -> None:
     folder = str(tmp_path) if root == "local" else f"memory://{tmp_path.name}"
-    needed = NeededDocs.collect([(7, ["a", "b", "a"]), (2, ["b"])])
-    opened = NeededDocs.open(needed.publish(folder))
-    assert np.array_equal(opened.hashes, needed.hashes)
-    assert np.array_equal(opened.shards, needed.shards)
-    assert len(opened.hashes) == 3
+    (url,) = list_docs([(7, ["a", "b", "a"]), (2, ["b"])], folder).urls
+    opened = NeededDocs.open(url)
+    a, b = hashes64(["a", "b"]).tolist()
+    pairs = zip(opened.hashes.tolist(), opened.shards.tolist(), strict=True)
+    assert list(pairs) == sorted([(a, 7), (b, 2), (b, 7)])
 
 
-def test_needed_docs_of_no_doc_read_back(tmp_path: Path) -> None:
-    opened = NeededDocs.open(NeededDocs.collect([]).publish(str(tmp_path)))
-    assert len(opened.lookup(hashes64(["a"]))[0]) == 0
+def test_files_of_a_list_are_found_by_range(tmp_path: Path) -> None:
+    written = list_docs([(3, list("abcdefgh"))], str(tmp_path), ranges=3)
+    list_docs([(3, ["a"])], str(tmp_path / "other"), ranges=3)
+    found = list_ranges(str(tmp_path), needed_list_prefix(needed_prefix(("a",)), ("b",)))
+    assert listed([found[number] for number in range(3)]) == written
+    assert [entry.kind for entry in list_folder(str(tmp_path))] == [NEEDED] * 3
+    assert list_ranges(str(tmp_path), needed_list_prefix(needed_prefix(("a",)), ("c",))) == {}
 
 
-def test_needed_docs_of_a_shard_are_its_own() -> None:
-    needed = NeededDocs.collect([(7, ["a", "b"]), (2, ["b"])])
-    assert needed.of_shard(2).tolist() == hashes64(["b"]).tolist()
-    assert needed.of_shard(7).tolist() == sorted(hashes64(["a", "b"]).tolist())
-    assert needed.of_shard(3).tolist() == []
+def test_file_of_a_range_stays_below_64_megabytes() -> None:
+    for entries in (0, 1, 4_000_000, 4_000_001, 10**9):
+        ranges = count_ranges(entries)
+        assert 1.25 * 12 * entries / ranges <= 64e6
+        assert ranges == 1 or 12 * entries / (ranges - 1) > 40e6
 
 
 @pytest.mark.parametrize("doc_ids", [[], ["b", "a", "b"]])
@@ -51,8 +96,12 @@ def test_docs_of_a_unit_read_back_sorted_and_as_often_as_they_are_there(doc_ids:
     assert open_unit_docs(str(tmp_path / name)).tolist() == sorted(hashes64(doc_ids).tolist())
 
 
-def test_changed_docs_of_a_unit_are_refused(tmp_path: Path) -> None:
+def test_changed_docs_are_refused(tmp_path: Path) -> None:
+    (url,) = list_docs([(0, ["a"])], str(tmp_path)).urls
     path = tmp_path / publish_unit_docs(str(tmp_path), hashes64(["a", "b"]))
-    flip_bit(path)
+    for each in (Path(url), path):
+        flip_bit(each)
+    with pytest.raises(DataError, match="changed after it was written"):
+        NeededDocs.open(url)
     with pytest.raises(DataError, match="changed after it was written"):
         open_unit_docs(str(path))

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from beamrank.commit.status import Retry
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.significance import compare_evaluations, corrected
@@ -167,6 +168,14 @@ def test_ids_and_texts_are_escaped(tmp_path):
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert "alert(1)</script>" in page.text
     assert "{{7*7}}" in page.text
+
+
+def test_page_says_why_shards_were_started_again(tmp_path):
+    output = ScoredOutput(tmp_path, topics=4).run()
+    Retry(output.plan.digest, "mono", "worker process 7 died", 1.0).publish(output.plan.output)
+    write_report(str(tmp_path), [report_part(_gather(output))])
+    page = _Page((tmp_path / "report.html").read_text())
+    assert "The open shards of mono were started again: worker process 7 died." in page.text
 
 
 def test_long_tables_and_queries_are_folded(written, report):

@@ -26,8 +26,10 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.doc_hashes import NeededDocs
+from beamrank.join.run_files import digest_run
 from beamrank.machine import is_running, machine_id, start_seconds
 from beamrank.storage import files as storage
+from beamrank.storage.documents import hashes64
 from beamrank.storage.local_files import (
     check_regular,
     is_special,
@@ -37,8 +39,8 @@ from beamrank.storage.local_files import (
     remove_leftovers,
     temporary_name,
 )
-from models.stages.given_run import candidates_digest
 from tests.support.corpora import COMPRESSORS
+from tests.support.outputs import list_docs
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -49,7 +51,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "Parquet corpus": lambda path: list_units(CorpusConfig(path=path, format="parquet")),
     "TREC CAR": lambda path: list_units(CorpusConfig(path=path, format="car")),
     "digest": lambda path: digest_corpus(CorpusConfig(path=path, format="jsonl")).digest,
-    "given run": candidates_digest,
+    "given run": digest_run,
 }
 ONCE: dict[str, Callable[[str], object]] = {"run": read_run, "qrels": read_qrels}
 
@@ -324,8 +326,8 @@ def test_arrays_are_mapped_where_that_can_be_done(tmp_path, kind):
     assert (type(array), type(numbers)) == (kind, kind)
     assert (array.tolist(), numbers.tolist()) == ([[0, 1, 2], [3, 4, 5]], [0, 1, 2, 3])
     assert len(map_numbers(tmp_path / "empty.bin", "<u4")) == 0
-    needed = NeededDocs.collect([(7, ["a", "b"])])
-    assert NeededDocs.open(needed.publish(str(tmp_path))).hashes.tolist() == needed.hashes.tolist()
+    (url,) = list_docs([(7, ["a", "b"])], str(tmp_path)).urls
+    assert NeededDocs.open(url).hashes.tolist() == sorted(hashes64(["a", "b"]).tolist())
     for read in (map_array, lambda path: map_numbers(path, "<u4")):
         with pytest.raises(FileNotFoundError):
             read(tmp_path / "none")

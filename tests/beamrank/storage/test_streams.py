@@ -11,13 +11,13 @@ import fsspec
 import pytest
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage.streams import compression, open_stream, without_compression
 from tests.support.corpora import COMPRESSORS, each_compression
+from tests.support.given_runs import read_given
 from tests.support.processes import beamrank_here
 
 _IDS = [str(number) for number in range(400)]
@@ -155,9 +155,8 @@ def test_top1000_in_a_tar_is_corpus_and_candidates(tmp_path):
     (batch,) = read_unit(unit)
     assert (batch.doc_ids[-1], batch.texts[-1], batch.query_ids[-1]) == ("d49", "the passage 49", "q")
     assert [row.place for row in batch.bad] == [f"{url}:51"]
-    assert read_candidates(url, "rank", 1).order == {"q": batch.doc_ids}
-    with pytest.raises(PreflightError, match=r"1 row of .*top1000\.dev\.tar\.gz cannot be read"):
-        read_candidates(url, "rank", 0)
+    given = read_given(url)
+    assert (given.order, given.rejects.count) == ({"q": batch.doc_ids}, 1)
 
 
 def test_convert_msmarco_reads_a_tar(tmp_path):

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats import corpora, topics
-from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+from tests.support.given_runs import read_given
 
 ROWS = [
     {"query": "crisp crust", "positive": ["open the door", "steam"], "negative": ["rye", "steam", "salt", "salt"]},
@@ -45,16 +45,14 @@ def test_mteb_rows_are_topics_corpus_candidates_and_qrels(tmp_path, ending):
     assert corpora.resolved(corpus_of(url, "auto")).format == "mteb"
     assert corpora.resolved(corpus_of(tmp_path, "auto")).format == "mteb"
     assert topics.resolved(TopicsConfig(path=url)).format == "mteb"
-    assert read_topics(TopicsConfig(path=url)) == [("1", "crisp crust"), ("2", "rye é")]
+    assert list(read_topics(TopicsConfig(path=url))) == [("1", "crisp crust"), ("2", "rye é")]
     expected = {"1": ["open the door", "steam", "rye", "salt"], "2": ["rye", "salt"]}
     for name in ("mteb", "auto"):
         batches = read_batches(corpus_of(url, name))
         assert [row for batch in batches for row in batch.bad] == []
         found = {batch.query_ids[0]: dict(docs_of([batch])) for batch in batches}
         assert found == {query_id: {_id(text): text for text in texts} for query_id, texts in expected.items()}
-    assert read_candidates(url, "rank", 0).order == {
-        query_id: sorted(map(_id, texts)) for query_id, texts in expected.items()
-    }
+    assert read_given(url).order == {query_id: sorted(map(_id, texts)) for query_id, texts in expected.items()}
     assert read_qrels(url).relevance == {
         "1": {_id("open the door"): 1, _id("steam"): 1, _id("rye"): 0, _id("salt"): 0},
         "2": {_id("rye"): 1, _id("salt"): 0},
@@ -63,19 +61,19 @@ def test_mteb_rows_are_topics_corpus_candidates_and_qrels(tmp_path, ending):
 
 def test_mteb_query_of_several_texts_is_these_joined(tmp_path):
     url = _write(tmp_path, [{**ROWS[1], "query": ["news one", "news two"]}])
-    assert read_topics(TopicsConfig(path=url)) == [("1", "news one news two")]
+    assert list(read_topics(TopicsConfig(path=url))) == [("1", "news one news two")]
 
 
 def test_mteb_query_has_the_number_of_its_row(tmp_path):
     (tmp_path / "a.jsonl").write_text(f"{json.dumps(ROWS[0])}\n\n{json.dumps(ROWS[1])}\n")
     url = str(tmp_path / "a.jsonl")
     assert [topic.query_id for topic in read_topics(TopicsConfig(path=url, format="mteb"))] == ["1", "3"]
-    assert list(read_candidates(url, "rank", 0).order) == list(read_qrels(url).relevance) == ["1", "3"]
+    assert list(read_given(url).order) == list(read_qrels(url).relevance) == ["1", "3"]
 
 
 def test_mteb_row_without_docs_has_no_candidates(tmp_path):
     url = _write(tmp_path, [{**ROWS[0], "positive": [], "negative": []}, ROWS[1]])
-    assert list(read_candidates(url, "rank", 0).order) == ["2"]
+    assert list(read_given(url).order) == ["2"]
     assert read_docs(url, "mteb") == sorted((_id(text), text) for text in ("rye", "salt"))
 
 
@@ -95,7 +93,7 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
     readers = [
         lambda: read_topics(TopicsConfig(path=url, format="mteb")),
         lambda: read_docs(url, "mteb"),
-        lambda: read_candidates(url, "rank", 0),
+        lambda: read_given(url),
     ]
     for read in readers:
         with pytest.raises(PreflightError, match=rf"test\.jsonl:2: .*{message}"):
@@ -115,12 +113,6 @@ def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
     url = _write(tmp_path, rows)
     with pytest.raises(PreflightError, match=message):
         read_topics(TopicsConfig(path=url, format="mteb"))
-
-
-def test_mteb_file_without_docs_is_refused(tmp_path):
-    url = _write(tmp_path, [{**ROWS[0], "positive": [], "negative": []}])
-    with pytest.raises(PreflightError, match=r"test\.jsonl: the run has no rows"):
-        read_candidates(url, "rank", 0)
 
 
 def test_mteb_parquet_with_null_or_invalid_text_is_refused(tmp_path):

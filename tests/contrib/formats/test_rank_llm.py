@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+from tests.support.given_runs import read_given
 
 REQUESTS = [
     {
@@ -37,7 +37,7 @@ def _write(path, requests, lines=False):
 def test_rank_llm_is_topics_corpus_and_candidates(tmp_path, lines):
     url = _write(tmp_path / "retrieve_results.json", REQUESTS, lines)
     for name in ("rank_llm", "auto"):
-        topics = read_topics(TopicsConfig(path=url, format=name))
+        topics = list(read_topics(TopicsConfig(path=url, format=name)))
         assert topics == [("264014", "how long is life cycle of flea"), ("7", "bm25")]
         batches = read_batches(corpus_of(url, name))
         assert docs_of(batches) == [
@@ -47,9 +47,9 @@ def test_rank_llm_is_topics_corpus_and_candidates(tmp_path, lines):
             ("9", ""),
         ]
         assert [query_id for batch in batches for query_id in batch.query_ids] == ["264014"] * 2 + ["7"] * 2
-    run = read_candidates(url, "rank", 0)
+    run = read_given(url)
     assert run.order == {"264014": ["6641238", "4834547"], "7": ["6641238", "9"]}
-    assert run.scores["7"].tolist() == [2, 1]
+    assert run.scores["7"] == [2, 1]
 
 
 def _hits(qid="264014", **named):
@@ -65,15 +65,15 @@ def _hits(qid="264014", **named):
 def test_rank_llm_hits_are_topics_corpus_and_candidates(tmp_path, lines, query):
     url = _write(tmp_path / "retrieve_results.json", [_hits(), {**_hits(7), "query": query}], lines)
     for name in ("rank_llm", "auto"):
-        topics = read_topics(TopicsConfig(path=url, format=name))
+        topics = list(read_topics(TopicsConfig(path=url, format=name)))
         assert topics == [("264014", "how long is life cycle of flea"), ("7", "bm25")]
         batches = read_batches(corpus_of(url, name))
         texts = [("6641238", "Title: Fleas Content: weeks"), ("4834547", "The life cycle of a flea")]
         assert docs_of(batches) == texts * 2
         assert [query_id for batch in batches for query_id in batch.query_ids] == ["264014"] * 2 + ["7"] * 2
-    run = read_candidates(url, "rank", 0)
+    run = read_given(url)
     assert run.order == {"264014": ["6641238", "4834547"], "7": ["6641238", "4834547"]}
-    assert run.scores["7"].tolist() == pytest.approx([15.09, 14.97])
+    assert run.scores["7"] == pytest.approx([15.09, 14.97])
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_rank_llm_hits_without_one_query_are_refused(tmp_path, request_, reason)
 def test_rank_llm_without_scores_keeps_the_order_of_the_file(tmp_path):
     docs = [{"docid": doc_id, "doc": {"text": "x"}} for doc_id in ("c", "a", "b")]
     url = _write(tmp_path / "r.json", [{"query": {"qid": "q", "text": "t"}, "candidates": docs}])
-    assert read_candidates(url, "doc_id", 0).order == {"q": ["c", "a", "b"]}
+    assert read_given(url, "doc_id").order == {"q": ["c", "a", "b"]}
 
 
 def test_rank_llm_reads_named_fields_of_docs(tmp_path):
@@ -120,9 +120,8 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
     assert [row.place for row in batch.bad] == [f"{url} at candidate {i} (from 0)" for i in range(2, 8)]
     for row, (_, reason) in zip(batch.bad, bad, strict=True):
         assert reason in row.reason
-    assert read_candidates(url, "rank", len(bad)).order == {"7": ["6641238", "9"]}
-    with pytest.raises(PreflightError, match=r"6 rows of .* max_bad_rows is 5\n"):
-        read_candidates(url, "rank", 5)
+    given = read_given(url)
+    assert (given.order, given.rejects.count) == ({"7": ["6641238", "9"]}, len(bad))
 
 
 @pytest.mark.parametrize(
@@ -147,16 +146,15 @@ def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, mess
 @pytest.mark.parametrize(
     ("candidates", "message"),
     [
-        ([{"docid": "a", "doc": "x"}] * 2, r"query '1' has doc 'a' twice: .*r.json at candidate 0 \(from 0\) and"),
+        ([{"docid": "a", "doc": "x"}] * 2, r"candidate 1 \(from 0\): query '1' has doc 'a' already at candidate 0"),
         ([{"docid": "a", "doc": "x", "score": "high"}], "r.json: query '1' of the run has a score that cannot be used"),
         ([{"docid": "a", "doc": "x", "score": 1e99}], "is not finite in float32"),
-        ([], "r.json: the run has no rows"),
     ],
 )
 def test_rank_llm_candidates_that_cannot_be_ranked_are_refused(tmp_path, candidates, message):
     url = _write(tmp_path / "r.json", [{"query": {"qid": "1", "text": "x"}, "candidates": candidates}])
     with pytest.raises(PreflightError, match=message):
-        read_candidates(url, "rank", 0)
+        read_given(url)
 
 
 @settings(max_examples=100, deadline=None)

@@ -78,14 +78,12 @@ def test_constant_scores_add_nothing(norm):
     assert found["c"] > found["b"]
 
 
-def test_fusion_and_reading_report_their_progress(tmp_path, monkeypatch):
+def test_reading_reports_its_progress(tmp_path, monkeypatch):
     progress = RecordedProgress()
     monkeypatch.setattr(runs, "_ROWS_AT_ONCE", 2)
     (tmp_path / "some.trec").write_text("q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq2 Q0 c 1 3 t\n")
-    run = runs.read_run(str(tmp_path / "some.trec"), progress=progress)
+    runs.read_run(str(tmp_path / "some.trec"), progress=progress)
     assert progress.updates == [(0, None, "rows of some.trec read"), (2, None, "rows of some.trec read")]
-    fuse([run, run], "rrf", progress=progress)
-    assert progress.updates[2:] == [(0, 2, "topics fused"), (1, 2, "topics fused")]
 
 
 def test_k_cuts_the_fused_ranking():

@@ -3,6 +3,8 @@
 import json
 import subprocess
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from contrib.lint.check import TRACKS
@@ -50,6 +52,18 @@ def test_lint_counts_what_it_does_not_print(folder):
     assert shown[-1] == "crlf.run: L105 and 1,495 more"
 
 
+def test_lint_accepts_as_many_bad_rows_as_it_is_told_to(folder):
+    (folder / "short.run").write_text(GOOD + "2 Q0 z 3\n")
+    (folder / "qrels").write_text("1 0 a 1\n2 0 b high\n")
+    assert _lint("short.run").returncode == 1
+    done = _lint("short.run", "--qrels", "qrels", "--max-bad-rows", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("short.run:6: L101 error: 4 columns")
+    assert "rows of qrels that cannot be used: 1 (qrels:2: relevance 'high'" in done.stderr
+    assert done.stderr.endswith("5 rows, 1 bad row, Judged@10 0.3333\n")
+    assert _lint("bad.run", "--max-bad-rows", "9").returncode == 1
+
+
 def test_lint_checks_against_other_files(folder):
     (folder / "topics").write_text("1\n2\n3\n")
     (folder / "corpus").write_text("a\nb\n")
@@ -91,6 +105,7 @@ def test_lint_prints_json(folder):
     assert (good["errors"], good["findings"], good["docs_per_query"]) == (0, [], [2, 3])
     assert bad["counts"] == {"L203": 1, "L401": 1}
     assert bad["findings"][0] == {
+        "file": "bad.run",
         "line": 3,
         "code": "L401",
         "severity": "error",
@@ -106,7 +121,7 @@ def test_lint_prints_json(folder):
     [
         (["none.run"], 3, "there is no file none.run"),
         (["good.run", "none.run"], 3, "there is no file none.run"),
-        (["."], 3, "is a folder: give a file, such as"),
+        (["."], 3, "several kinds of files"),
         (["good.run", "--qrels", "none"], 3, "there is no file none"),
         (["good.run", "--topics", "none"], 3, "there is no file none"),
         (["good.run", "--corpus", "none"], 3, "there is no corpus at none"),
@@ -146,3 +161,26 @@ def test_lint_of_real_runs(shared_data):
     folder = shared_data / "msmarco/ans_small"
     assert _lint(*map(str, sorted(folder.glob("run.*.gz"))), "--track", "msmarco").returncode == 0
     assert set(TRACKS) == {"generic", "msmarco", "trec-car", "trec-dl"}
+
+
+def test_lint_of_parts_names_the_file_and_its_line(folder):
+    (folder / "parts").mkdir()
+    (folder / "parts/part-00000.trec").write_text(GOOD)
+    (folder / "parts/part-00001.trec").write_text("3 Q0 a 1 2 t\n1 Q0 z 9 0.1 t\n1 Q0 a 10 0.05 t\n")
+    (folder / "parts/_SUCCESS").touch()
+    found = _lint("parts").stdout.splitlines()
+    first, again = f"{folder}/parts/part-00000.trec", f"{folder}/parts/part-00001.trec"
+    assert f"{again}:3: L401 error: query '1' has doc 'a' already on line 1 of {first}" in found
+    (report,) = json.loads(_lint("parts", "--json").stdout)["runs"]
+    assert {finding["file"] for finding in report["findings"]} == {again}
+    assert "folder" in refused("lint", "--fix", "parts", code=2)
+
+
+def test_lint_of_a_table_checks_its_topics(folder):
+    columns = {"qid": ["1", "1", "2"], "docno": ["a", "b", "a"], "score": [1.0, 1.0, 0.5]}
+    pq.write_table(pa.table(columns), folder / "run.parquet")
+    done = _lint("run.parquet")
+    assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["L603 warning"]
+    assert done.stderr.endswith("2 queries, 3 rows\n")
+    pq.write_table(pa.table({**columns, "docno": ["a", "a", ""]}), folder / "run.parquet")
+    assert "row" in refused("lint", "run.parquet", code=3)

@@ -262,9 +262,8 @@ def test_unpadded_judgments_of_cacm_are_found(shared_data):
 def test_reranked_run_of_msmarco_agrees_with_its_files(shared_data):
     folder = shared_data / "msmarco/ans_small"
     first_stage = str(folder / "run.dev.small.tsv.gz")
-    references = read_references(
-        str(folder / "queries.dev.small.tsv"), str(folder / "qrels.dev.small.tsv"), None, first_stage
-    )
+    topics, qrels = str(folder / "queries.dev.small.tsv"), str(folder / "qrels.dev.small.tsv")
+    references = read_references(topics=topics, qrels=qrels, first_stage=first_stage)
     report = lint_run(str(folder / "run.monobert.ans_small.dev.tsv.gz"), references, TRACKS["msmarco"])
     assert report.findings.counts == {}
     assert report.state.judged_at_10 is not None

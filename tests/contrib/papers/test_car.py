@@ -3,6 +3,7 @@
 import random
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import cbor2
@@ -41,6 +42,36 @@ def test_car_reads_paragraphs_with_and_without_a_header(tmp_path, content):
     assert docs_of([batch]) == _TEXTS
     assert batch.positions == [0, 1]
     assert unit.place(1) == f"{tmp_path}/c.cbor at paragraph 1 (from 0)"
+
+
+@pytest.mark.parametrize("has_header", [False, True])
+@pytest.mark.parametrize("unit_bytes", [60, 500, 3000])
+def test_car_file_is_divided_between_paragraphs(tmp_path, has_header, unit_bytes):
+    texts = [(f"p{i}" * (1 + i % 40), "é\0" * (i * 97 % 400)) for i in range(60)]
+    items = b"".join(cbor2.dumps([0, doc_id.encode(), [[0, text]]]) for doc_id, text in texts)
+    content = _with_header(2, items) if has_header else items
+    units = list_units(_car(tmp_path / "c", content), unit_bytes)
+    assert len(units) > 5
+    assert [unit.start for unit in units[1:]] == [unit.end for unit in units[:-1]]
+    assert (units[0].start, units[-1].end) == (0, len(content))
+    # In any order: each is read by a different worker.
+    found = {unit.index: list(read_unit(unit)) for unit in reversed(units)}
+    assert docs_of([batch for unit in units for batch in found[unit.index]]) == texts
+    for batch in found[3]:
+        for doc_id, position in zip(batch.doc_ids, batch.positions, strict=True):
+            assert cbor2.loads(content[position:])[1].decode() == doc_id
+            assert units[3].place(position) == f"{tmp_path}/c at byte {position}"
+    cut = replace(units[2], end=units[2].end - 1)
+    with pytest.raises(DataError, match=rf"c from byte {cut.start} on is damaged"):
+        list(read_unit(cut))
+
+
+def test_car_text_that_looks_like_paragraphs_is_an_error_and_no_doc(tmp_path):
+    text = "".join(cbor2.dumps([0, b"x", []]).decode("utf-8", "surrogateescape") for _ in range(9))
+    hidden = b"\x83\x00\x42p1\x81\x82\x00\x78" + bytes([len(raw := text.encode("utf-8", "surrogateescape"))]) + raw
+    units = list_units(_car(tmp_path / "c", hidden + _V15), unit_bytes=12)
+    with pytest.raises(DataError, match=r"c is damaged or truncated"):
+        list(read_unit(units[0]))
 
 
 @pytest.mark.parametrize("has_header", [False, True])
@@ -126,7 +157,7 @@ def test_outlines_are_topics(tmp_path):
     path = tmp_path / "test.outlines"
     config = TopicsConfig(path=str(path), format="car-outlines")
     path.write_bytes(_with_header(1, b"".join(map(cbor2.dumps, _PAGES))))
-    assert read_topics(config) == [("Page/A", "Page A"), ("Page/A/B", "Page A B"), ("Page/C", "Page C")]
+    assert list(read_topics(config)) == [("Page/A", "Page A"), ("Page/A/B", "Page A B"), ("Page/C", "Page C")]
     content = b"".join(map(cbor2.dumps, [*_PAGES, "no page"]))
     for damaged, message in (
         (content, "item 3 of .* is not a page"),

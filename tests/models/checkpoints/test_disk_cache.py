@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from beamrank.errors import DataError
+from beamrank.join.doc_hashes import open_unit_docs, publish_unit_docs
+from beamrank.storage import files as storage
 from models.checkpoints import disk_cache
-from models.checkpoints.disk_cache import add_entry, cache_folder, cache_root, exclusive, find_entry
+from models.checkpoints.disk_cache import add_entry, cache_folder, cache_root, exclusive, find_entry, local_copy
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +113,41 @@ def test_lock_keeps_others_out_where_the_file_system_has_no_locks(tmp_path, monk
 
 
 _TRY_LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> str:
+    """A file at a store that is named by its content."""
+    return f"memory://{tmp_path.name}/{publish_unit_docs(f'memory://{tmp_path.name}', np.arange(3, dtype=np.uint64))}"
+
+
+def test_file_of_a_store_is_copied_once(stored, tmp_path, monkeypatch):
+    copies: list[str] = []
+    download = storage.download
+
+    def noted(url: str, path: str) -> None:
+        copies.append(url)
+        download(url, path)
+
+    monkeypatch.setattr(storage, "download", noted)
+    path = local_copy("lists", stored)
+    assert open_unit_docs(path).tolist() == [0, 1, 2]
+    assert local_copy("lists", stored) == path
+    assert copies == [stored]
+    assert local_copy("lists", str(tmp_path / "here.bin")) == str(tmp_path / "here.bin")
+
+
+def test_file_of_a_store_that_changed_is_not_copied(stored):
+    storage.replace(stored, bytes(24))
+    with pytest.raises(DataError, match="changed after it was written"):
+        local_copy("lists", stored)
+    assert not [path for path in cache_folder("lists").iterdir() if path.is_dir()]
+
+
+def test_copy_that_is_a_day_old_is_removed_when_another_is_made(stored):
+    old = Path(local_copy("lists", stored)).parent
+    os.utime(old, (0, 0))
+    assert local_copy("lists", stored) == str(old / old.name)
+    folder = stored.rpartition("/")[0]
+    new = Path(local_copy("lists", f"{folder}/{publish_unit_docs(folder, np.arange(4, dtype=np.uint64))}")).parent
+    assert [path.name for path in cache_folder("lists").iterdir() if path.is_dir()] == [new.name]

@@ -14,6 +14,7 @@ from models.lucene.bm25 import Bm25Searcher
 from models.lucene.build import DOCS_NAME, build_index, run_anserini
 from models.lucene.index import read_index_info
 from tests.support.changed_files import flip_bit
+from tests.support.tiers import slow_but
 
 pytestmark = pytest.mark.jvm
 
@@ -96,7 +97,7 @@ def test_index_of_most_docs_changed_is_built_anew(tmp_path, analyzed):
     assert analyzed == []
 
 
-@pytest.mark.parametrize("damage", ["missing", "damaged"])
+@pytest.mark.parametrize("damage", slow_but(1, ["damaged", "missing"]))
 def test_index_without_a_record_of_its_docs_is_built_anew(tmp_path, analyzed, damage):
     docs = _texts(50, 1)
     build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
@@ -127,6 +128,7 @@ def test_failed_update_leaves_the_index_as_it_was(tmp_path):
     assert _hits(tmp_path / "index") == before
 
 
+@pytest.mark.slow
 def test_remote_index_is_updated(tmp_path, monkeypatch, analyzed):
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
     docs = _texts(50, 1)

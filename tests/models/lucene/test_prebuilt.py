@@ -165,14 +165,14 @@ def test_prebuilt_topics_are_downloaded_once(tmp_path, served, monkeypatch):
     progress = RecordedProgress()
     for _ in range(2):
         settings = named_inputs(load_config(str(collection.path)), progress)
-        assert read_topics(settings.topics) == [("1", "TSS")]
+        assert list(read_topics(settings.topics)) == [("1", "TSS")]
         (served[0] / "topics.dl19-passage.txt").unlink(missing_ok=True)
     assert settings.topics.format == "tsv"
     data = {"corpus": {"path": "corpus.jsonl"}, "topics": {"path": "prebuilt:dl19-passage"}, "qrels": "q", "run": "r"}
     training = write_train_config(tmp_path / "training", "start", data=data)
     trained = named_training(load_train_config(str(training), "mono"), progress)
     assert trained.data.topics is not None
-    assert read_topics(trained.data.topics) == [("1", "TSS")]
+    assert list(read_topics(trained.data.topics)) == [("1", "TSS")]
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "other"))
     with pytest.raises(PreflightError, match="cannot fetch the topics dl19-passage from http://127"):
         named_inputs(load_config(str(collection.path)), progress)

@@ -1,62 +1,70 @@
 """A given run as the first stage: cut by score, then rank, and shared out to the shards."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from beamrank.commit.receipts import StageFolder
-from beamrank.commit.shards import Shard, ShardTask
+from beamrank.commit.receipts import Manifest, StageFolder
+from beamrank.commit.scan_reports import read_scans
+from beamrank.commit.shards import ShardTask, cut_shards
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.runs import Ties, read_run
+from beamrank.join.run_files import digest_run
 from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
-from models.stages.given_run import GivenRun, candidates_digest
+from models.stages.given_run import GivenRun, OpenShards
 
-SHARDS = (Shard(0, (Topic("q1", "y"), Topic("q2", "x"))), Shard(1, (Topic("q3", "z"),)))
+SHARDS = cut_shards([Topic("q1", "y"), Topic("q2", "x"), Topic("q3", "z")], 2)
 DIGESTS = ("a" * 64, "b" * 64)
 
 
 @dataclass
 class _Execution:
-    """What the launcher gives a stage, and the notes that it is told."""
+    """A stage that is run in this process, and its notes."""
 
+    stage: GivenRun
     folder: StageFolder
     notes: list[str] = field(default_factory=list)
-    shards: Sequence[Shard] = SHARDS
 
     @property
     def tasks(self) -> list[ShardTask]:
         return [ShardTask(self.folder, shard.index, DIGESTS[shard.index], shard.topics) for shard in SHARDS]
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
+    def run(self) -> None:
+        shards = OpenShards(SHARDS.first_hashes, np.ones(len(SHARDS), np.bool_))
+        self.stage.run_here(self.tasks, *self.stage.open(), shards, lambda _: None)
+        manifest = Manifest.of("retrieve", DIGESTS, self.folder.receipts(DIGESTS))
+        assert manifest is not None
+        self.notes = self.stage.review(manifest, read_scans(self.folder.url, self.stage.scan_digest))
 
-    def run_shards(self, _) -> None:
-        raise AssertionError("a given run starts no Beam job")
+    def rows(self) -> list[dict[str, object]]:
+        """The rows of all parts, by query."""
+        parts = [self.folder.read_part(receipt) for receipt in self.folder.receipts(DIGESTS).values()]
+        return list(pa.concat_tables(parts).sort_by([("query_id", "ascending"), ("rank", "ascending")]).to_pylist())
 
-    join_corpus = run_shards
-
-    def parts(self) -> list[list[dict[str, object]]]:
-        receipts = self.folder.receipts(DIGESTS)
-        return [self.folder.read_part(receipts[shard]).to_pylist() for shard in (0, 1)]
-
-    def counts(self) -> list[dict[str, int]]:
-        return [dict(receipt.counts) for _, receipt in sorted(self.folder.receipts(DIGESTS).items())]
+    def counts(self) -> Counter[str]:
+        """The sums over the receipts."""
+        total = Counter[str]()
+        for receipt in self.folder.receipts(DIGESTS).values():
+            total.update(receipt.counts)
+        return total
 
 
-def _given(folder: Path, lines: Sequence[str], k: int = 3, ties: Ties = "rank") -> tuple[GivenRun, _Execution]:
+def _given(folder: Path, lines: Sequence[str], k: int = 3, ties: Ties = "rank") -> _Execution:
     run = folder / "given.run"
     run.write_text("".join(f"{line}\n" for line in lines))
-    stage = GivenRun(run_digest=candidates_digest(str(run)), k=k, ties=ties, url=str(run))
-    return stage, _Execution(StageFolder(str(folder / ties)))
+    stage = GivenRun(run_digest=digest_run(str(run)).digest, k=k, ties=ties, url=str(run))
+    return _Execution(stage, StageFolder(str(folder / ties)))
 
 
 def _split(folder: Path, lines: Sequence[str], k: int = 3, ties: Ties = "rank") -> _Execution:
-    stage, execution = _given(folder, lines, k, ties)
-    stage.run_all(execution.tasks, execution.shards, execution.note)
+    execution = _given(folder, lines, k, ties)
+    execution.run()
     return execution
 
 
@@ -76,26 +84,21 @@ def test_given_run_is_cut_by_score_and_ties_by_rank(tmp_path):
             "q9 Q0 stranger 1 1.0 t",
         ],
     )
-    assert split.parts() == [
-        [
-            _row("q1", "best", 1, 9.5),
-            _row("q1", "tied-first", 2, 2.0),
-            _row("q1", "tied-second", 3, 2.0),
-            _row("q2", "only", 1, 0.5),
-        ],
-        [],
+    assert split.rows() == [
+        _row("q1", "best", 1, 9.5),
+        _row("q1", "tied-first", 2, 2.0),
+        _row("q1", "tied-second", 3, 2.0),
+        _row("q2", "only", 1, 0.5),
     ]
-    assert split.counts() == [
-        {"topics": 2, "topics_without_candidates": 0, "candidates": 4},
-        {"topics": 1, "topics_without_candidates": 1, "candidates": 0},
-    ]
+    counts = {"topics": 3, "topics_without_candidates": 1, "candidates": 4, "foreign_queries": 1}
+    assert split.counts() == counts | {"tied_scores": 1, "rank_disagreements": 2}
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_ms_marco_run_is_cut_by_rank(tmp_path, first):
     lines = [f"q3\td{rank}\t{rank + first}" for rank in (2, 0, 1, 3)]
-    parts = _split(tmp_path, lines, k=2).parts()
-    assert [(row["doc_id"], row["rank"]) for row in parts[1]] == [("d0", 1), ("d1", 2)]
+    rows = _split(tmp_path, lines, k=2).rows()
+    assert [(row["doc_id"], row["rank"]) for row in rows] == [("d0", 1), ("d1", 2)]
 
 
 def test_given_run_notes_are_reported(tmp_path):
@@ -118,7 +121,7 @@ def test_ties_are_ordered_as_the_user_chooses(tmp_path):
     for ties, kept, note in choices:
         split = _split(tmp_path, lines, ties=ties)
         assert f"rows with the score of the row before: 2; {note}" in split.notes[0]
-        assert [row["doc_id"] for row in split.parts()[0]] == list(kept)
+        assert [row["doc_id"] for row in split.rows()] == list(kept)
     assert read_run(str(tmp_path / "given.run")).order == {"q1": list("cdba")}
 
 
@@ -136,7 +139,7 @@ def test_ties_are_ordered_as_the_user_chooses(tmp_path):
 def test_run_that_cannot_be_used(tmp_path, lines, message):
     with pytest.raises(PreflightError, match=message):
         _split(tmp_path, lines)
-    assert not (tmp_path / "rank").exists()
+    assert not (tmp_path / "rank/receipts").exists()
 
 
 def test_doc_id_of_a_foreign_index_is_checked(tmp_path):
@@ -152,28 +155,27 @@ def test_digest_is_of_the_bytes(tmp_path):
     (tmp_path / "a").write_text("q1 Q0 a 1 2.0 t\n")
     (tmp_path / "b").write_text("q1 Q0 a 1 2.0 t\n")
     (tmp_path / "c").write_text("q1 Q0 a 1 2.5 t\n")
-    digests = [candidates_digest(str(tmp_path / name)) for name in "abc"]
+    digests = [digest_run(str(tmp_path / name)).digest for name in "abc"]
     assert digests[0] == digests[1] != digests[2]
 
 
 def test_run_that_changed_after_its_digest_commits_nothing(tmp_path):
-    stage, execution = _given(tmp_path, ["q1 Q0 a 1 2.0 t"])
+    execution = _given(tmp_path, ["q1 Q0 a 1 2.0 t"])
+    stage = execution.stage
+    assert isinstance(stage.url, str)
     whole = Path(stage.url).read_bytes()
     Path(stage.url).write_text("q1 Q0 b 1 2.0 t\n")
-    for run in (
-        lambda: stage.run_all(execution.tasks, execution.shards, execution.note),
-        lambda: stage.run(execution.tasks[0]),
-    ):
+    for run in (execution.run, lambda: stage.run(execution.tasks[0])):
         with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
             run()
     assert not (tmp_path / "rank").exists()
     Path(stage.url).write_bytes(whole)
     stage.run(execution.tasks[1])
-    stage.run_all(execution.tasks, execution.shards, execution.note)
-    assert len(execution.counts()) == 2
+    execution.run()
+    assert execution.counts()["topics"] == 3
 
 
 @pytest.mark.parametrize("name", ["none", "."])
 def test_run_that_is_not_there(tmp_path, name):
     with pytest.raises(PreflightError, match="there is no run"):
-        candidates_digest(str(tmp_path / name))
+        digest_run(str(tmp_path / name))

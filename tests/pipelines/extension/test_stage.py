@@ -29,6 +29,7 @@ from tests.support.plugins import install
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import assert_same_bytes, committed, read_trec, run_bytes
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
+from tests.support.tiers import slow_but
 
 
 def _hash(query_id: str, doc_id: str) -> float:
@@ -232,7 +233,7 @@ def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(collection
     assert_same_bytes(Path(on_flink.output), collection.output)
 
 
-@pytest.mark.parametrize("stage", ["listwise", "large"])
+@pytest.mark.parametrize("stage", slow_but(1, ["listwise", "large"]))
 def test_cascade_resumes_after_a_kill_and_reuses_scores(collection, plugins, tmp_path, stage):
     collection.keys["cascade"].append({"listwise": {"k": 3}})
     beamrank.run(str(collection.path))

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterable
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,9 +14,10 @@ from beamrank.commit.plan import read_plan
 from beamrank.commit.status import read_status
 from beamrank.errors import ConfigError, DataError, PreflightError
 from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec, trec_lines, undisturbed_run
 from tests.support.small_collection import SmallCollection
+from tests.support.tiers import slow_but
 
 DOCS = {
     "d1": "A cat sat on the mat and purred at the sun.",
@@ -44,6 +46,11 @@ class Collection(SmallCollection):
     def bad_rows(self) -> dict[str, int]:
         stages = read_status(read_plan(str(self.output)))
         return {stage.stage.split("-")[0]: stage.bad_rows for stage in stages if stage.bad_rows}
+
+    def rejects(self) -> list[dict[str, str]]:
+        """All rows that were rejected."""
+        rows: list[dict[str, str]] = pq.read_table(self.output / "rejects").to_pylist()
+        return rows
 
     def count(self, step: str, name: str) -> int:
         plan = read_plan(str(self.output))
@@ -247,7 +254,10 @@ def test_run_exits_with_the_code_of_its_error(collection: Collection, override, 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
-    [(b"d5\tcaf\xe9", "not valid UTF-8"), (b"no tab here", "1 column where id<TAB>text"), (b"\ttext", "empty id")],
+    slow_but(
+        1,
+        [(b"d5\tcaf\xe9", "not valid UTF-8"), (b"no tab here", "1 column where id<TAB>text"), (b"\ttext", "empty id")],
+    ),
 )
 def test_run_counts_unreadable_rows_of_the_corpus(collection: Collection, row, reason, capsys) -> None:
     collection.write_corpus([*ROWS[:2], row, *ROWS[2:]])
@@ -263,6 +273,36 @@ def test_run_counts_unreadable_rows_of_the_corpus(collection: Collection, row, r
         assert "corpus.tsv" in line
         assert reason in line
     assert collection.bad_rows() == {"tokenize": 1}
+    (rejected,) = collection.rejects()
+    assert rejected["kind"] == "docs"
+    assert rejected["place"].startswith(f"{rejected['file']} at byte ")
+    assert rejected["row"] == row.decode("utf-8", "backslashreplace")
+    assert reason in rejected["reason"]
+
+
+def test_run_leaves_out_topics_and_judgments_that_it_was_allowed_to(collection: Collection, capsys) -> None:
+    collection.with_qrels({"q1": "d1", "q2": "d2"})
+    collection.write("topics.tsv", ["q1\tcat in the sun", "no tab", "q2\twhen do trains leave"])
+    collection.write("qrels.txt", ["q1 0 d1 1", "q2 0 d2 1", "q2 0 d4 \x1b[31m"])
+    collection.keys["max_bad_rows"] = {"topics": 1, "qrels": 1}
+    for kind in ("topics", "qrels"):
+        with pytest.raises(PreflightError, match=r"1 (line|problem)"):
+            collection.plan(f"max_bad_rows.{kind}=0")
+    noted = json.loads(succeed("plan", collection.path, "--json").stdout)["note"]
+    capsys.readouterr()
+    assert _sets(collection.runs()["mono"]) == _sets(CANDIDATES)
+    errors = capsys.readouterr().err
+    for kind, place in (("topics", "topics.tsv:2: the topic has 1 column"), ("qrels", "qrels.txt:3: relevance '\\x1b")):
+        assert f"rows of {kind} that cannot be used: 1 (" in noted
+        assert f"rows of {kind} that cannot be used: 1 (" in errors
+        assert place in errors
+    rows = {each["kind"]: each["row"] for each in collection.rejects()}
+    assert rows == {"topics": "no tab", "qrels": "q2\t0\td4\t\x1b[31m"}
+    status = json.loads(succeed("status", collection.output, "--json").stdout)
+    assert {kind: each["rows"] for kind, each in status["rejects"].items()} == {"topics": 1, "qrels": 1}
+    assert "topics: 1 bad row left out (rejects/topics-" in succeed("status", collection.output).stdout
+    succeed("report", collection.output, "--no-texts")
+    assert "bad rows of qrels, left out" in (collection.output / "report/report.html").read_text()
 
 
 def test_run_names_a_missing_doc(collection: Collection) -> None:

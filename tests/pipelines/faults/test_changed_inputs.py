@@ -126,7 +126,7 @@ def _point(link: Path, target: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reader"),
-    [("corpus.jsonl", "models.stages.tokenize.read_unit"), ("given.trec", "models.stages.given_run.read_candidates")],
+    [("corpus.jsonl", "models.stages.tokenize.read_unit"), ("given.trec", "models.stages.given_run.RunReader.read")],
 )
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_changed_symlink_seals_nothing(collection, name, reader, linked, monkeypatch) -> None:
@@ -240,7 +240,7 @@ def test_input_that_is_written_once_while_it_is_read_is_read_again(collection, e
 
         monkeypatch.setattr(place, read)
 
-    disturb_first_call("given_run.read_candidates", collection.folder / "given.trec")
+    disturb_first_call("given_run.RunReader.read", collection.folder / "given.trec")
     disturb_first_call("scoring.ScoringEngine", collection.folder / "mono/model.safetensors")
     for kind in ("mono", "duo"):
         disturb_first_call(f"{kind}.prepare_{kind}", collection.folder / kind / "model.safetensors")
@@ -248,7 +248,7 @@ def test_input_that_is_written_once_while_it_is_read_is_read_again(collection, e
     assert run_bytes(collection.output) == expected
     # Of four shards, one is scored again. Of five loads, three are after a change.
     assert Counter(calls) == {
-        "given_run.read_candidates": 2,
+        "given_run.RunReader.read": 2,
         "scoring.ScoringEngine": 5,
         "mono.prepare_mono": 5,
         "duo.prepare_duo": 5,

@@ -9,6 +9,7 @@ import beamrank
 from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.files import paths_of
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
@@ -70,7 +71,8 @@ def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
     assert settings.qrels is not None
     assert settings.candidates is not None
     assert read_qrels(settings.qrels).relevance == read_qrels(str(tmp_path / "qrels.txt")).relevance
-    assert read_run(settings.candidates.run).order == read_run(str(tmp_path / "given.trec")).order
+    (run,) = paths_of(settings.candidates.run)
+    assert read_run(run).order == read_run(str(tmp_path / "given.trec")).order
     assert [note for note in progress.notes if note.startswith("exporting")] == [
         f"exporting the {part} of irds:small" for part in ("docs", "queries", "qrels", "scoreddocs")
     ]
@@ -81,6 +83,7 @@ def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
     assert found.measures == wanted.measures
 
 
+@pytest.mark.slow
 def test_training_on_a_data_set_equals_that_on_its_files(tmp_path, registered):
     files = {**{key: registered.keys[key] for key in ("corpus", "topics", "qrels")}, "run": "given.trec"}
     names = {"corpus": {"path": "irds:small"}, "topics": {"path": "irds:small"}, "qrels": ["irds:small"]}

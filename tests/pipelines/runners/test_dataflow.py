@@ -266,6 +266,7 @@ def test_dataflow_staged_jobs_do_all_the_work(service, remote_config, bucket, ca
     assert len(service.requests) == 4
 
 
+@pytest.mark.slow
 def test_dataflow_submits_one_stage_without_waiting(service, remote_config, bucket, capsys):
     arguments = ("run", str(remote_config), "--runner", "dataflow", "--no-wait")
     service.state = "JOB_STATE_PENDING"
@@ -292,6 +293,7 @@ def test_dataflow_submits_one_stage_without_waiting(service, remote_config, buck
     assert len(service.requests) == 2
 
 
+@pytest.mark.slow
 def test_dataflow_job_that_reuses_tokens_is_submitted_alone_if_nobody_waits(service, remote_config, bucket, capsys):
     arguments = ("run", str(remote_config), "--runner", "dataflow")
     service.works = True

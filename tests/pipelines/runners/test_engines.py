@@ -12,10 +12,10 @@ import pytest
 from beamrank.commit.plan import read_plan
 from beamrank.errors import BeamrankError, PreflightError
 from pipelines.runners.options import Runner, new_pipeline, server_command
-from pipelines.runners.watchdog import run_watched
+from pipelines.runners.watchdog import StallLimit, run_watched
 from pipelines.runners.workers import prepare_environment
 from tests.support.processes import beamrank, without_progress
-from tests.support.runs import parts, run_bytes, undisturbed_run
+from tests.support.runs import parts, run_bytes, table_bytes, undisturbed_run
 
 _TOOLS = {"prism": "go", "spark": "mvn", "flink": "mvn"}
 _ENGINES = [
@@ -51,13 +51,18 @@ def test_engines_write_the_same_bytes(config_path, tmp_path, engine, workers, re
     if workers == "in a pool":
         address = request.getfixturevalue("worker_pool")
         flags = ["--", "--environment_type=EXTERNAL", f"--environment_config={address}"]
-    done = beamrank("run", config_path, "--output", tmp_path / "out", "--runner", engine, *flags)
+    run = ("run", config_path, "--output", tmp_path / "out", "--set", "run_formats=[trec, parquet]")
+    done = beamrank(*run, "--runner", engine, *flags)
     assert done.returncode == 0, done.stderr
     assert run_bytes(tmp_path / "out") == run_bytes(expected)
     assert parts(tmp_path / "out") == parts(expected)
     assert len(parts(expected)) == 4 * 4
+    tables = table_bytes(tmp_path / "out")
+    assert len(tables) == 3 * (4 + 1)
+    beamrank(*run, "--stage", "runs")
+    assert table_bytes(tmp_path / "out") == tables
     words = [line.split()[0].partition("-")[0].rstrip(":") for line in without_progress(done.stderr)]
-    assert words == ["retrieve", "tokenize", "mono", "duo", "wrote", "wrote", "wrote", "no", "to"]
+    assert words == ["retrieve", "tokenize", "mono", "duo", *["wrote"] * 6, "no", "to"]
 
 
 @pytest.mark.slow
@@ -99,7 +104,7 @@ def test_prism_worker_that_is_lost_ends_the_job():
 
     # Prism misses a worker that dies just as it begins; then it is `stall_minutes` that ends the job.
     with pytest.raises(BeamrankError, match=r"(a worker process was lost|no shard was finished in)[\s\S]* to resume"):
-        run_watched(pipeline, kill_the_worker_at_work, 20)
+        run_watched(pipeline, kill_the_worker_at_work, StallLimit(20))
 
 
 @pytest.mark.slow
@@ -110,7 +115,7 @@ def test_prism_job_may_take_longer_than_beams_timeout():
     pipeline = new_pipeline(Runner.PRISM, ["--job_server_timeout=2"])
     _ = pipeline | beam.Create([5.0]) | beam.Reshuffle() | beam.Map(time.sleep)
     start = time.monotonic()
-    run_watched(pipeline, lambda: 0, 60)
+    run_watched(pipeline, lambda: 0, StallLimit(60))
     assert time.monotonic() - start > 5
     # The reason why a job failed comes through a stream that ends with the timeout.
     assert new_pipeline(Runner.PRISM, []).options.get_all_options()["job_server_timeout"] > 30 * 24 * 3600

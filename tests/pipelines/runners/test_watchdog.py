@@ -10,11 +10,11 @@ import psutil
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError, WorkerLostError
 from models.lucene.jvm import JavaError
-from pipelines.runners import watchdog
 from pipelines.runners.options import Runner, new_pipeline
-from pipelines.runners.watchdog import explain, run_watched
+from pipelines.runners.watchdog import StallLimit, explain, run_watched
+from pipelines.runners.workers import WORKER_MODULE
 from tests.support.processes import TWO_PROCESSES, beamrank, with_argument, without_progress
 from tests.support.small_collection import SmallCollection
 
@@ -45,7 +45,7 @@ def _pipeline(step, value, *flags):
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
 def test_worker_error_arrives_as_it_was_raised(kind, mode, capfd):
     with pytest.raises(BeamrankError) as raised:
-        run_watched(_pipeline(RaiseFn(kind(MESSAGE)), 1, f"--direct_running_mode={mode}"), lambda: 0, 60)
+        run_watched(_pipeline(RaiseFn(kind(MESSAGE)), 1, f"--direct_running_mode={mode}"), lambda: 0, StallLimit(60))
     # Nothing that a job raises was found before it started, which is what the exit codes 2 and 3 say.
     assert type(raised.value) is (kind if kind.exit_code == 1 else BeamrankError)
     assert raised.value.exit_code == 1
@@ -54,8 +54,8 @@ def test_worker_error_arrives_as_it_was_raised(kind, mode, capfd):
 
 
 def test_worker_error_of_a_library_keeps_its_class():
-    with pytest.raises(BeamrankError, match=r"the Beam job failed: .*ZeroDivisionError") as raised:
-        run_watched(_pipeline(RaiseFn(ZeroDivisionError("zero")), 1), lambda: 0, 60)
+    with pytest.raises(BeamrankError, match=r"the job failed: .*ZeroDivisionError") as raised:
+        run_watched(_pipeline(RaiseFn(ZeroDivisionError("zero")), 1), lambda: 0, StallLimit(60))
     assert type(raised.value) is BeamrankError
     assert "zero" in str(raised.value)
 
@@ -64,7 +64,7 @@ def test_worker_error_of_a_library_keeps_its_class():
 def test_worker_error_of_a_full_disk_names_the_remedy(number):
     error = OSError(number, os.strerror(number), "/out/mono/part-00001")
     with pytest.raises(BeamrankError) as raised:
-        run_watched(_pipeline(RaiseFn(error), 1), lambda: 0, 60)
+        run_watched(_pipeline(RaiseFn(error), 1), lambda: 0, StallLimit(60))
     assert str(raised.value) == (
         f"a worker cannot write: [Errno {number}] {os.strerror(number)}: '/out/mono/part-00001'. Finished shards are "
         "kept: make room, then run the same command again to resume"
@@ -85,6 +85,7 @@ def test_worker_error_of_a_full_disk_names_the_remedy(number):
             "no index",
         ),
         ("beamrank.errors.ReceiptError: x", ReceiptError, "x"),
+        ("SDK worker disconnected: worker_3", WorkerLostError, "worker_3"),
         ("beamrank.errors.NoSuchError: x", BeamrankError, "RuntimeError: beamrank.errors.NoSuchError: x"),
         ("mine.errors.DataError: x", BeamrankError, "RuntimeError: mine.errors.DataError: x"),
         (
@@ -110,27 +111,32 @@ def test_worker_error_of_java_is_found_in_text():
 
 
 def test_pipeline_that_ends_raises_nothing():
-    run_watched(_pipeline(WaitFn(), 0.0), lambda: 0, 60)
+    run_watched(_pipeline(WaitFn(), 0.0), lambda: 0, StallLimit(60))
 
 
 def test_stalled_pipeline_is_given_up():
     start = time.monotonic()
     with pytest.raises(BeamrankError, match=r"no shard was finished in 0\.01 minutes \(stall_minutes\)"):
-        run_watched(_pipeline(WaitFn(), 30.0), lambda: 5, 0.6)
+        run_watched(_pipeline(WaitFn(), 30.0), lambda: 5, StallLimit(0.6))
     assert time.monotonic() - start < 20
+
+
+def test_limit_of_a_slow_shard_is_looked_for_when_nothing_was_done_for_long():
+    run_watched(_pipeline(WaitFn(), 2.0), lambda: 5, StallLimit(0.3, lambda: 60.0))
+    with pytest.raises(BeamrankError, match=r"no shard was finished in 0\.02 minutes \(stall_minutes\)"):
+        run_watched(_pipeline(WaitFn(), 30.0), lambda: 5, StallLimit(0.3, lambda: 1.2))
 
 
 def test_slow_pipeline_with_progress_is_not_given_up():
     """It takes longer than may pass without progress, but there is progress."""
     steps = iter(range(10_000))
     start = time.monotonic()
-    run_watched(_pipeline(WaitFn(), 2.0), lambda: next(steps), 0.6)
+    run_watched(_pipeline(WaitFn(), 2.0), lambda: next(steps), StallLimit(0.6))
     assert time.monotonic() - start > 2
 
 
-def test_killed_worker_process_ends_the_pipeline(monkeypatch):
-    """FnApiRunner would wait for it for ever."""
-    monkeypatch.setattr(watchdog, "_GRACE_SECONDS", 0.5)
+def test_killed_worker_process_ends_the_pipeline():
+    """FnApiRunner would wait for it for ever; the other worker ends too."""
     pipeline = new_pipeline(Runner.LOCAL, TWO_PROCESSES[1:])
     _ = pipeline | beam.Create([["sleep", "67"]]) | beam.Reshuffle() | beam.Map(subprocess.call)
     killed: list[int] = []
@@ -144,11 +150,10 @@ def test_killed_worker_process_ends_the_pipeline(monkeypatch):
                 child.kill()
         return 0
 
-    with pytest.raises(
-        BeamrankError, match=r"worker process \d+ died, .* run the same command again to resume"
-    ) as raised:
-        run_watched(pipeline, kill_the_worker_at_work, 60)
-    assert f"worker process {killed[0]} died" in str(raised.value)
+    with pytest.raises(WorkerLostError, match=r"worker process \d+ was killed by signal 9") as raised:
+        run_watched(pipeline, kill_the_worker_at_work, StallLimit(60))
+    assert f"worker process {killed[0]} was" in str(raised.value)
+    assert with_argument(psutil.Process().children(recursive=True), WORKER_MODULE) == []
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,8 @@ _DEPTHS = [f"bm25.k={HITS}", f"mono.k={K0}", f"duo.k={K1}"]
 
 @pytest.mark.data
 @pytest.mark.jvm
-@pytest.mark.parametrize("collection", ["cacm", pytest.param("car", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("collection", ["cacm", "car"])
 def test_cascade_equals_the_papers_loop(collection: str, shared_data: Path, tmp_path: Path, checkpoints: Pair) -> None:
     if collection == "cacm":
         corpus = read_cacm(shared_data)

@@ -1,12 +1,18 @@
-"""A given run as the first stage: the order of its ties, and a model that makes it worse."""
+"""A given run as the first stage: the order of its ties, its forms and sizes, and a model that makes it worse."""
 
 import json
+import random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from beamrank.errors import PreflightError
 from beamrank.formats.runs import read_run
-from tests.support.processes import beamrank_here
-from tests.support.runs import read_trec
+from pipelines.launcher import Launcher
+from pipelines.runners import dataflow
+from tests.support.processes import TWO_PROCESSES, beamrank_here
+from tests.support.runs import parts, read_trec
 from tests.support.small_collection import SmallCollection
 
 DOCS = {f"d{number}": f"the passage number {number}, which is about {number} cats" for number in range(8)}
@@ -31,7 +37,7 @@ def _run(collection: SmallCollection, *arguments: str):
 
 def test_given_run_is_ordered_by_the_chosen_ties(collection: SmallCollection) -> None:
     expected = {"rank": {query_id: list(DOCS) for query_id in TOPICS}}
-    expected["doc_id"] = read_run(str(collection.folder / "given.trec")).order
+    expected["doc_id"] = dict(read_run(str(collection.folder / "given.trec")).order)
     assert expected["rank"] != expected["doc_id"]
     for ties, order in (("rank", "their ranks"), ("doc_id", "doc_id, descending")):
         done = _run(collection, "--output", str(collection.folder / ties), "--set", f"candidates.ties={ties}")
@@ -58,3 +64,73 @@ def test_run_warns_about_a_worse_model(collection: SmallCollection, mono_checkpo
     assert "P_8 is trec_eval's name for P@8" in measured.stderr
     assert measured.stdout.splitlines()[0].split("\t") == ["run", "RR", "P@8"]
     assert json.loads((collection.output / "runs/measures.json").read_text())["mono"] == {"RR": 0.125, "P@8": 0.125}
+
+
+def _rows(count: int) -> list[tuple[str, str, int, float]]:
+    """Rows of some hundreds of queries, which are apart; scores tie."""
+    drawn = random.Random(1)
+    rows = [(f"q{number}", f"d{doc}", doc, doc // 3 / 8) for number in range(count) for doc in range(8)]
+    return drawn.sample(rows, len(rows))
+
+
+@pytest.fixture
+def many(tmp_path) -> SmallCollection:
+    """Topics in seven shards; the run has their rows and those of other queries in Parquet files of two partitions."""
+    made = SmallCollection(tmp_path, DOCS, {f"q{number}": "cats" for number in range(60)}, shards=7)
+    made.keys["candidates"] = {"run": "run", "k": 5, "columns": {"query_id": "q", "doc_id": "d"}}
+    rows = _rows(70)
+    for number, part in enumerate((rows[:200], rows[200:])):
+        folder = tmp_path / "run" / f"year={2024 + number}"
+        folder.mkdir(parents=True)
+        columns = zip(*part, strict=True)
+        pq.write_table(
+            pa.table(dict(zip(("q", "d", "rank", "score"), map(list, columns), strict=True))), folder / "0.parquet"
+        )
+    (tmp_path / "run/_SUCCESS").touch()
+    text = "".join(f"{query_id} Q0 {doc_id} {rank} {score} t\n" for query_id, doc_id, rank, score in rows)
+    (tmp_path / "run.trec").write_text(text)
+    return made
+
+
+def _parts(collection: SmallCollection, output: str, *overrides: str) -> list[str]:
+    collection.run(*overrides, output=collection.folder / output, launcher=Launcher)
+    return parts(collection.folder / output)
+
+
+def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch) -> None:
+    text = ("candidates.run=run.trec", "candidates.columns=null")
+    expected = _parts(many, "here", *text)
+    assert len(expected) == 7
+    assert _parts(many, "tables") == expected
+    monkeypatch.setattr("pipelines.run_join.SMALL_BYTES", 0)
+    monkeypatch.setattr("beamrank.join.run_units.UNIT_BYTES", 1000)
+    monkeypatch.setattr("pipelines.run_join.UNIT_BYTES", 3000)
+    assert _parts(many, "job", *text) == expected
+    assert len(list((many.folder / "job/retrieve/scans").glob("unit-*.json"))) == 3
+    monkeypatch.setattr("pipelines.run_join.shuffle_passes", lambda size, shards: 3)
+    assert _parts(many, "passes") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [TWO_PROCESSES, ("--runner", "embed")], ids=["multi_processing", "embed"])
+def test_worker_processes_give_the_parts_of_the_launcher(many: SmallCollection, arguments, monkeypatch) -> None:
+    expected = _parts(many, "here")
+    monkeypatch.setattr("pipelines.run_join.SMALL_BYTES", 0)
+    _run(many, "--output", str(many.folder / "job"), *arguments)
+    assert parts(many.folder / "job") == expected
+
+
+@pytest.mark.parametrize(("most", "is_listed"), [(0, True), (1 << 20, False)])
+def test_large_run_must_be_where_workers_reach_it(many: SmallCollection, monkeypatch, most, is_listed) -> None:
+    monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", most)
+    with pytest.raises(PreflightError, match=r"cannot reach corpus\.path") as caught:
+        dataflow.check_settings(many.config)
+    assert ("candidates.run (" in str(caught.value)) == is_listed
+
+
+def test_job_refuses_a_run_of_other_topics(many: SmallCollection, monkeypatch) -> None:
+    many.write("topics.tsv", ["x1\tcats"])
+    monkeypatch.setattr("pipelines.run_join.SMALL_BYTES", 0)
+    for _ in range(2):
+        with pytest.raises(PreflightError, match="has none of the topics: it has, for example, 'q"):
+            _parts(many, "job")

@@ -6,6 +6,7 @@ from apache_beam.metrics import MetricsFilter
 from apache_beam.ml.inference.base import _MetricsCollector
 
 from models.stages import scoring
+from pipelines.launcher import Launcher
 from tests.support.small_collection import small_cascade
 from transforms.shards import NAMESPACE, InferenceMetrics
 
@@ -30,8 +31,10 @@ def metrics_of_jobs(monkeypatch):
 
 
 def test_metrics_of_scoring_are_those_of_run_inference(tmp_path, metrics_of_jobs):
+    # What earlier tests of this process loaded does not count.
     scoring._engines.clear()
-    plan = small_cascade(tmp_path).run().plan
+    scoring.new_loads()
+    plan = small_cascade(tmp_path).run(launcher=Launcher).plan
     *_, mono, duo = metrics_of_jobs
     for name, metrics in (("mono", mono), ("duo", duo)):
         receipts = plan.sealed(name).receipts

@@ -111,7 +111,7 @@ def test_failed_owner_releases_the_output(tmp_path):
 
 def test_owner_removes_what_killed_processes_left_and_nothing_else(tmp_path, sleeper):
     """In each folder that a run writes to, before and after it."""
-    folders = ["", "machines", "runs", "retrieve", "retrieve/receipts", "retrieve/scans"]
+    folders = ["", "machines", "rejects", "runs", "retrieve", "retrieve/receipts", "retrieve/scans"]
     plan, names = _plan(tmp_path), {}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as killed:
         started = int(psutil.Process(killed.pid).create_time())

@@ -4,11 +4,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import beamrank
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.runs import read_run
+from beamrank.frames import scores_of
 from models.rerank import rerank
 from models.reranker import Reranker
 from tests.support.checkpoints import save_pair
@@ -144,6 +148,21 @@ def test_rerank_looks_up_only_scored_docs(collection: SmallCollection, mono) -> 
     for query_id, doc_ids in read_trec(collection.folder / "given.trec").items():
         assert set(found["mono"][query_id]) == set(doc_ids)
         assert list(found["mono"][query_id])[3:] == given.order[query_id][3:]
+
+
+@pytest.mark.parametrize("frame", [pa.table, pd.DataFrame, pl.DataFrame])
+def test_rerank_gives_frames_the_runs_of_dictionaries(collection: SmallCollection, mono, frame) -> None:
+    path, reranker = collection.folder / "given.trec", Reranker(mono, dtype="float32")
+    wanted = rerank(TOPICS, path, DOCS, mono=reranker, k0=3)["mono"]
+    topics = frame({"query_id": list(TOPICS), "text": list(TOPICS.values())})
+    corpus = frame({"doc_id": list(DOCS), "text": list(DOCS.values())})
+    rows = list(zip(*(line.split() for line in path.read_text().splitlines()), strict=True))
+    run = frame({"qid": rows[0], "docno": rows[2], "rank": list(map(int, rows[3])), "score": list(map(float, rows[4]))})
+    for given in (run, path):
+        found = rerank(topics, given, corpus, mono=reranker, k0=3)["mono"]
+        assert type(found) is type(run)
+        assert scores_of(found) == wanted
+    assert rerank(topics, scores_of(run), corpus, mono=reranker, k0=3)["mono"] == wanted
 
 
 def test_rerank_counts_what_it_leaves_out(mono, caplog) -> None:

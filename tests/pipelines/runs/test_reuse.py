@@ -31,6 +31,7 @@ from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import assert_same_bytes, parts
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
+from tests.support.tiers import slow_but
 
 Counts = tuple[int, int]
 SEGMENTS = {"length_tokens": 20, "stride_tokens": 10, "limit": 3}
@@ -116,20 +117,35 @@ def _unchanged(_: SmallCollection) -> None:
 
 @pytest.mark.parametrize(
     ("change", "keys", "expected"),
-    [
-        pytest.param(_unchanged, {"mono.k": 3}, {"mono": (0, 30), "duo": None}, id="mono.k smaller"),
-        pytest.param(_unchanged, {"mono.k": 9}, {"mono": (30, 60), "duo": None}, id="mono.k larger"),
-        pytest.param(_unchanged, {"duo.k": 2}, {"duo": (0, 20)}, id="duo.k smaller"),
-        pytest.param(_unchanged, {"duo.k": 5}, {"duo": (140, 60)}, id="duo.k larger"),
-        pytest.param(_unchanged, {"shards": 3}, {"mono": (0, 60), "duo": (0, 60)}, id="shards"),
-        pytest.param(
-            _unchanged, {"duo.aggregation": "sample", "duo.opponents": 1}, {"duo": (0, 30)}, id="fewer opponents"
-        ),
-        pytest.param(_with_topics, {}, {"mono": None, "duo": None}, id="topics"),
-        pytest.param(_with_docs, {}, {"mono": None, "duo": None}, id="docs"),
-        pytest.param(_with_candidates, {"mono.k": 9}, {"mono": (27, 54), "duo": None}, id="candidates"),
-        pytest.param(_with_topics, {"mono.k": 8, "duo.k": 4, "shards": 2}, {"mono": None, "duo": None}, id="all"),
-    ],
+    slow_but(
+        4,
+        [
+            pytest.param(_with_topics, {}, {"mono": None, "duo": None}, id="topics"),
+            pytest.param(_with_docs, {}, {"mono": None, "duo": None}, id="docs"),
+            pytest.param(_unchanged, {"mono.k": 9}, {"mono": (30, 60), "duo": None}, id="mono.k larger"),
+            pytest.param(_with_topics, {"mono.k": 8, "duo.k": 4, "shards": 2}, {"mono": None, "duo": None}, id="all"),
+            pytest.param(
+                _unchanged, {"mono.k": 3}, {"mono": (0, 30), "duo": None}, id="mono.k smaller", marks=pytest.mark.slow
+            ),
+            pytest.param(_unchanged, {"duo.k": 2}, {"duo": (0, 20)}, id="duo.k smaller"),
+            pytest.param(_unchanged, {"duo.k": 5}, {"duo": (140, 60)}, id="duo.k larger"),
+            pytest.param(_unchanged, {"shards": 3}, {"mono": (0, 60), "duo": (0, 60)}, id="shards"),
+            pytest.param(
+                _unchanged,
+                {"duo.aggregation": "sample", "duo.opponents": 1},
+                {"duo": (0, 30)},
+                id="fewer opponents",
+                marks=pytest.mark.slow,
+            ),
+            pytest.param(
+                _with_candidates,
+                {"mono.k": 9},
+                {"mono": (27, 54), "duo": None},
+                id="candidates",
+                marks=pytest.mark.slow,
+            ),
+        ],
+    ),
 )
 def test_run_reuses_what_did_not_change(
     collection: SmallCollection,
@@ -144,6 +160,7 @@ def test_run_reuses_what_did_not_change(
         assert found[stage] == counts if counts else found[stage][1] > 0, stage
 
 
+@pytest.mark.slow
 def test_draws_of_other_opponents_and_segments_are_reused_as_far_as_they_are_the_same(collection) -> None:
     sample = {"duo.aggregation": "sample", "duo.opponents": 1}
     _run(collection, collection.output, **sample)
@@ -241,18 +258,21 @@ def _deleted(old: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
-    [
-        (_engine_version, "was written by engine version 1 and this is version"),
-        (_damaged_plan, "cannot be read: "),
-        (_without_topics, "cannot be read: topics-.* is missing"),
-        (_without_manifest, "mono is not finished, or files of it are missing"),
-        (_without_a_part, "mono is not finished, or files of it are missing"),
-        (_without_tokens, "tokenize-.* is not finished, or files of it are missing"),
-        (_without_machines, "mono was computed with a different processor unknown .here "),
-        (_another_processor, "mono was computed with a different processor Another Processor .here "),
-        (_another_torch, r"mono was computed with a different torch 0.1 .here "),
-        (_deleted, "old: it holds no beamrank run"),
-    ],
+    slow_but(
+        2,
+        [
+            (_without_a_part, "mono is not finished, or files of it are missing"),
+            (_another_torch, r"mono was computed with a different torch 0.1 .here "),
+            (_engine_version, "was written by engine version 1 and this is version"),
+            (_damaged_plan, "cannot be read: "),
+            (_without_topics, "cannot be read: topics-.* is missing"),
+            (_without_manifest, "mono is not finished, or files of it are missing"),
+            (_without_tokens, "tokenize-.* is not finished, or files of it are missing"),
+            (_without_machines, "mono was computed with a different processor unknown .here "),
+            (_another_processor, "mono was computed with a different processor Another Processor .here "),
+            (_deleted, "old: it holds no beamrank run"),
+        ],
+    ),
 )
 def test_earlier_output_that_cannot_be_used_is_named_and_not_used(collection, tmp_path, capsys, spoil, said) -> None:
     old = _run(collection, tmp_path / "old")

@@ -9,7 +9,8 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import count_lines
-from pipelines.runs.run_files import parse_run_file, write_runs
+from pipelines.runs.run_file import parse_run_file
+from pipelines.runs.run_files import write_runs
 from tests.support.models.stages import a_stage
 from tests.support.outputs import make_plan, seal_stage
 

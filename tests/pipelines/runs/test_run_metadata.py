@@ -12,7 +12,7 @@ import yaml
 
 from beamrank.config.run import RunConfig
 from beamrank.machine import describe_machine
-from pipelines.runs.run_files import RunFile, describe_retrieval
+from pipelines.runs.run_file import RunFile, describe_retrieval
 from pipelines.runs.run_metadata import describe_data, write_metadata
 from tests.support.models.stages import a_stage
 from tests.support.processes import succeed

@@ -25,6 +25,7 @@ from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import assert_same_bytes, parts, trec_lines
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, small_cascade
+from tests.support.tiers import slow_but
 
 Files = dict[str, dict[str, str]]
 FILES: Files = {f"{part}.jsonl": dict(list(DOCS.items())[part::5]) for part in range(5)}
@@ -100,6 +101,7 @@ def _with(name: str, **docs: str) -> Files:
     return {**FILES, name: {**FILES[name], **docs}}
 
 
+@pytest.mark.slow
 def test_settings_that_need_no_other_doc_read_no_file(corpus) -> None:
     corpus.run("out", mono__k=9)
     assert corpus.read == set(FILES)
@@ -141,7 +143,7 @@ def test_new_topic_reads_the_files_of_docs_without_tokens(corpus) -> None:
     assert corpus.as_fresh("out", mono__k=5) == set()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_but(2, range(8)))
 def test_any_changes_give_the_bytes_of_a_run_that_reads_all(corpus, seed) -> None:
     """Docs are edited, moved, removed and copied, and candidates drawn again; errors are the same too."""
     draw = random.Random(seed)
@@ -183,13 +185,7 @@ def test_doc_of_an_unchanged_file_that_a_new_file_has_too_is_an_error_that_names
     assert re.search(r"the whole corpus is read for \d shards?: tokens cannot be reused", shown)
 
 
-_HASHING = (
-    "beamrank.join.doc_hashes",
-    "models.stages.tokenize",
-    "models.scoring.reuse",
-    "pipelines.plan.reuse",
-    "pipelines.corpus_join",
-)
+_HASHING = ("models.stages.tokenize", "models.scoring.reuse")
 
 
 def _collide(monkeypatch: pytest.MonkeyPatch, doc_id: str, other: str) -> None:
@@ -250,16 +246,19 @@ def _without_candidates(old: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
-    [
-        (shutil.rmtree, r"tokenize-\w+: not reused: .*old: it holds no beamrank run"),
-        (
-            _damaged_part,
-            r"whole corpus is read for 1 shard: tokens cannot be reused .*does not hold the bytes that its receipt",
-        ),
-        (_damaged_docs, r"not reused: .*docs-\w+\.bin changed after it was written"),
-        (_without_docs, r"not reused: .*docs-\w+\.bin"),
-        (_without_candidates, r"tokenize-\w+ is not finished, or files of it are missing"),
-    ],
+    slow_but(
+        2,
+        [
+            (shutil.rmtree, r"tokenize-\w+: not reused: .*old: it holds no beamrank run"),
+            (
+                _damaged_part,
+                r"whole corpus is read for 1 shard: tokens cannot be reused .*does not hold the bytes that its receipt",
+            ),
+            (_damaged_docs, r"not reused: .*docs-\w+\.bin changed after it was written"),
+            (_without_docs, r"not reused: .*docs-\w+\.bin"),
+            (_without_candidates, r"tokenize-\w+ is not finished, or files of it are missing"),
+        ],
+    ),
 )
 def test_earlier_tokens_that_cannot_be_used_are_named_and_the_corpus_is_read(
     corpus, tmp_path, capsys, spoil, said

@@ -138,14 +138,16 @@ def restore(output: str, files: Snapshot) -> None:
 
 def expected_status(there: Snapshot, whole: Snapshot, plan: Plan) -> list[int]:
     """How many shards of each stage are done by what lies there, told from the files of an undisturbed run alone."""
-    done: dict[str, int] = {}
+    done: dict[str, set[str]] = {}
     for stage in plan.stages:
         names = [name for name in whole if name.startswith(f"{stage.name}/receipts/")]
-        ready = all(done[each] == len(plan.shards) for each in stage.inputs)
+        by_shard = {name.rpartition("/")[2].partition("-")[0]: name for name in names}
+        ready = set(by_shard).intersection(*(done[each] for each in stage.inputs))
         sealed = any(_sealed(there, whole, name) for name in whole if name.startswith(f"{stage.name}/manifest-"))
-        counted = len(names) if sealed else sum(_done(there, whole, stage.name, name) for name in names)
-        done[stage.name] = counted if ready else 0
-    return list(done.values())
+        if not sealed or len(ready) < len(plan.shards):
+            ready = {shard for shard in ready if _done(there, whole, stage.name, by_shard[shard])}
+        done[stage.name] = ready
+    return [len(shards) for shards in done.values()]
 
 
 def _done(there: Snapshot, whole: Snapshot, stage: str, name: str) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 from models.architectures.kernels import compiled
 from models.architectures.kernels.compiled import Kernels, Kind, load_kernels, why_torch
 from tests import ROOT
+from tests.support.tiers import slow_but
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _SOURCE = ROOT / "models/architectures/kernels/attention.cpp"
@@ -177,7 +178,7 @@ def test_without_a_library_torch_is_used_after_one_warning(breaks, reason, tmp_p
         compiled._find.cache_clear()
 
 
-@pytest.mark.parametrize("sanitized", [True, False])
+@pytest.mark.parametrize("sanitized", slow_but(1, [False, True]))
 def test_no_byte_outside_of_the_rows_is_touched(sanitized, tmp_path):
     compiler = shutil.which("g++")
     if compiler is None:

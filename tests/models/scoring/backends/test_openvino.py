@@ -14,6 +14,7 @@ from tests.support.checkpoints import SPECIAL, save_tiny
 from tests.support.models.families import CASES, POSITIONS, VOCABULARY, random_model, save_case
 from tests.support.models.tables import template
 from tests.support.models.tokenizers import save_tokenizer
+from tests.support.tiers import slow_but
 
 # OpenVINO compiles a model for each length.
 _LENGTHS = 5
@@ -34,7 +35,7 @@ def _inputs(folder: str) -> PackedInputs:
     return PackedInputs(tokens, drawn.integers(0, 200, kept.shape), kept, template)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(("bert", "modernbert last layer windowed"), CASES))
 def test_openvino_scores_as_torch(name, tmp_path):
     folder = save_case(tmp_path, name)
     inputs = _inputs(folder)
@@ -48,7 +49,7 @@ def test_openvino_scores_as_torch(name, tmp_path):
     ("name", "dtype"),
     [
         ("bert", "bfloat16"),
-        ("modernbert mean", "float32"),
+        pytest.param("modernbert mean", "float32", marks=pytest.mark.slow),
         pytest.param("bert", "float32", marks=pytest.mark.slow),
         pytest.param("modernbert mean", "bfloat16", marks=pytest.mark.slow),
     ],
@@ -67,7 +68,7 @@ def test_openvino_score_does_not_depend_on_its_neighbours(name, dtype, tmp_path)
         assert alone.score(one).log_odds.tobytes() == together.log_odds[row].tobytes()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", slow_but(1, ["float32", "bfloat16"]))
 @pytest.mark.parametrize(
     ("hidden", "heads", "inner"),
     [

@@ -1,0 +1,155 @@
+"""Rows of inputs that cannot be used: counted against a limit, shown by their reasons, and written below the output.
+
+A file of `rejects/` has the columns `kind` (of the input: docs, topics, run, qrels, pairs), `file`, `place` (the file
+with a line, a byte or a row, as in messages), `row` (its beginning) and `reason`; its metadata says how many rows there
+were (`beamrank.rows`), as at most `MOST_ROWS` are written.
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beamrank.formats.notes import Note
+from beamrank.records import BadRow
+from beamrank.storage import files as storage
+from beamrank.storage.documents import SHORT, sha256
+
+REJECTS = "rejects"
+MOST_ROWS = 10_000
+SCHEMA = pa.schema([(name, pa.string()) for name in ("kind", "file", "place", "row", "reason")])
+_MOST_CHARACTERS = 500
+_SHOWN = 5
+# What two messages of the same kind may differ in: numbers, and the values that they quote.
+_DETAILS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
+
+
+def beginning(row: Any) -> str:
+    """The beginning of a row: of a line, of the values in its columns, or of JSON."""
+    if isinstance(row, dict):
+        row = json.dumps(row, ensure_ascii=False, default=str)
+    elif isinstance(row, list | tuple):
+        row = "\t".join(map(beginning, row))
+    elif isinstance(row, bytes):
+        row = row[: 4 * _MOST_CHARACTERS].decode("utf-8", "backslashreplace")
+    elif row is None:
+        row = "null"
+    return str(row)[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+
+
+class Rejects:
+    """The rows of one kind of input that are left out, of any number of files.
+
+    Attributes:
+        kind: `docs`, `topics`, `run`, `qrels` or `pairs`.
+        limit: how many may be left out; more are an error.
+        count: how many there are.
+    """
+
+    def __init__(self, kind: str, limit: int = 0) -> None:
+        self.kind, self.limit, self.count = kind, limit, 0
+        self._rows: list[tuple[str, BadRow]] = []
+
+    def add(self, file: str, rows: Iterable[BadRow]) -> None:
+        """Adds rows of a file."""
+        for row in rows:
+            self.count += 1
+            if len(self._rows) < MOST_ROWS:
+                self._rows.append((file, row))
+
+    @property
+    def too_many(self) -> bool:
+        """Whether there are more than the limit."""
+        return self.count > self.limit
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """The first rows, each with its place and the reason."""
+        return tuple(f"{row.place}: {row.reason}" for _, row in self._rows[:_SHOWN])
+
+    def named(self, number: int | None = None) -> tuple[str, bytes]:
+        """The name and the content of the file below `rejects/`; `number` is the unit's or shard's."""
+        rows = [(self.kind, file, row.place, row.row, row.reason) for file, row in self._rows]
+        metadata = {"beamrank.schema": "rejects/1", "beamrank.rows": str(self.count)}
+        columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
+        sink = io.BytesIO()
+        table = pa.table([pa.array(column, pa.string()) for column in columns], SCHEMA.with_metadata(metadata))
+        pq.write_table(table, sink, compression="zstd")
+        content = sink.getvalue()
+        middle = "" if number is None else f"{number:05d}-"
+        return f"{self.kind}-{middle}{sha256(content)[:SHORT]}.parquet", content
+
+    def publish(self, output: str, number: int | None = None) -> str:
+        """Writes the rows below an output; returns the name of the file, which is empty where there are none."""
+        if not self.count:
+            return ""
+        name, content = self.named(number)
+        storage.publish_content(storage.join(output, REJECTS, name), content)
+        return name
+
+    def notes(self) -> tuple[Note, ...]:
+        """What a user is told about the rows; nothing where there are none."""
+        first = "; ".join([*self.examples, *["..."] * (self.count > _SHOWN)])
+        what = f"rows of {self.kind} that cannot be used"
+        return (Note(what, f"{self.count:,} ({first})", "they are left out"),) if self.count else ()
+
+
+@dataclass
+class _Kind:
+    line: int
+    reason: str
+    count: int = 0
+
+
+class Problems:
+    """The problems of one file, in any order; similar ones are counted together, and each kind is shown once.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    def __init__(self, file: str, rejects: Rejects) -> None:
+        self.count = 0
+        self._file, self._rejects = file, rejects
+        self._always = False
+        self._kinds: dict[str, _Kind] = {}
+
+    def add(self, line: int, reason: str, row: Any = "", *, noun: str = "line", always: bool = False) -> None:
+        """Notes the problem of a row that begins on a line, or another noun; `always` for an error at any limit."""
+        self.count += 1
+        self._always |= always
+        place = f"{self._file}:{line}" if noun == "line" else f"{self._file} at {noun} {line}"
+        self._rejects.add(self._file, [BadRow(place, reason, beginning(row))])
+        kind = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason))
+        kind.count += 1
+        if line < kind.line:
+            kind.line, kind.reason = line, reason
+
+    @property
+    def are_refused(self) -> bool:
+        """Whether they are an error: there are more than may be left out, or one that never may."""
+        return self._always or (self.count > 0 and self._rejects.too_many)
+
+    @property
+    def allowed(self) -> str:
+        """How many may be left out, for the end of a count; empty where none may."""
+        limit = self._rejects.limit
+        return f", where max_bad_rows allows {limit:,} of {self._rejects.kind}" if limit else ""
+
+    def listed(self, prefix: str = "line ") -> str:
+        """The first problem of each kind, a line each; at most five kinds, the earliest first."""
+        kinds = sorted(self._kinds.values(), key=lambda kind: kind.line)
+        lines = [f"{prefix}{kind.line}: {kind.reason}{_times(kind.count)}" for kind in kinds[:_SHOWN]]
+        rest = sum(kind.count for kind in kinds[_SHOWN:])
+        if rest:
+            lines.append(f"and {rest:,} more of other kinds")
+        return "".join(f"\n  {line}" for line in lines)
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f" (and {count - 1:,} more like it)"

@@ -1,0 +1,287 @@
+"""A given run is read in units: a shard gets the same rows in the same order, whatever its form and its files are."""
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.candidates import run_files
+from beamrank.formats.rejects import Rejects
+from beamrank.formats.runs import Ties, read_run
+from beamrank.join.run_files import DigestedRun, digest_run
+from beamrank.join.run_shards import in_place_order, order_shard, sent
+from beamrank.join.run_units import RunReader, open_run, read_units, unit_ranges, write_units
+from beamrank.storage.row_files import open_rows
+from tests.support.given_runs import read_given
+
+# (query_id, doc_id, rank, score), the rows of queries apart; scores tie, ranks disagree.
+Row = tuple[str, str, int, float]
+ROWS: list[Row] = [
+    ("q1", "a", 1, 2.5),
+    ("q2", "x", 1, 0.25),
+    ("q1", "c", 3, 2.5),
+    ("q9", "s", 1, 1.0),
+    ("q1", "b", 2, 2.5),
+    ("q1", "é", 4, 9.0),
+    ("q2", "y", 2, 0.125),
+    ("q1", "d", 5, -1.0),
+]
+TOPICS = ["q1", "q2", "q3"]
+
+
+def _text(line: str) -> Callable[[Path, Sequence[Row]], None]:
+    def write(path: Path, rows: Sequence[Row]) -> None:
+        text = "".join(line.format(*row) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+    return write
+
+
+def _headed(header: str, line: str) -> Callable[[Path, Sequence[Row]], None]:
+    def write(path: Path, rows: Sequence[Row]) -> None:
+        path.write_text("".join(f"{each}\n" for each in (header, *(line.format(*row) for row in rows))))
+
+    return write
+
+
+def _table(path: Path, rows: Sequence[Row]) -> None:
+    names = ("qid", "docno", "position", "value")
+    table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=2)
+    else:
+        feather.write_feather(table, path, chunksize=2)
+
+
+def _jsonl(path: Path, rows: Sequence[Row]) -> None:
+    keys = ("query_id", "doc_id", "rank", "score")
+    path.write_text("".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows))
+
+
+_NAMES = {"rank": "position", "score": "value"}
+# The form of a file by its name: how it is written, and the names of its columns.
+WRITTEN: dict[str, tuple[Callable[[Path, Sequence[Row]], None], dict[str, str]]] = {
+    "run.trec": (_text("{0} Q0 {1} {2} {3} t"), {}),
+    "spaces.trec": (_text(" {0}  Q0\t{1} {2}   {3} t "), {}),
+    "run.trec.gz": (_text("{0} Q0 {1} {2} {3} t"), {}),
+    "named.tsv": (_headed("qid docno rank score", "{0} {1} {2} {3}"), {}),
+    "run.csv": (_headed("qid,docno,rank,score", '{0},"{1}",{2},{3}'), {}),
+    "run.jsonl": (_jsonl, {}),
+    "run.parquet": (_table, _NAMES),
+    "run.feather": (_table, _NAMES),
+}
+
+
+def _candidates(reader: RunReader, run: DigestedRun, unit_bytes: int, ties: Ties = "rank") -> pa.Table:
+    """The candidates of one shard that has all topics, from batches that come in any order."""
+    units = reader.units(run, unit_bytes)
+    batches = [
+        sent(batch.rows, number) for number, unit in enumerate(units) for batch in reader.read(unit, Rejects("run"))
+    ]
+    rows = in_place_order(batches[::-1])
+    where = lambda unit, position: reader.where(units[unit], position)  # noqa: E731
+    found = order_shard(rows, TOPICS, 4, reader.layout, ties, where)
+    assert found.foreign is not None
+    assert (found.foreign[1], found.counts["foreign_queries"]) == ("q9", 1)
+    assert (found.counts["tied_scores"], found.counts["rank_disagreements"]) == (2, 1 if ties == "rank" else 3)
+    return found.candidates
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("ties", ["rank", "doc_id"])
+def test_files_and_units_do_not_matter(tmp_path: Path, name: str, ties: Ties) -> None:
+    write, columns = WRITTEN[name]
+    (tmp_path / "parts").mkdir()
+    write(tmp_path / name, ROWS)
+    for number, start in enumerate((0, 3, 4)):
+        write(tmp_path / "parts" / f"{number}-{name}", ROWS[start : (3, 4, len(ROWS))[number]])
+    order = "éabc" if ties == "rank" else "écba"
+    expected = [("q1", doc_id, rank) for rank, doc_id in enumerate(order, 1)] + [("q2", "x", 1), ("q2", "y", 2)]
+    whole = digest_run(str(tmp_path / name))
+    for run in (whole, digest_run(str(tmp_path / "parts")), digest_run(f"{tmp_path}/parts/*{name}")):
+        reader = RunReader.of(run, columns)
+        for unit_bytes in (1, 7, 40, 1 << 20):
+            found = _candidates(reader, run, unit_bytes, ties)
+            assert list(zip(*found.drop(["score"]).to_pydict().values(), strict=True)) == expected
+            assert found["score"].to_pylist()[:2] == [9.0, 2.5]
+    assert (len(reader.units(whole, 1)) > 2) == (name not in ("run.trec.gz", "run.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("ranks.tsv", "q1\ta\t2\nq2\tx\t1\nq1\tb\t1\nq1\tc\t2\n"),
+        ("lists.jsonl", '{"query-id": "q1", "corpus-ids": ["b", "a", "c"]}\n{"query-id": "q2", "corpus-ids": ["x"]}\n'),
+    ],
+)
+def test_run_without_scores_is_ordered_by_rank_and_place(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    for unit_bytes in (1, 1 << 20):
+        assert read_given(tmp_path / name, unit_bytes=unit_bytes).order == {"q1": ["b", "a", "c"], "q2": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("ranx.json", '{"q1": {"a": 1.0, "c": 1.0, "b": 1.0}, "q2": {"x": 3}}'),
+        ("run.csv", "qid,docno,score\nq1,a,1.0\nq1,c,1.0\nq1,b,1\nq2,x,3\n"),
+    ],
+)
+def test_tied_scores_without_ranks_are_ordered_by_doc_id(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    given = read_given(tmp_path / name, unit_bytes=1)
+    assert given.order == {"q1": ["c", "b", "a"], "q2": ["x"]}
+    assert (given.counts["tied_scores"], given.counts["without_ranks"]) == (2, 4)
+    assert read_run(str(tmp_path / name), ties="rank").order["q1"] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("unit_bytes", "places"),
+    [(1 << 20, r"b\.trec.*\n  line 2: .* already on line 1 of \S+a\.trec"), (9, r"byte 15: .* already at byte 0 of")],
+)
+def test_duplicate_of_two_files_is_named_with_both_places(tmp_path: Path, unit_bytes: int, places: str) -> None:
+    (tmp_path / "a.trec").write_text("q1 Q0 d 1 2 t\nq1 Q0 e 2 1 t\n")
+    (tmp_path / "b.trec").write_text("q1 Q0 f 1 20 t\nq1 Q0 d 2 1 t\n")
+    with pytest.raises(PreflightError, match=f"(?s)query 'q1' has doc 'd'.*|{places}") as caught:
+        read_given(tmp_path, unit_bytes=unit_bytes)
+    assert "'q1' has doc 'd'" in str(caught.value)
+    assert str(caught.value.args[0]).startswith(f"{tmp_path}/b.trec")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("q1 Q0 b 2 nan t", "the score of doc 'b' is not finite"),
+        ("q1 Q0 b x 1 t", "rank 'x' must be a whole number"),
+        ("q1 b 2", "3 columns, where the rows before are TREC rows"),
+        ("q1 Q0 b\u00a0 2 1 t", r"the row has the id 'b\xa0', which holds white space"),
+    ],
+)
+def test_wrong_row_is_named_by_line_or_by_byte(tmp_path: Path, row: str, reason: str) -> None:
+    (tmp_path / "run.trec").write_text(f"q1 Q0 a 1 3 t\n{row}\nq1 Q0 c 3 0 t\n")
+    for unit_bytes, place in ((1 << 20, "line 2"), (10, "byte 14")):
+        with pytest.raises(PreflightError) as caught:
+            read_given(tmp_path / "run.trec", unit_bytes=unit_bytes)
+        assert f"run.trec is not a valid run: 1 problem\n  {place}: {reason}" in str(caught.value)
+
+
+def _write_tables(folder: Path, *tables: dict[str, object]) -> Path:
+    for number, columns in enumerate(tables):
+        (folder / f"part={number}").mkdir(parents=True)
+        pq.write_table(pa.table(columns), folder / f"part={number}" / "data.parquet")
+    return folder
+
+
+_GOOD = {"query_id": ["q1"], "doc_id": ["a"], "rank": [1], "score": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        ({**_GOOD, "score": ["1.0"]}, "score string"),
+        ({key: _GOOD[key] for key in ("query_id", "doc_id", "rank")}, "part=1/data.parquet has the columns"),
+        ({key: _GOOD[key] for key in ("query_id", "score")}, "needs columns for"),
+        (
+            {**_GOOD, "doc_id": pa.array([None], pa.string())},
+            "row 1: the row has a value that is neither text nor a number: None in the column `doc",
+        ),
+        ({**_GOOD, "score": pa.array([float("nan")])}, "row 1: the score of doc 'a' is not finite"),
+        ({**_GOOD, "doc_id": [["a"]]}, "doc_id"),
+    ],
+)
+def test_files_of_one_folder_have_the_same_columns(tmp_path: Path, second: dict[str, object], reason: str) -> None:
+    folder = _write_tables(tmp_path / "run", _GOOD, second)
+    with pytest.raises(PreflightError) as caught:
+        read_given(folder)
+    assert reason in str(caught.value)
+    assert "part=1/data.parquet" in str(caught.value)
+
+
+def test_stray_files_and_empty_partitions_are_not_data(tmp_path: Path) -> None:
+    empty = {name: pa.array([], kind) for name, kind in (("query_id", pa.string()), ("doc_id", pa.string()))}
+    folder = _write_tables(tmp_path / "run", {**empty, "score": pa.array([], pa.float64())}, _GOOD)
+    for stray in ("_SUCCESS", "_metadata", ".part.parquet.crc", "part=1/.data.parquet.crc", "README.md", "stats.json"):
+        (folder / stray).write_text("q1 Q0 z 1 9 t\n")
+    assert [Path(url).parent.name for url in run_files(str(folder))] == ["part=0", "part=1"]
+    assert read_given(folder, unit_bytes=1).order == {"q1": ["a"]}
+
+
+def test_partition_can_hold_the_query(tmp_path: Path) -> None:
+    for query_id in ("q1", "q%202"):
+        folder = tmp_path / "run" / f"query_id={query_id}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"doc_id": ["a", "b"], "score": [1.0, 2.0]}), folder / "0.parquet")
+    with pytest.raises(PreflightError, match=r"row 1: the row has the id 'q 2', which holds white space"):
+        read_given(tmp_path / "run")
+    (tmp_path / "run" / "query_id=q%202").rename(tmp_path / "run" / "query_id=q2")
+    assert read_given(tmp_path / "run").order == {"q1": ["b", "a"], "q2": ["b", "a"]}
+
+
+def test_files_of_several_kinds_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.trec").write_text("q1 Q0 a 1 1 t\n")
+    (tmp_path / "b.tsv").write_text("q1\ta\t1\n")
+    with pytest.raises(PreflightError, match="several"):
+        run_files(str(tmp_path))
+    with pytest.raises(PreflightError, match="there is no run"):
+        run_files(str(tmp_path / "*.none"))
+
+
+def test_changed_run_is_named(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.trec").write_text(f"q1 Q0 {name} 1 1 t\n")
+    before = digest_run(str(tmp_path))
+    assert digest_run(str(tmp_path / "a.trec")).digest == before.files[0].sha256
+    assert len(open_run(str(tmp_path), {}, before.digest)[1]) == 2
+    (tmp_path / "c.trec").write_text("q1 Q0 c 1 1 t\n")
+    with pytest.raises(DataError, match=r"c\.trec was added after its digest was taken"):
+        open_run(str(tmp_path), {}, before.digest)
+    (tmp_path / "c.trec").unlink()
+    (tmp_path / "b.trec").write_text("q1 Q0 z 1 1 t\n")
+    with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
+        open_run(str(tmp_path), {}, before.digest)
+
+
+def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.trec").write_text("q1 Q0 a 1 1 t\n")
+    run = digest_run(str(tmp_path / "*.trec"))
+    units = RunReader.of(run, {}).units(run, 1 << 20)
+    url = write_units(str(tmp_path), "tasks-", units)
+    assert read_units(url) == units
+    assert unit_ranges(units, 3 * 14) == [(0, 3), (3, 6), (6, 9)]
+    content = Path(url).read_bytes()
+    Path(url).write_bytes(content[:-1])
+    read_units.cache_clear()
+    open_rows.cache_clear()
+    with pytest.raises(DataError, match="was changed"):
+        read_units(url)
+
+
+def test_scores_are_rounded_as_they_are_row_by_row(tmp_path: Path) -> None:
+    """Halfway cases between two float32: they are rounded from float64, whole blocks and single rows alike."""
+    scores = [1.0000000596046448, 16777217.0, 3.4028235e38, 1e-45, 0.1]
+    lines = "".join(f"q1 Q0 d{number} 1 {score!r} t\n" for number, score in enumerate(scores))
+    (tmp_path / "plain.trec").write_text(lines)
+    (tmp_path / "spaces.trec").write_text(lines.replace(" ", "  "))
+    plain, spaces = (read_given(tmp_path / f"{name}.trec") for name in ("plain", "spaces"))
+    assert (plain.order, plain.scores) == (spaces.order, spaces.scores)
+    assert sorted(plain.scores["q1"]) == sorted(np.array(scores, np.float32).tolist())
+
+
+def test_rows_that_cannot_be_used_are_left_out_up_to_the_limit(tmp_path: Path) -> None:
+    good = [f"q1 Q0 d{number} {number} 1 t" for number in range(4)]
+    (tmp_path / "run.trec").write_text("\n".join([*good[:2], "q1 Q0 x 2 nan t", "q1 Q0 y\0 2 3 t", *good[2:], ""]))
+    for unit_bytes in (9, 1 << 20):
+        given = read_given(tmp_path / "run.trec", unit_bytes=unit_bytes, max_bad_rows=2)
+        assert given.order == {"q1": ["d0", "d1", "d2", "d3"]}
+        first, _ = given.rejects.examples
+        assert first.startswith(f"{tmp_path}/run.trec{' at byte 30' if unit_bytes == 9 else ':3'}: the score of doc")
+        with pytest.raises(PreflightError, match=r"problems?, where max_bad_rows allows 1 of run"):
+            read_given(tmp_path / "run.trec", unit_bytes=unit_bytes, max_bad_rows=1)

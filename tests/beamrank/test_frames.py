@@ -1,0 +1,156 @@
+"""Frames of pandas, polars and Arrow mean what dictionaries do; what cannot be used is named by column and row."""
+
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beamrank
+from beamrank.errors import DataError
+from beamrank.formats.runs import read_run
+from beamrank.frames import columns_of, relevance_of, run_like, scores_of, texts_of
+
+Columns = dict[str, list[Any]]
+
+
+def duckdb_relation(columns: Columns) -> duckdb.DuckDBPyRelation:
+    return duckdb.from_arrow(pa.table(columns))
+
+
+LIBRARIES: tuple[Callable[[Columns], Any], ...] = (pa.table, pd.DataFrame, pl.DataFrame, duckdb_relation)
+RUN: Columns = {"qid": ["q1", "q2", "q1"], "docno": ["a", "a", "b"], "score": [1.0, 2.0, 3.0]}
+QRELS: Columns = {"query_id": ["q1", "q2", "q1"], "doc_id": ["a", "a", "a"], "rel": [1, 0, 1]}
+DOCS: Columns = {"docno": [7, 8], "title": ["one", None], "text": ["t", "u"]}
+
+
+@pytest.mark.parametrize("frame", LIBRARIES)
+def test_frames_mean_what_dictionaries_do(frame):
+    assert scores_of(frame(RUN)) == {"q1": {"a": 1.0, "b": 3.0}, "q2": {"a": 2.0}}
+    assert relevance_of(frame(QRELS)) == {"q1": {"a": 1}, "q2": {"a": 0}}
+    assert texts_of("the corpus", "doc_id", frame(DOCS)) == {"7": "one t", "8": "u"}
+    assert texts_of("the corpus", "doc_id", frame(DOCS), {"8", "9"}) == {"8": "u"}
+    assert texts_of("the topics", "query_id", frame({"qid": ["1"], "query": ["x"]})) == {"1": "x"}
+    assert columns_of("the inputs", frame({"doc": ["d"], "query": ["q"]}), ("query", "doc")) == [["q"], ["d"]]
+
+
+@pytest.mark.parametrize("frame", LIBRARIES)
+def test_a_run_is_given_in_the_class_of_a_frame(frame):
+    given = frame(RUN)
+    found = run_like(given, {"q1": {"b": 3.0, "a": 1.0}, "q2": {"a": 2.0}})
+    assert type(found) is type(given)
+    assert pa.table(found).to_pydict() == {
+        "query_id": ["q1", "q1", "q2"],
+        "doc_id": ["b", "a", "a"],
+        "rank": [1, 2, 1],
+        "score": [3.0, 1.0, 2.0],
+    }
+    assert list(scores_of(found)["q1"]) == ["b", "a"]
+
+
+def test_a_frame_whose_class_is_not_made_from_arrow_gives_an_arrow_table():
+    class Other:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return pa.table(RUN).__arrow_c_stream__(requested_schema)
+
+    assert isinstance(run_like(Other(), scores_of(Other())), pa.Table)
+
+
+def test_ranks_order_the_docs_and_are_scores_where_there_are_none():
+    columns: Columns = {"query_id": ["q"] * 3, "doc_id": ["a", "b", "c"], "rank": [2, 3, 1]}
+    assert list(scores_of(pa.table(columns | {"score": [1.0] * 3}))["q"]) == ["c", "a", "b"]
+    assert scores_of(pa.table(columns)) == {"q": {"c": -1.0, "a": -2.0, "b": -3.0}}
+
+
+def test_ties_without_ranks_are_ordered_as_in_a_file(tmp_path):
+    table = pa.table({"query_id": ["q"] * 3, "doc_id": ["a", "c", "b"], "score": [1.0] * 3})
+    pq.write_table(table, tmp_path / "run.parquet")
+    assert (
+        list(scores_of(table)["q"])
+        == read_run(str(tmp_path / "run.parquet"), ties="rank").order["q"]
+        == ["c", "b", "a"]
+    )
+
+
+@pytest.mark.parametrize("frame", LIBRARIES)
+def test_measures_of_frames_are_those_of_dictionaries(frame, tmp_path):
+    found = beamrank.evaluate(frame(RUN), frame(QRELS), "RR@10 nDCG@10")
+    assert found == beamrank.evaluate(scores_of(frame(RUN)), {"q1": {"a": 1}, "q2": {"a": 0}}, "RR@10 nDCG@10")
+    assert found.per_query.table.select(["query_id", "RR@10"]).to_pydict() == {
+        "query_id": ["q1", "q2"],
+        "RR@10": [0.5, 0],
+    }
+    beamrank.write_run(frame(RUN), tmp_path / "run.trec")
+    assert beamrank.read_run(tmp_path / "run.trec") == scores_of(frame(RUN))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary()])
+def test_ids_and_texts_can_have_any_type_of_strings(kind):
+    columns = {name: pa.array(["a", "b"], kind) for name in ("query_id", "text")}
+    numbers = pa.array([0, 1], pa.uint32())
+    encoded = {name: pa.DictionaryArray.from_arrays(numbers, values) for name, values in columns.items()}
+    for table in (pa.table(columns), pa.table(encoded)):
+        assert texts_of("the topics", "query_id", table) == {"a": "a", "b": "b"}
+        assert texts_of("the topics", "query_id", table, {"b"}) == {"b": "b"}
+
+
+@pytest.mark.parametrize("frame", LIBRARIES)
+@pytest.mark.parametrize(
+    ("read", "columns", "message"),
+    [
+        (scores_of, RUN | {"qid": ["q1", "q2", None]}, r"the run: row 2 \(from 0\) has no value in the column `qid`"),
+        (scores_of, RUN | {"score": [1.0, None, 2.0]}, r"row 1 \(from 0\) has no value in the column `score`"),
+        (scores_of, RUN | {"score": ["1", "2", "3"]}, "the column `score` of the run is of type .*string"),
+        (scores_of, RUN | {"docno": [0.5, 1.5, 2.5]}, "the column `docno` of the run is of type double"),
+        (
+            scores_of,
+            RUN | {"docno": ["b", "a", "b"]},
+            r"row 2 \(from 0\) has doc 'b' of query 'q1', which a row before",
+        ),
+        (
+            scores_of,
+            {"qid": ["q"], "docno": ["d"]},
+            "the table of the run has no column `score` or `rank`; it has: qid, docno",
+        ),
+        (scores_of, {"qid": ["q"], "score": [1.0]}, "the table of the run has no column `doc_id`"),
+        (scores_of, RUN | {"docid": ["a"] * 3}, "`docno` and `docid`, and each could be the doc_id: rename or remove"),
+        (relevance_of, QRELS | {"rel": [1, 0, 2]}, "a row before has with 1, and here 2"),
+        (relevance_of, QRELS | {"rel": [1, None, 1]}, r"the qrels: row 1 \(from 0\) has no value in the column `rel`"),
+    ],
+)
+def test_what_cannot_be_used_is_named(frame, read, columns, message):
+    with pytest.raises(DataError, match=message):
+        read(frame(columns))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (DOCS | {"text": ["t", None]}, r"the corpus: row 1 \(from 0\) has no value in the column `text`"),
+        (DOCS | {"docno": [8, 8]}, r"row 1 \(from 0\) has the doc_id '8', which a row before has too"),
+        (DOCS | {"text": [1, 2]}, "the column `text` of the corpus is of type int64: it must hold strings"),
+        ({"docno": [1]}, "the table of the corpus has no column `doc_id` and `text`; it has: docno"),
+        (DOCS | {"text": pa.array([b"t", b"\xff"])}, r"row 1 \(from 0\) has a field `text` that is not valid UTF-8"),
+    ],
+)
+def test_a_text_that_cannot_be_used_is_named(columns, message):
+    with pytest.raises(DataError, match=message):
+        texts_of("the corpus", "doc_id", pa.table(columns))
+
+
+def test_rows_are_named_by_their_place_in_the_frame_whatever_is_read():
+    docs = pa.table({"doc_id": ["a", "b", "c"], "text": ["x", "y", None]})
+    assert texts_of("the corpus", "doc_id", docs, {"b"}) == {"b": "y"}
+    with pytest.raises(DataError, match="row 2"):
+        texts_of("the corpus", "doc_id", docs, {"c"})
+
+
+def test_a_column_twice_and_no_table_are_refused():
+    with pytest.raises(DataError, match="the table of the run has more than one column `score`"):
+        scores_of(pa.table([["q"], ["d"], [1.0], [2.0]], ["qid", "docno", "score", "score"]))
+    with pytest.raises(DataError, match="the table of the run is a ChunkedArray that Arrow cannot read"):
+        scores_of(pa.chunked_array([[1]]))

@@ -1,0 +1,64 @@
+"""The array jobs of the examples: Slurm's script under a scheduler of plain processes, and Kubernetes' manifest."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.only import Share
+from tests import ROOT
+from tests.support.processes import beamrank_here, receipts_exist, wait_until
+from tests.support.runs import assert_same_bytes
+from tests.support.small_collection import small_cascade
+
+PROCESSES = 3
+_SCRIPT = ROOT / "examples/slurm/array.sbatch"
+
+
+def _start(config: Path, output: Path, index: int) -> "subprocess.Popen[str]":
+    """A task of the array, as Slurm starts it."""
+    slurm = {"SLURM_ARRAY_TASK_ID": str(index), "SLURM_ARRAY_TASK_COUNT": str(PROCESSES)}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = ["bash", str(_SCRIPT), str(config), "--output", str(output)]
+    return subprocess.Popen(command, env={**os.environ, **slurm, "PATH": path}, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_slurm_array_with_a_lost_task_leaves_one_run(tmp_path, number) -> None:
+    collection, output = small_cascade(tmp_path), tmp_path / "array"
+    collection.run()
+    tasks = [_start(collection.path, output, index) for index in range(PROCESSES)]
+    wait_until(receipts_exist("tokenize", 1), output, tasks[0])
+    tasks[1].send_signal(number)
+    codes = [(task.communicate(timeout=200), task.returncode)[1] for task in tasks]
+    assert codes == [0, -9 if number == signal.SIGKILL else 143, 0]
+    assert not (output / "runs").exists()
+    # Slurm starts it again.
+    again = _start(collection.path, output, 1)
+    assert (again.communicate(timeout=200), again.returncode)[1] == 0
+    assert_same_bytes(output, collection.output)
+
+
+def test_kubernetes_job_gives_each_index_its_share(tmp_path) -> None:
+    (job,) = yaml.safe_load_all((ROOT / "examples/kubernetes/job.yaml").read_text())
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (job["apiVersion"], job["kind"], spec["completionMode"]) == ("batch/v1", "Job", "Indexed")
+    assert pod["restartPolicy"] == "Never"
+    flags = dict(each.split("=", 1) for each in container["args"] if each.startswith("--"))
+    last = flags["--only"].replace("$(JOB_COMPLETION_INDEX)", str(spec["completions"] - 1))
+    assert Share.parse(last) == Share(spec["completions"] - 1, spec["completions"])
+    assert float(flags["--grace-seconds"]) < pod["terminationGracePeriodSeconds"]
+    # The command line knows the flags: it gets as far as the configuration, which is not there.
+    command: list[str] = [*container["command"], *container["args"]]
+    here = [each.replace("gs://BUCKET", str(tmp_path)).replace("$(JOB_COMPLETION_INDEX)", "0") for each in command[1:]]
+    assert command[0] == "beamrank"
+    done = beamrank_here(*here)
+    assert done.returncode in spec["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"]
+    assert "config.yaml" in done.stderr
+    assert "No such option" not in done.stderr

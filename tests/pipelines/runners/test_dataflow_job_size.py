@@ -1,0 +1,52 @@
+"""How large a job is when it reaches Dataflow."""
+
+import json
+from pathlib import Path
+
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.shards import InputPart, ShardTask, cut_shards
+from beamrank.commit.tasks import TaskFile
+from beamrank.commit.unit_file import UnitFile
+from beamrank.formats.corpora import FORMATS
+from beamrank.formats.texts.units import CorpusUnit
+from beamrank.join.doc_hashes import NeededList
+from beamrank.records import Topic
+from beamrank.storage.digested import DigestedFile
+from beamrank.storage.documents import sha256
+from pipelines.runners import dataflow
+from tests.support.models.stages import a_stage
+from tests.support.services.dataflow import Service
+from transforms.join import JoinCorpus, ListNeededDocs
+from transforms.shards import RunShards, SpreadTasks
+
+
+def test_dataflow_jobs_of_many_shards_are_small(service: Service, tmp_path: Path) -> None:
+    """62,500 shards are those of ten million topics; units are as many as files. The service refuses 10 MB."""
+    topics = cut_shards([Topic(str(number), "x") for number in range(62_500)], 62_500)
+    tokenize = a_stage("tokenize")
+    records = (a_stage("retrieve").record(), tokenize.record())
+    plan = Plan("test", str(tmp_path), topics, records, {})
+    plan.write()
+    stage, folder = plan.stages[-1], plan.folder(plan.stages[-1].name)
+    digest = sha256(b"")
+    receipt = Receipt(0, digest, "part-00000-aaaaaaaaaaaa.parquet", digest, 1, 1, 0, 1.0, machine=digest[:12])
+    inputs = tuple(InputPart(plan.folder(name), receipt) for name in stage.inputs)
+    tasks = [ShardTask(folder, shard.index, digest, shard.topics, inputs) for shard in topics]
+    listed = TaskFile.write(plan, folder.url, "tasks-", tasks)
+    assert len(tasks) == sum(len(listed.shards(*each)) for each in listed.ranges())
+    assert listed.read(4321) == tasks[4321]
+    # Of a corpus of 640 GB.
+    units = [CorpusUnit(number, f"gs://b/{number}", FORMATS["jsonl"], None, 0, 9) for number in range(10_000)]
+    sources = [(unit, DigestedFile(unit.url, "v1", digest)) for unit in units]
+    stored, needed = UnitFile.write(folder.url, "tasks-", sources), NeededList((), 0)
+    for work in (
+        RunShards(a_stage("mono")),
+        ListNeededDocs(tokenize, folder, "needed-", 16),
+        JoinCorpus(tokenize, folder, needed, stored, [(0, 10_000)]),
+    ):
+        pipeline = dataflow.new_pipeline(plan, stage, service.flags)
+        _ = pipeline | SpreadTasks(listed) | work
+        pipeline.run()
+        assert len(json.dumps(service.requests[-1])) < 100_000
+        assert service.pipeline(service.requests[-1]).ByteSize() < 100_000

@@ -1,0 +1,68 @@
+"""A join whose needed docs are in several files, which the launcher or a job writes: no byte of a run differs."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beamrank.errors import BeamrankError
+from pipelines.corpus_join import CorpusJoin
+from pipelines.launcher import Launcher
+from tests.support.runs import assert_same_bytes, undisturbed_run
+from tests.support.small_collection import SmallCollection, small_cascade
+from transforms.join import ListNeededDocs
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> SmallCollection:
+    return small_cascade(tmp_path_factory.mktemp("collection"))
+
+
+@pytest.fixture
+def lists(collection, monkeypatch) -> dict[str, int]:
+    """The names and sizes of the files of needed docs of a run, of which there are three at least."""
+    shutil.rmtree(collection.output, ignore_errors=True)
+    found: dict[str, int] = {}
+    join = CorpusJoin._join
+
+    def noted(self: CorpusJoin, tasks: Any, needed: Any, *rest: Any) -> None:
+        found.update({Path(url).name: Path(url).stat().st_size for url in needed.urls})
+        join(self, tasks, needed, *rest)
+
+    monkeypatch.setattr(CorpusJoin, "_join", noted)
+    monkeypatch.setattr("pipelines.corpus_join.count_ranges", lambda _: 3)
+    return found
+
+
+def test_list_in_three_files_gives_the_same_bytes_from_the_launcher_and_from_a_job(
+    collection, lists, monkeypatch
+) -> None:
+    expected = undisturbed_run(collection.path)
+    lists.clear()
+    collection.run()
+    assert_same_bytes(collection.output, expected)
+    by_launcher = dict(lists)
+    assert len(by_launcher) == 3
+    shutil.rmtree(collection.output)
+    monkeypatch.setattr("pipelines.launcher.IN_MEMORY", frozenset())
+    collection.run(launcher=Launcher)
+    assert lists == by_launcher
+    assert_same_bytes(collection.output, expected)
+    # A sealed stage has no list.
+    assert not list(collection.output.glob("tokenize-*/needed-*"))
+
+
+def test_job_that_leaves_a_range_without_its_file_is_an_error(collection, lists, monkeypatch) -> None:
+    monkeypatch.setattr("pipelines.launcher.IN_MEMORY", frozenset())
+    expand = ListNeededDocs.expand
+
+    def without_the_last(self: ListNeededDocs, tasks: Any) -> Any:
+        self.ranges -= 1
+        return expand(self, tasks)
+
+    monkeypatch.setattr(ListNeededDocs, "expand", without_the_last)
+    with pytest.raises(BeamrankError, match=r"1 of 3 files of needed docs are missing below .*tokenize-"):
+        collection.run(launcher=Launcher)
+    assert not lists
+    assert not list(collection.output.glob("tokenize-*/receipts/*"))

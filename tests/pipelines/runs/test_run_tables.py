@@ -1,0 +1,255 @@
+"""Runs as Parquet tables and in parts: what is in them, what a folder holds, and who reads them."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from beamrank.api import evaluate, read_run
+from beamrank.commit.check import Verification
+from beamrank.commit.part_folder import SUCCESS
+from beamrank.commit.plan import Plan
+from beamrank.commit.shards import cut_shards
+from beamrank.config.run import RunConfig, stored_config
+from beamrank.errors import ReceiptError
+from beamrank.formats.run_writer import RUN_TABLE
+from models.stages.core import open_stages
+from pipelines.console.progress import ConsoleProgress
+from pipelines.launcher import Launcher
+from pipelines.runs.run_files import write_runs
+from pipelines.runs.spools import ShardWriter
+from pipelines.runs.verify_runs import verify_runs
+from tests.support.processes import succeed
+from tests.support.scored_outputs import ScoredOutput
+
+NAMES = ("candidates", "mono", "duo-sum")
+SHARDS = 3
+PARTS = [f"part-{shard:05d}.parquet" for shard in range(SHARDS)]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> ScoredOutput:
+    scored = ScoredOutput(tmp_path_factory.mktemp("tables")).run()
+    _write(scored.plan, "trec", "parquet")
+    return scored
+
+
+@pytest.fixture
+def plan(original: ScoredOutput, tmp_path: Path) -> Plan:
+    """A copy of the output to change."""
+    return replace(original.plan, output=shutil.copytree(original.plan.output, str(tmp_path / "out")))
+
+
+@pytest.fixture
+def runs(plan: Plan) -> Path:
+    return Path(plan.output) / "runs"
+
+
+def _config(plan: Plan, formats: tuple[str, ...], run_files: str | None) -> RunConfig:
+    return stored_config(plan.config, "").model_copy(update={"run_formats": formats, "run_files": run_files})
+
+
+def _write(plan: Plan, *formats: str, run_files: str | None = None) -> None:
+    """Writes the runs again, as `--stage runs` does after a change of the configuration."""
+    write_runs(plan, _config(plan, formats, run_files))
+
+
+def _verified(plan: Plan, *formats: str, run_files: str | None = None) -> Verification:
+    found = Verification()
+    verify_runs(plan, open_stages(plan.stages), _config(plan, formats, run_files), found)
+    return found
+
+
+def _in_other_shards(original: ScoredOutput, output: Path, shards: int) -> Plan:
+    """A sealed plan of the same topics, candidates and scores."""
+    cut = cut_shards(original.plan.topics, shards)
+    plan = replace(original.plan, shards=cut, output=str(output))
+    plan.publish()
+    for record in plan.stages:
+        rows = original.stored(record.name)
+        inputs = [manifest for manifest in map(plan.sealed, record.inputs) if manifest is not None]
+        for number, digest in enumerate(plan.shard_digests(record, inputs)):
+            query_ids = [topic.query_id for topic in cut[number].topics]
+            own = rows.filter(pc.is_in(rows["query_id"], pa.array(query_ids))).sort_by("query_id")
+            plan.folder(record.name).commit(number, digest, own, seconds=1.0, counts={})
+    return plan
+
+
+def _table(folder: Path) -> pa.Table:
+    return ds.dataset(folder, format="parquet").to_table()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_table_holds_the_rows_of_the_text_run(runs, name):
+    text = [line.split() for line in (runs / f"{name}.trec").read_text().splitlines()]
+    table = _table(runs / f"{name}.parquet").sort_by([("query_id", "ascending"), ("rank", "ascending")])
+    assert table["query_id"].to_pylist() == [row[0] for row in text]
+    assert table["doc_id"].to_pylist() == [row[2] for row in text]
+    assert table["rank"].to_pylist() == [int(row[3]) for row in text]
+    assert table["score"].to_numpy().tolist() == np.array([row[4] for row in text], np.float32).tolist()
+
+
+def test_parts_have_the_schema_of_the_format_with_its_version(runs):
+    for path in runs.glob("*.parquet/part-*"):
+        schema = pq.read_schema(path)
+        assert schema.equals(RUN_TABLE)
+        assert schema.metadata[b"beamrank.schema"] == b"run/1"
+        assert pq.ParquetFile(path).metadata.metadata[b"beamrank.schema"] == b"run/1"
+
+
+def test_stage_and_raw_score_are_those_of_the_stage_that_scored_the_doc(original, runs):
+    mono = {(row["query_id"], row["doc_id"]): row["score"] for row in original.stored("mono").to_pylist()}
+    for row in _table(runs / "mono.parquet").to_pylist():
+        score = mono.get((row["query_id"], row["doc_id"]))
+        assert (row["stage"], row["raw_score"]) == ("retrieve" if score is None else "mono", score)
+    whole = original.query_ids[0]
+    rows = [row for row in _table(runs / "duo-sum.parquet").to_pylist() if row["query_id"] == whole]
+    assert [row["stage"] for row in rows] == ["duo"] * 5 + ["mono"] * 3 + ["retrieve"] * 4
+    assert [row["raw_score"] is None for row in rows] == [False] * 5 + [True] * 7
+    first = _table(runs / "candidates.parquet")
+    assert set(first["stage"].to_pylist()) == {"retrieve"}
+    assert first["raw_score"].null_count == 0
+
+
+def test_folder_holds_exactly_the_parts_of_the_plan(original, plan, runs):
+    for name in NAMES:
+        assert sorted(os.listdir(runs / f"{name}.parquet")) == [SUCCESS, *PARTS]
+    (runs / "mono.parquet/part-00009.parquet").write_bytes(b"of another plan")
+    (runs / "mono.parquet/.part-00001.parquet.tmp").write_bytes(b"of a lost attempt")
+    _write(_in_other_shards(original, runs.parent, 2), "parquet")
+    assert sorted(os.listdir(runs / "mono.parquet")) == [SUCCESS, *PARTS[:2]]
+    plan.make_current()
+    _write(plan, "parquet")
+    assert sorted(os.listdir(runs / "mono.parquet")) == [SUCCESS, *PARTS]
+
+
+def test_workers_write_the_same_parts(plan, runs):
+    expected = {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))}
+    assert len(expected) == len(NAMES) * (SHARDS + 1)
+    config = _config(plan, ("parquet",), None)
+    write_runs(plan, config, write_parts=Launcher(plan, config, ConsoleProgress(quiet=True)).write_parts)
+    assert {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))} == expected
+
+
+def test_parts_that_another_process_of_the_plan_removed_are_written_again(plan, runs):
+    expected = {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))}
+
+    def remove(shards: ShardWriter, _: object) -> None:
+        for folder in shards.folders:
+            folder.begin()
+
+    write_runs(plan, _config(plan, ("parquet",), None), write_parts=remove)
+    assert {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))} == expected
+
+
+def test_mark_is_gone_while_the_folder_is_not_whole(plan, runs):
+    part = sorted((runs.parent / "mono").glob("part-*"))[2]
+    content = part.read_bytes()
+    part.write_bytes(content[:-1] + b"x")
+    with pytest.raises(ReceiptError):
+        _write(plan, "parquet")
+    part.write_bytes(content)
+    assert not list(runs.glob(f"*.parquet/{SUCCESS}"))
+    assert list(runs.glob("mono.parquet/part-*"))
+    _write(plan, "parquet")
+    assert len(list(runs.glob(f"*.parquet/{SUCCESS}"))) == len(NAMES)
+
+
+@pytest.mark.parametrize("run_format", ["trec", "parquet", "msmarco"])
+def test_file_and_folder_of_one_name_replace_each_other(plan, runs, run_format):
+    ending = {"msmarco": "msmarco.tsv"}.get(run_format, run_format)
+    path = runs / f"mono.{ending}"
+    for run_files in ("one", "parts", "one", "parts"):
+        _write(plan, run_format, run_files=run_files)
+        assert path.is_dir() == (run_files == "parts")
+        assert (path.with_name(f"{path.name}.metadata.yaml")).is_file()
+        assert _verified(plan, run_format, run_files=run_files).findings == []
+
+
+def test_one_file_of_a_run_has_the_same_bytes_for_any_shards(original, tmp_path):
+    for shards in (1, 3):
+        plan = _in_other_shards(original, tmp_path / str(shards), shards)
+        _write(plan, "trec", "parquet", run_files="one")
+    for name in ("mono.trec", "mono.parquet", "duo-sum.parquet"):
+        assert (tmp_path / "1/runs" / name).read_bytes() == (tmp_path / "3/runs" / name).read_bytes()
+    query_ids = pq.read_table(tmp_path / "1/runs/mono.parquet")["query_id"].to_pylist()
+    assert query_ids == sorted(query_ids)
+
+
+def test_measures_of_table_and_text_are_the_same(original, runs):
+    for name in NAMES:
+        forms = [f"{name}.trec", f"{name}.parquet", f"{name}.parquet/part-*"]
+        first, *others = [evaluate(runs / form, original.folder / "qrels.txt", "RR nDCG@10 AP").means for form in forms]
+        assert others == [first] * len(others)
+
+
+def _rows(folder: Path, reader: str) -> tuple[Sequence[str], int]:
+    if reader == "duckdb":
+        found = duckdb.sql(f"SELECT * FROM '{folder}/*.parquet'")
+        return found.columns, len(found.fetchall())
+    if reader == "polars":
+        frame = polars.read_parquet(folder / "*.parquet")
+        return frame.columns, frame.height
+    table = _table(folder)
+    return table.schema.names, table.num_rows
+
+
+@pytest.mark.parametrize("reader", ["pyarrow", "duckdb", "polars"])
+def test_other_programs_read_the_folder_as_one_table(runs, reader):
+    assert _rows(runs / "mono.parquet", reader) == (RUN_TABLE.names, 4 * 12 + 0 + 1 + 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "problem"),
+    [
+        ("part-00001.parquet", lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "is not the part that"),
+        ("part-00002.parquet", Path.unlink, "is missing"),
+        (SUCCESS, Path.unlink, "is missing"),
+        ("part-00004.parquet", lambda path: path.write_bytes(b"PAR1"), "is none of its parts"),
+    ],
+)
+def test_verify_finds_a_file_of_a_folder_that_is_wrong(plan, runs, name, damage, problem):
+    whole = _verified(plan, "trec", "parquet")
+    assert (whole.findings, whole.notes) == ([], [])
+    assert whole.files == len([path for path in runs.rglob("*") if path.is_file()])
+    damage(runs / "mono.parquet" / name)
+    (finding,) = _verified(plan, "trec", "parquet").findings
+    assert finding.file == f"runs/mono.parquet/{name}"
+    assert finding.problem.startswith(problem)
+    assert "--stage runs" in finding.remedy
+    _write(plan, "trec", "parquet")
+    assert _verified(plan, "trec", "parquet").findings == []
+
+
+def test_verify_finds_a_missing_folder_and_a_file_in_its_place(plan, runs):
+    for path in [*(runs / "mono.parquet").iterdir()]:
+        path.unlink()
+    (runs / "mono.parquet").rmdir()
+    (runs / "mono.parquet").write_bytes(b"PAR1")
+    found = _verified(plan, "trec", "parquet")
+    assert [(finding.file, finding.problem) for finding in found.findings] == [("runs/mono.parquet", "is missing")]
+    assert any("runs/mono.parquet" in note for note in found.notes)
+
+
+def test_commands_read_folders_of_parts(original, runs, tmp_path):
+    qrels = original.folder / "qrels.txt"
+    tables, text = [runs / f"{name}.parquet" for name in NAMES], [runs / f"{name}.trec" for name in NAMES]
+    measured = ["--qrels", qrels, "--measures", "RR", "--format", "json"]
+    found, expected = (json.loads(succeed("compare", *each, *measured).stdout)["runs"] for each in (tables, text))
+    assert [run["measures"] for run in found] == [run["measures"] for run in expected]
+    for name, each in (("tables", tables), ("text", text)):
+        succeed("fuse", *each, "--method", "rrf", "--output", tmp_path / name)
+    assert read_run(tmp_path / "tables") == read_run(tmp_path / "text")
+    page = succeed("report", *tables, "--qrels", qrels, "--output", tmp_path / "report").stdout.strip()
+    assert "duo-sum" in Path(page).read_text()
