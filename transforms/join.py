@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any
 
 import apache_beam as beam
@@ -57,40 +57,32 @@ class RecordBatchCoder(beam.coders.Coder):
 beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
 
-class ListNeededFn(StorageDoFn):
-    """Tasks -> the docs that they need, by range of the hash."""
+class EachFn(StorageDoFn):
+    """Element -> the elements that a function gives for it."""
 
-    def __init__(self, stage: TokenizeDocs, ranges: int) -> None:
+    def __init__(self, function: Callable[[Any], Iterator[Any]]) -> None:
         super().__init__()
-        self._stage, self._ranges = stage, ranges
+        self._function = function
 
-    def process(self, stored: StoredTask) -> Iterator[tuple[int, bytes]]:
-        yield from self._stage.needed(stored.read(), self._ranges)
+    def process(self, element: Any) -> Iterator[Any]:
+        yield from self._function(element)
 
 
-class PublishNeededFn(StorageDoFn):
+def _list_needed(stage: TokenizeDocs, ranges: int, stored: StoredTask) -> Iterator[tuple[int, bytes]]:
+    """A task -> the docs that it needs, by range of the hash."""
+    yield from stage.needed(stored.read(), ranges)
+
+
+def _publish_range(folder: str, prefix: str, grouped: tuple[int, Iterable[bytes]]) -> Iterator[int]:
     """(range, the docs that shards need) -> the range's number once its file is there."""
-
-    def __init__(self, folder: StageFolder, prefix: str) -> None:
-        super().__init__()
-        self._folder, self._prefix = folder, prefix
-
-    def process(self, grouped: tuple[int, Iterable[bytes]]) -> Iterator[int]:
-        number, contents = grouped
-        NeededDocs.of(contents).publish(self._folder.url, self._prefix, number)
-        yield number
+    number, contents = grouped
+    NeededDocs.of(contents).publish(folder, prefix, number)
+    yield number
 
 
 @dataclass
 class ListNeededDocs(beam.PTransform):
-    """Tasks -> the numbers of the ranges whose files of needed docs are there.
-
-    Attributes:
-        stage: the stage.
-        folder: its folder.
-        prefix: how the files are named.
-        ranges: how many there are.
-    """
+    """Tasks -> the numbers of the ranges, of so many, whose files of needed docs are there, named with a prefix."""
 
     stage: TokenizeDocs
     folder: StageFolder
@@ -103,51 +95,18 @@ class ListNeededDocs(beam.PTransform):
         write_needed(entries, self.ranges, self.folder.url, self.prefix)
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
+        listing = EachFn(partial(_list_needed, self.stage, self.ranges))
+        publish = EachFn(partial(_publish_range, self.folder.url, self.prefix))
         # (range, the entries of a shard)
-        listing = beam.ParDo(ListNeededFn(self.stage, self.ranges)).with_output_types(tuple[int, bytes])
-        needed = tasks | "ListNeeded" >> listing
+        needed = tasks | "ListNeeded" >> beam.ParDo(listing).with_output_types(tuple[int, bytes])
         # A range without docs has a file too.
         every = tasks.pipeline | "Ranges" >> beam.Create([(number, b"") for number in range(self.ranges)])
         return (
             (needed, every)
             | "Flatten" >> beam.Flatten()
             | "GroupByRange" >> beam.GroupByKey()
-            | "PublishRange" >> beam.ParDo(PublishNeededFn(self.folder, self.prefix)).with_output_types(int)
+            | "PublishRange" >> beam.ParDo(publish).with_output_types(int)
         )
-
-
-class ScanUnitFn(StorageDoFn):
-    """The numbers of corpus units -> the tokens of needed docs, by shard."""
-
-    def __init__(self, stage: TokenizeDocs, folder: StageFolder, needed: NeededList, units: UnitFile) -> None:
-        super().__init__()
-        self._stage, self._folder, self._needed, self._units = stage, folder, needed, units
-
-    def process(self, number: int) -> Iterator[SentTokens]:
-        yield from self._stage.scan(*self._units.read(number), self._needed, self._folder)
-
-
-class JoinShardFn(StorageDoFn):
-    """(shard, batches) -> the shard's number once it has a receipt; nothing if tokens cannot be reused for it."""
-
-    def __init__(self, stage: TokenizeDocs, units: UnitFile, reusable: NeededList | None) -> None:
-        super().__init__()
-        self._stage, self._units, self._reusable = stage, units, reusable
-
-    def process(self, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
-        _, batches = grouped
-        yield from self.join(*task_and_rows(batches))
-
-    def join(self, task: ShardTask, tokens: Sequence[pa.RecordBatch]) -> Iterator[int]:
-        """The shard's number once it has a receipt; nothing if tokens cannot be reused for it."""
-        try:
-            receipt = run_shard(
-                task, partial(self._stage.join, task, tokens, self._units.place, self._reusable)
-            ).receipt
-        except UnusableTokensError:
-            # The launcher finds the shard without a receipt, and reads the whole corpus for it.
-            return
-        yield receipt.shard
 
 
 def task_batch(stored: StoredTask, schema: pa.Schema) -> tuple[int, pa.RecordBatch]:
@@ -167,8 +126,32 @@ def task_and_rows(elements: Iterable[pa.RecordBatch]) -> tuple[ShardTask, list[p
     return stored.read(), [batch for batch in batches if not batch.schema.metadata]
 
 
-def _numbers(of_range: tuple[int, int]) -> Iterable[int]:
-    return range(*of_range)
+@dataclass(frozen=True)
+class _Work:
+    """What workers need to know of a join beside the tasks: see `JoinCorpus`."""
+
+    stage: TokenizeDocs
+    folder: StageFolder
+    needed: NeededList
+    units: UnitFile
+    reusable: NeededList | None
+
+    def scan(self, number: int) -> Iterator[SentTokens]:
+        """The number of a corpus unit -> the tokens of needed docs, by shard."""
+        yield from self.stage.scan(*self.units.read(number), self.needed, self.folder)
+
+    def join_group(self, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
+        """(shard, batches) -> the shard's number, as `join`."""
+        yield from self.join(*task_and_rows(grouped[1]))
+
+    def join(self, task: ShardTask, tokens: Sequence[pa.RecordBatch]) -> Iterator[int]:
+        """The shard's number once it has a receipt; nothing if tokens cannot be reused for it."""
+        join = partial(self.stage.join, task, tokens, self.units.place, self.reusable)
+        try:
+            yield run_shard(task, join).receipt.shard
+        except UnusableTokensError:
+            # The launcher finds the shard without a receipt, and reads the whole corpus for it.
+            return
 
 
 @dataclass
@@ -176,8 +159,6 @@ class JoinCorpus(beam.PTransform):
     """Tasks -> the numbers of the shards that have a receipt.
 
     Attributes:
-        stage: the stage.
-        folder: its folder.
         needed: the list of the needed docs.
         units: those of the corpus.
         read: ranges of the numbers of those to read.
@@ -191,26 +172,28 @@ class JoinCorpus(beam.PTransform):
     read: Sequence[tuple[int, int]]
     reusable: NeededList | None = None
 
+    @property
+    def _work(self) -> _Work:
+        return _Work(self.stage, self.folder, self.needed, self.units, self.reusable)
+
     def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
         """The same without Beam, in this process: notes the number of each shard that has a receipt."""
         tokens: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        for number in chain.from_iterable(map(_numbers, self.read)):
-            for shard, batch in self.stage.scan(*self.units.read(number), self.needed, self.folder):
+        for number in chain.from_iterable(starmap(range, self.read)):
+            for shard, batch in self._work.scan(number):
                 tokens[shard].append(batch)
-        join = JoinShardFn(self.stage, self.units, self.reusable).join
         for task in tasks:
-            for shard in join(task, tokens.pop(task.shard, [])):
+            for shard in self._work.join(task, tokens.pop(task.shard, [])):
                 note(shard)
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
-        scan = ScanUnitFn(self.stage, self.folder, self.needed, self.units)
         tokens = (
             tasks.pipeline
             | "UnitRanges" >> beam.Create(self.read)
-            | "Units" >> beam.FlatMap(_numbers)
+            | "Units" >> beam.FlatMapTuple(lambda start, end: range(start, end))
             | "SpreadUnits" >> beam.Reshuffle()
             # (shard, RecordBatch[doc_id, unit, position, tokens, truncated])
-            | "ScanUnit" >> beam.ParDo(scan).with_output_types(tuple[int, pa.RecordBatch])
+            | "ScanUnit" >> beam.ParDo(EachFn(self._work.scan)).with_output_types(tuple[int, pa.RecordBatch])
         )
         schema = doc_tokens_schema(schemas.token_type(self.stage.vocab_size))
         addressed = tasks | "TaskBatch" >> beam.Map(task_batch, schema).with_output_types(tuple[int, pa.RecordBatch])
@@ -219,5 +202,5 @@ class JoinCorpus(beam.PTransform):
             | "Flatten" >> beam.Flatten()
             # The only shuffle: tokens meet the shard that wants them.
             | "GroupByShard" >> beam.GroupByKey()
-            | "JoinShard" >> beam.ParDo(JoinShardFn(self.stage, self.units, self.reusable)).with_output_types(int)
+            | "JoinShard" >> beam.ParDo(EachFn(self._work.join_group)).with_output_types(int)
         )

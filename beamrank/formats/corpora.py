@@ -3,11 +3,9 @@
 import json
 import os
 import re
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -23,17 +21,17 @@ from beamrank.formats.columns import (
     header_notes,
     read_header,
 )
-from beamrank.formats.files import AUTO, Beginning, Choice, folder_files
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch
+from beamrank.formats.files import AUTO, Beginning, Choice, folder_files, is_packaged
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat
 from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.storage.documents import digest, sha256
-from beamrank.storage.globs import NOT_DATA, find
+from beamrank.storage.globs import NOT_DATA, find, path_below
 from beamrank.storage.streams import errors_as, has_ending, without_compression
 
-FORMATS: Registry[CorpusFormat] = Registry(
+FORMATS: Registry[TextFormat] = Registry(
     "corpus format",
     "beamrank.corpora",
     {
@@ -41,7 +39,7 @@ FORMATS: Registry[CorpusFormat] = Registry(
         "csv": "beamrank.formats.texts.lines:CSV",
         "jsonl": "beamrank.formats.texts.jsonl:JSONL",
         "parquet": "beamrank.formats.texts.parquet:PARQUET",
-        "top1000": "beamrank.formats.texts.top1000:CORPUS",
+        "top1000": "beamrank.formats.texts.lines:TOP1000",
         "trec": "beamrank.formats.texts.trec:TREC",
         "tsv": "beamrank.formats.texts.lines:TSV",
     },
@@ -77,16 +75,16 @@ class CorpusConfig(Section):
 def corpus_files(corpus: CorpusConfig) -> list[str]:
     """The files of a corpus, sorted: the file itself, a glob's matches, or those below a folder with its endings."""
     corpus = _with_format(corpus)
-    corpus_format = FORMATS[corpus.format]
+    own = FORMATS[corpus.format]
     with errors_as(PreflightError, corpus.path):
         is_folder = storage.is_folder(corpus.path)
-        if corpus_format.file_in_folder and is_folder:
-            return folder_files(corpus.path, corpus_format.file_in_folder)
+        if own.file_in_folder and is_folder:
+            return folder_files(corpus.path, own.file_in_folder)
         found = find(corpus.path)
         files = [url for url in found if not is_folder or _is_of(url, corpus)]
         if files:
             return files
-        endings = f"holds no files named *{', *'.join(corpus_format.endings)}"
+        endings = f"holds no files named *{', *'.join(own.endings)}"
         reason = endings if storage.exists(corpus.path) else "does not exist"
         hint = _CHOICE.folder_hint(map(storage.name, found))
         raise PreflightError(
@@ -95,11 +93,10 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
 
 
 def _is_of(url: str, corpus: CorpusConfig) -> bool:
-    """Whether a file of the corpus's folder holds docs; PreflightError if its compression is not read."""
-    corpus_format = FORMATS[corpus.format]
-    path = without_compression(url.removeprefix(storage.absolute(corpus.path)).lstrip("/"))
-    not_docs = corpus_format.not_docs
-    return has_ending(url, corpus_format.endings) and (not_docs is None or not not_docs.fullmatch(path))
+    """Whether a file below the corpus's folder holds docs; PreflightError if its compression is not read."""
+    own, path = FORMATS[corpus.format], url.removeprefix(storage.absolute(corpus.path)).lstrip("/")
+    is_other = own.not_docs is not None and own.not_docs.fullmatch(without_compression(path))
+    return has_ending(url, own.endings) and not is_other
 
 
 def resolved(corpus: CorpusConfig) -> CorpusConfig:
@@ -112,18 +109,21 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
         PreflightError: the format cannot be guessed, or has no named columns or header and the corpus names some.
     """
     corpus = _with_format(corpus)
-    own = FORMATS[corpus.format]
-    usable = {"fields": own.has_fields, "columns": own.has_columns, "header": own.table is not None}
-    _CHOICE.check_keys(corpus, usable)
-    if own.id_field is None or corpus.columns is not None:
+    _CHOICE.check_keys(corpus)
+    own = FORMATS[corpus.format].id_field
+    if own is None or corpus.columns is not None:
         return corpus
     try:
         first = corpus_files(corpus)[0]
     except PreflightError:  # It is reported where they are read.
         return corpus
-    with errors_as(PreflightError, first):
-        name = _other_id(first, corpus, own.id_field)
-    return corpus if name is None else corpus.model_copy(update={"columns": DocColumns(doc_id=name)})
+    beginning = Beginning(first)
+    names = [] if beginning.is_parquet else list(beginning.record)
+    try:
+        at = None if own in names else find_columns(names, ["doc_id"], {}).get("doc_id")
+    except RowError as error:
+        raise PreflightError(f"{first}: the first row {error}") from error
+    return corpus if at is None else corpus.model_copy(update={"columns": DocColumns(doc_id=names[at])})
 
 
 def _with_format(corpus: CorpusConfig) -> CorpusConfig:
@@ -137,36 +137,6 @@ def _with_format(corpus: CorpusConfig) -> CorpusConfig:
                 raise PreflightError(f"the corpus {corpus.path} does not exist: give a file, a folder or a glob")
             name = _CHOICE.guessed(next(filter(storage.size_bytes, found), found[0]))
         return corpus.model_copy(update={"format": name})
-
-
-def _other_id(url: str, corpus: CorpusConfig, own: str) -> str | None:
-    """The usual name of an id that stands in a JSON file in place of the format's own, which it lacks."""
-    beginning = Beginning(url)
-    names = [] if beginning.is_parquet else list(beginning.record)
-    try:
-        at = None if not names or own in names else find_columns(names, ["doc_id"], {}).get("doc_id")
-    except RowError as error:
-        raise PreflightError(f"{url}: the first row {error}") from error
-    if at is None:
-        return None
-    try:
-        _checked(url, corpus)
-    except WrongFormatError:
-        return names[at]
-    return None
-
-
-def _checked(url: str, corpus: CorpusConfig) -> CorpusUnit:
-    """A file of a corpus whose format is named, as one unit, whose beginning was checked.
-
-    Raises:
-        WrongFormatError: it has a different format.
-        PreflightError: it lacks fields or columns.
-    """
-    doc_id = None if corpus.columns is None else corpus.columns.doc_id
-    unit = CorpusUnit(0, url, FORMATS[corpus.format], corpus.fields, 0, 0, doc_id, _has_header(url, corpus))
-    unit.format.check_unit(unit)
-    return unit
 
 
 def _has_header(url: str, corpus: CorpusConfig) -> bool:
@@ -186,59 +156,42 @@ def notes(corpus: CorpusConfig) -> list[str]:
 
 
 def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
-    """The first of some files that will be written, which need not exist, that would be read as a file of the corpus.
-
-    The corpus's format is asked, in a copy of the folders that holds nothing but these files.
-    """
+    """The first of some files that will be written that would be read as a file of the corpus."""
     # A corpus that does not exist is refused elsewhere.
     with suppress(PreflightError):
         corpus = resolved(corpus)
-    with tempfile.TemporaryDirectory() as folder:
-        root = os.path.realpath(folder)
-        copies = {url: Path(_copied(root, url)) for url in urls}
-        for url, copy in copies.items():
-            try:
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.touch()
-            except OSError as error:
-                storage.refuse_impossible_path(url, error)
-                raise
-        found: set[Path] = set()
-        path = _copied(root, corpus.path)
-        with suppress(PreflightError):
-            # A folder that the glob matches would be refused by the next run.
-            found.update(each for each in map(Path, find(path, folders=True)) if each.is_dir())
-        with suppress(PreflightError):
-            found.update(map(Path, corpus_files(corpus.model_copy(update={"path": path}))))
-        return next((url for url, copy in copies.items() if found & {copy, *copy.parents}), None)
+    return next((url for url in urls if _takes(corpus, url)), None)
 
 
-def _copied(root: str, url: str) -> str:
-    if storage.is_remote(url):
-        return f"{root}/{url.replace('://', '/')}"
-    return f"{root}/file{os.path.realpath(storage.absolute(url))}"
+def _takes(corpus: CorpusConfig, url: str) -> bool:
+    below = path_below(corpus.path, url)
+    if not below or corpus.format == AUTO:
+        return below == ""
+    base = FORMATS[corpus.format].file_in_folder
+    with suppress(PreflightError):
+        return _is_of(url, corpus) if base is None else is_packaged(below, base)
+    return False
 
 
 def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusUnit]:
     """Splits a corpus into units, in the order of its files, and checks the beginning of each file.
 
-    Args:
-        corpus: where the docs are.
-        unit_bytes: the size of a unit of a format that is split by bytes; others are split at row groups or files.
+    `unit_bytes` is the size of a unit of a format that is split by bytes; others are split at row groups or files.
 
     Raises:
         PreflightError: there are no files, they are empty or of a different format, or lack the fields of `fields`.
     """
     corpus = resolved(corpus)
-    units: list[CorpusUnit] = []
+    own, names, units = FORMATS[corpus.format], column_names(corpus.columns), list[CorpusUnit]()
     for url in corpus_files(corpus):
         with errors_as(PreflightError, url):
             try:
-                file = _checked(url, corpus)
+                file = CorpusUnit(0, url, own, corpus.fields, 0, 0, names.get("doc_id"), _has_header(url, corpus))
+                own.check_unit(file)
             except WrongFormatError as error:
                 hint = _CHOICE.hint(url, corpus.format) or ". Check `corpus.format` and `corpus.fields`"
                 raise PreflightError(f"{error}{hint}") from error
-            ranges = enumerate(file.format.ranges(url, unit_bytes), len(units))
+            ranges = enumerate(own.ranges(url, unit_bytes), len(units))
         units += (replace(file, index=index, start=start, end=end) for index, (start, end) in ranges)
     if not units:
         raise PreflightError(f"the corpus {corpus.path} holds no docs: its files are empty")
@@ -309,5 +262,5 @@ def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
     """SHA-256 of everything that decides the docs of a unit of this file: of its name only the ending."""
     ending = _ENDING.search(storage.name(unit.url).lower())
     decides = [unit.format.name, unit.fields, file.content, unit.start, unit.end, ending and ending.group()]
-    named = [unit.doc_id, unit.header] if unit.doc_id or unit.header else []
+    named = [unit.id_name, unit.header] if unit.id_name or unit.header else []
     return digest([_TEXT_RULES, *decides, *named])

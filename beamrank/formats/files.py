@@ -22,19 +22,18 @@ AUTO = "auto"
 _BEGINNING_BYTES = 1 << 18
 _HUB_ENDINGS = (".parquet", ".jsonl")
 _GLOB = re.compile(r"[*?\[]")
-# How compressed files begin; that of bzip2 is long because text can begin with BZh.
+_NAMED = "compressed with {}: give it a name that ends in {}"
+_WIDE = "UTF-{}, as some programs write text: convert it with `iconv -f {} -t utf-8`"
+# How packed files begin; bzip2's beginning is long because text can begin with BZh, and UTF-16's begins UTF-32's too.
 _PACKED = {
-    re.compile(rb"\x1f\x8b"): ("gzip", ".gz"),
-    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): ("bzip2", ".bz2"),
-    re.compile(rb"\xfd7zXZ\0"): ("xz", ".xz"),
-    re.compile(rb"\x28\xb5\x2f\xfd"): ("zstd", ".zst"),
-}
-# That of UTF-16 begins that of UTF-32.
-_BYTE_ORDER_MARKS = {
-    b"\xff\xfe\0\0": "utf-32",
-    b"\0\0\xfe\xff": "utf-32",
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
+    re.compile(rb"\x1f\x8b"): _NAMED.format("gzip", ".gz"),
+    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): _NAMED.format("bzip2", ".bz2"),
+    re.compile(rb"\xfd7zXZ\0"): _NAMED.format("xz", ".xz"),
+    re.compile(rb"\x28\xb5\x2f\xfd"): _NAMED.format("zstd", ".zst"),
+    re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
+    re.compile(rb".{257}ustar", re.DOTALL): "a tar archive: give it a name that ends in .tar or .tar.gz",
+    re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"): _WIDE.format(32, "utf-32"),
+    re.compile(rb"\xff\xfe|\xfe\xff"): _WIDE.format(16, "utf-16"),
 }
 _FEWEST_BYTES = 8
 _LIST = re.compile(rb"\s*\[\s*\{")
@@ -149,9 +148,14 @@ class Look(NamedTuple):
 class _Format(Protocol):
     @property
     def look(self) -> Look | None: ...
-
     @property
     def file_in_folder(self) -> str | None: ...
+    @property
+    def has_fields(self) -> bool: ...
+    @property
+    def has_columns(self) -> bool: ...
+    @property
+    def table(self) -> str | None: ...
 
 
 class Choice(NamedTuple):
@@ -202,14 +206,16 @@ class Choice(NamedTuple):
         present = list(names)
         for name, each in self.formats.items():
             base = each.file_in_folder
-            if base is not None and any(_is_named(file, base) for file in present):
+            if base is not None and any(is_packaged(file, base) for file in present):
                 return f", or set `{self.key}.format: {name}` for the {base} in it"
         return ""
 
-    def check_keys(self, section: Any, usable: Mapping[str, bool]) -> None:
+    def check_keys(self, section: Any) -> None:
         """Raises PreflightError where a section of a configuration has a key that its format does not use."""
+        own = self.formats[section.format]
+        usable = {"fields": own.has_fields, "columns": own.has_columns, "header": own.table is not None}
         for name, is_usable in usable.items():
-            if getattr(section, name) is not None and not is_usable:
+            if getattr(section, name, None) is not None and not is_usable:
                 raise PreflightError(f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out")
 
 
@@ -230,15 +236,19 @@ def folder_files(folder: str, base: str) -> list[str]:
 
 def _packaged(folder: str, base: str) -> tuple[list[str], list[str]]:
     """The names of the files `base` in a folder, or else the files in the folder below it that is named so."""
-    here = [name for name in storage.sizes_bytes(folder) if _is_named(name, base)]
+    here = [name for name in storage.sizes_bytes(folder) if is_packaged(name, base)]
     if here:
         return here, []
-    below = storage.join(folder, base.partition(".")[0])
-    names = sorted(name for name in storage.sizes_bytes(below) if is_data(name) and has_ending(name, _HUB_ENDINGS))
-    return [], [storage.join(below, name) for name in names]
+    below = base.partition(".")[0]
+    names = [f"{below}/{name}" for name in storage.sizes_bytes(storage.join(folder, below))]
+    return [], [storage.join(folder, name) for name in sorted(names) if is_packaged(name, base)]
 
 
-def _is_named(name: str, base: str) -> bool:
+def is_packaged(path: str, base: str) -> bool:
+    """Whether a path below a folder is that of the file `base`, or of one in the folder that is named so."""
+    below, _, name = path.rpartition("/")
+    if below:
+        return below == base.partition(".")[0] and is_data(name) and has_ending(name, _HUB_ENDINGS)
     return name == base or name.startswith(f"{base}.")
 
 
@@ -251,29 +261,14 @@ def check_text(url: str) -> None:
 
 def packed_as(beginning: bytes) -> str:
     """A sentence that names how a file is packed whose name does not, or a wide encoding; empty for text in UTF-8."""
-    for magic, (name, ending) in _PACKED.items():
+    for magic, sentence in _PACKED.items():
         if magic.match(beginning):
-            return f". The file is compressed with {name}: give it a name that ends in {ending}"
-    if beginning.startswith(b"PK\x03\x04"):
-        return ". The file is a zip archive: unpack it"
-    if beginning[257:262] == b"ustar":
-        return ". The file is a tar archive: give it a name that ends in .tar, or .tar.gz if it is compressed"
-    encoding = _wide_encoding(beginning)
-    if encoding:
-        name = f"UTF-{encoding[4:6]}"
-        return f". The file is {name}, as some programs write text: convert it with `iconv -f {encoding} -t utf-8`"
-    return ""
-
-
-def _wide_encoding(beginning: bytes) -> str:
-    """The name of UTF-16 or UTF-32 for iconv: by a byte order mark, or by the zero byte in most characters."""
-    marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if beginning.startswith(mark)), "")
-    if marked or len(beginning) < _FEWEST_BYTES:
-        return marked
+            return f". The file is {sentence}"
+    # Without a byte order mark: the zero byte in most characters, on one side.
     even, odd = beginning[::2].count(0), beginning[1::2].count(0)
-    if 4 * max(even, odd) < len(beginning) or min(even, odd):
+    if len(beginning) < _FEWEST_BYTES or 4 * max(even, odd) < len(beginning) or min(even, odd):
         return ""
-    return "utf-16be" if even else "utf-16le"
+    return f". The file is {_WIDE.format(16, 'utf-16be' if even else 'utf-16le')}"
 
 
 def _is_parquet(beginning: Beginning) -> bool:

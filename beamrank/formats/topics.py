@@ -1,8 +1,7 @@
 """Topics of any format, as a table. Anything wrong with one is an error."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -10,12 +9,12 @@ import pyarrow as pa
 from pydantic import model_validator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import RowError, WrongFormatError, are_usable, check_query_id
-from beamrank.formats.columns import Names, TopicColumns, check_header, column_names, header_notes
+from beamrank.formats.checks import WrongFormatError
+from beamrank.formats.columns import Names, TopicColumns, check_header, column_names, header_notes, read_header
 from beamrank.formats.files import AUTO, Choice, find_files, folder_files, shown_paths
 from beamrank.formats.notes import counted
 from beamrank.formats.rejects import Problems, Rejects
-from beamrank.formats.texts.topics import TopicsFile, TopicsFormat
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat
 from beamrank.id_places import repeated_rows
 from beamrank.plugins import Registry
 from beamrank.section import OneOf, Paths, Section
@@ -23,20 +22,19 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
 from beamrank.topic_table import TopicTable
 
-_ROWS_AT_ONCE = 1 << 16
 _ROWS = pa.schema({"query_id": pa.string(), "text": pa.string(), "line": pa.int64(), "hash": pa.uint64()})
 
-FORMATS: Registry[TopicsFormat] = Registry(
+FORMATS: Registry[TextFormat] = Registry(
     "topics format",
     "beamrank.topics",
     {
-        "beir": "beamrank.formats.texts.topics:BEIR",
-        "csv": "beamrank.formats.texts.topics:CSV",
-        "jsonl": "beamrank.formats.texts.topics:JSONL",
-        "parquet": "beamrank.formats.texts.topics:PARQUET",
-        "top1000": "beamrank.formats.texts.top1000:TOPICS",
-        "trec": "beamrank.formats.texts.trec_topics:TREC",
-        "tsv": "beamrank.formats.texts.topics:TSV",
+        "beir": "beamrank.formats.texts.jsonl:BEIR_TOPICS",
+        "csv": "beamrank.formats.texts.lines:CSV",
+        "jsonl": "beamrank.formats.texts.jsonl:TOPICS",
+        "parquet": "beamrank.formats.texts.parquet:PARQUET",
+        "top1000": "beamrank.formats.texts.lines:TOP1000_TOPICS",
+        "trec": "beamrank.formats.texts.trec:TOPICS",
+        "tsv": "beamrank.formats.texts.lines:TSV",
     },
 )
 _CHOICE = Choice("topics", FORMATS)
@@ -83,16 +81,21 @@ def read_topics(config: TopicsConfig, rejects: Rejects | None = None) -> TopicTa
             there again, invalid UTF-8, wrong columns. It counts the problems and shows the first of each kind.
     """
     config = resolved(config)
-    rejects = rejects or Rejects("topics")
+    own, rejects = FORMATS[config.format], rejects or Rejects("topics")
     files = [_read_file(url, config, rejects) for url in topics_files(config)]
-    table = _each_once(files, FORMATS[config.format].repeats)
+    table = _each_once(files, own.repeats)
     for file in files:
-        _check(file, config)
+        if file.problems.are_refused:
+            raise PreflightError(
+                f"{counted(file.problems.count, own.noun)} of {file.url} cannot be read as topics of `format: "
+                f"{config.format}`{file.problems.allowed}{_CHOICE.hint(file.url, config.format)}"
+                f"{file.problems.listed(f'{file.url}:')}"
+            )
     if not len(table):
-        shown = shown_paths(config.path)
         hint = _CHOICE.hint(files[0].url, config.format)
         raise PreflightError(
-            f"{shown} holds no topics (read as `format: {config.format}`): there is nothing to rank{hint}"
+            f"{shown_paths(config.path)} holds no topics (read as `format: {config.format}`): there is nothing to "
+            f"rank{hint}"
         )
     if config.ids == "order":
         table = table.set_column(0, "query_id", pa.array(np.arange(1, len(table) + 1)).cast(pa.string()))
@@ -109,13 +112,16 @@ class _File:
 
 
 def _read_file(url: str, config: TopicsConfig, rejects: Rejects) -> _File:
-    own, problems, batches = FORMATS[config.format], Problems(url, rejects), []
+    own, problems, columns = FORMATS[config.format], Problems(url, rejects), column_names(config.columns)
+    batches, text, original = [], columns.get("text"), config.decoding == "original"
     try:
-        rows = own.read(TopicsFile(url, column_names(config.columns), config.header, config.decoding == "original"))
-        while some := list(islice(rows, _ROWS_AT_ONCE)):
-            batches.append(_batch(some, own.repeats, problems))
-    except RowError as error:
-        problems.add(1, f"the file {error}", always=True)
+        has_header = own.table is not None and read_header(url, own.table, _names(config)) is not None
+        id_name, fields = columns.get("query_id"), None if text is None else (text,)
+        unit = CorpusUnit(0, url, own, fields, 0, 0, id_name, has_header, "query_id", original)
+        for batch in own.read(unit):
+            for position, bad in zip(batch.bad_positions, batch.bad, strict=True):
+                problems.add(position + 1, bad.reason, bad.row)
+            batches.append(_rows(batch, own.repeats))
     except WrongFormatError as error:
         raise PreflightError(f"{error}{_CHOICE.hint(url, config.format)}") from error
     except DataError as error:
@@ -123,40 +129,16 @@ def _read_file(url: str, config: TopicsConfig, rejects: Rejects) -> _File:
     return _File(url, pa.Table.from_batches(batches, _ROWS), problems)
 
 
-def _batch(rows: Iterable[tuple[int, tuple[str, str] | RowError]], repeats: bool, problems: Problems) -> Any:
-    """The rows that can be used; of equal ones only the first, if a format repeats them."""
-    found: list[tuple[int, str, str]] = []
-    for line, row in rows:
-        if isinstance(row, RowError):
-            problems.add(line, f"the topic {row}", row.row)
-        else:
-            found.append((line, *row))
+def _rows(batch: DocBatch, repeats: bool) -> Any:
+    """The topics of a batch; of equal ones only the first, if a format repeats them."""
+    rows = list(zip(batch.doc_ids, batch.texts, (position + 1 for position in batch.positions), strict=True))
     if repeats:
-        found = sorted({each[1:]: each for each in reversed(found)}.values())
-    if not _are_usable(found):
-        found = [each for each in found if _is_usable(*each, problems)]
-    lines, ids, texts = zip(*found, strict=True) if found else ((), (), ())
+        first: dict[tuple[str, str], tuple[str, str, int]] = {}
+        for row in rows:
+            first.setdefault(row[:2], row)
+        rows = list(first.values())
+    ids, texts, lines = zip(*rows, strict=True) if rows else ((), (), ())
     return pa.record_batch([ids, texts, lines, hashes64(ids)], schema=_ROWS)
-
-
-def _are_usable(rows: Sequence[tuple[int, str, str]]) -> bool:
-    """Whether `_is_usable` refuses none of many rows, which are checked at once."""
-    ids, texts = [row[1] for row in rows], [row[2] for row in rows]
-    begin_well = are_usable(ids) and "#" not in {each[0] for each in ids}
-    return begin_well and all(map(str.strip, texts)) and "\0" not in "".join(texts)
-
-
-def _is_usable(line: int, query_id: str, text: str, problems: Problems) -> bool:
-    try:
-        check_query_id(query_id)
-        if "\0" in text:
-            raise RowError(f"{query_id!r} has a NUL character in its text")
-        if not text.strip():
-            raise RowError(f"{query_id!r} has no text")
-    except RowError as error:
-        problems.add(line, f"the topic {error}", (query_id, text))
-        return False
-    return True
 
 
 def _each_once(files: Sequence[_File], repeats: bool) -> Any:
@@ -175,16 +157,6 @@ def _each_once(files: Sequence[_File], repeats: bool) -> Any:
             problem = now["query_id"], now["text"]
             files[here].problems.add(now["line"], reason, problem, always=now["text"] != before["text"])
     return table.filter(pa.array(np.isin(np.arange(len(table)), again, invert=True))) if again else table
-
-
-def _check(file: _File, config: TopicsConfig) -> None:
-    """Raises PreflightError where topics of a file cannot be used."""
-    url, problems = file.url, file.problems
-    if problems.are_refused:
-        raise PreflightError(
-            f"{counted(problems.count, FORMATS[config.format].noun)} of {url} cannot be read as topics of "
-            f"`format: {config.format}`{problems.allowed}{_CHOICE.hint(url, config.format)}{problems.listed(f'{url}:')}"
-        )
 
 
 def topics_files(config: TopicsConfig) -> list[str]:
@@ -226,13 +198,15 @@ def resolved(config: _Config) -> _Config:
         if name is None:
             raise _is_a_folder(first)
         config = config.model_copy(update={"format": name})
-    own = FORMATS[config.format]
-    _CHOICE.check_keys(config, {"columns": own.has_columns, "header": own.table is not None})
+    _CHOICE.check_keys(config)
     return config
+
+
+def _names(config: TopicsConfig) -> Names:
+    return Names("query_id", column_names(config.columns), None, config.header)
 
 
 def notes(config: TopicsConfig) -> list[str]:
     """Notes for the user on the headers that were recognized; a CSV always has one."""
-    names = Names("query_id", column_names(config.columns), None, config.header)
     is_tsv = FORMATS[config.format].table == "tsv"
-    return header_notes("topics", topics_files(config), names) if is_tsv else []
+    return header_notes("topics", topics_files(config), _names(config)) if is_tsv else []

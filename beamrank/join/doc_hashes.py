@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from beamrank.storage.documents import SHORT, sha256
 from beamrank.storage.local_files import map_numbers
 
 Hashes = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
 # An entry on its way to its file: the hash of a doc, and the shard that needs it with `_HAS_TOKENS`.
 _ENTRY = np.dtype([("hash", "<u8"), ("mark", "<u4")])
 _HAS_TOKENS = 1 << 31
@@ -32,13 +34,9 @@ def count_ranges(entries: int) -> int:
 
 
 def cut_needed(shard: int, needed: Hashes, with_tokens: Hashes, ranges: int) -> Iterator[tuple[int, bytes]]:
-    """The docs that a shard needs, cut by range: each range with the entries of its docs, for `publish_needed`.
+    """The docs that a shard needs, in any order and as often as they like, cut by range: the entries of each range.
 
-    Args:
-        shard: the shard.
-        needed: the hashes of its docs, in any order; one that stands more than once counts once.
-        with_tokens: the hashes of docs whose tokens an earlier run has for the shard.
-        ranges: how many ranges there are.
+    `with_tokens` are docs whose tokens an earlier run has for the shard.
     """
     entries = np.empty(len(distinct := np.unique(needed)), _ENTRY)
     entries["hash"] = distinct
@@ -86,7 +84,7 @@ class NeededDocs:
         Raises:
             DataError: the file does not hold what was written, so docs would be missing or reach other shards.
         """
-        content = _open(url, "Run the same command again, which writes it again")
+        content = _open(url)
         entries = len(content) // _ENTRY.itemsize
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
 
@@ -96,7 +94,7 @@ class NeededDocs:
         return self.marks & np.uint32(_HAS_TOKENS - 1)
 
     @property
-    def has_tokens(self) -> npt.NDArray[np.bool_]:
+    def has_tokens(self) -> Mask:
         """Of each entry, whether an earlier run has the doc's tokens for the shard."""
         return self.marks >= _HAS_TOKENS
 
@@ -139,7 +137,9 @@ class OpenedList:
         order = np.argsort(ranges, kind="stable")
         numbers, starts = np.unique(ranges[order], return_index=True)
         for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
-            found, needed_by = self._range(number).lookup(hashes[places])
+            if number not in self._opened:
+                self._opened[number] = self._open(self._urls[number])
+            found, needed_by = self._opened[number].lookup(hashes[places])
             rows.append(places[found])
             shards.append(needed_by)
         return np.concatenate(rows), np.concatenate(shards)
@@ -148,11 +148,6 @@ class OpenedList:
         """Those of some hashes that are listed for a shard."""
         rows, shards = self.lookup(hashes)
         return np.asarray(hashes[rows[shards == shard]])
-
-    def _range(self, number: int) -> NeededDocs:
-        if number not in self._opened:
-            self._opened[number] = self._open(self._urls[number])
-        return self._opened[number]
 
 
 def write_needed(needed: Iterable[tuple[int, bytes]], ranges: int, folder: str, prefix: str) -> NeededList:
@@ -173,18 +168,91 @@ def listed(files: Sequence[tuple[str, int]]) -> NeededList:
     return NeededList(tuple(url for url, _ in files), sum(size for _, size in files) // _ENTRY.itemsize)
 
 
+def find_unread(
+    needed: NeededList, units: Sequence[Hashes], unchanged: Mask, folder: str, prefix: str
+) -> tuple[Mask, NeededList]:
+    """The units of a corpus that need not be read, since an earlier run has the tokens of all that is needed from them.
+
+    A unit is one if every doc that is needed from it has tokens for each shard that needs it. A doc whose hash is in
+    the units more than once has none: whose tokens they are is unknown. One range of the list is in memory at a time.
+
+    Args:
+        needed: the list, with the docs that have tokens.
+        units: the docs of each unit of the earlier corpus, sorted.
+        unchanged: bool[u], which of these units the corpus still has.
+        folder: where the list of the needed docs of the unread units is written.
+        prefix: how its files are named.
+
+    Returns:
+        bool[u], the units; and that list.
+    """
+
+    @lru_cache(maxsize=1)
+    def opened(number: int) -> _Range:
+        docs = NeededDocs.open(needed.urls[number])
+        starts = np.flatnonzero(np.diff(docs.hashes, prepend=~docs.hashes[:1]))
+        distinct = np.asarray(docs.hashes[starts])
+        return _Range(docs, starts, [_places(distinct, unit) for unit in units])
+
+    numbers = range(len(needed.urls))
+    unread = np.logical_and.reduce([unchanged, *(opened(number).complete_units() for number in numbers)])
+    urls, entries = [], 0
+    for number in numbers:
+        docs = opened(number).of_units(unread)
+        urls.append(docs.publish(folder, prefix, number))
+        entries += len(docs.hashes)
+    return unread, NeededList(tuple(urls), entries)
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The needed docs of one range, and where they are in units.
+
+    Attributes:
+        docs: the docs.
+        starts: int64[d], the first entry of each distinct hash.
+        places: for each unit, the distinct hashes that it has, each as often as it is there.
+    """
+
+    docs: NeededDocs
+    starts: npt.NDArray[np.int64]
+    places: list[npt.NDArray[np.int64]]
+
+    def complete_units(self) -> Mask:
+        """Of which units every doc here has tokens for each shard that needs it, and is in no unit again."""
+        if not len(self.starts):
+            return np.ones(len(self.places), np.bool_)
+        times = np.bincount(np.concatenate(self.places), minlength=len(self.starts))
+        complete = np.logical_and.reduceat(self.docs.has_tokens, self.starts) & (times == 1)
+        return np.array([bool(complete[places].all()) for places in self.places])
+
+    def of_units(self, some: Mask) -> NeededDocs:
+        """The docs of some units."""
+        inside = np.zeros(len(self.starts), np.bool_)
+        for number in np.flatnonzero(some):
+            inside[self.places[number]] = True
+        kept = np.repeat(inside, np.diff(self.starts, append=len(self.docs.hashes)))
+        return NeededDocs(self.docs.hashes[kept], self.docs.marks[kept])
+
+
+def _places(distinct: Hashes, unit: Hashes) -> npt.NDArray[np.int64]:
+    """The places in sorted, distinct hashes of those that a unit has."""
+    if not len(distinct):
+        return np.empty(0, np.int64)
+    low, high = np.searchsorted(unit, distinct[0]), np.searchsorted(unit, distinct[-1], side="right")
+    hashes = np.asarray(unit[low:high])
+    places = np.searchsorted(distinct, hashes)
+    return np.asarray(places[distinct[places] == hashes])
+
+
 def publish_unit_docs(folder: str, hashes: Hashes) -> str:
     """Writes the docs of a corpus unit, uint64[n] in any order; returns the file's name."""
     return storage.name(_publish(folder, "docs-", np.sort(hashes).astype("<u8").tobytes()))
 
 
 def open_unit_docs(url: str) -> Hashes:
-    """The docs of a corpus unit: uint64[n], sorted; a hash stands once for each doc.
-
-    Raises:
-        DataError: the file does not hold what was written.
-    """
-    return np.asarray(_open(url, "What is in a unit of the corpus is unknown").view("<u8"))
+    """The docs of a corpus unit: uint64[n], sorted; a hash stands once for each doc. Raises as `NeededDocs.open`."""
+    return np.asarray(_open(url).view("<u8"))
 
 
 def _publish(folder: str, prefix: str, content: bytes) -> str:
@@ -193,16 +261,12 @@ def _publish(folder: str, prefix: str, content: bytes) -> str:
     return url
 
 
-def _open(url: str, effect: str) -> Any:
-    """The bytes of a file, uint8[n].
-
-    Raises:
-        DataError: they are not those of its name.
-    """
+def _open(url: str) -> Any:
+    """The bytes of a file, uint8[n]; raises DataError where they are not those of its name."""
     if storage.is_remote(url):
         content = np.frombuffer(storage.read_bytes(url), dtype=np.uint8)
     else:
         content = map_numbers(url, np.uint8)
     if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
-        raise DataError(f"{url} changed after it was written. {effect}")
+        raise DataError(f"{url} changed after it was written. Run the same command again, which writes it again")
     return content

@@ -6,16 +6,17 @@ matched by doc_id exactly: a hash that collides costs a few bytes, never a wrong
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beamrank.errors import DataError
 from beamrank.formats.texts.units import doc_keys, duplicate_doc
-from beamrank.join.schemas import tokenized_table
+from beamrank.join.schemas import required, tokenized_table
 
 
 class MissingDoc(NamedTuple):
@@ -28,8 +29,7 @@ class MissingDoc(NamedTuple):
         return f"{self.doc_id!r} of query_id {self.query_id!r}"
 
 
-@dataclass(frozen=True)
-class JoinedShard:
+class JoinedShard(NamedTuple):
     """A shard's queries with their candidates' tokens (schemas.tokenized), and counts."""
 
     table: pa.Table
@@ -39,14 +39,8 @@ class JoinedShard:
 
 def doc_tokens_schema(token: pa.DataType) -> pa.Schema:
     """The rows of the shuffle: a needed doc's tokens, and its place in the corpus (unit number, position)."""
-    return pa.schema(
-        [
-            pa.field("doc_id", pa.string(), nullable=False),
-            pa.field("unit", pa.int32(), nullable=False),
-            pa.field("position", pa.int64(), nullable=False),
-            pa.field("tokens", pa.list_(token), nullable=False),
-            pa.field("truncated", pa.bool_(), nullable=False),
-        ]
+    return required(
+        doc_id=pa.string(), unit=pa.int32(), position=pa.int64(), tokens=pa.list_(token), truncated=pa.bool_()
     )
 
 
@@ -55,25 +49,14 @@ def doc_tokens(
 ) -> pa.RecordBatch:
     """The rows of some docs of one unit of the corpus: `doc_tokens_schema`."""
     units = pa.array(np.full(len(doc_ids), unit, np.int32))
-    columns = [
-        pa.array(doc_ids, pa.string()),
-        units,
-        pa.array(positions, pa.int64()),
-        tokens,
-        pa.array(truncated),
-    ]
-    return pa.record_batch(columns, schema=schema)
+    ids, places = pa.array(doc_ids, pa.string()), pa.array(positions, pa.int64())
+    return pa.record_batch([ids, units, places, tokens, pa.array(truncated)], schema=schema)
 
 
 def by_shard(
     batches: Sequence[pa.RecordBatch], shards: Sequence[npt.NDArray[np.uint32]]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cuts rows into one batch a shard: thousands of small batches would be mostly headers.
-
-    Args:
-        batches: the rows.
-        shards: of each batch, the shards that its rows are for.
-    """
+    """Cuts rows into one batch a shard, by the shards of the rows of each batch: small batches are mostly headers."""
     if not batches:
         return
     shard_of = np.concatenate(shards)
@@ -110,41 +93,26 @@ def join_shard(
     Raises:
         DataError: a doc that is needed appears twice in the corpus.
     """
-    keys = candidate_keys(candidates, of_queries)
-    row_of = _rows_by_key(docs, set(keys), place)
-    rows = np.array([row_of.get(key, -1) for key in keys], np.int64)
-    found = candidates.filter(pa.array(rows >= 0))
-    missing = _missing_docs(candidates.filter(pa.array(rows < 0)))
-    rows = rows[rows >= 0]
-    docs = docs.combine_chunks()
-    used = np.unique(rows)
-    table = tokenized_table(schema, query_ids, query_tokens, found, docs["tokens"].combine_chunks(), rows)
-    truncated_docs = int(docs["truncated"].combine_chunks().take(pa.array(used)).true_count) if len(used) else 0
-    return JoinedShard(table, missing, truncated_docs)
+    keys = pa.array(candidate_keys(candidates, of_queries), pa.string())
+    docs = docs.filter(pc.is_in(docs["doc_id"], keys)).combine_chunks()
+    values, counts = pc.value_counts(docs["doc_id"]).flatten()
+    for key in values.filter(pc.greater(counts, 1)).to_pylist():
+        twice = docs.filter(pc.equal(docs["doc_id"], key))
+        places = sorted(zip(twice["unit"].to_pylist(), twice["position"].to_pylist(), strict=True))
+        raise DataError(duplicate_doc(key, *(place(*at) for at in places[:2])))
+    rows = pc.index_in(keys, docs["doc_id"])
+    is_missing = pc.is_null(rows)
+    missing: dict[str, str] = {}
+    for candidate in candidates.filter(is_missing).to_pylist():
+        missing.setdefault(candidate["doc_id"], candidate["query_id"])
+    found = candidates.filter(pc.invert(is_missing))
+    numbers = rows.drop_null().to_numpy().astype(np.int64)
+    tokens = docs["tokens"].combine_chunks()
+    table = tokenized_table(schema, query_ids, query_tokens, found, tokens, numbers)
+    return JoinedShard(table, tuple(starmap(MissingDoc, missing.items())), pc.sum(docs["truncated"]).as_py() or 0)
 
 
 def candidate_keys(candidates: pa.Table, of_queries: bool) -> list[str]:
     """What the docs of `schemas.CANDIDATES` are found by: their doc_ids, or with `of_queries` their `doc_keys`."""
     doc_ids: list[str] = candidates["doc_id"].to_pylist()
     return doc_keys(candidates["query_id"].to_pylist(), doc_ids) if of_queries else doc_ids
-
-
-def _missing_docs(candidates: pa.Table) -> tuple[MissingDoc, ...]:
-    first: dict[str, str] = {}
-    for doc_id, query_id in zip(candidates["doc_id"].to_pylist(), candidates["query_id"].to_pylist(), strict=True):
-        first.setdefault(doc_id, query_id)
-    return tuple(MissingDoc(doc_id, query_id) for doc_id, query_id in first.items())
-
-
-def _rows_by_key(docs: pa.Table, needed: set[str], place: Callable[[int, int], str]) -> dict[str, int]:
-    row_of: dict[str, int] = {}
-    for row, doc_id in enumerate(docs["doc_id"].to_pylist()):
-        if doc_id not in needed:
-            continue
-        if doc_id in row_of:
-            first, second = sorted(
-                (docs["unit"][each].as_py(), docs["position"][each].as_py()) for each in (row_of[doc_id], row)
-            )
-            raise DataError(duplicate_doc(doc_id, place(*first), place(*second)))
-        row_of[doc_id] = row
-    return row_of

@@ -9,6 +9,12 @@ import pyarrow as pa
 
 from beamrank.records import SpecialTokens
 
+
+def required(**columns: Any) -> Any:
+    """A schema of columns without nulls."""
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
+
+
 # One row: a topic, with the number of its shard; in the order of the shards, those of a shard by query_id.
 TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
 
@@ -25,34 +31,13 @@ FILE_ROWS = pa.schema(
 )
 
 # One row: a candidate; sorted by query_id, rank.
-CANDIDATES = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("score", pa.float32(), nullable=False),
-    ]
-)
+CANDIDATES = required(query_id=pa.string(), doc_id=pa.string(), rank=pa.int32(), score=pa.float32())
 
 # One row: a candidate, or one of its segments; rank is the previous stage's; score is the log-odds z = logit1 - logit0.
-MONO = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("segment", pa.int16(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("score", pa.float32(), nullable=False),
-    ]
-)
+MONO = required(query_id=pa.string(), doc_id=pa.string(), segment=pa.int16(), rank=pa.int32(), score=pa.float32())
 
 # One row: a query. scores is the n*n row-major matrix of log-odds z_ij, NaN for a pair that was not scored.
-DUO = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("doc_ids", pa.list_(pa.string()), nullable=False),
-        pa.field("scores", pa.list_(pa.float32()), nullable=False),
-    ]
-)
+DUO = required(query_id=pa.string(), doc_ids=pa.list_(pa.string()), scores=pa.list_(pa.float32()))
 
 
 def scores(id_type: Any) -> Any:
@@ -67,61 +52,47 @@ def token_type(vocab_size: int) -> Any:
 
 def tokenized(vocab_size: int) -> Any:
     """One row: a query with its ranked candidates; token ids without special tokens."""
-    token = token_type(vocab_size)
-    return pa.schema(
-        [
-            pa.field("query_id", pa.string(), nullable=False),
-            pa.field("query_tokens", pa.list_(token), nullable=False),
-            pa.field("doc_ids", pa.list_(pa.string()), nullable=False),
-            pa.field("ranks", pa.list_(pa.int32()), nullable=False),
-            pa.field("doc_tokens", pa.list_(pa.list_(token)), nullable=False),
-        ]
+    tokens = pa.list_(token_type(vocab_size))
+    return required(
+        query_id=pa.string(),
+        query_tokens=tokens,
+        doc_ids=pa.list_(pa.string()),
+        ranks=pa.list_(pa.int32()),
+        doc_tokens=pa.list_(tokens),
     )
 
 
 class Vocabulary(Protocol):
-    """The facts about a tokenizer that the parts that it made carry."""
+    """The facts about a tokenizer that the parts that it made carry: `digest` covers everything that decides an id."""
 
     @property
-    def vocab_size(self) -> int:
-        """One more than the largest id."""
-
+    def vocab_size(self) -> int: ...
     @property
-    def special(self) -> SpecialTokens:
-        """The special tokens around texts."""
-
+    def special(self) -> SpecialTokens: ...
     @property
-    def digest(self) -> str:
-        """SHA-256 of everything that decides an id."""
+    def digest(self) -> str: ...
 
 
 def candidates_table(
     query_ids: Sequence[str], doc_ids: Sequence[Sequence[str]], scores: Sequence[Any] | None = None
 ) -> pa.Table:
-    """The candidates of some queries; ranks count from 1.
+    """The candidates of some queries as `CANDIDATES`, in that order; ranks count from 1.
 
     Args:
         query_ids: the queries.
         doc_ids: the candidates of each query, best first.
         scores: the scores of each query's candidates; by default minus the rank, for a run of which only the order
             counts.
-
-    Returns:
-        A table of `CANDIDATES`, in that order.
     """
     counts = [len(each) for each in doc_ids]
     ranks = np.concatenate([np.empty(0, np.int32), *(np.arange(1, count + 1, dtype=np.int32) for count in counts)])
-    flat_scores = (
-        -ranks.astype(np.float32)
-        if scores is None
-        else np.concatenate([np.empty(0, np.float32), *(np.asarray(each, np.float32) for each in scores)])
-    )
+    flat = -ranks if scores is None else np.concatenate([np.empty(0), *(np.asarray(each) for each in scores)])
     queries = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
     columns = [
         pa.array(query_ids, pa.string()).take(queries),
         pa.array([doc_id for each in doc_ids for doc_id in each], pa.string()),
         pa.array(ranks),
-        pa.array(flat_scores),
+        pa.array(flat.astype(np.float32)),
     ]
     return pa.Table.from_arrays(columns, schema=CANDIDATES)
 
@@ -160,25 +131,11 @@ def tokenized_table(
         candidates: `CANDIDATES`, the queries in the same order, each one's candidates by rank.
         doc_tokens: the tokens of some docs.
         rows: int64[c], which of `doc_tokens` each candidate has.
-
-    Returns:
-        A table of `schema`.
     """
-    offsets = _offsets(query_ids, candidates["query_id"].to_pylist())
-    return pa.table(
-        [
-            pa.array(query_ids, pa.string()),
-            query_tokens,
-            pa.ListArray.from_arrays(offsets, candidates["doc_id"].combine_chunks()),
-            pa.ListArray.from_arrays(offsets, candidates["rank"].combine_chunks()),
-            pa.ListArray.from_arrays(offsets, doc_tokens.take(pa.array(rows))),
-        ],
-        schema=schema,
-    )
-
-
-def _offsets(query_ids: Sequence[str], candidate_query_ids: Sequence[str]) -> pa.Array:
     number_of = {query_id: number for number, query_id in enumerate(query_ids)}
-    numbers = np.array([number_of[query_id] for query_id in candidate_query_ids], np.int64)
+    numbers = np.array([number_of[query_id] for query_id in candidates["query_id"].to_pylist()], np.int64)
     counts = np.bincount(numbers, minlength=len(query_ids))
-    return pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    flat = candidates["doc_id"].combine_chunks(), candidates["rank"].combine_chunks(), doc_tokens.take(pa.array(rows))
+    lists = [pa.ListArray.from_arrays(offsets, values) for values in flat]
+    return pa.table([pa.array(query_ids, pa.string()), query_tokens, *lists], schema=schema)

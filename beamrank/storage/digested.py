@@ -15,6 +15,8 @@ from beamrank.storage import files as storage
 
 # Two changes of a local file within a tick of its clock get the same time.
 _TICK_NANOSECONDS = 20_000_000
+# The names under which stores report when a file was written.
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 # The checksums that stores report, best first. Google's etag changes whenever a file is written, even with the
 # same content; its MD5 does not, but a file that was composed of others has none.
 _CHECKSUMS = ("md5Hash", "content_md5", "ETag", "etag")
@@ -25,8 +27,7 @@ _Read = TypeVar("_Read")
 _hashes: dict[tuple[str, str], str] = {}
 
 
-@dataclass(frozen=True)
-class FileState:
+class FileState(NamedTuple):
     """A file's size, and when it was last written in seconds since 1970, if the storage keeps times."""
 
     size_bytes: int
@@ -47,16 +48,11 @@ def file_states(folder: str) -> dict[str, FileState]:
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:
-    """The time of writing, which each storage reports under its own name and type."""
-    for key in ("mtime", "LastModified", "last_modified", "updated", "created"):
-        value = entry.get(key)
-        if isinstance(value, str):
-            with suppress(ValueError):
-                value = datetime.fromisoformat(value)
-        if isinstance(value, datetime):
-            return value.timestamp()
+    for value in filter(None, map(entry.get, _TIMES)):
         if isinstance(value, int | float):
             return float(value)
+        with suppress(ValueError):
+            return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).timestamp()
     return None
 
 
@@ -150,15 +146,10 @@ class DigestedFile:
             version = found.version
         try:
             yield
-        except Exception:
+        finally:
             # A file that is written while it is read looks damaged.
-            self._check(version)
-            raise
-        self._check(version)
-
-    def _check(self, version: str) -> None:
-        if self.find_version() != version:
-            raise RewrittenError(self._changed("changed"))
+            if self.find_version() != version:
+                raise RewrittenError(self._changed("changed"))
 
     def find_version(self) -> str:
         """The version of the file now; raises DataError if it was removed."""
@@ -183,7 +174,7 @@ class RowRange(NamedTuple):
 
 
 def reread(read: Callable[[], _Read]) -> _Read:
-    """The value of a function that reads digested files: it is called up to three times while one is written.
+    """The value of a function that reads digested files, called up to three times while one is written.
 
     Raises:
         RewrittenError: a file was written during each call.

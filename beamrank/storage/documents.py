@@ -36,11 +36,7 @@ def read_at_most(url: str, most_bytes: int) -> bytes:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        ValueError: it is not JSON, or has NaN, Infinity, numbers of thousands of digits or thousands of levels.
-    """
+    """The value of a JSON text; raises ValueError, also for NaN, Infinity, and thousands of digits or levels."""
     try:
         return json.loads(content, parse_constant=_refuse)
     except RecursionError:
@@ -88,11 +84,7 @@ def checked_json(values: Mapping[str, Any]) -> bytes:
 
 
 def checked_values(content: bytes) -> dict[str, Any]:
-    """The values in a file of `checked_json`; a file without a digest is not checked.
-
-    Raises:
-        ValueError: the bytes are not a JSON object (truncated, for example), or were changed.
-    """
+    """The values in a file of `checked_json`; a file without a digest is not checked. Raises ValueError."""
     values = parse_json(content)
     if not isinstance(values, dict):
         raise ValueError("it does not hold a JSON object")
@@ -120,7 +112,6 @@ class Document:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     def to_json(self) -> bytes:
-        """The file."""
         return checked_json(asdict(self))
 
     @classmethod

@@ -5,7 +5,7 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
@@ -90,8 +90,7 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
 def _filesystem(url: str) -> tuple[Any, str]:
     if not is_remote(url):  # not by its URL, in which `::` would begin another one
         return LocalFileSystem(use_listings_cache=False), url
-    for link in url.split("::"):
-        protocol = link.partition("://")[0]
+    for protocol in (link.partition("://")[0] for link in url.split("::")):
         if protocol in _COPYING:
             raise PreflightError(
                 f"{url} reads copies that are kept on this machine, so a file that has changed at its store would be "
@@ -152,12 +151,34 @@ def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
     ]
 
 
-def is_empty(folder: str) -> bool:
+def _list(folder: str, kind: str = "", is_kind: Callable[[str], bool] = os.path.exists) -> list[dict[str, Any]]:
+    """The entries of one kind in a folder, or all; none if there is no folder."""
     with located(folder) as (filesystem, path):
         try:
-            return not entries_in(filesystem, path)
+            entries = entries_in(filesystem, path)
         except (FileNotFoundError, NotADirectoryError):
-            return True
+            return []
+    # fsspec does not say what a local link leads to.
+    return [each for each in entries if kind in ("", each["type"]) or (each.get("islink") and is_kind(each["name"]))]
+
+
+def is_empty(folder: str) -> bool:
+    return not _list(folder)
+
+
+def list_files(folder: str) -> list[dict[str, Any]]:
+    """Fsspec's entries of the files in a folder; empty if there is no folder."""
+    return _list(folder, "file", os.path.isfile)
+
+
+def sizes_bytes(folder: str) -> dict[str, int]:
+    """The names and sizes of the files in a folder; empty if there is no folder."""
+    return {name(entry["name"]): int(entry["size"]) for entry in list_files(folder)}
+
+
+def folder_names(folder: str) -> set[str]:
+    """The names of the folders in a folder; empty if there is no folder."""
+    return {name(each["name"]) for each in _list(folder, "directory", os.path.isdir)}
 
 
 def check_folder(output: str) -> None:
@@ -183,54 +204,17 @@ def is_special(url: str) -> bool:
 
 
 def size_bytes(url: str) -> int:
-    """The size of a file.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        PreflightError: its server does not tell.
-    """
+    """The size of a file; raises FileNotFoundError, or PreflightError where its server does not tell."""
     with located(url) as (filesystem, path):
         size = filesystem.info(path)["size"]
-        if size is None:
-            raise PreflightError(f"the server of {url} does not tell the file's size: download it, and give the copy")
-        return int(size)
-
-
-def sizes_bytes(folder: str) -> dict[str, int]:
-    """The names and sizes of the files in a folder; empty if there is no folder."""
-    return {name(entry["name"]): int(entry["size"]) for entry in list_files(folder)}
-
-
-def folder_names(folder: str) -> set[str]:
-    """The names of the folders in a folder; empty if there is no folder."""
-    with located(folder) as (filesystem, path):
-        try:
-            entries = entries_in(filesystem, path)
-        except (FileNotFoundError, NotADirectoryError):
-            return set()
-        return {
-            name(each["name"])
-            for each in entries
-            if each["type"] == "directory" or (each.get("islink") and os.path.isdir(each["name"]))
-        }
+    if size is None:
+        raise PreflightError(f"the server of {url} does not tell the file's size: download it, and give the copy")
+    return int(size)
 
 
 def sha256(url: str) -> str:
     with open_binary(url) as file:
         return hashlib.file_digest(cast(io.BufferedIOBase, file), "sha256").hexdigest()
-
-
-def list_files(folder: str) -> list[dict[str, Any]]:
-    """Fsspec's entries of the files in a folder; empty if there is no folder."""
-    with located(folder) as (filesystem, path):
-        try:
-            entries = entries_in(filesystem, path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        # fsspec does not say whether a local link leads to a file.
-        return [
-            each for each in entries if each["type"] == "file" or (each.get("islink") and os.path.isfile(each["name"]))
-        ]
 
 
 def open_binary(url: str, *, pipe: bool = False, read_ahead: bool = True) -> BinaryIO:

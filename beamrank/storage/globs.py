@@ -7,11 +7,10 @@ editors and notebooks leave them beside their files.
 import os
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias
 
-from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from beamrank.errors import PreflightError
@@ -104,12 +103,34 @@ def find(url: str, *, folders: bool = False) -> list[str]:
         return list(map(tree.url, found))
 
 
+def path_below(path: str, url: str) -> str | None:
+    """The path of a file below a folder, a file or a glob that would take it once it is there; None for other files.
+
+    It is empty where the path or the glob itself names the file, or a folder that holds it.
+    """
+    path, url = storage.resolved(absolute_glob(path)), storage.resolved(url)
+    if not _MAGIC.search(path) or storage.exists(path):
+        below = url.removeprefix(f"{path}/")
+        is_taken = url == path or (below != url and all(map(is_data, below.split("/"))))
+        return ("" if url == path else below) if is_taken else None
+    folder, pattern = _split(path)
+    names = url.removeprefix(f"{folder}/").split("/") if url.startswith(f"{folder}/") else []
+    globs = _closure([tuple(pattern)])
+    for number, name in enumerate(names, 1):
+        fitting = [each for each in globs if _fits(each[0], name)]
+        if any(_is_last(each) for each in fitting) and (number == len(names) or "**" not in pattern):
+            return ""
+        globs = _closure(each if each[0] == "**" else each[1:] for each in fitting)
+    return None
+
+
 def _split(path: str) -> tuple[str, list[str]]:
     """The folder that a glob begins in, and the glob's parts below it."""
     parts = path.split("/")
     is_glob = [_MAGIC.search(_ESCAPED.sub("", part)) is not None for part in parts[:-1]] + [True]
     count = is_glob.index(True)
-    return "/".join(_ESCAPED.sub(r"\1", part) for part in parts[:count]), parts[count:]
+    below = [part for part, before in zip(parts, ["", *parts], strict=False) if (part, before) != ("**", "**")][count:]
+    return "/".join(_ESCAPED.sub(r"\1", part) for part in parts[:count]), below
 
 
 class _Tree:
@@ -129,39 +150,31 @@ class _Tree:
         """The paths that a glob below the folder matches, and whether each is a folder that holds data.
 
         Folders are entered before links to folders, so that a link never hides a folder. Below, a folder is its path
-        below the root, with a slash at its end.
+        below the root, with a slash at its end, and it has the globs that are left for it.
         """
-        if "**" in pattern and _lists_all(self._filesystem):
+        if "**" in pattern and not self._is_local:
             self._listed = self._list_all()
-        folders, links = deque([("", tuple(pattern))]), deque[tuple[str, tuple[str, ...]]]()
-        entered, found = set[object](), set[object]()
+        folders = deque([("", _closure([tuple(pattern)]))])
+        links, entered, found = type(folders)(), set[object](), set[object]()
         while folders or links:
-            folder, parts = (folders or links).popleft()
+            folder, globs = (folders or links).popleft()
             identity = self._identity(folder)
-            if (identity, parts) in entered:
+            if (identity, globs) in entered:
                 continue
-            entered.add((identity, parts))
-            for entry, is_folder, below in self._steps(folder, parts):
-                path = folder + entry.name
-                if below and is_folder:
+            entered.add((identity, globs))
+            for entry in self._entries(folder):
+                fitting = [each for each in globs if _fits(each[0], entry.name)]
+                if not fitting:
+                    continue
+                path, is_folder = folder + entry.name, self._is_folder(folder, entry)
+                below = _closure(each if each[0] == "**" else each[1:] for each in fitting)
+                if is_folder and below:
                     (links if entry.is_symlink() else folders).append((f"{path}/", below))
-                elif not below and (identity, entry.name) not in found:
+                if any(map(_is_last, fitting)) and (identity, entry.name) not in found:
                     found.add((identity, entry.name))
                     # Each folder would be a match of a glob with `**`.
                     if not is_folder or ("**" not in pattern and self._below(path).holds(["**"])):
                         yield self._prefix + path, is_folder
-
-    def _steps(self, folder: str, parts: tuple[str, ...]) -> Iterator[tuple[_Entry, bool, tuple[str, ...]]]:
-        """Each entry of a folder that fits a glob, whether it is a folder, and the glob below it; none for a match."""
-        # `**` stands for no folder too, and at the end for all files.
-        alternatives = [parts]
-        while alternatives[-1][0] == "**":
-            alternatives.append(alternatives[-1][1:] or ("*",))
-        for entry in self._entries(folder):
-            fitting = [each for each in alternatives if _fits(each[0], entry.name)]
-            is_folder = bool(fitting) and self._is_folder(folder, entry)
-            for part, *rest in fitting:
-                yield entry, is_folder, (part, *rest) if part == "**" else tuple(rest)
 
     def _below(self, path: str) -> "_Tree":
         return _Tree(self._filesystem, self._prefix + path)
@@ -256,9 +269,15 @@ class _Tree:
             ) from error
 
 
-def _lists_all(filesystem: Any) -> bool:
-    """Whether a store lists all files at once, with no request for each folder."""
-    return isinstance(filesystem, AsyncFileSystem) and type(filesystem)._find is not AsyncFileSystem._find
+def _closure(globs: Iterable[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
+    """Globs, and what they are where `**` stands for no folder; at the end it stands for all files."""
+    found = [each for each in globs if each]
+    found += [each[1:] or ("*",) for each in found if each[0] == "**"]
+    return frozenset(found)
+
+
+def _is_last(glob: tuple[str, ...]) -> bool:
+    return len(glob) == 1 and glob != ("**",)
 
 
 def _fits(part: str, base: str) -> bool:

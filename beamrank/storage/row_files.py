@@ -34,21 +34,13 @@ def write_rows(folder: str, prefix: str, schema: pa.Schema, rows: Iterator[dict[
 
 
 def read_rows(url: str) -> list[dict[str, Any]]:
-    """All rows of a file of `write_rows`.
-
-    Raises:
-        DataError: the file is missing or was changed.
-    """
+    """All rows of a file of `write_rows`; raises DataError where it is missing or was changed."""
     rows: list[dict[str, Any]] = open_rows(url).read().to_pylist()
     return rows
 
 
 def read_row(url: str, row: int) -> dict[str, Any]:
-    """A row of a file of `write_rows`.
-
-    Raises:
-        DataError: the file is missing or was changed.
-    """
+    """A row of a file of `write_rows`; raises as `read_rows`."""
     values: list[dict[str, Any]] = open_rows(url).group(row // _GROUP_ROWS).slice(row % _GROUP_ROWS, 1).to_pylist()
     return values[0]
 

@@ -14,28 +14,21 @@ from beamrank.storage.urls import carries_credentials, hide_credentials
 _ATTEMPTS = 5
 _log = logging.getLogger(__name__)
 _EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
-_EXPIRED = "the credentials have expired, or have the session token of others; log in again"
-_REGION = "the bucket is in a different region, or at a different endpoint: set AWS_REGION, or AWS_ENDPOINT_URL"
-_FORBIDDEN = (
-    "these credentials may not do this (reading takes the permission to list, too: without it a file that does not "
-    "exist is refused). Credentials that have expired, a clock that is wrong, and a bucket whose requester pays "
-    "(requester_pays in fsspec's configuration) are other causes"
+_ADVICE = (
+    "check the credentials (they may have expired, or not allow this: reading takes the permission to list, too), the "
+    "region, the endpoint (AWS_ENDPOINT_URL) and the clock of this machine"
 )
 _UNCONDITIONAL = (
     "the store does not support a request that beamrank needs, most likely a put that creates and never replaces "
     "(If-None-Match): use a version of the store, or a different one, that does"
 )
-_UNKNOWN_KEY = "the store does not know these credentials: check them, and the endpoint (AWS_ENDPOINT_URL)"
-# By the code of S3, or by the HTTP status where the answer had no body.
-_CAUSES = {
-    **dict.fromkeys(("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "401"), _EXPIRED),
-    **dict.fromkeys(("PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"), _REGION),
-    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch"), _UNKNOWN_KEY),
-    **dict.fromkeys(("AccessDenied", "403"), _FORBIDDEN),
-    **dict.fromkeys(("NotImplemented", "501"), _UNCONDITIONAL),
-    "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
-    "400": f"the store does not tell why. Most often {_EXPIRED}; else {_REGION}",
+# Codes of S3, or HTTP statuses where the answer had no body.
+_OTHER_REGION = {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307", "400"}
+_NOT_ALLOWED = {
+    *("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"),
+    *("AccessDenied", "RequestTimeTooSkewed", "401", "403"),
 }
+_NOT_SUPPORTED = {"NotImplemented", "501"}
 # What a store or a client unpacks without being asked, by Content-Encoding.
 _UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
 _VARIABLES = (
@@ -54,7 +47,7 @@ class UnreachableError(OSError):
 
 
 def unreachable(url: str, error: Exception) -> UnreachableError:
-    """The error of a library of a store, which may not name the URL."""
+    """The error of a library of a store; its own may not name the URL."""
     return UnreachableError(
         f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the URL, the network and "
         "the credentials of this machine (docs/guide/storage.md)"
@@ -69,15 +62,19 @@ def missing_library(url: str, error: ImportError) -> PreflightError:
 
 
 def check_refusal(url: str, error: Exception) -> None:
-    """Raises UnreachableError with the likely cause where an error is a store's refusal of a request."""
+    """Raises UnreachableError, with what to check, where an error is a store's refusal of a request."""
     for code, headers in _answers(error):
-        cause, region = _CAUSES.get(code), headers.get("x-amz-bucket-region")
-        if region and cause in (_REGION, _CAUSES["400"]):
-            cause = f"the bucket is in the region {region}: set AWS_REGION={region}"
-        if cause is not None:
-            answer = " ".join(hide_credentials(str(error)).split()).rstrip(".")
-            message = f"{url} is refused by its store ({answer}): {cause} (docs/guide/storage.md)"
-            raise UnreachableError(message) from error
+        region = headers.get("x-amz-bucket-region")
+        if code in _OTHER_REGION and region:
+            advice = f"the bucket is in the region {region}: set AWS_REGION={region}"
+        elif code in _OTHER_REGION | _NOT_ALLOWED:
+            advice = _ADVICE
+        elif code in _NOT_SUPPORTED:
+            advice = _UNCONDITIONAL
+        else:
+            continue
+        answer = " ".join(hide_credentials(str(error)).split()).rstrip(".")
+        raise UnreachableError(f"{url} is refused by its store ({answer}): {advice} (docs/guide/storage.md)") from error
 
 
 def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -99,12 +96,7 @@ def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, st
 
 
 def refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
-    """Raises PreflightError for a file that its store unpacks: gcsfs reads only as many bytes as the packed file has.
-
-    Args:
-        url: the file.
-        details: the store's metadata of it.
-    """
+    """Raises PreflightError for a file that its store unpacks: gcsfs reads only as many bytes as it has packed."""
     encoding = details.get("contentEncoding")
     if encoding in _UNPACKED:
         raise PreflightError(
@@ -115,11 +107,7 @@ def refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
 
 
 def create(filesystem: Any, path: str, content: bytes) -> bool:
-    """Writes a file of an object store, through its fsspec file system, if it does not exist; returns whether it did.
-
-    Raises:
-        OSError: other writers of the file conflicted with every attempt.
-    """
+    """Writes a file of an object store if it does not exist; returns whether it did."""
     for _ in range(_ATTEMPTS):
         try:
             filesystem.pipe_file(path, content, mode="create")

@@ -9,7 +9,6 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -35,15 +34,13 @@ _CHUNK_BYTES = 1 << 16
 _BUFFER_BYTES = _MEMBER_BYTES = 1 << 20
 # About how much smaller text is compressed.
 _TIMES_SMALLER = 4
-_SHOWN_FILES = 4
 _READ_ERRORS = (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
 
 
 def compression(url: str) -> str | None:
     """How a file is packed, by the ending of its name: a compression, `tar` for any tar archive, None for a plain file.
 
-    Raises:
-        PreflightError: beamrank does not read this compression.
+    Raises PreflightError for a compression that beamrank does not read.
     """
     inner, method = _outer(url)
     if method == "compress":
@@ -122,11 +119,7 @@ def open_stream(url: str, *, pipe: bool = False) -> Iterator[BinaryIO]:
 
     A compressed file may have several members, which are read one after the other. A truncated file is an error, unless
     it was cut exactly between two members: then it is a complete file. A tar archive is read as the one file in it; a
-    second file is an error, at the end of the first.
-
-    Args:
-        url: the file.
-        pipe: whether a named pipe is accepted.
+    second file is an error, at the end of the first. With `pipe` the file may be a named pipe.
     """
     packing, method = compression(url), _outer(url)[1]
     with errors_as(DataError, url), storage.open_binary(url, pipe=pipe) as file:
@@ -205,7 +198,7 @@ class _Header(tarfile.TarInfo):
 
 
 def _only_file(archive: BinaryIO, url: str) -> Iterator[bytes]:
-    """The content of the one file of a tar archive; folders and macOS's `._NAME` files do not count."""
+    """The content of the one file of a tar archive, without folders and macOS's `._NAME` files."""
     tar = tarfile.open(fileobj=archive, mode="r|", tarinfo=_Header)  # noqa: SIM115 (its file is closed with the archive)
     members = (each for each in tar if not each.isdir() and not storage.name(each.name).startswith("._"))
     first = next(members, None)
@@ -217,11 +210,11 @@ def _only_file(archive: BinaryIO, url: str) -> Iterator[bytes]:
             f"{url} holds {first.name!r}, which is a link or a special file: unpack it, and give the file to read"
         )
     yield from iter(lambda: content.read(_CHUNK_BYTES), b"")
-    others = [each.name for each in islice(members, _SHOWN_FILES)]
-    if others:
-        names = [first.name, *others]
-        shown = ", ".join([*map(repr, names[:_SHOWN_FILES]), *["..."] * (len(names) > _SHOWN_FILES)])
-        raise DataError(f"{url} holds several files ({shown}): unpack it, and give the file to read")
+    second = next(members, None)
+    if second is not None:
+        raise DataError(
+            f"{url} holds several files ({first.name!r}, {second.name!r}, ...): unpack it, and give the file to read"
+        )
     while archive.read(_CHUNK_BYTES):  # The checksum of a compressed archive is behind its end.
         pass
 

@@ -13,8 +13,7 @@ from beamrank.formats.files import Beginning, Look
 from beamrank.formats.qrels import QrelsFormat
 from beamrank.formats.texts.parquet import ENDINGS, is_parquet
 from beamrank.formats.texts.tables import numbered_rows
-from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, whole_file
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 
 _RELEVANCE = {"positive": 1, "negative": 0}
@@ -93,9 +92,10 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
         yield DocBatch(unit.index, list(sample.docs), texts, places, query_ids=query_ids)
 
 
-def _read_topics(file: TopicsFile) -> Topics:
+def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
     """The queries, in the order of the file; one of several texts is these, joined by spaces."""
-    return ((sample.line, (sample.query_id, sample.query)) for sample in samples(file.url))
+    for sample in samples(unit.url):
+        yield parse_rows(unit, [sample.line - 1], [sample], lambda row: (row.query_id, row.query))
 
 
 def _judgments(line: int, record: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
@@ -104,8 +104,8 @@ def _judgments(line: int, record: Mapping[str, Any]) -> Iterator[tuple[str, str,
 
 
 _LOOK = Look("MTEB's re-ranking rows (query, positive, negative)", _is_mteb)
-CORPUS = CorpusFormat(
+CORPUS = TextFormat(
     "mteb", (".jsonl", *ENDINGS), whole_file, _read, look=_LOOK, has_fields=False, candidate_order=_ORDER
 )
-TOPICS = TopicsFormat(_read_topics, look=_LOOK, noun="row")
+TOPICS = TextFormat("mteb", (), whole_file, _read_topics, look=_LOOK, noun="row")
 QRELS = QrelsFormat("MTEB's re-ranking rows", _COLUMNS, header=True, judgments=_judgments)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from beamrank.errors import DataError
 from beamrank.formats.checks import RowError, WrongFormatError, id_of, joined, json_rows, missing_field, text_of
 from beamrank.formats.files import Beginning, Look
-from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 
 # The text of a doc is the first of these that it has, after its title.
@@ -117,12 +116,13 @@ def _place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at candidate {position} (from 0)"
 
 
-def _read_topics(file: TopicsFile) -> Topics:
-    return ((request.line, (request.query_id, request.text)) for request in requests(file.url))
+def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
+    for request in requests(unit.url):
+        yield parse_rows(unit, [request.line - 1], [request], lambda row: (row.query_id, row.text))
 
 
 _LOOK = Look("rank_llm's JSON (a query and its candidates)", _is_rank_llm)
-CORPUS = CorpusFormat(
+CORPUS = TextFormat(
     "rank_llm",
     (".json", ".jsonl"),
     whole_file,
@@ -131,4 +131,4 @@ CORPUS = CorpusFormat(
     look=_LOOK,
     candidate_order="the order of the file stands for the ranks",
 )
-TOPICS = TopicsFormat(_read_topics, look=_LOOK, noun="request")
+TOPICS = TextFormat("rank_llm", (), whole_file, _read_topics, look=_LOOK, noun="request")

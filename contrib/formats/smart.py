@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, WrongFormatError, decoded
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, WrongFormatError
 from beamrank.formats.files import Beginning, Look
-from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_texts, whole_file
 from beamrank.storage.streams import open_stream
 
 # Title and text.
@@ -80,18 +79,19 @@ def _check(unit: CorpusUnit) -> None:
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    """The docs of a file, which is one unit: such files are small."""
+    """The docs or topics of a file, which is one unit: such files are small."""
     with open_stream(unit.url) as file:
-        records = list(_split(file.read().removeprefix(BYTE_ORDER_MARK)))
+        content = file.read().removeprefix(BYTE_ORDER_MARK)
     names = unit.fields or _TEXT_FIELDS
-    places = [line - 1 for line, _ in records]
-    yield parse_rows(unit, places, records, lambda record: _parse(decoded(record[1]), names))
+    yield parse_texts(unit, _split(content), lambda record: _parse(record, names))
 
 
-def _read_topics(file: TopicsFile) -> Topics:
-    return parse_topics(_split(file.content), _parse)
-
-
-_LOOK = Look("SMART's (it begins with .I)", _begins)
-CORPUS = CorpusFormat("smart", (".all", ".dat", ".txt"), whole_file, _read, check=_check, look=_LOOK)
-TOPICS = TopicsFormat(_read_topics, look=_LOOK, noun="record")
+CORPUS = TOPICS = TextFormat(
+    "smart",
+    (".all", ".dat", ".txt"),
+    whole_file,
+    _read,
+    check=_check,
+    look=Look("SMART's (it begins with .I)", _begins),
+    noun="record",
+)

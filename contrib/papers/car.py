@@ -1,6 +1,5 @@
 """TREC CAR's files: paragraphs, pages and outlines in CBOR (`car_cbor.py`); ids of sections, alone or in qrels."""
 
-import io
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -9,8 +8,8 @@ from urllib.parse import unquote
 from beamrank.errors import DataError
 from beamrank.formats.checks import RowError
 from beamrank.formats.files import Beginning, Look
-from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
+from beamrank.formats.texts.lines import numbered_lines, read_lines
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, parse_texts, whole_file
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 from contrib.papers.car_cbor import (
@@ -89,32 +88,36 @@ def _place_page(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at page {position} (from 0)"
 
 
-def _read_outlines(file: TopicsFile) -> Topics:
+def _read_outlines(unit: CorpusUnit) -> Iterator[DocBatch]:
     """The sections of outlines, each with the number of its outline."""
-    for number, outline in _numbered(read_items(io.BytesIO(file.content), file.url, OUTLINES)):
-        try:
-            yield from parse_topics(((number + 1, path) for path in section_paths(outline)), _section_parser(file))
-        except RowError as error:
-            raise DataError(f"item {number + 1} of {file.url} {error}") from error
+    with open_stream(unit.url) as file:
+        for number, outline in _numbered(read_items(file, unit.url, OUTLINES)):
+            try:
+                paths = list(section_paths(outline))
+            except RowError as error:
+                raise DataError(f"item {number + 1} of {unit.url} {error}") from error
+            yield parse_texts(unit, ((number + 1, path) for path in paths), _section_parser(unit))
 
 
-def _read_sections(file: TopicsFile) -> Topics:
-    return parse_topics(file.lines(), _section_parser(file))
+def _read_sections(unit: CorpusUnit) -> Iterator[DocBatch]:
+    return read_lines(unit, _section_parser(unit))
 
 
-def _read_judged(file: TopicsFile) -> Topics:
+def _read_judged(unit: CorpusUnit) -> Iterator[DocBatch]:
     """The sections of qrels, without comments and repetitions of the query_id of the line before."""
-    parse = _section_parser(file)
+    found: list[tuple[int, bytes]] = []
     before: bytes | None = None
-    for number, line in file.lines():
+    for number, line in numbered_lines(unit.url):
         query_id = line.split(None, 1)[:1]
         if query_id and query_id[0] != before and not line.startswith(b"#"):
             before = query_id[0]
-            yield from parse_topics([(number, line)], lambda line: parse(_query_id_of(line)))
+            found.append((number, line))
+    parse = _section_parser(unit)
+    yield parse_texts(unit, found, lambda line: parse(_query_id_of(line)))
 
 
-def _section_parser(file: TopicsFile) -> Callable[[str], tuple[str, str]]:
-    return _parse_section_as_2019 if file.original else _parse_section
+def _section_parser(unit: CorpusUnit) -> Callable[[str], tuple[str, str]]:
+    return _parse_section_as_2019 if unit.original else _parse_section
 
 
 def _parse_section(line: str) -> tuple[str, str]:
@@ -159,7 +162,7 @@ def _columns_of_section(beginning: Beginning) -> int:
     return len(columns) if is_id else 0
 
 
-PARAGRAPHS_CORPUS = CorpusFormat(
+PARAGRAPHS_CORPUS = TextFormat(
     "car",
     (".cbor", ".paragraphs"),
     _paragraph_ranges,
@@ -168,9 +171,19 @@ PARAGRAPHS_CORPUS = CorpusFormat(
     look=Look("TREC CAR's CBOR", _is_cbor),
     has_fields=False,
 )
-PAGES_CORPUS = CorpusFormat("car-pages", (".cbor",), whole_file, _read_pages, _place_page, has_fields=False)
-SECTIONS = TopicsFormat(_read_sections, look=Look("ids of TREC CAR's sections", _is_section), has_original=True)
-OUTLINE_SECTIONS = TopicsFormat(_read_outlines, noun="section", repeats=True, has_original=True)
-JUDGED_SECTIONS = TopicsFormat(
-    _read_judged, look=Look("TREC CAR's qrels", _is_judged_section), repeats=True, has_original=True
+PAGES_CORPUS = TextFormat("car-pages", (".cbor",), whole_file, _read_pages, _place_page, has_fields=False)
+SECTIONS = TextFormat(
+    "car", (), whole_file, _read_sections, look=Look("ids of TREC CAR's sections", _is_section), has_original=True
+)
+OUTLINE_SECTIONS = TextFormat(
+    "car-outlines", (), whole_file, _read_outlines, noun="section", repeats=True, has_original=True
+)
+JUDGED_SECTIONS = TextFormat(
+    "car-qrels",
+    (),
+    whole_file,
+    _read_judged,
+    look=Look("TREC CAR's qrels", _is_judged_section),
+    repeats=True,
+    has_original=True,
 )

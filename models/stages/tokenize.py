@@ -46,7 +46,7 @@ from models.tokenizers.base import Tokenizer
 
 _FLUSH_TOKENS = 4 << 20
 # In this machine's cache: lists of docs from a store.
-_LISTS = "lists"
+LISTS = "lists"
 _log = logging.getLogger(__name__)
 # (shard, the tokens of docs that it needs)
 SentTokens = tuple[int, pa.RecordBatch]
@@ -308,7 +308,7 @@ def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
 @lru_cache(maxsize=2)
 def _opened(urls: tuple[str, ...]) -> OpenedList:
     """A list of docs, whose files this machine copies once where they are at a store."""
-    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(_LISTS, url)))
+    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(LISTS, url)))
 
 
 def _first(candidates: InputPart, k: int) -> pa.Table:

@@ -2,8 +2,8 @@
 
 import json
 import re
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,32 +13,31 @@ from beamrank.errors import DataError
 from beamrank.formats import checks, files
 from beamrank.formats.columns import TITLE
 from beamrank.formats.texts import parquet
-from beamrank.formats.texts.lines import byte_ranges, read_lines
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, check_batches, line_place, parse_rows
+from beamrank.formats.texts.lines import byte_ranges, numbered_lines, read_lines
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, check_batches, line_place, parse_rows
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
 # A list of objects, or an object that continues on the next line.
-_DOCUMENT = re.compile(rb"\s*(\[\s*\{|\{\s*\n)")
+_DOCUMENT = re.compile(rb"(\xef\xbb\xbf)?\s*(\[\s*\{|\{\s*\n)")
 _LOOKED_BYTES = 1 << 10
 _CHECKED_BYTES = 1 << 18
 _MOST_BYTES = 1 << 28
 # The end of a unit that is such a document.
 _WHOLE = -1
-_ID, _BEIR_ID = "id", "_id"
-# By the field of the id.
-_FIELDS = {_ID: ("contents",), _BEIR_ID: (TITLE, "text")}
 
 
 def _parser(unit: CorpusUnit) -> Callable[[dict[str, Any]], tuple[str, str]]:
-    """A function that reads the id and the text of an object; BEIR's own title may be missing or null."""
-    own = unit.format.id_field or _ID
-    id_name, fields = unit.doc_id or own, unit.fields or _FIELDS[own]
-    has_own_fields = unit.fields is None
+    """A function that reads the id and the text of an object."""
+    if unit.of_topics:
+        return parquet.topic_parser(unit, lambda: _objects(unit.url))
+    id_name = unit.id_name or unit.format.id_field or "id"
+    may_lack_title = unit.format.has_title and unit.fields is None
+    fields = unit.fields or ((TITLE, "text") if unit.format.has_title else ("contents",))
 
     def field_text(row: dict[str, Any], name: str) -> str:
         value = row.get(name)
-        if value is None and name == TITLE and has_own_fields:
+        if value is None and name == TITLE and may_lack_title:
             return ""
         if value is None and name not in row:
             raise checks.missing_field(name, row)
@@ -50,6 +49,12 @@ def _parser(unit: CorpusUnit) -> Callable[[dict[str, Any]], tuple[str, str]]:
         return checks.id_of(row[id_name]), checks.joined([field_text(row, name) for name in fields])
 
     return parse
+
+
+def _objects(url: str) -> Iterator[dict[str, Any]]:
+    for _, line in numbered_lines(url):
+        with suppress(checks.RowError):
+            yield checks.json_object(checks.decoded(line))
 
 
 def _read_lines(unit: CorpusUnit) -> Iterator[DocBatch]:
@@ -75,7 +80,7 @@ def _docs(unit: CorpusUnit, values: list[Any]) -> DocBatch:
 
 def _is_document(url: str) -> bool:
     with open_stream(url) as file:
-        return _DOCUMENT.match(file.read(_LOOKED_BYTES).removeprefix(checks.BYTE_ORDER_MARK)) is not None
+        return _DOCUMENT.match(file.read(_LOOKED_BYTES)) is not None
 
 
 def _elements(url: str, content: bytes) -> list[Any]:
@@ -100,12 +105,10 @@ def _check_size(url: str, size_bytes: int) -> None:
 
 def _first_elements(beginning: bytes) -> list[Any]:
     """The elements before the last one in the beginning of a list; none if the whole file has to be read."""
-    if len(beginning) < _CHECKED_BYTES:
-        return []
     try:
         # A character may be cut.
-        text = getincrementaldecoder("utf-8")().decode(beginning.removeprefix(checks.BYTE_ORDER_MARK))
-        rows = from_json(text, allow_partial=True)
+        text = beginning.removeprefix(checks.BYTE_ORDER_MARK).decode("utf-8", "ignore")
+        rows = from_json(text, allow_partial=True) if len(beginning) == _CHECKED_BYTES else None
     except ValueError:
         return []
     return rows[:-1] if isinstance(rows, list) else []
@@ -142,7 +145,7 @@ def _place(unit: CorpusUnit, position: int) -> str:
 
 def _check_beir(unit: CorpusUnit) -> None:
     if parquet.is_parquet(unit.url):
-        parquet.check(unit, title=True)
+        parquet.check(unit)
     else:
         check_batches(unit, _read_lines(unit))
 
@@ -152,14 +155,14 @@ def _beir_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
 
 
 def _read_beir(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return parquet.read(unit, title=True) if parquet.is_parquet(unit.url) else _read_lines(unit)
+    return (parquet.read if parquet.is_parquet(unit.url) else _read_lines)(unit)
 
 
 def _beir_place(unit: CorpusUnit, position: int) -> str:
     return (parquet.place if parquet.is_parquet(unit.url) else line_place)(unit, position)
 
 
-JSONL = CorpusFormat(
+JSONL = TextFormat(
     "jsonl",
     (".jsonl", ".ndjson", ".json"),
     _ranges,
@@ -167,10 +170,10 @@ JSONL = CorpusFormat(
     _place,
     _check,
     look=files.JSONL_WITHOUT_BEIR_ID,
-    id_field=_ID,
+    id_field="id",
     has_columns=True,
 )
-BEIR = CorpusFormat(
+BEIR = TextFormat(
     "beir",
     (".jsonl", *parquet.ENDINGS),
     _beir_ranges,
@@ -179,6 +182,9 @@ BEIR = CorpusFormat(
     _check_beir,
     look=files.BEIR,
     file_in_folder="corpus.jsonl",
-    id_field=_BEIR_ID,
+    id_field="_id",
+    has_title=True,
     has_columns=True,
 )
+TOPICS = replace(JSONL, look=files.JSONL)
+BEIR_TOPICS = replace(BEIR, file_in_folder="queries.jsonl")

@@ -1,4 +1,4 @@
-"""Formats with a doc a line, whose units are byte ranges, read in large blocks of whole lines; and TSV and CSV."""
+"""Formats with a doc or a topic a line, whose units are byte ranges, read in large blocks: TSV, CSV, top1000."""
 
 import io
 import itertools
@@ -8,10 +8,18 @@ from typing import BinaryIO
 import numpy as np
 
 from beamrank.formats import files
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_utf8, csv_rows
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_utf8, csv_rows, decoded
 from beamrank.formats.columns import PLAIN, read_header
 from beamrank.formats.notes import counted
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
+from beamrank.formats.texts.units import (
+    LONE_CR,
+    CorpusUnit,
+    DocBatch,
+    TextFormat,
+    parse_rows,
+    parse_texts,
+    whole_file,
+)
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
@@ -24,14 +32,14 @@ ParseLine = Callable[[str], tuple[str, str]]
 
 def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
     """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is empty."""
-    size = storage.size_bytes(url)
     if compression(url) is not None:
         return [(0, 0)]
+    size = storage.size_bytes(url)
     return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
 
 
 def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
-    """The docs of the lines that begin in a unit; a header is none."""
+    """The docs or topics of the lines that begin in a unit; a header is none."""
     with open_stream(unit.url) as file:
         if unit.end:
             for offset, block in blocks_between(file, unit.start, unit.end):
@@ -50,16 +58,20 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> DocBa
     if unit.header and first == 0:
         skip = next((number for number, line in enumerate(lines, 1) if line != ""), len(lines))
         lines, positions = lines[skip:], positions[skip:]
+    if unit.of_topics:
+        positions = [position for position, line in zip(positions, lines, strict=True) if line]
+        lines = [line for line in lines if line]
 
     def parse_valid(line: str | bytes) -> tuple[str, str]:
-        if isinstance(line, bytes):
-            raise RowError("is not valid UTF-8")
+        text = decoded(line) if isinstance(line, bytes) else line
+        if "\r" not in text:
+            return parse(text)
+        if unit.of_topics:
+            raise RowError(LONE_CR)
         try:
-            return parse(line)
+            return parse(text)
         except RowError as error:
-            if "\r" not in line:
-                raise
-            raise RowError(f"{error}; it holds a carriage return (CR), and lines must end in LF or CR LF") from error
+            raise RowError(f"{error}; it {LONE_CR}") from error
 
     return parse_rows(unit, positions, lines, parse_valid)
 
@@ -82,6 +94,15 @@ def lines_between(url: str, start: int, end: int) -> Iterator[tuple[int, bytes]]
             for line in io.BytesIO(block):
                 yield offset, line
                 offset += len(line)
+
+
+def numbered_lines(url: str) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not empty, each with its number from 1, without line ends."""
+    with open_stream(url) as file:
+        for number, line in enumerate(file, 1):
+            text = (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).removesuffix(b"\n").removesuffix(b"\r")
+            if text:
+                yield number, text
 
 
 def whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
@@ -135,16 +156,71 @@ def _read_tsv(unit: CorpusUnit) -> Iterator[DocBatch]:
 def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
     """The docs of a CSV; a unit is a file, because a column in quotes may hold line ends."""
     header = (read_header(unit.url, "csv", unit.names) if unit.header else None) or PLAIN
-
-    def parse(row: list[str]) -> tuple[str, str]:
-        return check_utf8(*header.parse(row))
-
     with open_stream(unit.url) as file:
         lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
         rows = itertools.islice(csv_rows(lines, unit.url), int(unit.header), None)
         while batch := list(itertools.islice(rows, _BATCH_ROWS)):
-            yield parse_rows(unit, [line - 1 for line, _ in batch], [row for _, row in batch], parse)
+            starts, columns = zip(*batch, strict=True)
+            places = [line - 1 for line in starts]
+            yield parse_rows(unit, places, columns, lambda row: check_utf8(*header.parse(row)))
 
 
-TSV = CorpusFormat("tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=files.TSV, has_columns=True, table="tsv")
-CSV = CorpusFormat("csv", (".csv",), whole_file, _read_csv, look=files.CSV, has_columns=True, table="csv")
+TSV = TextFormat("tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=files.TSV, has_columns=True, table="tsv")
+CSV = TextFormat("csv", (".csv",), whole_file, _read_csv, look=files.CSV, has_columns=True, table="csv", noun="row")
+
+# MS MARCO's top1000 files: a line for each candidate, unranked. One file is topics, corpus and candidates at once. The
+# released files have broken lines.
+_TOP1000 = ("query_id", "doc_id", "query", "passage")
+
+
+def is_top1000(beginning: files.Beginning) -> bool:
+    """Whether the first line has two ids, a query and a passage.
+
+    Qrels have four columns too, of one word each; MS MARCO's docs have a URL and a title before the text.
+    """
+    columns = beginning.line.split(b"\t")
+    return (
+        len(columns) == len(_TOP1000)
+        and all(len(each.split()) == 1 and b"://" not in each for each in columns[:2])
+        and len(beginning.line.split()) > 6
+    )
+
+
+def _parse_candidate(line: str) -> tuple[str, str]:
+    columns = line.split("\t")
+    if len(columns) != len(_TOP1000):
+        raise RowError(f"has {counted(len(columns), 'column')} where {'<TAB>'.join(_TOP1000)}, exactly 4, are expected")
+    return columns[1], f"{columns[0]}\t{columns[3]}"
+
+
+def _read_top1000(unit: CorpusUnit) -> Iterator[DocBatch]:
+    for batch in read_lines(unit, _parse_candidate):
+        split = [text.split("\t", 1) for text in batch.texts]
+        batch.query_ids = [query_id for query_id, _ in split]
+        batch.texts = [passage for _, passage in split]
+        yield batch
+
+
+def _read_top1000_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
+    """The queries with their distinct texts. Broken lines are left to the readers of docs and candidates."""
+    texts: dict[bytes, bytes] = {}
+    found: list[tuple[int, bytes]] = []
+    for number, line in numbered_lines(unit.url):
+        columns = line.split(b"\t")
+        if len(columns) == len(_TOP1000) and texts.get(columns[0]) != columns[2]:
+            texts.setdefault(columns[0], columns[2])
+            found.append((number, b"\t".join(columns[::2])))
+    yield parse_texts(unit, found, parse_tsv)
+
+
+_TOP1000_LOOK = files.Look("MS MARCO's top1000 (query_id, doc_id, query, passage)", is_top1000)
+TOP1000 = TextFormat(
+    "top1000",
+    (".tsv", ".txt"),
+    byte_ranges,
+    _read_top1000,
+    look=_TOP1000_LOOK,
+    has_fields=False,
+    candidate_order="the order of the file stands for the ranks",
+)
+TOP1000_TOPICS = TextFormat("top1000", (), whole_file, _read_top1000_topics, look=_TOP1000_LOOK, repeats=True)

@@ -1,7 +1,8 @@
 """Parquet: an id column `doc_id`, `_id` or `id`, and text columns; a unit is a row group."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -9,15 +10,27 @@ import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import files
-from beamrank.formats.checks import RowError, WrongFormatError, id_of, joined, text_of, whole_of
+from beamrank.formats.checks import (
+    SURROGATE_REASON,
+    RowError,
+    WrongFormatError,
+    check_utf8,
+    id_of,
+    joined,
+    missing_field,
+    text_of,
+    whole_of,
+)
 from beamrank.formats.columns import TITLE, find_id
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
 ENDINGS = (".parquet", ".pq")
-_TEXT = "text"
-_TEXT_COLUMNS = ("contents", _TEXT)
+_TEXT_COLUMNS = ("contents", "text")
+# Of topics; BEIR's are called otherwise.
+_TOPIC_IDS = ("query_id", "_id", "id", "qid", "topic_id")
+_BEIR_IDS = ("_id", "query_id", "qid", "topic_id")
 _BATCH_ROWS = 4096
 
 
@@ -26,15 +39,15 @@ def is_parquet(url: str) -> bool:
     return url.endswith(ENDINGS)
 
 
-def check(unit: CorpusUnit, title: bool = False) -> None:
+def check(unit: CorpusUnit) -> None:
     """Checks that a file has the columns, each once and of a type that can hold them."""
-    url = unit.url
-    with open_parquet(url) as file:
-        id_name, names = _columns(unit, file.schema_arrow.names, title)
-        for name in (id_name, *names):
-            if file.schema_arrow.names.count(name) > 1:
-                raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
-            check_text_type(file, url, name, number=name == id_name)
+    with open_parquet(unit.url) as file:
+        present = file.schema_arrow.names
+        id_name, texts = _columns(unit, present)
+        for name in (id_name, *texts):
+            if present.count(name) > 1:
+                raise PreflightError(f"{unit.url} has more than one column `{name}`: give each its own name")
+            check_text_type(file, unit.url, name, number=name == id_name)
 
 
 def row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
@@ -43,11 +56,14 @@ def row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
         return [(group, group + 1) for group in range(file.num_row_groups)]
 
 
-def read(unit: CorpusUnit, title: bool = False) -> Iterator[DocBatch]:
-    """The docs of a unit; with `title`, a column of that name, which may hold null, begins a text."""
+def read(unit: CorpusUnit) -> Iterator[DocBatch]:
+    """The docs or topics of a unit."""
+    if unit.of_topics:
+        yield from _read_topics(unit)
+        return
     with open_parquet(unit.url) as file:
-        id_name, names = _columns(unit, file.schema_arrow.names, title)
-        may_be_null = TITLE if title and unit.fields is None else None
+        id_name, names = _columns(unit, file.schema_arrow.names)
+        may_be_null = TITLE if unit.format.has_title and unit.fields is None else None
         row = sum(file.metadata.row_group(group).num_rows for group in range(unit.start))
 
         def parse(cells: tuple[object, ...]) -> tuple[str, str]:
@@ -63,6 +79,59 @@ def read(unit: CorpusUnit, title: bool = False) -> Iterator[DocBatch]:
             values = [column_values(batch.column(name)) for name in (id_name, *names)]
             yield parse_rows(unit, range(row, row + batch.num_rows), zip(*values, strict=True), parse)
             row += batch.num_rows
+
+
+def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
+    with open_parquet(unit.url) as file:
+        present = file.schema_arrow.names
+        for names in topic_names(unit) if file.metadata.num_rows else ():
+            if not set(names) & set(present):
+                raise WrongFormatError(f"{unit.url} {missing_field('` or `'.join(names), present)}")
+    parse = topic_parser(unit, lambda: (row for rows in _topic_rows(unit) for row in rows))
+    first = 0
+    for rows in _topic_rows(unit):
+        yield parse_rows(unit, range(first, first + len(rows)), rows, parse)
+        first += len(rows)
+
+
+def _topic_rows(unit: CorpusUnit) -> Iterator[list[dict[str, object]]]:
+    """Rows of the columns that can be the id or the text of a topic, some at a time."""
+    with open_parquet(unit.url) as file:
+        usual = [name for names in topic_names(unit) for name in names]
+        names = [name for name in usual if name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
+            cells = zip(*(column_values(batch.column(name)) for name in names), strict=True)
+            yield [dict(zip(names, each, strict=True)) for each in cells]
+
+
+def topic_names(unit: CorpusUnit) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields that can be the id of a topic, and those that can be its text, best first."""
+    is_beir = unit.format.id_field == "_id"
+    ids = (unit.id_name,) if unit.id_name else _BEIR_IDS if is_beir else _TOPIC_IDS
+    return ids, unit.fields or (("text",) if is_beir else ("text", "query"))
+
+
+def topic_parser(
+    unit: CorpusUnit, read: Callable[[], Iterator[dict[str, object]]]
+) -> Callable[[dict[str, object]], tuple[str, str]]:
+    """A function that reads the id and the text of a row; a field that is null in all rows (`read`) is none."""
+    ids, texts = topic_names(unit)
+
+    @cache
+    def with_values() -> frozenset[str]:
+        """The fields that are not null in all rows. Few files have a null: only these need it."""
+        return frozenset(name for row in read() for name, value in row.items() if value is not None)
+
+    def value(row: dict[str, object], usual: tuple[str, ...]) -> tuple[str, object]:
+        found = [name for name in usual if name in row]
+        if not found:
+            raise missing_field("` or `".join(usual), row)
+        name = found[0]
+        if row[name] is None:
+            name = next((each for each in found if each in with_values()), name)
+        return name, row[name]
+
+    return lambda row: check_utf8(id_of(value(row, ids)[1]), text_of(*value(row, texts)), SURROGATE_REASON)
 
 
 @contextmanager
@@ -82,26 +151,23 @@ def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[Any]:
         yield file
 
 
-def _columns(unit: CorpusUnit, names: list[str], title: bool) -> tuple[str, tuple[str, ...]]:
+def _columns(unit: CorpusUnit, names: list[str]) -> tuple[str, tuple[str, ...]]:
     """The id column of some columns, and those that make the text."""
     try:
         at = find_id(names, "doc_id", unit.names.columns)
     except RowError as error:
         raise PreflightError(f"{unit.url} {error}") from error
-    if at is None:
+    if unit.fields:
+        texts = unit.fields
+    elif unit.format.has_title:
+        texts = (TITLE, "text") if TITLE in names else ("text",)
+    else:
+        texts = tuple(name for name in _TEXT_COLUMNS if name in names)[:1]
+    lacking = next((name for name in texts if name not in names), None if texts else "` or `".join(_TEXT_COLUMNS))
+    missing, key = (lacking, "corpus.fields") if at is not None else ("doc_id` or `_id` or `id", "corpus.columns")
+    if at is None or missing is not None:
         raise PreflightError(
-            f"{unit.url} has no column `doc_id` or `_id` or `id`; it has: {', '.join(names)}. Name it in "
-            "`corpus.columns: {doc_id: ...}`"
-        )
-    usual = tuple(name for name in _TEXT_COLUMNS if name in names)[:1]
-    if title:
-        usual = (TITLE, _TEXT) if TITLE in names else (_TEXT,)
-    texts = unit.fields or usual
-    missing = next((name for name in texts if name not in names), None) if texts else "` or `".join(_TEXT_COLUMNS)
-    if missing is not None:
-        raise PreflightError(
-            f"{unit.url} has no column `{missing}`; it has: {', '.join(names)}. Name the text columns in "
-            "`corpus.fields`"
+            f"{unit.url} has no column `{missing}`; it has: {', '.join(names)}. Name its own in `{key}`"
         )
     return names[at], texts
 
@@ -130,19 +196,16 @@ def holds_texts(column_type: Any, number: bool = False) -> bool:
 
 
 def column_values(column: Any) -> list[object]:
-    """A column as Python values; bytes that are not valid UTF-8 stay bytes, and numbers that are not whole Decimal."""
+    """A column as Python values, whole numbers of any type as integers; bytes that are not valid UTF-8 stay bytes."""
     if pa.types.is_dictionary(column.type):
         # Views, which polars has, cannot be taken.
         is_view = pa.types.is_string_view(column.type.value_type)
         values = column.dictionary.cast(pa.large_string()) if is_view else column.dictionary
         column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_integer(column.type):
-        return list(column.to_pylist())
-    if pa.types.is_decimal(column.type):
-        return [whole_of(value) for value in column.to_pylist()]
-    return [_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
+    if holds_texts(column.type):
+        return [_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
+    values = column.to_pylist()
+    return list(values) if pa.types.is_integer(column.type) else [whole_of(value) for value in values]
 
 
 def _decoded(value: bytes | None) -> object:
@@ -157,4 +220,6 @@ def place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at row {position} (from 0)"
 
 
-PARQUET = CorpusFormat("parquet", ENDINGS, row_groups, read, place, check, look=files.PARQUET, has_columns=True)
+PARQUET = TextFormat(
+    "parquet", ENDINGS, row_groups, read, place, check, look=files.PARQUET, has_columns=True, noun="row"
+)

@@ -1,4 +1,9 @@
-"""TREC's SGML: <DOC> with <DOCNO> and the elements that hold text; a unit is a file."""
+"""TREC's SGML and XML; a unit is a file.
+
+Docs: <DOC> with <DOCNO> and the elements that hold text. Topics: <top> with <num> and <title>, which is the text;
+<DOC> with <DOCNO>, and the text after it; <topic number="1"> with an element <query> or <title>, or with only the text,
+as the Web, Clinical Trials and TREC-COVID tracks have it.
+"""
 
 import html
 import re
@@ -8,8 +13,8 @@ from typing import BinaryIO
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import files
-from beamrank.formats.checks import RowError, WrongFormatError, decoded
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, WrongFormatError
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat, parse_texts, whole_file
 from beamrank.storage.streams import open_stream
 
 # Those of Anserini's TrecCollection.
@@ -19,9 +24,9 @@ _READ_BYTES = 1 << 20
 _BATCH_DOCS = 1024
 _MAX_DOC_BYTES = 64 << 20
 _END_OF_FILE = "\x1a"  # DOS's
-_ATTRIBUTES = rb"(?:\s[^<>]{0,1000})?"
-_OPENING = re.compile(rb"<doc" + _ATTRIBUTES + rb">", re.IGNORECASE)
-_CLOSING = re.compile(rb"</doc\s{0,20}>", re.IGNORECASE)
+_OPENED = re.compile(r"<doc(?:\s[^<>]{0,1000})?>", re.IGNORECASE)
+_CLOSED = re.compile(r"</doc\s{0,20}>", re.IGNORECASE)
+_OPENING, _CLOSING = (re.compile(each.pattern.encode(), re.IGNORECASE) for each in (_OPENED, _CLOSED))
 _ELEMENT_NAME = re.compile(rb"<([A-Za-z][A-Za-z0-9_-]{0,40})[\s>]")
 _ID_ATTRIBUTE = re.compile(r"<doc\s[^<>]*?\bid\s*=\s*[\"']([^\"'<>]*)[\"']", re.IGNORECASE)
 # What is never closed ends with the doc: to look for its end again and again would take quadratic time.
@@ -33,6 +38,25 @@ _NOT_TEXT = re.compile(
 # Inside of words.
 _INLINE_TAG = re.compile(r"</?(?:a|b|big|em|font|i|small|span|strong|sub|sup|tt|u)(?:\s[^<>]*)?>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z!?][^<>]*>", re.IGNORECASE)
+
+_TOPIC_TAG = re.compile(rb"<(/?)(top|doc|topic)(?:\s[^<>]{0,1000})?>", re.IGNORECASE)
+_TOPIC = re.compile(r"<(top|doc|topic)\b([^>]*)>(.*)</\1\s*>", re.IGNORECASE | re.DOTALL)
+_NESTED = re.compile(r"<(?:top|doc)\s*>|<topic\b", re.IGNORECASE)
+_NUMBER = re.compile(r"\bnumber\s*=\s*([\"'])(.*?)\1", re.IGNORECASE | re.DOTALL)
+# What may be around the topics: the declaration of XML, comments, the element that holds them all.
+_AROUND = re.compile(rb"<!--.*?-->|<\?[^>]*>|</?(?!(?:top|doc|topic)\b)[a-z][^<>]*>", re.IGNORECASE | re.DOTALL)
+# A field of <top> ends at its closing tag, or where a line begins with a different tag.
+_FIELD = r"<{tag}>\s*(?:{label}:)?(.*?)(?:</{tag}>|^\s*</?[a-z]|\Z)"
+_FIELDS = {
+    tag: re.compile(_FIELD.format(tag=tag, label=label), re.IGNORECASE | re.DOTALL | re.MULTILINE)
+    for tag, label in (("num", "Number"), ("title", "Topic"))
+}
+# Where they are fields: at the beginning of a line, or after a different tag.
+_AS_FIELDS = {tag: re.compile(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", re.IGNORECASE | re.MULTILINE) for tag in _FIELDS}
+_TOPIC_DOCNO = re.compile(r"\s*<docno>(.*?)</docno>(.*)", re.IGNORECASE | re.DOTALL)
+_ELEMENT = re.compile(r"<([a-z_][\w.-]*)[^>]*?(?:/>|>(.*?)</\1\s*>)", re.IGNORECASE | re.DOTALL)
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_QUERY_ELEMENTS = ("query", "title")
 
 
 def _check(unit: CorpusUnit) -> None:
@@ -54,7 +78,7 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     with open_stream(unit.url) as file:
         parts = _parts(file, unit.url)
         while batch := list(islice(parts, _BATCH_DOCS)):
-            yield parse_rows(unit, [line - 1 for line, _ in batch], [part for _, part in batch], parse)
+            yield parse_texts(unit, batch, parse)
 
 
 def _parts(file: BinaryIO, url: str) -> Iterator[tuple[int, bytes]]:
@@ -95,13 +119,17 @@ def _halves(line: int, part: bytes) -> Iterator[tuple[int, bytes]]:
         yield line + part.count(b"\n", 0, len(part) - len(rest)), rest
 
 
-def _parser(fields: Fields) -> Callable[[bytes], tuple[str, str]]:
+def _parser(fields: Fields) -> Callable[[str], tuple[str, str]]:
     """A function that reads the id and the text of a doc."""
     names = "|".join(map(re.escape, fields or TEXT_ELEMENTS))
     element = re.compile(rf"<({names})(?:\s[^<>]*)?>(.*?)(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 
-    def parse(part: bytes) -> tuple[str, str]:
-        doc_id, body = _id_and_body(_decoded(part))
+    def parse(part: str) -> tuple[str, str]:
+        if not _OPENED.match(part):
+            raise RowError("is text outside of <DOC> and </DOC>")
+        if not _CLOSED.search(part):
+            raise RowError("is not closed: the next <DOC> begins before its </DOC>")
+        doc_id, body = _id_and_body(part)
         header = _HEADER_END.search(body)
         body = body[header.end() :] if header else body
         found = [each[2] for each in element.finditer(body)]
@@ -110,14 +138,6 @@ def _parser(fields: Fields) -> Callable[[bytes], tuple[str, str]]:
         return doc_id, " ".join(filter(None, map(_plain, found)))
 
     return parse
-
-
-def _decoded(part: bytes) -> str:
-    if not _OPENING.match(part):
-        raise RowError("is text outside of <DOC> and </DOC>")
-    if not _CLOSING.search(part):
-        raise RowError("is not closed: the next <DOC> begins before its </DOC>")
-    return decoded(part)
 
 
 def _id_and_body(text: str) -> tuple[str, str]:
@@ -136,7 +156,74 @@ def _plain(text: str) -> str:
     return " ".join(html.unescape(without).split())
 
 
-TREC = CorpusFormat(
+def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
+    with open_stream(unit.url) as file:
+        content = file.read().removeprefix(BYTE_ORDER_MARK)
+    yield parse_texts(unit, _topics_in(content), _parse_topic)
+
+
+def _topics_in(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The topics of a file, and any text between them, each with its line."""
+    line, end = 1, 0
+    for start, stop in [*_topic_spans(content), (len(content), len(content))]:
+        between = content[end:start]
+        if _AROUND.sub(b"", between).strip():
+            stray = between.lstrip()
+            yield line + between.count(b"\n", 0, len(between) - len(stray)), stray
+        line += between.count(b"\n")
+        if start < stop:
+            yield line, content[start:stop]
+        line, end = line + content.count(b"\n", start, stop), stop
+
+
+def _topic_spans(content: bytes) -> Iterator[tuple[int, int]]:
+    opening: re.Match[bytes] | None = None
+    for tag in _TOPIC_TAG.finditer(content):
+        if not tag[1]:
+            opening = opening or tag
+        elif opening is not None and tag[2].lower() == opening[2].lower():
+            yield opening.start(), tag.end()
+            opening = None
+
+
+def _parse_topic(text: str) -> tuple[str, str]:
+    """The number and the title of a topic, white space in it collapsed."""
+    topic = _TOPIC.fullmatch(text)
+    number = topic and _NUMBER.search(topic[2])
+    if topic is None or (number is None) == (topic[1].lower() == "topic"):
+        raise RowError("is not inside <top> and </top>, <topic number> and </topic>, or <DOC> and </DOC>")
+    body = topic[3]
+    if _NESTED.search(body):
+        raise RowError("is not closed before the next one begins")
+    if number is not None:
+        return number[2].strip(), _text_of_xml(_CDATA.sub(lambda section: html.escape(section[1]), body))
+    if topic[1].lower() == "doc":
+        match = _TOPIC_DOCNO.fullmatch(body)
+        if match is None:
+            raise RowError("does not begin with <DOCNO> and </DOCNO>")
+        return match[1].strip(), " ".join(match[2].split())
+    found = {tag: field.search(body) for tag, field in _FIELDS.items()}
+    for tag, field in _AS_FIELDS.items():
+        if len(field.findall(body)) > 1:
+            raise RowError(f"has more than one <{tag}>: a </top> and a <top> may be missing between two topics")
+        if found[tag] is None:
+            raise RowError(f"has no <{tag}>")
+    return found["num"][1].strip(), " ".join(found["title"][1].split())  # type: ignore[index]
+
+
+def _text_of_xml(body: str) -> str:
+    elements = {found[1].lower(): found[2] or "" for found in reversed(list(_ELEMENT.finditer(body)))}
+    name = next((name for name in _QUERY_ELEMENTS if name in elements), None)
+    if name is None and elements:
+        names = ", ".join(f"<{name}>" for name in reversed(elements))
+        raise RowError(
+            f"has neither <{'> nor <'.join(_QUERY_ELEMENTS)}>; it has: {names}. Write the topics as `tsv`, with the "
+            "text that is the query"
+        )
+    return " ".join(html.unescape(body if name is None else elements[name]).split())
+
+
+TREC = TextFormat(
     "trec",
     ("",),
     whole_file,
@@ -145,3 +232,4 @@ TREC = CorpusFormat(
     look=files.TREC,
     not_docs=re.compile(r"(^|.*/)(readme[^/]*|dtds?/.*)"),
 )
+TOPICS = TextFormat("trec", (), whole_file, _read_topics, look=files.TREC, noun="topic")

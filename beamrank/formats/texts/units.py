@@ -1,11 +1,11 @@
-"""What a corpus format is; units of a corpus, and the batches of docs in them."""
+"""What a format of docs or topics is; units of a corpus or files of topics, and the batches of texts in them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from beamrank.formats.checks import RowError, WrongFormatError, check_doc_id
+from beamrank.formats.checks import RowError, WrongFormatError, check_doc_id, check_query_id, decoded
 from beamrank.formats.columns import Names, Table
 from beamrank.formats.files import Look
 from beamrank.formats.rejects import beginning
@@ -16,11 +16,13 @@ Row = TypeVar("Row")
 Fields = tuple[str, ...] | None
 # Rows without a doc after which a file is not read further to check its format.
 _CHECKED_ROWS = 1000
+_CR = re.compile(rb"\r(?!\n)")
+LONE_CR = "holds a carriage return (CR) without a line feed, and lines must end in LF or CR LF"
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusUnit:
-    """A part of a corpus that is read on its own. It carries its format, so a worker needs no registry.
+    """A part of a corpus, or a file of topics, that is read on its own. With its format: workers need no registry.
 
     Attributes:
         index: its position in the corpus, from 0.
@@ -30,23 +32,36 @@ class CorpusUnit:
         start: the first byte, row group or other unit of the format.
         end: the end of the range, exclusive; 0, like `start`, for a whole file. A line belongs to the unit in which it
             begins.
-        doc_id: the column or field of the id, if `corpus.columns` names one.
+        id_name: the column or field of the id, if `columns` names one.
         header: whether the first line of the file names the columns.
+        meaning: of the ids. A file of topics has one unit, in which empty lines do not count, and a query_id and a text
+            must be such that they can be ranked.
+        original: whether topics are decoded as the code of 2019 did.
     """
 
     index: int
     url: str
-    format: "CorpusFormat"
+    format: "TextFormat"
     fields: Fields
     start: int
     end: int
-    doc_id: str | None = None
+    id_name: str | None = None
     header: bool = False
+    meaning: Literal["doc_id", "query_id"] = "doc_id"
+    original: bool = False
+
+    @property
+    def of_topics(self) -> bool:
+        """Whether it is a file of topics."""
+        return self.meaning == "query_id"
 
     @property
     def names(self) -> Names:
-        """What the configuration tells about the columns."""
-        return Names("doc_id", {} if self.doc_id is None else {"doc_id": self.doc_id}, self.fields, self.header)
+        """What the configuration tells about the columns; of topics, `fields` is that of the text."""
+        named: dict[str, str] = {} if self.id_name is None else {self.meaning: self.id_name}
+        if not self.of_topics:
+            return Names(self.meaning, named, self.fields, self.header)
+        return Names(self.meaning, {**named, **({"text": self.fields[0]} if self.fields else {})}, None, self.header)
 
     def place(self, position: int) -> str:
         """The place of a doc, for messages."""
@@ -55,14 +70,15 @@ class CorpusUnit:
 
 @dataclass(slots=True)
 class DocBatch:
-    """Docs of a unit, in order.
+    """Docs or topics of a unit, in order.
 
     Attributes:
         unit: the index of the unit.
-        doc_ids: their ids.
+        doc_ids: their ids, of topics the query_ids.
         texts: their texts; an empty passage is a doc with the text "".
         positions: where they are in the file (see `CorpusUnit.place`).
         bad: rows among them that cannot be used.
+        bad_positions: where these are.
         query_ids: the query of each doc, if the format lists the candidates of queries.
         scores: the score of each candidate, if the format has them; None for one without.
     """
@@ -72,6 +88,7 @@ class DocBatch:
     texts: list[str] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
+    bad_positions: list[int] = field(default_factory=list)
     query_ids: list[str] = field(default_factory=list)
     scores: list[float | None] = field(default_factory=list)
 
@@ -82,12 +99,11 @@ class DocBatch:
 
     def split(self, batch_docs: int) -> Iterator["DocBatch"]:
         """Batches of at most `batch_docs` docs; the bad rows go with the first."""
-        bad = self.bad
         for start in range(0, max(len(self.doc_ids), 1), batch_docs):
             cut = slice(start, start + batch_docs)
-            columns = (self.doc_ids[cut], self.texts[cut], self.positions[cut], bad)
-            yield DocBatch(self.unit, *columns, self.query_ids[cut], self.scores[cut])
-            bad = []
+            bad = ([], []) if start else (self.bad, self.bad_positions)
+            columns = (self.doc_ids[cut], self.texts[cut], self.positions[cut])
+            yield DocBatch(self.unit, *columns, *bad, self.query_ids[cut], self.scores[cut])
 
 
 def whole_file(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
@@ -101,29 +117,18 @@ def line_place(unit: CorpusUnit, position: int) -> str:
 
 
 @dataclass(frozen=True)
-class CorpusFormat:
-    """A corpus format: how its files are recognized, checked, split, read and located.
+class TextFormat:
+    """A format of docs or topics: how its files are recognized, checked, split, read and located.
 
-    Its functions are module-level ones, because units that refer to them are sent to workers.
+    docs/internals/extending.md tells what its fields mean. Its functions are module-level ones, because units that
+    refer to them are sent to workers. Beside what is there:
 
     Attributes:
-        name: its name in `corpus.format`.
-        endings: how its files are named, below a folder.
-        ranges: `start` and `end` of a file's units, for a unit size in bytes.
-        read: the docs of a unit, in batches of any size; raises WrongFormatError if the file has a different format.
-        place: where a doc is, for messages: of a unit, and a position that `read` gave.
-        check: checks a file, given as one unit, before it is read: raises WrongFormatError, PreflightError if it lacks
-            the fields. By default one of the rows of the first batch must be a doc.
-        look: how its files begin; None if `auto` does not find it.
-        file_in_folder: the one file that a folder of this format holds.
+        look: None if `auto` does not find it.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings do not tell apart.
-        id_field: the field of the id in a JSON object, or None if the objects have no such field; with a different
-            usual name in its place a file is read too.
-        has_fields: whether `corpus.fields` can name the parts of the text.
-        has_columns: whether `corpus.columns` can name the id.
-        table: the kind of table, if the first line can name the columns.
-        candidate_order: a remark on the order of candidates without scores, if a doc is the candidate of one query: the
-            same doc_id in a different query's row is a different doc.
+        id_field: None if JSON's objects have no such field. With a different usual name in its place a file is read.
+        has_title: whether a `title`, which may be missing or null, begins a text.
+        has_original: whether topics have the `decoding: original`.
     """
 
     name: str
@@ -136,9 +141,13 @@ class CorpusFormat:
     file_in_folder: str | None = None
     not_docs: re.Pattern[str] | None = None
     id_field: str | None = None
+    has_title: bool = False
     has_fields: bool = True
     has_columns: bool = False
     table: Table | None = None
+    noun: str = "line"
+    repeats: bool = False
+    has_original: bool = False
     candidate_order: str | None = None
 
     @property
@@ -147,16 +156,11 @@ class CorpusFormat:
         return self.candidate_order is not None
 
     def check_unit(self, unit: CorpusUnit) -> None:
-        """Checks the beginning of a file, given as one unit.
-
-        Raises:
-            WrongFormatError: it has a different format, or none of its first rows is a doc.
-            PreflightError: it lacks the fields.
-        """
-        if self.check is not None:
+        """Checks the beginning of a file, given as one unit; raises as `check`."""
+        if self.check is None:
+            check_batches(unit, self.read(unit))
+        else:
             self.check(unit)
-            return
-        check_batches(unit, self.read(unit))
 
 
 def check_batches(unit: CorpusUnit, batches: Iterable[DocBatch]) -> None:
@@ -178,20 +182,49 @@ def check_batches(unit: CorpusUnit, batches: Iterable[DocBatch]) -> None:
 def parse_rows(
     unit: CorpusUnit, positions: Iterable[int], rows: Iterable[Row], parse: Callable[[Row], tuple[str, str]]
 ) -> DocBatch:
-    """Turns rows into docs; a row for which `parse` raises RowError, or whose id cannot be used, becomes a bad row."""
-    batch = DocBatch(unit.index)
+    """Turns rows into docs or topics; one for which `parse` raises RowError, or that cannot be used, is a bad row."""
+    batch, check = DocBatch(unit.index), _check_topic if unit.of_topics else _check_doc
     add_id, add_text, add_position = batch.doc_ids.append, batch.texts.append, batch.positions.append
     for position, row in zip(positions, rows, strict=True):
         try:
             doc_id, text = parse(row)
-            check_doc_id(doc_id)
+            check(doc_id, text)
         except RowError as error:
-            batch.bad.append(BadRow(unit.place(position), f"the row {error}", beginning(row)))
+            reason = f"the {'topic' if unit.of_topics else 'row'} {error}"
+            batch.bad.append(BadRow(unit.place(position), reason, beginning(row)))
+            batch.bad_positions.append(position)
             continue
         add_id(doc_id)
         add_text(text)
         add_position(position)
     return batch
+
+
+def _check_doc(doc_id: str, _text: str) -> None:
+    check_doc_id(doc_id)
+
+
+def _check_topic(query_id: str, text: str) -> None:
+    check_query_id(query_id)
+    if "\0" in text:
+        raise RowError(f"{query_id!r} has a NUL character in its text")
+    if not text.strip():
+        raise RowError(f"{query_id!r} has no text")
+
+
+def parse_texts(
+    unit: CorpusUnit, rows: Iterable[tuple[int, bytes]], parse: Callable[[str], tuple[str, str]]
+) -> DocBatch:
+    """`parse_rows` of bytes, each row with the line on which it begins, from 1."""
+    lines, texts = zip(*rows, strict=True) if (rows := list(rows)) else ((), ())
+    return parse_rows(unit, [line - 1 for line in lines], texts, lambda row: parse(text_of_row(unit, row)))
+
+
+def text_of_row(unit: CorpusUnit, row: bytes) -> str:
+    """A row as text; raises RowError if it is not UTF-8, or lines of topics in it end in CR only."""
+    if unit.of_topics and _CR.search(row):
+        raise RowError(LONE_CR)
+    return decoded(row)
 
 
 def doc_keys(query_ids: Sequence[str], doc_ids: Sequence[str]) -> list[str]:

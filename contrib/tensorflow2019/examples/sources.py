@@ -11,9 +11,8 @@ from beamrank.errors import PreflightError
 from beamrank.formats.checks import RowError
 from beamrank.formats.corpora import CorpusConfig, list_units
 from beamrank.formats.files import Beginning
-from beamrank.formats.texts.lines import byte_ranges, read_lines
-from beamrank.formats.texts.top1000 import is_top1000
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, check_batches
+from beamrank.formats.texts.lines import byte_ranges, is_top1000, read_lines
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, check_batches
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.streams import text_bytes
@@ -135,4 +134,4 @@ def _check_triples(unit: CorpusUnit) -> None:
     has_header(unit.url, ids=False)
 
 
-TRIPLES = CorpusFormat("triples", (".tsv",), byte_ranges, _read_triples, check=_check_triples)
+TRIPLES = TextFormat("triples", (".tsv",), byte_ranges, _read_triples, check=_check_triples)

@@ -66,5 +66,5 @@ def test_topics_in_parquet_that_cannot_be_read_are_refused(tmp_path):
     ):
         read_topics(TopicsConfig(path=str(path), format="parquet"))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(PreflightError, match=r"queries\.parquet:1: the file is not Parquet"):
+    with pytest.raises(PreflightError, match=r"queries\.parquet is not a Parquet file"):
         read_topics(TopicsConfig(path=str(path), format="parquet"))

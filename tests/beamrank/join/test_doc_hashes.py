@@ -14,6 +14,7 @@ from beamrank.join.doc_hashes import (
     OpenedList,
     count_ranges,
     cut_needed,
+    find_unread,
     listed,
     open_unit_docs,
     publish_unit_docs,
@@ -34,7 +35,7 @@ def _array(hashes: list[int]) -> np.ndarray:
     return np.array(hashes, np.uint64)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SHARDS, HASHES, st.sampled_from([1, 2, 3, 4, 9]))
 def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(tmp_path_factory, wanted, corpus, ranges) -> None:
     folder = str(tmp_path_factory.mktemp("list"))
@@ -62,6 +63,37 @@ def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(tmp_path_factory, w
     assert marked == {(h, s) for s, (needed, with_tokens) in wanted.items() for h in set(needed) & set(with_tokens)}
     for shard, (needed, _) in wanted.items():
         assert opened.of_shard(shard, np.unique(_array(corpus))).tolist() == sorted(set(corpus) & set(needed))
+
+
+_FEW = st.lists(st.integers(0, 7).map(lambda number: number * (1 << 61) + number), max_size=8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.dictionaries(st.integers(0, 3), st.tuples(_FEW, _FEW), max_size=3),
+    st.lists(st.tuples(_FEW, st.booleans()), min_size=1, max_size=4),
+    st.sampled_from([1, 3, 5]),
+)
+def test_unit_is_not_read_where_each_shard_has_tokens_of_its_docs(tmp_path_factory, needed, units, ranges) -> None:
+    folder = str(tmp_path_factory.mktemp("units"))
+    cut = (
+        each
+        for shard, (docs, with_tokens) in needed.items()
+        for each in cut_needed(shard, _array(docs), _array(with_tokens), ranges)
+    )
+    docs_of = [open_unit_docs(f"{folder}/{publish_unit_docs(folder, _array(docs))}") for docs, _ in units]
+    unchanged = np.array([each for _, each in units])
+    found, kept = find_unread(write_needed(cut, ranges, folder, "needed-"), docs_of, unchanged, folder, "kept-")
+    everywhere = [doc for docs, _ in units for doc in docs]
+    lacking = {doc for docs, with_tokens in needed.values() for doc in set(docs) - set(with_tokens)}
+    lacking |= {doc for doc in everywhere if everywhere.count(doc) > 1}
+    wanted = {doc for docs, _ in needed.values() for doc in docs}
+    assert found.tolist() == [same and not set(docs) & wanted & lacking for docs, same in units]
+    inside = {doc for (docs, _), unread in zip(units, found, strict=True) if unread for doc in docs}
+    expected = sorted((doc, shard) for shard, (docs, _) in needed.items() for doc in set(docs) & inside)
+    opened = [NeededDocs.open(url) for url in kept.urls]
+    pairs = [pair for docs in opened for pair in zip(docs.hashes.tolist(), docs.shards.tolist(), strict=True)]
+    assert (pairs, kept.entries) == (expected, len(expected))
 
 
 @pytest.mark.parametrize("root", ["local", "memory"])

@@ -193,9 +193,8 @@ def test_tar_is_read_in_flat_memory(tmp_path):
 @pytest.mark.parametrize(
     ("files", "links", "message"),
     [
-        ("ab", (), r"several files \('\./folder/a', '\./folder/b'\): unpack"),
-        ("abcdef", (), r"several files \('\./folder/a', .*'\./folder/d', \.\.\.\): unpack"),
-        ("a", ("link",), r"several files \('\./folder/a', 'link'\): unpack it"),
+        ("abc", (), r"several files \('\./folder/a', '\./folder/b', \.\.\.\): unpack"),
+        ("a", ("link",), r"several files \('\./folder/a', 'link', \.\.\.\): unpack it"),
         ("", ("link",), "holds 'link', which is a link or a special file: unpack it"),
         ("", (), "holds no file"),
     ],

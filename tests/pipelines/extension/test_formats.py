@@ -18,8 +18,8 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.formats.checks import RowError, WrongFormatError
 from beamrank.formats.files import Beginning, Look
-from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics
-from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
+from beamrank.formats.texts.lines import read_lines
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 from pipelines.dataflow_template import parameters
 from tests import ROOT
@@ -58,13 +58,13 @@ def _parse_topic(line: str) -> tuple[str, str]:
     return query_id, text
 
 
-def _read_topics(file: TopicsFile) -> Topics:
-    return parse_topics(file.lines(), _parse_topic)
+def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
+    return read_lines(unit, _parse_topic)
 
 
 _LOOK = Look("blocks", _is_blocks)
-BLOCKS = CorpusFormat("blocks", (".blocks",), whole_file, _read, _block_place, look=_LOOK)
-COLON = TopicsFormat(_read_topics, look=Look("lines with a colon", _is_colon))
+BLOCKS = TextFormat("blocks", (".blocks",), whole_file, _read, _block_place, look=_LOOK)
+COLON = TextFormat("colon", (), whole_file, _read_topics, look=Look("lines with a colon", _is_colon))
 TOY_QRELS = qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True)
 TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
 
