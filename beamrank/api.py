@@ -117,7 +117,7 @@ def evaluate(
         "the qrels" if isinstance(qrels, Mapping) else f"the qrels {os.fsdecode(qrels)}",
     )
     notes = found.evaluation.notes
-    for line in (*map(str, notes.missing()), *map(str, found.own), *notes.warnings()):
+    for line in (*map(str, (*notes.missing, *found.own)), *notes.warnings):
         _log.warning("%s", line)
     return found.evaluation
 

@@ -13,7 +13,7 @@ import json
 from importlib import resources
 from typing import NamedTuple
 
-from beamrank.records import Doc, Topic
+from beamrank.records import Doc
 from beamrank.storage import files as storage
 
 
@@ -23,14 +23,6 @@ class Question(NamedTuple):
     query_id: str
     text: str
     answers: tuple[str, ...]
-
-
-class Judgment(NamedTuple):
-    """A line of the demo's qrels."""
-
-    query_id: str
-    doc_id: str
-    relevance: int
 
 
 @functools.cache
@@ -53,24 +45,6 @@ def demo_questions() -> list[Question]:
     return [Question(row["query_id"], row["text"], tuple(row["answers"])) for row in rows]
 
 
-def demo_topics() -> list[Topic]:
-    """The questions as topics."""
-    return [Topic(question.query_id, question.text) for question in demo_questions()]
-
-
-def demo_qrels() -> list[Judgment]:
-    """Relevance 1 for every passage of every object that answers a question."""
-    doc_ids: dict[str, list[str]] = {}
-    for doc in stdlib_docs():
-        doc_ids.setdefault(object_name(doc.doc_id), []).append(doc.doc_id)
-    return [
-        Judgment(question.query_id, doc_id, 1)
-        for question in demo_questions()
-        for answer in question.answers
-        for doc_id in doc_ids[answer]
-    ]
-
-
 def object_name(doc_id: str) -> str:
     """The qualified name of the object that a doc is a passage of."""
     return doc_id.rsplit(":", 1)[0]
@@ -81,10 +55,18 @@ def held_out_objects() -> frozenset[str]:
     return frozenset(answer for question in demo_questions() for answer in question.answers)
 
 
+def demo_qrels() -> list[tuple[str, str]]:
+    """The query_id and doc_id of every passage of every object that answers a question; their relevance is 1."""
+    doc_ids: dict[str, list[str]] = {}
+    for doc in stdlib_docs():
+        doc_ids.setdefault(object_name(doc.doc_id), []).append(doc.doc_id)
+    return [(each.query_id, doc_id) for each in demo_questions() for name in each.answers for doc_id in doc_ids[name]]
+
+
 def write_collection(folder: str) -> None:
     """Writes `corpus.jsonl` (id, contents), `topics.tsv` and `qrels.txt` (TREC) into a folder, local or remote."""
-    topics = "".join(f"{topic.query_id}\t{topic.text}\n" for topic in demo_topics())
-    qrels = "".join(f"{judgment.query_id} 0 {judgment.doc_id} {judgment.relevance}\n" for judgment in demo_qrels())
+    topics = "".join(f"{each.query_id}\t{each.text}\n" for each in demo_questions())
+    qrels = "".join(f"{query_id} 0 {doc_id} 1\n" for query_id, doc_id in demo_qrels())
     files = {"corpus.jsonl": _corpus(), "topics.tsv": topics.encode(), "qrels.txt": qrels.encode()}
     for name, content in files.items():
         # A file that exists with this content is left alone: another demo may be reading it.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,26 +26,17 @@ _PERSISTENCE = 0.9
 _CUTOFF = 10
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How far two runs agree.
-
-    Attributes:
-        topics: how many topics both have.
-        means: the mean of each of `AGREEMENTS` over the topics for which it is defined; None if there are none.
-    """
+class Agreement(NamedTuple):
+    """How many topics two runs share, and the mean of each of `AGREEMENTS` over those for which it is defined."""
 
     topics: int
     means: dict[str, float | None]
 
 
 def rank_biased_overlap(one: DocIds, other: DocIds, persistence: float = _PERSISTENCE) -> float:
-    """Extrapolated RBO of rankings of any lengths: equation 32 of Webber, Moffat and Zobel, 2010.
+    """Extrapolated RBO of rankings of any lengths but 0: equation 32 of Webber, Moffat and Zobel, 2010.
 
-    Args:
-        one: a ranking with at least one doc.
-        other: another.
-        persistence: the paper's p; with 0.9 the first ten docs have 86 % of the weight.
+    `persistence` is the paper's p; with 0.9 the first ten docs have 86 % of the weight.
     """
     short, long = sorted((len(one), len(other)))
     places = {doc_id: place for place, doc_id in enumerate(one)}
@@ -105,8 +96,7 @@ class ComparedRun:
     """A run beside the baseline; for the baseline itself there are no differences and no agreement.
 
     Attributes:
-        run: the path or URL.
-        name: what it is called.
+        run, name: the path or URL, and what it is called.
         queries: how many topics it ranks.
         measures: the means over the judged topics; empty without qrels.
         differences: to the baseline, by measure; p is of the chosen test, None for a measure that is not tested.
@@ -124,27 +114,26 @@ class ComparedRun:
 
     def as_object(self) -> dict[str, object]:
         """For JSON; what is undefined is null."""
-        differences = {
-            name: asdict(found) | {"corrected_p_value": self.corrected.get(name)}
-            for name, found in self.differences.items()
-        }
-        agreed = None if self.agreement is None else {"queries": self.agreement.topics, **self.agreement.means}
         return {
             "name": self.name,
             "run": self.run,
             "queries": self.queries,
             "measures": self.measures,
-            "differences": differences,
-            "agreement": agreed,
+            "differences": {
+                name: asdict(found) | {"corrected_p_value": self.corrected.get(name)}
+                for name, found in self.differences.items()
+            },
+            "agreement": self.agreement and {"queries": self.agreement.topics, **self.agreement.means},
         }
 
-    def cells(self, measure: str) -> list[Cell]:
-        """The difference, p, p corrected, and the topics that are better, equal and worse."""
+    def row(self, measure: str, mean: float | None) -> list[Cell]:
+        """The mean; the difference, p, p corrected, and the topics that are better, equal and worse."""
         found = self.differences.get(measure)
-        if found is None:
-            return [None] * 6
-        p_values = [found.p_value, self.corrected.get(measure)]
-        return [found.difference, *p_values, found.better, found.equal, found.worse]
+        tested: list[Cell] = [None] * 6
+        if found is not None:
+            p_values = (found.p_value, self.corrected.get(measure))
+            tested = [found.difference, *p_values, found.better, found.equal, found.worse]
+        return [self.name, measure, mean, *tested]
 
 
 @dataclass(frozen=True)
@@ -153,8 +142,7 @@ class RunComparison:
 
     Attributes:
         queries: the judged topics; None without qrels.
-        test: a name in `significance.TESTS`.
-        correction: a name in `significance.CORRECTIONS`.
+        test, correction: names in `significance.TESTS` and `significance.CORRECTIONS`.
         runs: the baseline and the others, in order.
         notes: what a user should know about the files and about what is missing.
         warnings: ids of runs and qrels that do not meet.
@@ -173,16 +161,11 @@ class RunComparison:
         if self.queries is not None:
             columns += [Column("diff", DIFFERENCE), Column("p", P_VALUE), Column(f"p ({self.correction})", P_VALUE)]
             columns += [Column(name, COUNT) for name in ("wins", "ties", "losses")]
-        return Table(columns, [row[: len(columns)] for row in self._rows()])
-
-    def _rows(self) -> Iterator[list[Cell]]:
-        for measure in self.runs[0].measures:
-            for each in self.runs:
-                yield [each.name, measure, each.measures[measure], *each.cells(measure)]
-        for method in AGREEMENTS:
-            for each in self.runs:
-                if each.agreement is not None:
-                    yield [each.name, method, each.agreement.means[method], *each.cells(method)]
+        rows = [each.row(name, each.measures[name]) for name in self.runs[0].measures for each in self.runs]
+        rows += [
+            each.row(name, each.agreement.means[name]) for name in AGREEMENTS for each in self.runs if each.agreement
+        ]
+        return Table(columns, [row[: len(columns)] for row in rows])
 
     def as_object(self) -> dict[str, object]:
         """For JSON; what is undefined is null."""
@@ -211,18 +194,10 @@ def compare_runs(
 ) -> RunComparison:
     """Compares run files with a baseline. Two runs are in memory at a time.
 
-    Args:
-        run_urls: the other runs.
-        baseline_url: the baseline.
-        qrels_url: the judgments; without them only the rankings are compared.
-        measures: names, as ir_measures or trec_eval writes them.
-        test: a name in `significance.TESTS`.
-        correction: a name in `significance.CORRECTIONS`.
-        excluded: the docs that are left out.
-        names: of the runs, by their paths; by default those of the files.
-        agree: whether the agreement of the rankings is computed.
-        max_bad_rows: how many rows of each run and of the qrels may be left out because they cannot be used.
-        progress: receives the rows that are read.
+    Without `qrels_url` only the rankings are compared. `test` and `correction` are names in `significance.TESTS` and
+    `significance.CORRECTIONS`; `names` are those of the runs, by their paths, by default those of the files. With
+    `agree`, the agreement of the rankings is computed. At most `max_bad_rows` unusable rows of each run and of the
+    qrels are left out.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
@@ -232,22 +207,23 @@ def compare_runs(
     qrels = None if qrels_url is None else read_qrels(qrels_url, rejects=Rejects("qrels", max_bad_rows))
     missing = "no qrels: measures, differences and tests need judgments (--qrels)"
     notes = [missing] if qrels is None else qrels.notes.lines()
-    urls = [baseline_url, *run_urls]
     # Notes have whole paths, where the table has room for names.
-    noted, shown = names or {url: url for url in urls}, names or short_names(urls)
+    shown = names or short_names([baseline_url, *run_urls])
+    noted = names or {url: url for url in shown}
     facts: dict[str, list[Note]] = {}
     warnings: list[str] = []
 
     def read(url: str) -> tuple[Run, ComparedRun, Evaluation | None]:
-        whole = read_run(url, rejects=Rejects("run", max_bad_rows), progress=progress)
-        run = without(whole, excluded, qrels)
+        run = without(read_run(url, rejects=Rejects("run", max_bad_rows), progress=progress), excluded, qrels)
+        compared = ComparedRun(url, shown[url], len(run.order), {})
         if qrels is None:
             facts[noted[url]] = [*run.notes.facts(), *own_facts(run.order)]
-            return run, ComparedRun(url, shown[url], len(run.order), {}), None
+            return run, compared, None
         found = evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}")
         facts[noted[url]] = found.facts()
-        warnings.extend(f"{noted[url]}: {line}" for line in found.evaluation.notes.warnings())
-        return run, ComparedRun(url, shown[url], len(run.order), found.evaluation.means), found.evaluation
+        warnings.extend(f"{noted[url]}: {line}" for line in found.evaluation.notes.warnings)
+        compared.measures = found.evaluation.means
+        return run, compared, found.evaluation
 
     baseline, first, base = read(baseline_url)
     runs = [first]

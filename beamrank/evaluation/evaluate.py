@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -49,65 +49,24 @@ class EvaluationNotes:
     Attributes:
         topics: how many topics the qrels judge; every mean is over these.
         not_in_run: judged topics that the run lacks.
-        not_in_topics: judged topics that the topics file lacks.
-        not_judged: how many topics of the run the qrels lack.
-        ranking_judged: how many judged topics of the run rank any judged doc.
-        first_topics, first_not_judged: the first topics of the run, and of those without judgments.
-        ranking_none: the first judged topic that ranks none, its first docs, and its first judged docs.
-        are_numbered: whether the judged topics can be the places of the topics of the run.
-        of_version_10: measures that trec_eval 9 computes otherwise for one of the topics.
+        missing: a note about them, if there are any.
+        others: further notes for the user.
+        warnings: what makes the means wrong, unless it is meant: ids of the run and of the qrels that do not meet.
     """
 
     topics: int
     not_in_run: tuple[str, ...]
-    not_in_topics: tuple[str, ...]
-    not_judged: int
-    ranking_judged: int = 0
-    first_topics: tuple[str, ...] = field(default=(), compare=False)
-    first_not_judged: tuple[str, ...] = field(default=(), compare=False)
-    ranking_none: tuple[str, ...] = field(default=(), compare=False)
-    are_numbered: bool = False
-    of_version_10: tuple[str, ...] = ()
-
-    def warnings(self) -> list[str]:
-        """What makes the means wrong, unless it is meant: ids of the run and of the qrels that do not meet."""
-        found, in_run = [], self.topics - len(self.not_in_run)
-        if in_run < _FEWEST_TOPICS * self.topics:
-            found.append(
-                f"judged topics that are in the run: {in_run:,} of {self.topics:,}; the others count as 0 in "
-                f"every mean. The first topics of the run are {first_few(self.first_topics)}; it lacks "
-                f"{first_few(self.not_in_run)}. Measure a trial against the judgments of its own topics"
-            )
-        if in_run and self.ranking_judged < FEWEST_RANKING_JUDGED * in_run:
-            query_id, doc_ids, judged = self.ranking_none
-            found.append(
-                f"judged topics of the run that rank any judged doc: {self.ranking_judged:,} of {in_run:,}. Topic "
-                f"{query_id!r} has {doc_ids}; judged are {judged}. Give the qrels of these topics and docs"
-            )
-        return [f"{warning}{_SMART * self.are_numbered}" for warning in found]
-
-    def missing(self) -> list[Note]:
-        """A note, if judged topics are missing."""
-        where = f"{len(self.not_in_run):,} of {self.topics:,} ({first_few(self.not_in_run)})"
-        return [Note("judged topics that are not in the run", where, "they count as 0")] if self.not_in_run else []
+    missing: tuple[Note, ...]
+    others: tuple[Note, ...]
+    warnings: tuple[str, ...]
 
     def facts(self) -> list[Note]:
         """Notes for the user."""
-        notes = self.missing()
-        if self.not_in_topics:
-            where = f"{len(self.not_in_topics):,} of {self.topics:,} ({first_few(self.not_in_topics)})"
-            notes.insert(0, Note("judged topics that are not among the topics", where, ""))
-        if self.not_judged:
-            where = f"{self.not_judged:,} ({first_few(self.first_not_judged)})"
-            notes.append(Note("topics of the run without judgments", where, "they are left out"))
-        if self.of_version_10:
-            why = "trec_eval 9 rounds the number of relevant docs of a recall otherwise, so its values can differ"
-            notes.append(Note("computed as in trec_eval 10", ", ".join(self.of_version_10), why))
-        return notes
+        return [*self.missing, *self.others]
 
     def lines(self) -> list[str]:
         """Notes for the user, a line each."""
-        return [str(note) for note in self.facts()]
+        return list(map(str, self.facts()))
 
 
 @dataclass(frozen=True)
@@ -131,8 +90,7 @@ class Evaluation:
             yield from ((query_id, name, value) for name, value in values.items())
 
 
-@dataclass(frozen=True)
-class RunEvaluation:
+class RunEvaluation(NamedTuple):
     """The measures of a run file, and notes about the file, its qrels and queries that are docs."""
 
     evaluation: Evaluation
@@ -149,35 +107,28 @@ class RunEvaluation:
         return [*self.qrels_notes.lines(), *map(str, self.facts())]
 
 
-class _Waiting(NamedTuple):
-    """A ranking that is not measured yet: the place of its topic among the judged ones, and their judgments."""
-
-    place: int
-    doc_ids: Sequence[str]
-    judged: Mapping[str, int]
+# A ranking that is not measured yet: the place of its topic among the judged ones, its docs, and their judgments.
+_Waiting: TypeAlias = tuple[int, Sequence[str], Mapping[str, int]]
 
 
 class Evaluator:
     """Evaluates a run incrementally, buffering up to 500 queries."""
 
     def __init__(self, qrels: Qrels, measures: Sequence[str], *, fast: bool = False) -> None:
-        """Takes the judgments and the measures.
+        """Takes the judgments, and measures as ir_measures or trec_eval names them.
 
-        Args:
-            qrels: the judgments.
-            measures: names, as ir_measures or trec_eval writes them.
-            fast: whether measures are computed from the positions of judged docs where these suffice: much
-                faster, and the same but for the last digits.
-
-        Raises:
-            ConfigError: see `parse_measures`.
+        With `fast`, measures are computed from the positions of judged docs where these suffice: much faster, and the
+        same but for the last digits.
         """
         self._judged = qrels.relevance
         self._measures = parse_measures(measures)
-        self._fast = by_position(measures)[0] if fast else {}
+        fast_names = by_position(measures)[0] if fast else {}
+        self._fast: list[tuple[int, Measure]] = []
         self._columns: dict[Measure, list[int]] = {}
         for column, (name, measure) in enumerate(self._measures.items()):
-            if name not in self._fast:
+            if name in fast_names:
+                self._fast.append((column, measure))
+            else:
                 self._columns.setdefault(measure, []).append(column)
         defaults = [float(measure.DEFAULT) for measure in self._measures.values()]
         self._values = np.tile(np.array(defaults, np.float64), (len(self._judged), 1))
@@ -200,12 +151,10 @@ class Evaluator:
                 # One more than is shown: it says that there are more.
                 self._first_not_judged += [query_id] * (self._not_judged <= _SHOWN + 1)
             elif doc_ids:
-                self._take(query_id, _Waiting(place, doc_ids, self._judged.at(place)))
-            if len(self._waiting) == _TOPICS_AT_ONCE:
-                self._measure_waiting()
+                self._take(query_id, place, doc_ids)
 
-    def _take(self, query_id: str, ranking: _Waiting) -> None:
-        place, doc_ids, judged = ranking
+    def _take(self, query_id: str, place: int, doc_ids: Sequence[str]) -> None:
+        judged = self._judged.at(place)
         if not judged.keys().isdisjoint(doc_ids):
             self._ranking_judged += 1
         elif not self._ranking_none:
@@ -215,50 +164,75 @@ class Evaluator:
             self._order.append(place)
         if self._fast:
             found = judged_positions(judged, doc_ids, lambda indices: indices[:, None] + 1)
-            for column, name in enumerate(self._measures):
-                if name in self._fast:
-                    self._values[place, column] = found.values(self._fast[name])[0]
+            for column, measure in self._fast:
+                self._values[place, column] = found.values(measure)[0]
         if self._columns:
-            self._waiting[query_id] = ranking
+            self._waiting[query_id] = place, doc_ids, judged
+            if len(self._waiting) == _TOPICS_AT_ONCE:
+                self._measure_waiting()
 
     def evaluation(self, topics: Collection[str] | Any = None, *, by_id: bool = False) -> Evaluation:
         """The measures over all topics of the qrels.
 
         Args:
-            topics: the query_ids that were to be run, a column or a collection, to report which judged ones are not
-                among them.
+            topics: the query_ids that were to be run, a column or a collection: the notes have judged ones that are
+                not among them.
             by_id: whether queries are sorted by id, and not in the order in which they were added.
         """
         self._measure_waiting()
         missing = np.flatnonzero(~self._in_run)
         self._count_judgments(missing)
         ids = self._judged.ids
-        order = np.concatenate([np.array(self._order, np.int64), missing])
-        notes = EvaluationNotes(
-            topics=len(ids),
-            not_in_run=tuple(ids.take(pa.array(missing)).to_pylist()),
-            not_in_topics=() if topics is None else tuple(sorted(missing_ids(ids, topics))),
-            not_judged=self._not_judged,
-            ranking_judged=self._ranking_judged,
-            first_topics=tuple(self._first_topics),
-            first_not_judged=tuple(self._first_not_judged),
-            ranking_none=self._ranking_none,
-            are_numbered=_are_places(self._judged, len(self._order) + self._not_judged),
-            of_version_10=tuple(differs_in_version_9(self._measures, self._judged)),
-        )
-        order = pc.sort_indices(ids).to_numpy() if by_id else order
+        order = pc.sort_indices(ids).to_numpy() if by_id else np.concatenate([np.array(self._order, np.int64), missing])
         values = TopicValues(self._judged.places, order, list(self._measures), self._values)
         means = {name: aggregate(measure, values.of(name)) for name, measure in self._measures.items()}
-        return Evaluation(means, values, notes)
+        return Evaluation(means, values, self._notes(tuple(ids.take(pa.array(missing)).to_pylist()), topics))
+
+    def _notes(self, not_in_run: tuple[str, ...], topics: Collection[str] | Any) -> EvaluationNotes:
+        judged, in_run = len(self._judged), len(self._order)
+        lacks = first_few(not_in_run)
+        missing = Note("judged topics that are not in the run", f"{len(not_in_run):,} of {judged:,} ({lacks})")
+        others = []
+        not_in_topics = [] if topics is None else sorted(missing_ids(self._judged.ids, topics))
+        if not_in_topics:
+            where = f"{len(not_in_topics):,} of {judged:,} ({first_few(not_in_topics)})"
+            others.append(Note("judged topics that are not among the topics", where))
+        if self._not_judged:
+            where = f"{self._not_judged:,} ({first_few(self._first_not_judged)})"
+            others.append(Note("topics of the run without judgments", where, "they are left out"))
+        if of_version_10 := differs_in_version_9(self._measures, self._judged):
+            why = "trec_eval 9 rounds the number of relevant docs of a recall otherwise, so its values can differ"
+            others.append(Note("computed as in trec_eval 10", ", ".join(of_version_10), why))
+        warnings = []
+        if in_run < _FEWEST_TOPICS * judged:
+            warnings.append(
+                f"judged topics that are in the run: {in_run:,} of {judged:,}; the others count as 0 in every mean. "
+                f"The first topics of the run are {first_few(self._first_topics)}; it lacks {lacks}. Measure a trial "
+                "against the judgments of its own topics"
+            )
+        if in_run and self._ranking_judged < FEWEST_RANKING_JUDGED * in_run:
+            query_id, doc_ids, relevant = self._ranking_none
+            warnings.append(
+                f"judged topics of the run that rank any judged doc: {self._ranking_judged:,} of {in_run:,}. Topic "
+                f"{query_id!r} has {doc_ids}; judged are {relevant}. Give the qrels of these topics and docs"
+            )
+        if warnings and all(each.isdecimal() and int(each) <= in_run + self._not_judged for each in self._judged):
+            warnings = [f"{each}{_SMART}" for each in warnings]
+        return EvaluationNotes(
+            topics=judged,
+            not_in_run=not_in_run,
+            missing=(missing._replace(why="they count as 0"),) if not_in_run else (),
+            others=tuple(others),
+            warnings=tuple(warnings),
+        )
 
     def _count_judgments(self, missing: Positions) -> None:
         """The measures that count the judgments of topics which the run lacks."""
         counts = [measure for measure in self._columns if measure.NAME in _COUNT_JUDGMENTS]
         for start in range(0, len(missing) if counts else 0, _TOPICS_AT_ONCE):
             some = missing[start : start + _TOPICS_AT_ONCE]
-            names = self._judged.ids.take(pa.array(some)).to_pylist()
-            places = zip(names, some.tolist(), strict=True)
-            self._fill({name: _Waiting(place, (), self._judged.at(place)) for name, place in places}, counts)
+            places = zip(self._judged.ids.take(pa.array(some)).to_pylist(), some.tolist(), strict=True)
+            self._fill({name: (place, (), self._judged.at(place)) for name, place in places}, counts)
 
     def _measure_waiting(self) -> None:
         self._fill(self._waiting, list(self._columns))
@@ -266,10 +240,14 @@ class Evaluator:
 
     def _fill(self, rankings: Mapping[str, _Waiting], measures: Sequence[Measure]) -> None:
         if rankings and measures:
-            relevance = {query_id: each.judged for query_id, each in rankings.items()}
-            scored = {query_id: _scored(each.doc_ids) for query_id, each in rankings.items()}
+            relevance = {query_id: judged for query_id, (_, _, judged) in rankings.items()}
+            # Scores that are distinct in float32 too.
+            scored = {
+                query_id: {doc_id: float(len(doc_ids) - position) for position, doc_id in enumerate(doc_ids)}
+                for query_id, (_, doc_ids, _) in rankings.items()
+            }
             for query_id, measure, value in iter_values(measures, relevance, scored):
-                self._values[rankings[query_id].place, self._columns[measure]] = value
+                self._values[rankings[query_id][0], self._columns[measure]] = value
 
 
 class CurveEvaluator:
@@ -300,15 +278,6 @@ def evaluate(
 
     The means are over all topics of the qrels, as with trec_eval's -c: a topic that the run lacks counts as 0. Docs
     without judgment, or with a negative one, count as in trec_eval.
-
-    Args:
-        rankings: each query's doc_ids, best first; read once.
-        qrels: the judgments.
-        measures: names, as ir_measures or trec_eval writes them.
-        topics: see `Evaluator.evaluation`.
-
-    Raises:
-        ConfigError: see `parse_measures`.
     """
     evaluator = Evaluator(qrels, measures)
     evaluator.add(rankings)
@@ -340,20 +309,12 @@ def evaluate_run_files(
 
 
 def without(run: Run, excluded: Excluded | None, qrels: Qrels | None) -> Run:
-    """A run without the docs that are left out.
-
-    Raises:
-        PreflightError: it has no others.
-    """
+    """A run without the docs that are left out; PreflightError if it has no others."""
     return run if excluded is None else excluded.left_out(run, {} if qrels is None else qrels.relevance)
 
 
 def evaluate_one(run: Run, qrels: Qrels, measures: Sequence[str], run_name: str, qrels_name: str) -> RunEvaluation:
-    """Measures a run; the names are for errors.
-
-    Raises:
-        PreflightError: the run and the qrels have no topic in common.
-    """
+    """Measures a run; PreflightError, with these names, if the run and the qrels have no topic in common."""
     evaluation = evaluate(run.order.items(), qrels, measures)
     if len(evaluation.notes.not_in_run) == evaluation.notes.topics:
         raise PreflightError(
@@ -365,8 +326,3 @@ def evaluate_one(run: Run, qrels: Qrels, measures: Sequence[str], run_name: str,
 
 def _are_places(query_ids: Iterable[str], count: int) -> bool:
     return all(query_id.isdecimal() and int(query_id) <= count for query_id in query_ids)
-
-
-def _scored(doc_ids: Sequence[str]) -> dict[str, float]:
-    """Scores that are distinct in float32 too."""
-    return {doc_id: float(len(doc_ids) - position) for position, doc_id in enumerate(doc_ids)}

@@ -10,8 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import ir_measures
 import numpy as np
@@ -37,6 +36,8 @@ _IN_NO_RUN = " "
 _NO_CUTOFF = 1 << 40
 _LONGEST_NAME = 1000
 _NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)
+_POSSIBLE = f"possible are {', '.join(_NAMES)} (docs/reference/measures.md)"
+_BY_POSITION = {"RR", "P", "R", "Success", "AP", "nDCG", "Judged"}
 
 # The cutoff is a C long, `rel` a C int, and trec_eval's name for SetF has no room for an exponent of beta.
 _RANGES: dict[str, tuple[float, float]] = {
@@ -46,8 +47,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "p": (0, 1),
     "beta": (0.001, 1000),
 }
-
-
 # trec_eval writes a measure's numbers after a dot or an underscore: P_10, ndcg_cut.10,100, iprec_at_recall_0.10.
 _TREC_NAME = re.compile(r"([A-Za-z]+(?:_[A-Za-z]+)*)(?:[._](\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*))?")
 
@@ -72,11 +71,7 @@ def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
 
 
 def explain_names(names: Sequence[str]) -> list[str]:
-    """The ir_measures names of trec_eval's names among these, a line each.
-
-    Raises:
-        ConfigError: see `parse_measures`.
-    """
+    """The ir_measures names of trec_eval's names among these, a line each."""
     translated = {name: _translate(name) for name in names}
     return [f"{name} is trec_eval's name for {', '.join(own)}" for name, own in translated.items() if own != [name]]
 
@@ -93,7 +88,12 @@ def iter_values(
     others = [measure for measure in measures if measure.NAME != "IPrec"]
     plain = [measure for measure in others if set(measure.params) <= {measure.AT_PARAM}]
     # pytrec_eval takes a topic with the id `no_query` for the last one of its call before: with a prefix none has it.
-    judged = {f"q{query_id}": _with_level_0(judgments) for query_id, judgments in relevance.items()}
+    # If all judgments are negative, trec_eval reads and writes outside its array of levels: it crashes, or counts with
+    # the levels of the previous topic. A doc of level 0 that no run can hold prevents that, and changes no value.
+    judged = {
+        f"q{query_id}": docs if max(docs.values(), default=0) >= 0 else {**docs, _IN_NO_RUN: 0}
+        for query_id, docs in relevance.items()
+    }
     ranked = {f"q{query_id}": docs for query_id, docs in scores.items()}
     for group in [plain, *([measure] for measure in others if measure not in plain)]:
         if group:
@@ -101,19 +101,10 @@ def iter_values(
                 yield metric.query_id[1:], metric.measure, float(metric.value)
     for measure in own:
         for query_id, judgments in relevance.items():
-            yield query_id, measure, interpolated_precision(measure, judgments, scores.get(query_id, {}))
+            yield query_id, measure, _interpolated_precision(measure, judgments, scores.get(query_id, {}))
 
 
-def _with_level_0(judgments: Mapping[str, int]) -> Mapping[str, int]:
-    """The judgments of a topic, at least one of which is not negative.
-
-    If all are negative, trec_eval reads and writes outside its array of levels: it crashes, or counts with the levels
-    of the previous topic. A doc of level 0 that no run can hold prevents that, and changes no value.
-    """
-    return judgments if max(judgments.values(), default=0) >= 0 else {**judgments, _IN_NO_RUN: 0}
-
-
-def interpolated_precision(measure: Measure, judgments: Mapping[str, int], scores: Mapping[str, float]) -> float:
+def _interpolated_precision(measure: Measure, judgments: Mapping[str, int], scores: Mapping[str, float]) -> float:
     """IPrec of one topic as in trec_eval 10: the best precision at or below the rank that reaches a recall.
 
     Version 10 rounds the number of relevant docs of a recall; version 9 truncated it after adding 0.9.
@@ -134,15 +125,15 @@ def interpolated_precision(measure: Measure, judgments: Mapping[str, int], score
 
 def differs_in_version_9(measures: Mapping[str, Measure], relevance: Mapping[str, Mapping[str, int]]) -> list[str]:
     """The names of those that read a different rank in trec_eval 9 for a topic: IPrec of some recalls."""
+    own = {name: measure for name, measure in measures.items() if measure.NAME == "IPrec"}
     counts = {
         level: Counter(sum(each >= level for each in docs.values()) for docs in relevance.values())
-        for level in {measure["rel"] for measure in measures.values() if measure.NAME == "IPrec"}
+        for level in {measure["rel"] for measure in own.values()}
     }
     return [
         name
-        for name, measure in measures.items()
-        if measure.NAME == "IPrec"
-        and any(
+        for name, measure in own.items()
+        if any(
             _relevant_at(measure["recall"], count) != int(measure["recall"] * count + 0.9)
             for count in counts[measure["rel"]]
         )
@@ -160,7 +151,7 @@ def _translate(name: str) -> list[str]:
     import pytrec_eval
 
     if name in pytrec_eval.supported_nicknames:
-        raise ConfigError(f"{name!r} is a set of measures in trec_eval: name the measures that you want; {_possible()}")
+        raise ConfigError(f"{name!r} is a set of measures in trec_eval: name the measures that you want; {_POSSIBLE}")
     match = _TREC_NAME.fullmatch(name)
     base = match[1] if match else name
     if base not in pytrec_eval.supported_measures:
@@ -168,7 +159,7 @@ def _translate(name: str) -> list[str]:
     try:
         own = ir_measures.parse_trec_measure(base)
     except ValueError as error:
-        raise ConfigError(f"trec_eval's measure {name!r} cannot be computed here; {_possible()}") from error
+        raise ConfigError(f"trec_eval's measure {name!r} cannot be computed here; {_POSSIBLE}") from error
     try:
         return [str(measure) for measure in ir_measures.parse_trec_measure(name)]
     except ValueError as error:
@@ -187,33 +178,24 @@ def _parse(name: str) -> Measure:
         measure: Measure = ir_measures.parse_measure(name)
         measure.validate_params()
     except NameError as error:
-        raise ConfigError(f"unknown measure {name!r}{_suggest(name)}; {_possible()}") from error
+        raise ConfigError(f"unknown measure {name!r}{_suggest(name)}; {_POSSIBLE}") from error
     except (ValueError, AssertionError, TypeError, KeyError, MemoryError, RecursionError) as error:
         reason = f"{name}@ needs a number" if "<object object" in str(error) else str(error) or "too deeply nested"
         raise ConfigError(f"measure {name!r}: {reason}; write it like nDCG@10 or P(rel=2)@5") from error
-    _check_ranges(name, measure)
-    if not _FALLBACK.supports(measure):
-        raise ConfigError(f"measure {name!r} (or one of its parameters) cannot be computed here; {_possible()}")
-    return measure
-
-
-def _possible() -> str:
-    return f"possible are {', '.join(_NAMES)} (docs/reference/measures.md)"
-
-
-def _check_ranges(name: str, measure: Measure) -> None:
-    """Refuses parameters that ir_measures accepts but its providers cannot compute; some would end the process."""
+    # ir_measures accepts parameters that its providers cannot compute; some would end the process.
     for parameter, (low, high) in _RANGES.items():
         value = measure.params.get(parameter, high)
         if isinstance(value, bool) or not low <= value <= high:
             raise ConfigError(f"measure {name!r}: {parameter} must be between {low:,} and {high:,}, not {value!r}")
-    gains = measure.params.get("gains", {})
-    levels = [level for pair in gains.items() for level in pair]
+    levels = [level for pair in measure.params.get("gains", {}).items() for level in pair]
     if not all(type(level) is int and 0 <= level <= MAX_RELEVANCE for level in levels):
         raise ConfigError(
             f"measure {name!r}: gains must map whole numbers to whole numbers, from 0 to {MAX_RELEVANCE:,}, like "
             "nDCG(gains={1:1,2:3})@10"
         )
+    if not _FALLBACK.supports(measure):
+        raise ConfigError(f"measure {name!r} (or one of its parameters) cannot be computed here; {_POSSIBLE}")
+    return measure
 
 
 def _suggest(name: str) -> str:
@@ -227,8 +209,18 @@ def _suggest(name: str) -> str:
     return f": did you mean {by_lower[close[0]]}{name[len(stem) :]}?" if close else ""
 
 
-@dataclass(frozen=True)
-class JudgedPositions:
+def by_position(names: Sequence[str]) -> tuple[dict[str, Measure], list[str]]:
+    """The measures that can be computed from positions, by name, and the names of the others."""
+    measures = parse_measures(names)
+    found = {
+        name: measure
+        for name, measure in measures.items()
+        if measure.NAME in _BY_POSITION and set(measure.params) <= {"cutoff", "rel"}
+    }
+    return found, [name for name in measures if name not in found]
+
+
+class JudgedPositions(NamedTuple):
     """Where p rankings of the same n candidates have a query's j judged docs.
 
     Attributes:
@@ -245,16 +237,33 @@ class JudgedPositions:
 
     def values(self, measure: Measure) -> Floats:
         """A measure of each ranking. float64[p]."""
+        return np.asarray(self._values(measure), np.float64)
+
+    def _values(self, measure: Measure) -> Any:
         cutoff, rel = measure.params.get("cutoff", _NO_CUTOFF), measure.params.get("rel", 1)
-        return np.asarray(_BY_POSITION[measure.NAME](self, cutoff, rel), np.float64)
-
-    def hits(self, cutoff: int, rel: int) -> NDArray[np.bool_]:
-        """Which relevant docs are within a cutoff. bool[j, p]."""
-        return np.asarray((self.levels >= rel)[:, None] & (self.positions <= cutoff))
-
-    def relevant(self, rel: int) -> int:
-        """How many docs of the query are relevant; at least 1."""
-        return max(int((self.all_levels >= rel).sum()), 1)
+        within = self.positions <= cutoff
+        hits = (self.levels >= rel)[:, None] & within
+        relevant = max(int((self.all_levels >= rel).sum()), 1)
+        match measure.NAME:
+            case "RR":
+                return np.where(hits, 1.0 / self.positions, 0.0).max(axis=0, initial=0.0)
+            case "P":
+                return hits.sum(axis=0) / cutoff
+            case "R":
+                return hits.sum(axis=0) / relevant
+            case "Success":
+                return hits.any(axis=0)
+            case "Judged":
+                return within.sum(axis=0) / max(min(cutoff, self.depth), 1)
+            case "AP":
+                found = np.sort(self.positions[self.levels >= rel], axis=0)
+                precisions = np.arange(1, len(found) + 1)[:, None] / found
+                return np.where(found <= cutoff, precisions, 0.0).sum(axis=0) / relevant
+        gains = np.maximum(self.levels, 0)[:, None]
+        gained = np.where(within, gains / np.log2(self.positions + 1), 0.0).sum(axis=0)
+        ideal = np.sort(np.maximum(self.all_levels, 0))[::-1][:cutoff]
+        best = float((ideal / np.log2(np.arange(2, len(ideal) + 2))).sum())
+        return gained / best if best else np.zeros_like(gained)
 
 
 def judged_positions(
@@ -264,59 +273,3 @@ def judged_positions(
     indices = np.array([index for index, doc_id in enumerate(doc_ids) if doc_id in judgments], np.int64)
     levels = np.array([judgments[doc_ids[index]] for index in indices], np.int64)
     return JudgedPositions(levels, positions(indices), len(doc_ids), np.array(list(judgments.values()), np.int64))
-
-
-def by_position(names: Sequence[str]) -> tuple[dict[str, Measure], list[str]]:
-    """The measures that can be computed from positions, by name, and the names of the others."""
-    measures = parse_measures(names)
-    found = {
-        name: measure
-        for name, measure in measures.items()
-        if measure.NAME in _BY_POSITION and set(measure.params) <= {"cutoff", "rel"}
-    }
-    return found, [name for name in measures if name not in found]
-
-
-def _reciprocal_rank(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
-    return np.where(judged.hits(cutoff, rel), 1.0 / judged.positions, 0.0).max(axis=0, initial=0.0)
-
-
-def _precision(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
-    return judged.hits(cutoff, rel).sum(axis=0) / cutoff
-
-
-def _recall(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
-    return judged.hits(cutoff, rel).sum(axis=0) / judged.relevant(rel)
-
-
-def _success(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
-    return judged.hits(cutoff, rel).any(axis=0)
-
-
-def _average_precision(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
-    found = np.sort(judged.positions[judged.levels >= rel], axis=0)
-    precisions = np.arange(1, len(found) + 1)[:, None] / found
-    return np.where(found <= cutoff, precisions, 0.0).sum(axis=0) / judged.relevant(rel)
-
-
-def _ndcg(judged: JudgedPositions, cutoff: int, _rel: int) -> Any:
-    gains = np.maximum(judged.levels, 0)[:, None]
-    found = np.where(judged.positions <= cutoff, gains / np.log2(judged.positions + 1), 0.0).sum(axis=0)
-    ideal = np.sort(np.maximum(judged.all_levels, 0))[::-1][:cutoff]
-    best = float((ideal / np.log2(np.arange(2, len(ideal) + 2))).sum())
-    return found / best if best else np.zeros_like(found)
-
-
-def _judged(judged: JudgedPositions, cutoff: int, _rel: int) -> Any:
-    return (judged.positions <= cutoff).sum(axis=0) / max(min(cutoff, judged.depth), 1)
-
-
-_BY_POSITION: dict[str, Callable[[JudgedPositions, int, int], Any]] = {
-    "RR": _reciprocal_rank,
-    "P": _precision,
-    "R": _recall,
-    "Success": _success,
-    "AP": _average_precision,
-    "nDCG": _ndcg,
-    "Judged": _judged,
-}

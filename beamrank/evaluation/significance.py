@@ -6,7 +6,7 @@ A new test or correction is a function and its line in `TESTS` or `CORRECTIONS`.
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from ir_measures.measures import MeanAgg
@@ -52,9 +52,8 @@ class Comparison:
     worse: int
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A stage whose run is below the run of the stage before it, by the first measure that is a mean over topics."""
+class Loss(NamedTuple):
+    """A stage whose run is below the run of the stage before it."""
 
     run: str
     before: str
@@ -67,22 +66,14 @@ def compare_evaluations(
 ) -> dict[str, Comparison]:
     """Compares the measures of two evaluations with the same qrels, those that are means over topics.
 
-    Fewer than two topics give no comparison. The p-values are not corrected for the number of measures.
-
-    Args:
-        run: of a run.
-        baseline: of the baseline.
-        test: a name in `TESTS`.
-        tested: the measures that have a p-value; by default all.
+    Fewer than two topics give no comparison. The p-values are not corrected for the number of measures; a measure that
+    is not among the `tested`, by default all, has none.
     """
     found = {}
     for name in _comparable(run):
         is_tested = tested is None or name in tested
-        compared = compare_values(
-            run.per_query.of(name),
-            baseline.per_query.of(name),
-            test if is_tested else "t-test",
-        )
+        values = run.per_query.of(name), baseline.per_query.of(name)
+        compared = compare_values(*values, test if is_tested else "t-test")
         found[name] = compared if is_tested else replace(compared, p_value=None)
     return found
 
@@ -90,8 +81,7 @@ def compare_evaluations(
 def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:
     """The stages whose run is below that of the previous stage, by the first measure that is a mean over topics.
 
-    Args:
-        evaluations: of the run of each stage, in the order of the stages, with the same qrels and measures.
+    `evaluations` are of the run of each stage, in the order of the stages, with the same qrels and measures.
     """
     losses = []
     for (before, baseline), (name, run) in itertools.pairwise(evaluations.items()):
@@ -129,11 +119,6 @@ def compare_values(
     )
 
 
-def t_test(run: Values, baseline: Values) -> float | None:
-    """The two-sided p-value of the paired t-test; None if no topic differs."""
-    return _t_test(run, baseline)[2]
-
-
 def randomization_test(run: Values, baseline: Values) -> float | None:
     """The two-sided p-value of Fisher's randomization test: how often random signs give as large a mean difference.
 
@@ -161,29 +146,23 @@ def randomization_test(run: Values, baseline: Values) -> float | None:
 
 
 TESTS: dict[str, Callable[[Values, Values], float | None]] = {
-    "t-test": t_test,
+    "t-test": lambda run, baseline: _t_test(run, baseline)[2],
     "randomization": randomization_test,
 }
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction: controls the chance of one false difference or more."""
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for done, position in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        highest = max(highest, min(1.0, (len(p_values) - done) * p_values[position]))
-        adjusted[position] = highest
-    return adjusted
-
-
-def bonferroni(p_values: Sequence[float]) -> list[float]:
-    """Bonferroni's correction: each p-value times their number."""
-    return [min(1.0, len(p_values) * p_value) for p_value in p_values]
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, factors * np.asarray(p_values)[order]))
+    return adjusted.tolist()
 
 
 CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {
     "holm": holm,
-    "bonferroni": bonferroni,
+    "bonferroni": lambda p_values: [min(1.0, len(p_values) * p_value) for p_value in p_values],
     "none": list,
 }
 

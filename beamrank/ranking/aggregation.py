@@ -21,13 +21,10 @@ Order: TypeAlias = NDArray[np.int64]
 
 
 def sampled_opponents(query_id: str, doc_ids: Sequence[str], opponents: int, seed: int) -> NDArray[np.bool_]:
-    """The pairs that SAMPLE(m) scores (equation 7): the opponents of each candidate, drawn without replacement.
+    """The pairs that SAMPLE(m) scores (equation 7): bool[n, n], true at [i, j] where z_ij is scored.
 
     The opponents of i are the m candidates j with the smallest SHA-256 of seed, query_id, doc_id_i, doc_id_j. So a draw
     depends only on these: not on the shards, the order of the candidates or the machine.
-
-    Returns:
-        bool[n, n], true at [i, j] where z_ij is scored; everywhere off the diagonal if `opponents` is n - 1 or more.
     """
     count = len(doc_ids)
     drawn = ~np.eye(count, dtype=np.bool_)
@@ -44,18 +41,19 @@ def pair_inferences(candidates: float, k: int, opponents: int | None) -> float:
 
 
 def opponent_order(query_id: str, doc_ids: Sequence[str], seed: int) -> Order:
-    """The order in which SAMPLE draws the opponents of each candidate, for any number of them.
+    """The order in which SAMPLE draws the opponents of each candidate: int64[n, n - 1], the positions of the others.
 
     Among only the first k candidates, the order is the same without the others.
-
-    Returns:
-        int64[n, n - 1], at [i, :] the positions of the others.
     """
     others = [doc_id.encode() for doc_id in doc_ids]
     rows = []
     for row, doc_id in enumerate(others):
         prefix = hashlib.sha256(f"{seed}\0{query_id}\0".encode() + doc_id + b"\0")
-        digests = _digests(prefix.copy, others)
+        digests = []
+        for other in others:
+            digest = prefix.copy()
+            digest.update(other)
+            digests.append(digest.digest())
         drawn = sorted(range(len(others)), key=digests.__getitem__)
         drawn.remove(row)
         rows.append(drawn)
@@ -65,13 +63,7 @@ def opponent_order(query_id: str, doc_ids: Sequence[str], seed: int) -> Order:
 def sample_sums(z: Matrix, order: Order, opponents: Sequence[int]) -> dict[int, Scores]:
     """SAMPLE(m) of a full matrix for several m in one pass: equal to `aggregate` over `simulate_sample`.
 
-    Args:
-        z: float32[n, n] log-odds.
-        order: int64[..., n, n - 1], one or several of `opponent_order`.
-        opponents: the values of m.
-
-    Returns:
-        float64[..., n] by m.
+    From float32[n, n] log-odds and int64[..., n, n - 1], one or several of `opponent_order`, to float64[..., n] by m.
     """
     drawn = _sigmoid(z.astype(np.float64))[np.arange(len(z))[:, None], order]
     found: dict[int, Scores] = {}
@@ -95,33 +87,30 @@ def simulate_sample(z: Matrix, query_id: str, doc_ids: Sequence[str], opponents:
 
 
 def aggregate(z: Matrix, method: str) -> Scores:
-    """One score a candidate; higher is better. With one candidate every method gives 0.
-
-    Args:
-        z: float32[n, n], row-major log-odds.
-        method: a name in `METHODS`.
-
-    Returns:
-        float64[n].
+    """One score a candidate, float64[n], from float32[n, n] log-odds; higher is better. With n = 1 it is 0.
 
     Raises:
-        ConfigError: the method does not exist.
+        ConfigError: the method is not in `METHODS`.
         DataError: a pair was not scored and the method needs it, or a log-odds is infinite.
     """
     check_method(method)
     _check_square(z)
     log_odds: Scores = z.astype(np.float64)
     np.fill_diagonal(log_odds, np.nan)
-    _check_values(log_odds, method)
+    if np.isinf(log_odds).any():
+        raise DataError("a pairwise log-odds is infinite: the model overflowed; score again with dtype float32")
+    pairs = len(z) * (len(z) - 1)
+    missing = pairs - int((~np.isnan(log_odds)).sum())
+    if missing and method != "sample":
+        raise DataError(
+            f"{missing} of {pairs} pairs were not scored, and aggregation {method!r} needs them all: the scores come "
+            "from a run with `aggregation: sample`; use sample, or score again with a different aggregation"
+        )
     return METHODS[method](log_odds) if len(z) > 1 else np.zeros(len(z), dtype=np.float64)
 
 
 def check_method(method: str) -> None:
-    """Makes sure that an aggregation exists.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Makes sure that an aggregation exists; ConfigError if not."""
     if method not in METHODS:
         raise ConfigError(f"unknown aggregation {method!r}: choose one of {', '.join(METHODS)}")
 
@@ -192,27 +181,6 @@ def _log_sigmoid(z: Scores) -> Scores:
     return np.asarray(log_expit(z))
 
 
-def _digests(begin: "Callable[[], hashlib._Hash]", doc_ids: Sequence[bytes]) -> list[bytes]:
-    digests = []
-    for doc_id in doc_ids:
-        digest = begin()
-        digest.update(doc_id)
-        digests.append(digest.digest())
-    return digests
-
-
 def _check_square(z: Matrix) -> None:
     if z.ndim != 2 or z.shape[0] != z.shape[1]:
         raise DataError(f"the pairwise scores of a query must be a square matrix, not one of shape {z.shape}")
-
-
-def _check_values(z: Scores, method: str) -> None:
-    if np.isinf(z).any():
-        raise DataError("a pairwise log-odds is infinite: the model overflowed; score again with dtype float32")
-    pairs = len(z) * (len(z) - 1)
-    missing = pairs - int((~np.isnan(z)).sum())
-    if missing and method != "sample":
-        raise DataError(
-            f"{missing} of {pairs} pairs were not scored, and aggregation {method!r} needs them all: the scores come "
-            "from a run with `aggregation: sample`; use sample, or score again with a different aggregation"
-        )

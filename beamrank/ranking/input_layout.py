@@ -126,19 +126,10 @@ def kept_lengths(template: InputTemplate, limits: InputLimits, lengths: Sequence
 def mono_kept(
     template: InputTemplate, limits: InputLimits, query_lengths: Lengths, doc_lengths: Lengths
 ) -> tuple[Lengths, Lengths]:
-    """The number of tokens of each query and doc that a pair keeps.
+    """The number of tokens of each query and doc that a pair keeps: int64[n] each, from int64[n] each.
 
-    Args:
-        template: the special tokens of an input.
-        limits: the truncation rule and its lengths; the rule holds for each part of a doc.
-        query_lengths: int64[n].
-        doc_lengths: int64[n].
-
-    Returns:
-        int64[n] for the queries, int64[n] for the docs.
-
-    Raises:
-        ConfigError: the prompt and the longest query leave nothing of the docs.
+    The rule of the limits holds for each part of a doc. ConfigError: the prompt and the longest query leave nothing of
+    the docs.
     """
     longest_parts = -(-doc_lengths // template.doc_parts)
     room = limits.max_length - template.special_tokens
@@ -209,11 +200,9 @@ class Segments(NamedTuple):
 
 
 def cut_segments(doc_lengths: Lengths, rule: SegmentRule | None) -> Segments:
-    """Cuts docs up to their ends or the rule's limit; the last window may be short, and an empty doc has one.
+    """Cuts docs, int64[n] wordpieces long, up to their ends or the rule's limit; without a rule they stay whole.
 
-    Args:
-        doc_lengths: int64[n], in wordpieces.
-        rule: how; None leaves docs whole.
+    The last window may be short, and an empty doc has one.
     """
     if rule is None:
         nothing = np.zeros_like(doc_lengths)
@@ -227,13 +216,7 @@ def cut_segments(doc_lengths: Lengths, rule: SegmentRule | None) -> Segments:
 
 
 def lay_out(inputs: PackedInputs, rows: npt.NDArray[np.intp], width: int) -> PaddedBatch:
-    """Writes some inputs out as a batch.
-
-    Args:
-        inputs: the shard's inputs.
-        rows: intp[b], which of them.
-        width: tokens of a row; at least the longest of these inputs.
-    """
+    """Writes some rows of the inputs, intp[b], out as a batch of `width` tokens, at least the longest of them."""
     template, position, kept = inputs.template, np.arange(width), inputs.kept[rows]
     end_sizes = np.array([len(end) for end in template.ends])
     afters = len(template.start) + np.cumsum(kept + end_sizes, axis=1)  # where a segment's end tokens are over

@@ -46,12 +46,9 @@ Rankings: TypeAlias = Mapping[str, Ranking]
 
 
 def order(scores: Floats) -> Positions:
-    """The places of scores, best first; ties keep the order before, NaN comes last. int64[n].
+    """The places of scores that are in the order before, best first; ties keep that order, NaN comes last. int64[n].
 
     Nothing else orders what a stage scored.
-
-    Args:
-        scores: in the order of the stage before.
     """
     return np.argsort(-scores, kind="stable")
 
@@ -63,11 +60,7 @@ def doc_orders(rankings: Rankings) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def rank_candidates(part: Table) -> Rankings:
-    """The ranking of a first stage.
-
-    Args:
-        part: a table of `schemas.CANDIDATES`, sorted by query_id and rank.
-    """
+    """The ranking of a first stage, from a table of `schemas.CANDIDATES`, sorted by query_id and rank."""
     doc_ids, scores = part["doc_id"].to_pylist(), part["score"].to_numpy().astype(np.float64)
     return {
         query_id: Ranking(tuple(doc_ids[rows]), scores[rows], rows.stop - rows.start)
@@ -78,17 +71,10 @@ def rank_candidates(part: Table) -> Rankings:
 def rank_docs(
     before: Rankings, part: Table, most: int, pooling: SegmentPooling = "max", k: int | None = None
 ) -> Rankings:
-    """The rankings after a stage that scores docs one by one.
+    """The rankings after a stage that scores docs one by one, of which `part` is a table of `schemas.MONO`.
 
-    Args:
-        before: the rankings that the stage re-ranks.
-        part: a table of `schemas.MONO`.
-        most: how many docs of a query the stage was to score.
-        pooling: how the scores of a doc's segments make its own.
-        k: as if it had scored only so many.
-
-    Raises:
-        DataError: the part is not of these rankings.
+    It was to score `most` docs of a query; with `k`, as if it had scored only so many. DataError if the part is not of
+    the rankings before.
     """
     pooled = pool_segments(part, pooling)
     doc_ids, scores, rows = pooled["doc_id"].to_pylist(), pooled["score"].to_numpy(), rows_by_query(pooled)
@@ -111,18 +97,12 @@ def rank_pairs(
     k: int | None = None,
     drawn: tuple[int, int] | None = None,
 ) -> Rankings:
-    """The rankings after a stage that compares docs in pairs.
+    """The rankings after a stage that compares docs in pairs, of which `part` is a table of `schemas.DUO`.
 
-    Args:
-        before: the rankings that the stage re-ranks.
-        part: a table of `schemas.DUO`.
-        most: how many docs of a query the stage was to compare.
-        aggregation: see `beamrank.ranking.aggregation.aggregate`.
-        k: as if it had compared only those among the first k; by default all that it compared.
-        drawn: the m and the seed of SAMPLE, which draws from a full matrix; by default the matrix is used as it is.
+    It was to compare `most` docs of a query; with `k`, as if it had compared only those among the first k. `drawn` are
+    the m and the seed of SAMPLE, which draws from a full matrix; by default the matrix is used as it is.
 
     Raises:
-        ConfigError: the aggregation does not exist.
         DataError: the part is not of these rankings, or the aggregation needs pairs that were not scored.
     """
     pairs = matrices(part)
@@ -160,7 +140,7 @@ def received(rankings: Rankings, k: int) -> dict[str, Sequence[str]]:
 def rerank(
     query_id: str, before: Ranking, doc_ids: Sequence[str], scores: Floats, most: int, k: int | None = None
 ) -> Ranking:
-    """One query's ranking after a stage.
+    """One query's ranking after a stage; DataError if it scored a doc that is not in `before`.
 
     Args:
         query_id: the query, for messages.
@@ -169,9 +149,6 @@ def rerank(
         scores: float64[at most len(doc_ids)], of the first of them; the others keep their places in `before`.
         most: how many of the first docs of `before` the stage was to score: those of them that it did not score leave.
         k: as if it had scored only those among the first k.
-
-    Raises:
-        DataError: the stage scored a doc that is not in `before`.
     """
     places = np.arange(len(doc_ids))
     # Without docs that the corpus lacks, they are the first ones.
@@ -226,10 +203,7 @@ def pool_segments(mono: Any, pooling: SegmentPooling) -> Any:
 
 
 def matrices(part: Table) -> dict[str, tuple[list[str], Matrix]]:
-    """The docs of each query that were compared, and their log-odds, float32[n, n].
-
-    Args:
-        part: a table of `schemas.DUO`.
+    """The docs of each query that were compared, and their log-odds, float32[n, n], in a table of `schemas.DUO`.
 
     Raises:
         DataError: a query does not have the scores of n * n pairs.

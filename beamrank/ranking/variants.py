@@ -82,10 +82,7 @@ class Variants(ABC):
     def positions(self, before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
         """The candidates of each query of a shard, and where every variant has them.
 
-        Args:
-            before: the rankings that the stage re-ranks.
-            after: those that it gave.
-            part: its part.
+        `before` are the rankings that the stage re-ranks, `after` those that it gave.
         """
 
 

@@ -8,7 +8,6 @@ from typing import TypeAlias
 from beamrank.evaluation.tables import Table
 from beamrank.report.curves import CurvePoint
 
-_WORD = re.compile(r"\w+")
 _LONGEST = 1200
 
 
@@ -47,20 +46,12 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A piece of a passage, and whether it is a word of the query."""
-
-    text: str
-    marked: bool
-
-
-@dataclass(frozen=True)
 class Passage:
-    """A doc: a title of one line, facts (names and values), and its text in pieces, empty if it is not known."""
+    """A doc: a title of one line, facts (names and values), and its text, empty if it is not known (`marked_text`)."""
 
     title: str
     facts: Sequence[tuple[str, str]]
-    text: Sequence[Marked]
+    text: Sequence[tuple[str, bool]]
 
 
 @dataclass(frozen=True)
@@ -89,14 +80,8 @@ class Section:
     shows: Callable[[str], bool] = lambda folder: False  # noqa: ARG005
 
 
-def marked_text(text: str, query: str) -> list[Marked]:
-    """A passage in pieces, with the words of a query marked but for single letters; a long one is cut."""
-    words = {word.casefold() for word in _WORD.findall(query) if len(word) > 1}
+def marked_text(text: str, query: str) -> list[tuple[str, bool]]:
+    """A passage in pieces, each with whether it is a word of the query, but for single letters; a long one is cut."""
+    words = {word.casefold() for word in re.findall(r"\w+", query) if len(word) > 1}
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
-    pieces: list[Marked] = []
-    end = 0
-    for match in _WORD.finditer(shown):
-        if match[0].casefold() in words:
-            pieces += [Marked(shown[end : match.start()], False), Marked(match[0], True)]
-            end = match.end()
-    return [piece for piece in [*pieces, Marked(shown[end:], False)] if piece.text]
+    return [(piece, piece.casefold() in words) for piece in re.split(r"(\w+)", shown) if piece]

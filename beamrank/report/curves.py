@@ -17,7 +17,7 @@ from beamrank.commit.stage import Stage
 from beamrank.evaluation.evaluate import CurveEvaluator
 from beamrank.evaluation.measures import Measure
 from beamrank.formats.qrels import Qrels
-from beamrank.ranking.variants import Depths, Variant, Variants
+from beamrank.ranking.variants import Depths, Variant
 
 _BY_DEPTH = 2
 
@@ -40,8 +40,8 @@ class Curves:
 
     def __init__(self, qrels: Qrels, measures: Mapping[str, Measure], stages: Sequence[Stage], depths: Depths) -> None:
         """Takes the judgments, measures that positions suffice for, the stages that rank, and the points."""
-        found = [(stage, stage.variants(depths)) for stage in stages]
-        self._curves = [_Curve(stage, each, CurveEvaluator(qrels, measures)) for stage, each in found if each]
+        found = [(stage.name, stage.variants(depths)) for stage in stages]
+        self._curves = [(name, each, CurveEvaluator(qrels, measures)) for name, each in found if each]
         self._judged = qrels.relevance
         names = [stage.name for stage in stages]
         # At depth 0 a curve has the ranking before.
@@ -49,14 +49,12 @@ class Curves:
 
     def add(self, parts: ShardParts) -> None:
         """Takes a shard."""
-        for curve in self._curves:
-            name, before = curve.stage.name, parts.before(curve.stage.name)
+        for name, variants, evaluator in self._curves:
+            before = parts.before(name)
             assert before is not None
-            for query_id, doc_ids, positions in curve.variants.positions(
-                before, parts.rankings(name), parts.part(name)
-            ):
+            for query_id, doc_ids, positions in variants.positions(before, parts.rankings(name), parts.part(name)):
                 if query_id in self._judged:
-                    curve.evaluator.add(query_id, doc_ids, positions)
+                    evaluator.add(query_id, doc_ids, positions)
 
     def found(self) -> dict[str, list[CurvePoint]]:
         """The means over all judged topics, by the name of the stage, in the order of the stages."""
@@ -66,7 +64,7 @@ class Curves:
             points = [
                 CurvePoint(
                     variants.figure,
-                    stage.name if each.k0 or each.k1 else self._before[stage.name],
+                    stage if each.k0 or each.k1 else self._before[stage],
                     each._replace(k0=k0 if each.k0 is None else each.k0),
                     name,
                     float(value),
@@ -76,14 +74,8 @@ class Curves:
             ]
             if points:
                 by_depth = groupby(points, key=lambda point: (point.measure, *point.variant[:2]))
-                found[stage.name] = [point for _, each in by_depth for point in _with_trials(list(each))]
+                found[stage] = [point for _, each in by_depth for point in _with_trials(list(each))]
         return found
-
-
-class _Curve(NamedTuple):
-    stage: Stage
-    variants: Variants
-    evaluator: CurveEvaluator
 
 
 def _with_trials(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:

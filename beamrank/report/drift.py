@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,8 @@ from beamrank.ranking.rankings import Ranking, Rankings
 from beamrank.report.runs import PlanRuns
 
 CUTOFF = 10
-NEW_TOPIC, NEW_DOC, LOST_DOC, NEW_SCORE = "new topic", "new doc", "lost doc", "new score"
+CAUSES = NEW_TOPIC, NEW_DOC, LOST_DOC, NEW_SCORE = "new topic", "new doc", "lost doc", "new score"
+_NONE = Ranking((), np.empty(0), 0)
 
 
 class TopicChange(NamedTuple):
@@ -39,96 +40,13 @@ class TopicChange(NamedTuple):
     tau: float | None
 
 
-@dataclass(frozen=True)
 class RunDrift:
-    """How far a run is from the run of the same stage in the earlier output.
+    """How far a run is from that of the same stage in the earlier output; topics arrive one by one.
 
     Attributes:
         run, before: the names of both.
-        topics: how many topics both have.
         changes: the topics whose first ten docs differ, new ones included.
-        rbo, tau: the means over the topics for which they are defined; None without any.
-        score_changes: float32[p], the new score minus the earlier one of each doc that both scored.
-        comparisons: of each measure over the judged topics of both; empty without qrels.
     """
-
-    run: str
-    before: str
-    topics: int
-    changes: Sequence[TopicChange]
-    rbo: float | None
-    tau: float | None
-    score_changes: NDArray[np.float32]
-    comparisons: Mapping[str, Comparison]
-
-
-@dataclass(frozen=True)
-class Drift:
-    """What changed since an earlier output: of each stage that both have finished; `gone` are its other topics."""
-
-    output: str
-    runs: Sequence[RunDrift]
-    gone: Sequence[str]
-
-
-class DriftPass:
-    """Compares the stored rankings of a run with those of an earlier one, a shard at a time.
-
-    Stages are compared with those of the same name, and the first with the first.
-    """
-
-    def __init__(self, runs: PlanRuns, earlier: PlanRuns, qrels: Qrels | None, measures: Sequence[str]) -> None:
-        """Takes both runs; measures are compared over the judged topics of both: other means would not compare them."""
-        self._runs, self._earlier = runs, earlier
-        self._shared = set(runs.plan.topics.query_ids.to_pylist()).intersection(
-            earlier.plan.topics.query_ids.to_pylist()
-        )
-        names = {stage.name: str(stage.run_name) for stage in earlier.finished}
-        before = [*earlier.steps[:1], *(names.get(stage.name, "") for stage in runs.finished[1:])]
-        shared = None if qrels is None else qrels.of_topics(self._shared)
-        self._stages = [
-            _StageDrift(run, other, shared if shared and shared.relevance else None, measures)
-            for run, other in zip(runs.steps, before, strict=False)
-            if other
-        ]
-        self._seen: set[str] = set()
-
-    def add(self, parts: ShardParts) -> None:
-        """Takes a shard."""
-        queries = set(self._runs.rankings(parts, self._runs.steps[0]))
-        self._seen |= queries
-        self._compare(queries, {run: self._runs.rankings(parts, run) for run in self._runs.steps})
-
-    def found(self) -> Drift:
-        """What changed."""
-        self._compare(self._shared - self._seen, {run: {} for run in self._runs.steps})
-        runs = [stage.found(self._shared) for stage in self._stages]
-        gone = missing_ids(self._earlier.plan.topics.query_ids, self._shared)
-        return Drift(self._earlier.plan.output, runs, sorted(gone))
-
-    def _compare(self, queries: Collection[str], rankings: Mapping[str, Rankings]) -> None:
-        """Compares some queries; reads the shards of the earlier run that have them."""
-        shared = self._shared.intersection(queries)
-        earlier: dict[str, dict[str, Ranking]] = {run: {} for run in self._earlier.steps}
-        for parts in self._earlier.shards(shared) if shared else ():
-            for run in earlier:
-                earlier[run] |= self._earlier.rankings(parts, run)
-        first, first_before = (next(iter(each.values()), {}) for each in (rankings, earlier))
-        for stage in self._stages:
-            new, old = rankings[stage.run], earlier[stage.before]
-            for query_id in sorted(queries):
-                if query_id not in shared:
-                    stage.changes.append(TopicChange(stage.run, query_id, (NEW_TOPIC,), None, None))
-                else:
-                    candidates = (first.get(query_id, _NONE).doc_ids, first_before.get(query_id, _NONE).doc_ids)
-                    stage.add(query_id, new.get(query_id, _NONE), old.get(query_id, _NONE), candidates)
-
-
-_NONE = Ranking((), np.empty(0), 0)
-
-
-class _StageDrift:
-    """Adds up how a run differs from the earlier one, topic by topic."""
 
     def __init__(self, run: str, before: str, qrels: Qrels | None, measures: Sequence[str]) -> None:
         self.run, self.before = run, before
@@ -158,15 +76,91 @@ class _StageDrift:
         for evaluator, each in zip(self._evaluators, (new, old), strict=False):
             evaluator.add([(query_id, each.doc_ids)])
 
-    def found(self, topics: Collection[str]) -> RunDrift:
-        """How far the run is from the earlier one."""
-        means = [mean([each[place] for each in self._agreements]) for place in (0, 1)]
-        comparisons = {}
-        if self._evaluators:
-            now, before = (each.evaluation(topics) for each in self._evaluators)
-            comparisons = compare_evaluations(now, before)
-        changes = np.concatenate(self._score_changes)
-        return RunDrift(self.run, self.before, len(topics), self.changes, means[0], means[1], changes, comparisons)
+    @property
+    def topics(self) -> int:
+        """How many topics both have."""
+        return len(self._agreements)
+
+    @property
+    def rbo(self) -> float | None:
+        """The mean over the topics for which it is defined; None without any."""
+        return mean([rbo for rbo, _ in self._agreements])
+
+    @property
+    def tau(self) -> float | None:
+        """The mean over the topics for which it is defined; None without any."""
+        return mean([tau for _, tau in self._agreements])
+
+    @cached_property
+    def score_changes(self) -> NDArray[np.float32]:
+        """float32[p], the new score minus the earlier one of each doc that both scored."""
+        return np.concatenate(self._score_changes)
+
+    @cached_property
+    def comparisons(self) -> Mapping[str, Comparison]:
+        """Of each measure over the judged topics of both; empty without qrels."""
+        if not self._evaluators:
+            return {}
+        new, old = (each.evaluation() for each in self._evaluators)
+        return compare_evaluations(new, old)
+
+
+class Drift(NamedTuple):
+    """What changed since an earlier output: of each stage that both have finished; `gone` are its other topics."""
+
+    output: str
+    runs: Sequence[RunDrift]
+    gone: Sequence[str]
+
+
+class DriftPass:
+    """Compares the stored rankings of a run with those of an earlier one, a shard at a time.
+
+    Stages are compared with those of the same name, and the first with the first.
+    """
+
+    def __init__(self, runs: PlanRuns, earlier: PlanRuns, qrels: Qrels | None, measures: Sequence[str]) -> None:
+        """Takes both runs; measures are compared over the judged topics of both: other means would not compare them."""
+        self._runs, self._earlier = runs, earlier
+        topics = [each.plan.topics.query_ids.to_pylist() for each in (runs, earlier)]
+        self._shared = set(topics[0]).intersection(topics[1])
+        names = {stage.name: str(stage.run_name) for stage in earlier.finished}
+        before = [*earlier.steps[:1], *(names.get(stage.name, "") for stage in runs.finished[1:])]
+        judged = None if qrels is None else qrels.of_topics(self._shared)
+        judged = judged if judged and judged.relevance else None
+        pairs = zip(runs.steps, before, strict=False)
+        self._found = [RunDrift(run, other, judged, measures) for run, other in pairs if other]
+        self._seen: set[str] = set()
+
+    def add(self, parts: ShardParts) -> None:
+        """Takes a shard."""
+        rankings = {run: self._runs.rankings(parts, run) for run in self._runs.steps}
+        queries = set(rankings[self._runs.steps[0]])
+        self._seen |= queries
+        self._compare(queries, rankings)
+
+    def found(self) -> Drift:
+        """What changed."""
+        self._compare(self._shared - self._seen, {run: {} for run in self._runs.steps})
+        gone = missing_ids(self._earlier.plan.topics.query_ids, self._shared)
+        return Drift(self._earlier.plan.output, self._found, sorted(gone))
+
+    def _compare(self, queries: Collection[str], rankings: Mapping[str, Rankings]) -> None:
+        """Compares some queries; reads the shards of the earlier run that have them."""
+        shared = self._shared.intersection(queries)
+        earlier: dict[str, dict[str, Ranking]] = {run: {} for run in self._earlier.steps}
+        for parts in self._earlier.shards(shared) if shared else ():
+            for run in earlier:
+                earlier[run] |= self._earlier.rankings(parts, run)
+        first, first_before = (next(iter(each.values()), {}) for each in (rankings, earlier))
+        for each in self._found:
+            new, old = rankings[each.run], earlier[each.before]
+            for query_id in sorted(queries):
+                if query_id in shared:
+                    candidates = (first.get(query_id, _NONE).doc_ids, first_before.get(query_id, _NONE).doc_ids)
+                    each.add(query_id, new.get(query_id, _NONE), old.get(query_id, _NONE), candidates)
+                else:
+                    each.changes.append(TopicChange(each.run, query_id, (NEW_TOPIC,), None, None))
 
 
 def write_drift(drift: Drift) -> bytes:

@@ -51,16 +51,12 @@ def figure(panels: int = 1, height: float = _SIZE[1], whole: bool = True) -> Ite
 
 def depth_curve(points: Sequence[CurvePoint]) -> bytes:
     """Figure 2: a measure against k0."""
+    first = points[0]
     with figure() as (axes, content):
         axes.plot([point.variant.k0 for point in points], [point.value for point in points])
-        axes.plot(
-            points[0].variant.k0,
-            points[0].value,
-            "o",
-            color="tab:gray",
-            label="first stage" if points[0].stage == "first" else points[0].stage,
-        )
-        axes.set(xlabel="inferences per query (k0)", ylabel=points[0].measure)
+        name = "first stage" if first.stage == "first" else first.stage
+        axes.plot(first.variant.k0, first.value, "o", color="tab:gray", label=name)
+        axes.set(xlabel="inferences per query (k0)", ylabel=first.measure)
         axes.legend()
     return content.getvalue()
 
@@ -70,25 +66,22 @@ def pair_curves(points: Sequence[CurvePoint], configured: str | None) -> bytes:
 
     The line of the configured aggregation is above the others.
     """
+    lines: dict[str, list[CurvePoint]] = {}
+    for point in points:
+        lines.setdefault(point.variant.label, []).append(point)
     with figure() as (axes, content):
-        whole = [point for point in points if point.variant.trial is None]
-        for number, (name, line) in enumerate(_lines(whole).items()):
-            style = CONFIGURED if name == configured else {}
-            axes.plot(*xy(line), _LINES[number % len(_LINES)], marker=".", label=name, **style)
-        for name, drawn in _lines([point for point in points if point.variant.trial is not None]).items():
-            means = [point for point in drawn if point.variant.trial == "mean"]
-            bars = [point.value for point in drawn if point.variant.trial == "sd"]
-            axes.errorbar(*xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=name)
+        for number, (name, line) in enumerate(lines.items()):
+            if line[0].variant.trial is None:
+                style = CONFIGURED if name == configured else {}
+                axes.plot(*xy(line), _LINES[number % len(_LINES)], marker=".", label=name, **style)
+        for name, line in lines.items():
+            means = [point for point in line if point.variant.trial == "mean"]
+            bars = [point.value for point in line if point.variant.trial == "sd"]
+            if means:
+                axes.errorbar(*xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=name)
         axes.set(xlabel=f"inferences per query asked of {points[-1].stage}", ylabel=points[0].measure)
         axes.figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     return content.getvalue()
-
-
-def _lines(points: Sequence[CurvePoint]) -> dict[str, list[CurvePoint]]:
-    found: dict[str, list[CurvePoint]] = {}
-    for point in points:
-        found.setdefault(point.variant.label, []).append(point)
-    return found
 
 
 def xy(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:

@@ -1,21 +1,52 @@
-"""What a report shows of a run, of run files that are compared, or of other folders: all that its sections get."""
+"""What a report shows of a run, of run files that are compared, or of other folders: all that its sections get.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+A run is read in a pass over its parts, the parts of the queries that are shown, and one scan of its corpus. Run files
+of other systems have rankings only.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from typing import Any, NamedTuple
 
-from beamrank.errors import ConfigError
-from beamrank.evaluation.compare import NOT_TESTED
-from beamrank.evaluation.evaluate import Evaluation
+import numpy as np
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.evaluation.compare import NOT_TESTED, short_names
+from beamrank.evaluation.evaluate import Evaluation, Evaluator, evaluate_one, without
+from beamrank.evaluation.measures import by_position
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
-from beamrank.formats.qrels import Qrels
+from beamrank.formats.excluded import Excluded, own_facts
+from beamrank.formats.notes import of_files
+from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.run_order import RunNotes
+from beamrank.formats.runs import Run, read_run
+from beamrank.ranking.rankings import Ranking, Rankings, doc_orders
 from beamrank.ranking.variants import Depths
-from beamrank.report.curves import CurvePoint
-from beamrank.report.drift import Drift
+from beamrank.report.curves import CurvePoint, Curves
+from beamrank.report.drift import Drift, DriftPass
 from beamrank.report.runs import PlanRuns
-from beamrank.report.views import CandidateView, RankChange, Scores
+from beamrank.report.views import (
+    CandidateView,
+    LargestChanges,
+    RankChange,
+    Scores,
+    ScoresByLabel,
+    candidate_views,
+    of_query,
+    shown_views,
+)
+
+_JUDGED = "Judged@10"
+_NO_QRELS = (
+    "The run has no qrels: measures, tests, curves and rank changes of judged docs need judgments. Give "
+    "`qrels` in the configuration, or --qrels"
+)
+_NOT_SHOWN = (
+    "These are run files: curves, costs, truncation and passages need what `beamrank run` stores, and are left out"
+)
+_NO_FILE_QRELS = "No qrels are given: measures, tests and rank changes need judgments. Give --qrels"
 
 
 @dataclass(frozen=True)
@@ -43,8 +74,7 @@ class ReportSettings:
     depths: Depths = field(default_factory=Depths)
 
 
-@dataclass(frozen=True)
-class Tested:
+class Tested(NamedTuple):
     """A measure of a run beside the baseline's; the corrected p-value is None unless the run is one of the steps."""
 
     run: str
@@ -113,6 +143,11 @@ class Report:
         """The first measure; None without qrels."""
         return self.measures[0] if self.evaluations else None
 
+    @property
+    def relevance(self) -> Mapping[str, Mapping[str, int]]:
+        """The judgments by query_id; empty without qrels."""
+        return {} if self.qrels is None else self.qrels.relevance
+
     @cached_property
     def differences(self) -> dict[str, float]:
         """The last run minus the baseline by the main measure, for each judged topic, smallest first."""
@@ -128,10 +163,10 @@ class Report:
 
         The other runs are further aggregations of the same pairs, which nobody chose.
         """
+        others = [run for run in self.runs if self.evaluations and run != self.baseline]
         found = [
             (run, measure, comparison)
-            for run in self.runs
-            if self.evaluations and run != self.baseline
+            for run in others
             for measure, comparison in compare_evaluations(
                 self.evaluations[run], self.evaluations[self.baseline]
             ).items()
@@ -140,21 +175,203 @@ class Report:
         chosen = [comparison.p_value if run in self.steps else None for run, _, comparison in found]
         return [Tested(*each, p_value) for each, p_value in zip(found, corrected(chosen, "holm"), strict=True)]
 
-    def largest_differences(self, queries: Iterable[str]) -> list[str]:
-        """The topics with the largest differences, in the order of the table; without qrels, the first of `queries`."""
+    def largest_differences(self) -> list[str]:
+        """The topics with the largest differences, in the order of the table."""
         count = self.settings.queries
-        if not self.differences:
-            return list(islice(queries, count)) if self.runs else []
         largest = set(sorted(self.differences, key=lambda one: (-abs(self.differences[one]), one))[:count])
         return [query_id for query_id in self.differences if query_id in largest]
 
 
-def chosen_baseline(name: str | None, runs: Sequence[str], where: str) -> str:
-    """The run that others are compared with, by default the first; empty if there is none.
+def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = None) -> Report:
+    """Reads what a run has finished, and the corpus at most once; compares it with an earlier run, if one is given.
 
     Raises:
-        ConfigError: there is no run of this name.
+        ConfigError: the baseline is not a run of a finished stage.
     """
+    plan, measures = runs.plan, runs.config.measures
+    qrels = None
+    if runs.config.qrels is not None:
+        qrels = read_qrels(runs.config.qrels, rejects=runs.config.max_bad_rows.rejects("qrels"))
+        qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance)) if plan.limited else qrels
+    missing = [
+        f"{each.stage} is not finished ({each.done:,} of {each.shards:,} shards): what needs it is left out. "
+        "Run the same `beamrank run` again, which resumes"
+        for each in runs.statuses
+        if not each.finished
+    ]
+    fast, not_drawn = by_position(measures)
+    report = Report(
+        title=f"{plan.run_tag}: {plan.output}",
+        runs=list(runs.all),
+        steps=runs.steps,
+        baseline=_baseline(settings.baseline, list(runs.all), plan.output),
+        measures=measures,
+        settings=settings,
+        topics=plan.topics.texts,
+        trial=f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)" if plan.limited else "",
+        execution=runs,
+        qrels=qrels,
+        missing=[*missing, *([_NO_QRELS] if qrels is None else [])],
+        not_drawn=not_drawn,
+    )
+    names = list(dict.fromkeys([*measures, _JUDGED]))
+    evaluators = {run: Evaluator(qrels, names, fast=True) for run in runs.all} if qrels else {}
+    curves = Curves(qrels, fast, runs.finished, settings.depths) if qrels and settings.curves else None
+    drift = DriftPass(runs, earlier, qrels, names) if earlier else None
+    # The score of a pair is of two docs.
+    of_docs = [
+        str(stage.run_name)
+        for stage in runs.finished
+        if (work := plan.stage(stage.name).work) is None or work.docs == 1
+    ]
+    passes = [each for each in (curves, drift) if each is not None]
+    report = _read(report, runs, itertools.pairwise(runs.steps), of_docs, evaluators, passes)
+    report = replace(report, curves=curves.found() if curves else {}, drift=drift.found() if drift else None)
+    if not settings.texts:
+        return report
+    shown = {change.candidate.doc_id for change in report.changes}
+    shown |= {view.doc_id for views in report.views.values() for view in views}
+    try:
+        return replace(report, texts=runs.texts(shown))
+    except PreflightError as error:
+        return replace(report, missing=[*report.missing, f"No passages are shown: {error}"])
+
+
+def gather_files(
+    urls: Sequence[str],
+    qrels_url: str | None,
+    measures: Sequence[str],
+    settings: ReportSettings,
+    excluded: Excluded | None = None,
+) -> Report:
+    """Reads runs and compares them with the first one, or with the baseline.
+
+    Raises:
+        ConfigError: the baseline is not one of them, or a measure is unknown.
+        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
+    """
+    names = short_names(list(dict.fromkeys(urls)))
+    qrels = None if qrels_url is None else read_qrels(qrels_url)
+    runs = {name: without(read_run(url), excluded, qrels) for url, name in names.items()}
+    baseline = _baseline(settings.baseline, list(runs), "these files")
+    missing = [_NOT_SHOWN, *of_files({name: own_facts(run.order) for name, run in runs.items()})]
+    missing += [_NO_FILE_QRELS] if qrels is None else []
+    evaluations = {}
+    for url, name in names.items() if qrels is not None else ():
+        assert qrels is not None
+        found = evaluate_one(runs[name], qrels, measures, f"the run {url}", f"the qrels {qrels_url}").evaluation
+        evaluations[name] = found
+        missing += [f"{name}: {line}" for line in found.notes.warnings]
+    steps = [baseline, *(name for name in runs if name != baseline)]
+    report = Report(
+        title=", ".join(runs),
+        runs=list(runs),
+        steps=steps,
+        baseline=baseline,
+        measures=measures,
+        settings=settings,
+        qrels=qrels,
+        files={url: runs[name].notes for url, name in names.items()},
+        missing=missing,
+        evaluations=evaluations,
+    )
+    in_order = _FileRuns({step: runs[step] for step in steps})
+    return _read(report, in_order, [(baseline, run) for run in steps[1:]], list(runs), {}, ())
+
+
+class _FileRuns:
+    """Run files as `PlanRuns`: one shard, without stages."""
+
+    def __init__(self, runs: Mapping[str, Run]) -> None:
+        self.all = {name: _rankings(run) for name, run in runs.items()}
+
+    def shards(self, queries: Collection[str] | None = None) -> Iterator[None]:  # noqa: ARG002
+        yield None
+
+    def rankings(self, parts: None, run: str) -> Rankings:  # noqa: ARG002
+        return self.all[run]
+
+    def complete(
+        self,
+        parts: None,  # noqa: ARG002
+        query_id: str,  # noqa: ARG002
+        views: Sequence[CandidateView],
+    ) -> list[CandidateView]:
+        return list(views)
+
+
+def _rankings(run: Run) -> dict[str, Ranking]:
+    found = {}
+    for query_id, doc_ids in run.order.items():
+        scores = np.asarray(run.scores.get(query_id, ()), np.float64)
+        found[query_id] = Ranking(tuple(doc_ids), scores, len(scores))
+    return found
+
+
+def _read(
+    report: Report,
+    runs: Any,
+    steps: Iterable[tuple[str, str]],
+    of_docs: Sequence[str],
+    evaluators: Mapping[str, Evaluator],
+    passes: Sequence[Curves | DriftPass],
+) -> Report:
+    """Fills a report in a pass over all parts, and one over those of the queries that are shown.
+
+    Args:
+        report: what is known without them.
+        runs: a `PlanRuns`, or a `_FileRuns`.
+        steps: two runs each, whose largest rank changes are shown.
+        of_docs: the runs whose scores by label are shown.
+        evaluators: by run; none where evaluations are known.
+        passes: what else takes the parts.
+    """
+    settings, relevance = report.settings, report.relevance
+    changes, scores, first = LargestChanges(steps, settings.changes), ScoresByLabel(), list[str]()
+    for parts in runs.shards():
+        rankings = {run: runs.rankings(parts, run) for run in (evaluators or report.steps)}
+        for run, evaluator in evaluators.items():
+            evaluator.add(doc_orders(rankings[run]))
+        in_steps = {run: rankings[run] for run in report.steps}
+        for query_id in dict.fromkeys(itertools.chain.from_iterable(in_steps.values())):
+            judgments = relevance.get(query_id, {})
+            ranked = of_query(in_steps, query_id)
+            first += [query_id] * (len(first) < settings.queries)
+            for run in (run for run in of_docs if run in ranked):
+                scores.add(run, ranked[run], judgments)
+            if judgments and settings.changes:
+                changes.add(candidate_views(query_id, ranked, judgments, judgments))
+        for each in passes:
+            each.add(parts)
+    topics = report.execution.plan.topics.query_ids if report.execution else None
+    found = {run: each.evaluation(topics) for run, each in evaluators.items()}
+    report = replace(report, evaluations=found or report.evaluations, changes=changes.found(), scores=scores.found())
+    # Without qrels, the first ones.
+    chosen = report.largest_differences() or list(itertools.islice(report.topics or first, settings.queries))
+    of_changes: dict[str, list[CandidateView]] = {}
+    for change in report.changes:
+        of_changes.setdefault(change.candidate.query_id, []).append(change.candidate)
+    views: dict[str, list[CandidateView]] = {}
+    changed: dict[tuple[str, str], CandidateView] = {}
+    for parts in runs.shards({*chosen, *of_changes}) if chosen or of_changes else ():
+        rankings = {run: runs.rankings(parts, run) for run in runs.all}
+        for query_id in dict.fromkeys(itertools.chain.from_iterable(rankings.values())):
+            if query_id in chosen:
+                every = candidate_views(query_id, of_query(rankings, query_id), relevance.get(query_id, {}))
+                views[query_id] = runs.complete(parts, query_id, shown_views(every, settings.docs))
+            for view in runs.complete(parts, query_id, of_changes.get(query_id, [])):
+                changed[query_id, view.doc_id] = view
+    return replace(
+        report,
+        views={query_id: views[query_id] for query_id in chosen if query_id in views},
+        changes=[
+            each._replace(candidate=changed[each.candidate.query_id, each.candidate.doc_id]) for each in report.changes
+        ],
+    )
+
+
+def _baseline(name: str | None, runs: Sequence[str], where: str) -> str:
+    """The run that others are compared with, by default the first; empty if there is none."""
     baseline = name or (runs[0] if runs else "")
     if baseline and baseline not in runs:
         names = ", ".join(runs) or "none: no stage is finished"

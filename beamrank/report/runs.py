@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from beamrank.commit.parts import ShardParts, iter_shards
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
-from beamrank.commit.stage import ScoringWork, Stage
+from beamrank.commit.stage import Stage
 from beamrank.commit.status import StageStatus, read_receipts, read_status
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
@@ -32,17 +32,17 @@ class PlanRuns:
 
     @cached_property
     def manifests(self) -> Mapping[str, Manifest]:
-        """Those of the finished stages, by name."""
+        """By the name of the stage, if it is finished."""
         return self.plan.manifests(StageFolder.whole)
 
     @cached_property
     def receipts(self) -> Mapping[str, Mapping[int, Receipt]]:
-        """Those of each stage, by shard."""
+        """By stage and shard."""
         return read_receipts(self.plan)
 
     @cached_property
     def statuses(self) -> Sequence[StageStatus]:
-        """Those of the stages."""
+        """Of each stage."""
         return read_status(self.plan, receipts=self.receipts)
 
     @cached_property
@@ -59,10 +59,6 @@ class PlanRuns:
     def all(self) -> dict[str, tuple[Stage, Stage]]:
         """All runs, in the order of the stages, each with its stage and the alternative of it that ranks."""
         return {str(each.run_name): (stage, each) for stage in self.finished for each in stage.alternatives}
-
-    def work(self, stage: Stage) -> ScoringWork | None:
-        """The work of a stage's model."""
-        return self.plan.stage(stage.name).work
 
     def shards(self, queries: Collection[str] | None = None) -> Iterator[ShardParts]:
         """The parts of each shard, or only the rows of some queries; none before the first stage is finished."""

@@ -1,14 +1,12 @@
 """`beamrank convert mono|duo|bert CHECKPOINT`: converts a TensorFlow 1 checkpoint to a Hugging Face folder."""
 
 import shlex
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from contrib.tensorflow2019.archive import unpacked
-from contrib.tensorflow2019.folder import convert, convert_pretrained
-from contrib.tensorflow2019.source import find_source
+from contrib.tensorflow2019.folder import convert
+from contrib.tensorflow2019.source import find_source, unpacked
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -26,12 +24,12 @@ Vocabulary = Annotated[str | None, typer.Option(help="vocab.txt; by default besi
 
 def convert_mono(checkpoint: Checkpoint, output: Output, config: Config = None, vocab: Vocabulary = None) -> None:
     """Convert a TensorFlow 1 checkpoint of dl4marco-bert to a Hugging Face folder. Needs no TensorFlow."""
-    _convert_ranker("mono", checkpoint, output, config, vocab)
+    _convert("mono", checkpoint, output, config, vocab)
 
 
 def convert_duo(checkpoint: Checkpoint, output: Output, config: Config = None, vocab: Vocabulary = None) -> None:
     """Convert a TensorFlow 1 checkpoint of duobert to a Hugging Face folder. Needs no TensorFlow."""
-    _convert_ranker("duo", checkpoint, output, config, vocab)
+    _convert("duo", checkpoint, output, config, vocab)
 
 
 def convert_bert(
@@ -44,24 +42,16 @@ def convert_bert(
     ] = False,
 ) -> None:
     """Convert a pre-trained TensorFlow 1 checkpoint of BERT, a start of trainings, to a Hugging Face folder."""
-    options = ["--drop-next-sentence"] * drop_next_sentence
-    command = _command("bert", checkpoint, output, config, vocab, options)
-    with unpacked(checkpoint) as place:
-        source = find_source(place, config, vocab)
-        converted = convert_pretrained(source, output, command, ConsoleProgress(), not drop_next_sentence)
-    write_line(converted.folder, converted.digest)
+    _convert("bert", checkpoint, output, config, vocab, drop_next_sentence)
 
 
-def _convert_ranker(kind: str, checkpoint: str, output: str, config: str | None, vocab: str | None) -> None:
-    command = _command(kind, checkpoint, output, config, vocab)
-    with unpacked(checkpoint) as place:
-        converted = convert(kind, find_source(place, config, vocab), output, command, ConsoleProgress())
-    write_line(converted.folder, converted.digest)
-
-
-def _command(
-    kind: str, checkpoint: str, output: str, config: str | None, vocab: str | None, options: Sequence[str] = ()
-) -> str:
+def _convert(
+    kind: str, checkpoint: str, output: str, config: str | None, vocab: str | None, drop_next_sentence: bool = False
+) -> None:
     given = {"--config": config, "--vocab": vocab, "--output": output}
     words = [word for flag, value in given.items() if value is not None for word in (flag, value)]
-    return shlex.join(["beamrank", "convert", kind, checkpoint, *words, *options])
+    options = ["--drop-next-sentence"] * drop_next_sentence
+    command = shlex.join(["beamrank", "convert", kind, checkpoint, *words, *options])
+    with unpacked(checkpoint) as place:
+        source = find_source(place, config, vocab)
+        write_line(*convert(kind, source, output, command, ConsoleProgress(), not drop_next_sentence))

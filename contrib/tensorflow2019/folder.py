@@ -3,9 +3,9 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.scoring.engine import ScoringEngine
 from models.tokenizers.bert import load_bert
 
-if TYPE_CHECKING:
-    from models.training.initial_model import Start
-
 _LABELS = {0: "not_relevant", 1: "relevant"}
 _RANKER: dict[str, Any] = {
     "architectures": ["BertForSequenceClassification"],
@@ -56,72 +53,34 @@ _HEADS = {
 }
 
 
-def convert(kind: str, source: Source, output: str, command: str, progress: Progress) -> Checkpoint:
-    """Writes a re-ranker's folder, which transformers and beamrank load; it appears whole or not at all.
+def convert(
+    kind: str, source: Source, output: str, command: str, progress: Progress, next_sentence: bool = True
+) -> tuple[str, str]:
+    """Writes a folder that transformers and beamrank load; it appears whole or not at all.
 
     Args:
-        kind: `mono` or `duo`.
+        kind: `mono` or `duo`, or `bert`: a pre-trained one, from which trainings start.
         source: the original's files.
         output: the folder; it must not exist, or be empty.
         command: the command that the model card shows.
         progress: receives notes and warnings.
+        next_sentence: whether the head of next sentences is kept, if a pre-trained one has it.
 
     Returns:
-        The checkpoint in the folder.
-
-    Raises:
-        ConfigError: the kind is unknown, or `output` is a URL.
-        PreflightError: a file is missing or invalid, or `output` is not empty.
-        BeamrankError: the folder gives other scores in transformers.
-    """
-    if kind not in SEGMENTS:
-        raise ConfigError(f"a checkpoint is converted to mono or duo, not to {kind!r}")
-    folder = _convert(kind, TensorBundle(source.prefix), source, output, command, progress, _check_scores)
-    progress.note(f"{folder}: beamrank and transformers load it, and score the same")
-    return resolve_checkpoint(folder, kind)
-
-
-def convert_pretrained(
-    source: Source, output: str, command: str, progress: Progress, next_sentence: bool = True
-) -> "Start":
-    """Writes a pre-trained BERT's folder, from which trainings start; it appears whole or not at all.
-
-    Args:
-        source: the original's files.
-        output: the folder; it must not exist, or be empty.
-        command: the command that the model card shows.
-        progress: receives notes and warnings.
-        next_sentence: whether the head of next sentences is kept, if there is one.
-
-    Returns:
-        The folder as the start of a training.
+        The folder and its digest.
 
     Raises:
         ConfigError: `output` is a URL.
         PreflightError: a file is missing or invalid, or `output` is not empty.
+        BeamrankError: the folder gives other scores in transformers.
     """
-    from models.training.initial_model import Start
-
     bundle = TensorBundle(source.prefix)
-    heads = {name: entry.shape for name, entry in bundle.entries.items() if name.startswith(f"{NEXT_SENTENCE}/")}
-    kind = "pretraining" if heads and next_sentence else "masked_lm"
-    if heads and not next_sentence:
-        progress.note(f"{source.prefix}: without {', '.join(name for name in heads if name not in unused(heads))}")
-        bundle.entries = {name: entry for name, entry in bundle.entries.items() if name not in heads}
-    folder = _convert(kind, bundle, source, output, command, progress, _check_start)
-    progress.note(f"{folder}: {PRETRAINED[kind]} of transformers loads it, and trainings can start from it")
-    return Start(folder, 1)
-
-
-def _convert(
-    kind: str,
-    bundle: TensorBundle,
-    source: Source,
-    output: str,
-    command: str,
-    progress: Progress,
-    check: Callable[[str, str], None],
-) -> str:
+    if kind not in SEGMENTS:
+        heads = {name: entry.shape for name, entry in bundle.entries.items() if name.startswith(f"{NEXT_SENTENCE}/")}
+        kind = "pretraining" if heads and next_sentence else "masked_lm"
+        if heads and not next_sentence:
+            progress.note(f"{source.prefix}: without {', '.join(name for name in heads if name not in unused(heads))}")
+            bundle.entries = {name: entry for name, entry in bundle.entries.items() if name not in heads}
     target = _empty_place(output)
     config = read_config(source.config)
     found = {name: entry.shape for name, entry in bundle.entries.items()}
@@ -133,8 +92,15 @@ def _convert(
     with new_folder(target) as temporary:
         _write(temporary, *read_weights(bundle.read, stored_shape, kind), kind, config, source.vocabulary)
         (temporary / "README.md").write_text(_card(kind, source, bundle, command, warnings), encoding="utf-8")
-        check(str(temporary), kind)
-    return str(target)
+        (_check_scores if kind in SEGMENTS else _check_start)(str(temporary), kind)
+    folder = str(target)
+    if kind in SEGMENTS:
+        progress.note(f"{folder}: beamrank and transformers load it, and score the same")
+        return folder, resolve_checkpoint(folder, kind).digest
+    from models.training.initial_model import Start
+
+    progress.note(f"{folder}: {PRETRAINED[kind]} of transformers loads it, and trainings can start from it")
+    return folder, Start(folder, 1).digest
 
 
 def _empty_place(output: str) -> Path:

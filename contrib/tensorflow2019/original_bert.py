@@ -36,7 +36,6 @@ _HEADS = {
 _TYPES = "bert/embeddings/token_type_embeddings"
 # Averages of the weights, which a model may have been measured with.
 _AVERAGES = "ExponentialMovingAverage"
-_ALBERT = ("bert/encoder/embedding_hidden_mapping_in/", "bert/encoder/transformer/group_")
 _SHOWN = 3
 _MOST_JSON_BYTES = 1 << 20
 
@@ -200,11 +199,6 @@ def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> Non
         raise PreflightError(
             f"the checkpoint {source} is not BERT's: none of its {len(found)} variables begins with bert/: "
             f"{_some(found)}"
-        )
-    if any(name.startswith(_ALBERT) for name in found):
-        raise PreflightError(
-            f"the checkpoint {source} is ALBERT, whose layers share their weights, and no BERT: convert it with "
-            "transformers' code for ALBERT, and give the folder that it writes as `checkpoint`"
         )
     if set(missing) & set(_RANKER.values()):
         raise PreflightError(

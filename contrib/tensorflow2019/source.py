@@ -1,9 +1,18 @@
-"""Finds an original checkpoint's files: TensorFlow's own, bert_config.json and vocab.txt."""
+"""Finds an original checkpoint's files: TensorFlow's own, bert_config.json and vocab.txt; also in zip and tar.gz."""
 
+import gzip
 import os
 import re
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
@@ -13,6 +22,15 @@ SPECIAL_TOKENS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP
 
 _FILE_OF_CHECKPOINT = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STEP = re.compile(r"-(\d+)\.index$")
+_NO_INDEX = (
+    "none of its files ends with .index. (The oldest format, one file without an index, is not read: load it with "
+    "TensorFlow and save it again)"
+)
+_ZIP, _TAR = ".zip", (".tar.gz", ".tgz")
+_WANTED = re.compile(r"(?!\._).*\.(index|data-\d{5}-of-\d{5})|bert_config\.json|vocab\.txt")
+_CHUNK_BYTES = 1 << 20
+# Weights shrink by a tenth; BERT-large with Adam's moments has 4 GB.
+_MOST_TIMES, _SMALL_BYTES, _MOST_BYTES = 20, 1 << 26, 1 << 34
 
 
 @dataclass(frozen=True)
@@ -92,21 +110,94 @@ def check_vocabulary(path: str, vocab_size: int) -> tuple[str, ...]:
 
 
 def _last_step(folder: Path) -> str:
-    steps = {path: _step(path) for path in sorted(folder.glob(f"*{INDEX_SUFFIX}"))}
-    if not steps:
-        raise PreflightError(
-            f"there is no TensorFlow checkpoint in {folder}: none of its files ends with {INDEX_SUFFIX}. (The oldest "
-            "format, one file without an index, is not read: load it with TensorFlow and save it again)"
-        )
-    last = max(steps.values())
-    newest = [path for path, step in steps.items() if step == last]
+    def step(path: Path) -> int:
+        found = _STEP.search(path.name)
+        return int(found[1]) if found else -1
+
+    indexes = sorted(folder.glob(f"*{INDEX_SUFFIX}"))
+    if not indexes:
+        raise PreflightError(f"there is no TensorFlow checkpoint in {folder}: {_NO_INDEX}")
+    last = max(map(step, indexes))
+    newest = [path for path in indexes if step(path) == last]
     if len(newest) > 1:
         names = ", ".join(path.name for path in newest)
         raise PreflightError(f"{folder} has several checkpoints, and none is the last: {names}. Give one of them")
     return str(newest[0]).removesuffix(INDEX_SUFFIX)
 
 
-def _step(path: Path) -> int:
-    """The step in a checkpoint's name, or -1."""
-    step = _STEP.search(path.name)
-    return int(step[1]) if step else -1
+@contextmanager
+def unpacked(checkpoint: str) -> Iterator[str]:
+    """A folder with the files of an archive, which lasts as long as the context; what is no archive is given back.
+
+    Only the files of a checkpoint, bert_config.json and vocab.txt are unpacked, whatever folders of the archive they
+    are in, and links are not.
+
+    Raises:
+        PreflightError: the archive is missing, damaged or unreasonably large, or holds several checkpoints or none.
+    """
+    if not checkpoint.endswith((_ZIP, *_TAR)) or storage.is_remote(checkpoint):
+        yield checkpoint
+        return
+    with tempfile.TemporaryDirectory(prefix="beamrank-convert-") as folder:
+        _unpack(storage.absolute(checkpoint), Path(folder))
+        yield folder
+
+
+def _unpack(path: str, folder: Path) -> None:
+    try:
+        for name, file in _members(path):
+            target = folder / os.path.basename(name)
+            if target.exists():
+                raise PreflightError(f"{path} has several files {target.name}: unpack it, and give the folder of one")
+            with open(target, "wb") as copy:
+                shutil.copyfileobj(file, copy)
+    except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise PreflightError(
+            f"cannot unpack {path} to {folder.parent} (TMPDIR chooses another place): {error or type(error).__name__}"
+        ) from error
+    if not any(folder.glob("*.index")):
+        raise PreflightError(f"{path} does not hold a TensorFlow checkpoint: {_NO_INDEX}")
+
+
+def _members(path: str) -> Iterator[tuple[str, Any]]:
+    """The wanted files of an archive, each to be read before the next one."""
+    limited: Any = _Limited(path)
+    if path.endswith(_ZIP):
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if _is_wanted(info.filename):
+                    with archive.open(info) as limited.file:
+                        yield info.filename, limited
+        return
+    with gzip.open(path) as limited.file:
+        with tarfile.open(fileobj=limited, mode="r|") as tar:
+            for member in tar:
+                if member.isreg() and _is_wanted(member.name) and (content := tar.extractfile(member)):
+                    yield member.name, content
+        # The checksum of the whole follows the archive's end.
+        while limited.read(_CHUNK_BYTES):
+            pass
+
+
+def _is_wanted(name: str) -> bool:
+    return _WANTED.fullmatch(os.path.basename(name)) is not None
+
+
+class _Limited:
+    """Reads `file`, up to the bytes that an archive of its size may give: a small one that gives many is a bomb."""
+
+    file: Any
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._most = self._left = min(_MOST_BYTES, _SMALL_BYTES + _MOST_TIMES * os.path.getsize(path))
+
+    def read(self, size: int) -> bytes:
+        content: bytes = self.file.read(size)
+        self._left -= len(content)
+        if self._left < 0:
+            raise PreflightError(
+                f"{self._path} holds more than {self._most:,} bytes, which no checkpoint in an archive of its size "
+                "does. If it is one, unpack it, and give the folder"
+            )
+        return content

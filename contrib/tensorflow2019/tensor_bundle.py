@@ -13,15 +13,16 @@ variables cut into slices (`tf.get_variable(partitioner=...)`; BERT has none).
 import math
 import os
 import struct
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
+from contrib.tensorflow2019.proto import message_classes
 
 INDEX_SUFFIX = ".index"
 
@@ -29,6 +30,13 @@ _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5
 _CRC_MASK_DELTA = 0xA282EAD8
+_MESSAGE = message_classes(
+    BundleHeader="num_shards 1 optional int32, endianness 2 optional int32",
+    BundleEntry="dtype 1 optional int32, shape 2 optional Shape, shard_id 3 optional int32, offset 4 optional int64,"
+    "size 5 optional int64, crc32c 6 optional fixed32, slices 7 repeated bytes",
+    Shape="dim 2 repeated Dimension",
+    Dimension="size 1 optional int64",
+)
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}  # by TensorFlow's DataType
 
 
@@ -63,18 +71,18 @@ class TensorBundle:
         try:
             with open(path, "rb") as file:
                 table = dict(_table(file.read(), path))
-            header = _fields(table.pop(b""))
+            header = _MESSAGE("BundleHeader").FromString(table.pop(b""))
             # The names of slices are not text; their variable is refused.
             names = [name.decode(errors="backslashreplace") for name in table]
             self.entries = dict(zip(names, (_entry(value, path) for value in table.values()), strict=True))
         except OSError as error:
             raise PreflightError(f"cannot read the checkpoint's index {path}: {error.strerror}") from error
-        except (IndexError, KeyError, ValueError, struct.error) as error:
+        except (IndexError, KeyError, ValueError, struct.error, DecodeError) as error:
             raise PreflightError(f"{path} is not the index of a TensorFlow checkpoint, or is damaged") from error
-        if _integer(header, 2):
+        if header.endianness:
             raise PreflightError(f"the checkpoint {prefix} was written on a big-endian machine, which is not read")
-        shards = _integer(header, 1)
-        self._data = [f"{prefix}.data-{shard:05d}-of-{shards:05d}" for shard in range(shards)]
+        count = header.num_shards
+        self._data = [f"{prefix}.data-{shard:05d}-of-{count:05d}" for shard in range(count)]
         self.files = [path, *self._data]
         missing = [name for name in self._data if not os.path.isfile(name)]
         if missing:
@@ -103,7 +111,7 @@ class TensorBundle:
             )
         path = self._data[entry.shard]
         content = _piece(path, entry.offset, entry.size_bytes)
-        if len(content) != math.prod(entry.shape) * dtype.itemsize or _masked_crc(content) != entry.masked_crc:
+        if len(content) != math.prod(entry.shape) * dtype.itemsize or masked_crc(content) != entry.masked_crc:
             raise PreflightError(
                 f"{path} is damaged: the {entry.size_bytes} bytes of {name} at byte {entry.offset} do not have the "
                 "checksum that TensorFlow wrote. Download or copy the checkpoint again"
@@ -147,8 +155,8 @@ def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
 def _block(content: bytes, offset: int, size: int, path: str) -> bytes:
     """A block's content. Its compression and the checksum of both follow it."""
     stored = content[offset : offset + size + _BLOCK_TRAILER_BYTES]
-    compression, masked_crc = struct.unpack("<BI", stored[size:])
-    if _masked_crc(stored[: size + 1]) != masked_crc:
+    compression, crc = struct.unpack("<BI", stored[size:])
+    if masked_crc(stored[: size + 1]) != crc:
         raise PreflightError(f"{path} is damaged: the checksum at byte {offset + size + 1} is wrong. Copy it again")
     if compression:
         raise PreflightError(
@@ -172,39 +180,14 @@ def _rows(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _entry(value: bytes, path: str) -> Entry:
-    """Reads a BundleEntryProto."""
-    fields = _fields(value)
-    if fields[7]:
+    found = _MESSAGE("BundleEntry").FromString(value)
+    if found.slices:
         raise PreflightError(
             f"{path} has variables that are cut into slices, which is not read: BERT's own code writes none. Load "
             "the checkpoint with TensorFlow and save it without a partitioner"
         )
-    shape = [_integer(_fields(dimension), 1) for message in fields[2] for dimension in _fields(message)[2]]
-    dtype, shard, offset, size_bytes, masked_crc = (_integer(fields, number) for number in (1, 3, 4, 5, 6))
-    return Entry(dtype, tuple(shape), shard, offset, size_bytes, masked_crc)
-
-
-def _integer(fields: Mapping[int, list[Any]], number: int) -> int:
-    """A field that occurs once, or is omitted where it is 0."""
-    return int(fields[number][-1]) if fields[number] else 0
-
-
-def _fields(message: bytes) -> defaultdict[int, list[Any]]:
-    """The fields of a protobuf message by number: integers, or bytes where a field has a length."""
-    fields: defaultdict[int, list[Any]] = defaultdict(list)
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == 0:
-            value, at = _varint(message, at)
-            fields[number].append(value)
-            continue
-        size, at = _varint(message, at) if wire_type == 2 else ({1: 8, 5: 4}[wire_type], at)
-        content = message[at : at + size]
-        fields[number].append(content if wire_type == 2 else int.from_bytes(content, "little"))
-        at += size
-    return fields
+    shape = tuple(dimension.size for dimension in found.shape.dim)
+    return Entry(found.dtype, shape, found.shard_id, found.offset, found.size, found.crc32c)
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
@@ -216,7 +199,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
     return value | content[at] << shift, at + 1
 
 
-def _masked_crc(content: bytes) -> int:
-    """CRC32C as LevelDB stores it: turned and shifted, so that the checksum of data with checksums in it is sound."""
+def masked_crc(content: bytes) -> int:
+    """CRC32C as LevelDB and TFRecord store it: turned and shifted, so that that of data with checksums is sound."""
     crc: int = google_crc32c.value(content)
     return ((crc >> 15 | crc << 17) + _CRC_MASK_DELTA) & 0xFFFFFFFF

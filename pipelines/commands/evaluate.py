@@ -52,7 +52,7 @@ def eval_run(
     found, *others = evaluate_run_files([run, *baselines], qrels, names, excluded, max_bad_rows)
     _note(found.lines())
     for name, each in zip(["", *(f"{name}: " for name in baselines)], [found, *others], strict=True):
-        for warning in each.evaluation.notes.warnings():
+        for warning in each.evaluation.notes.warnings:
             write_error(f"warning: {name}{warning}")
     compared = _compare(found.evaluation, list(zip(baselines, others, strict=True)))
     if as_json:
@@ -112,19 +112,15 @@ def print_tables(run: str, found: RunEvaluation, per_query: bool, compared: _Com
     print_table(["measure", "mean"], [[name, shown(value, MEAN)] for name, value in evaluation.means.items()])
     for name, by_measure in compared:
         write_line(f"against {name}, paired t-test over topics")
-        print_table(_COMPARED, [_comparison_row(*each) for each in by_measure.items()])
-
-
-def _comparison_row(name: str, each: Comparison) -> list[str]:
-    """Without the run's own mean: it is in the table above, and 80 columns have no room for it."""
-    return [
-        name,
-        shown(each.baseline, MEAN),
-        shown(each.difference, DIFFERENCE),
-        f"{shown(each.low, DIFFERENCE)} to {shown(each.high, DIFFERENCE)}",
-        shown(each.p_value, P_VALUE),
-        *map(str, (each.better, each.equal, each.worse)),
-    ]
+        # Without the run's own mean: it is in the table above, and 80 columns have no room for it.
+        rows = []
+        for measure, each in by_measure.items():
+            interval = f"{shown(each.low, DIFFERENCE)} to {shown(each.high, DIFFERENCE)}"
+            means = [shown(each.baseline, MEAN), shown(each.difference, DIFFERENCE), interval]
+            rows.append(
+                [measure, *means, shown(each.p_value, P_VALUE), *map(str, (each.better, each.equal, each.worse))]
+            )
+        print_table(_COMPARED, rows)
 
 
 def compare(
@@ -185,11 +181,7 @@ def compare(
 
 
 def _named(names: str | None, runs: Sequence[str]) -> dict[str, str] | None:
-    """The name of each run.
-
-    Raises:
-        ConfigError: there are more or fewer names than runs, or one twice.
-    """
+    """The name of each run; ConfigError if there are more or fewer names than runs, or one twice."""
     if names is None:
         return None
     parts = [name.strip() for name in names.split(",")]

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,12 +13,17 @@ from beamrank.commit.listing import CURRENT
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import shard_attempts
 from beamrank.errors import ConfigError
+from beamrank.evaluation.compare import short_names
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
-from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import read_qrels
-from beamrank.ranking.variants import Opponent
+from beamrank.ranking.variants import Depths, Opponent
+from beamrank.report.page import is_shown, report_part, section_options, write_report
+from beamrank.report.report import Report, ReportSettings, gather, gather_files
+from beamrank.report.runs import PlanRuns
+from beamrank.report.sections import differences_table, drift_lines
+from beamrank.report.views import CandidateView
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.streams import has_ending
@@ -29,11 +34,8 @@ from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
 _RUNS = (".trec", ".tsv", ".txt", ".parquet")
-
-if TYPE_CHECKING:
-    from beamrank.report.report import Report, ReportSettings
-    from beamrank.report.runs import PlanRuns
-    from beamrank.report.views import CandidateView
+_OwnQrels = Annotated[str | None, qrels_option("Judgments in place of the run's own.")]
+_Texts = Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")]
 
 
 def report(
@@ -55,7 +57,7 @@ def report(
             metavar="RUN|DIR",
         ),
     ] = None,
-    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
+    qrels: _OwnQrels = None,
     measures: Annotated[
         str | None, option("Measures in place of the run's own, separated by spaces or commas.")
     ] = None,
@@ -81,7 +83,7 @@ def report(
     trials: Annotated[int, option("Random draws of `sample` that are averaged.", min=1, max=1000)] = 10,
     queries: Annotated[int, option("How many queries have a section of their own.", min=0)] = 30,
     changes: Annotated[int, option("How many rank changes of each stage are shown.", min=0)] = 10,
-    texts: Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")] = True,
+    texts: _Texts = True,
     verbose: Verbose = False,
     quiet: Quiet = False,
     **of_sections: Any,
@@ -90,9 +92,6 @@ def report(
 
     Prints the path of the page, which needs no network.
     """
-    from beamrank.ranking.variants import Depths
-    from beamrank.report.report import ReportSettings
-
     console = console_progress(verbose, quiet)
     earlier = None if baseline is None else storage.absolute(baseline)
     earlier = None if earlier is None or not storage.is_folder(earlier) or _is_run(earlier) else earlier
@@ -112,7 +111,7 @@ def report(
 def report_paths(
     paths: Sequence[str],
     output: str | None,
-    settings: "ReportSettings",
+    settings: ReportSettings,
     console: ConsoleProgress,
     qrels: str | None = None,
     measures: Sequence[str] = (),
@@ -124,11 +123,6 @@ def report_paths(
     Returns:
         The path of the page.
     """
-    from beamrank.evaluation.compare import short_names
-    from beamrank.report.page import is_shown, report_part, write_report
-    from beamrank.report.report import Report
-    from beamrank.report.sections.drift import summary
-
     for path in paths:
         refuse_credentials(path, "DIR")
     folder = storage.absolute(output) if output else None
@@ -147,13 +141,19 @@ def report_paths(
             f"--exclude leaves docs out of run files, and {(folders + others)[0]} is an output: set `exclude` in "
             "the section of its first stage, and run it again"
         )
-    reports = _reports(folders, files, settings, qrels, measures, exclude)
+    changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
+    changed |= {"measures": measures} if measures else {}
+    earlier = None if settings.earlier is None else open_runs(settings.earlier)
+    reports = [gather(open_runs(each, changed), settings, earlier) for each in folders]
+    if files:
+        excluded = None if exclude is None else read_excluded(exclude)
+        reports.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings, excluded))
     if others:
         reports.append(Report(", ".join(short_names(others).values()), folders=others))
     for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
-        for line in summary(found.drift) if found.drift else ():
+        for line in drift_lines(found.drift) if found.drift else ():
             console.note(line)
     place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
     parts = [report_part(found, options) for found in reports]
@@ -168,28 +168,6 @@ def _is_run(path: str) -> bool:
     return not is_output and any(has_ending(name, _RUNS) for name in (path, *storage.sizes_bytes(path)))
 
 
-def _reports(
-    folders: Sequence[str],
-    files: Sequence[str],
-    settings: "ReportSettings",
-    qrels: str | None,
-    measures: Sequence[str],
-    exclude: str | None,
-) -> "list[Report]":
-    """One report a folder, and one of all files."""
-    # They take a second to import, and other commands do without.
-    from beamrank.report.gather import gather, gather_files
-
-    changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
-    changed |= {"measures": measures} if measures else {}
-    earlier = None if settings.earlier is None else open_runs(settings.earlier)
-    found = [gather(open_runs(folder, changed), settings, earlier) for folder in folders]
-    if files:
-        excluded = None if exclude is None else read_excluded(exclude)
-        found.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings, excluded))
-    return found
-
-
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     try:
         numbers = tuple(sorted({int(part) for part in (text or "").split(",") if part.strip()}))
@@ -202,8 +180,6 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
 
 def _with_options() -> signatures.Signature:
     """The parameters of `report` with the options of all sections."""
-    from beamrank.report.page import section_options
-
     own = [each for each in signatures.signature(report).parameters.values() if each.name != "of_sections"]
     added = [each for each in section_options() if each.name not in {option.name for option in own}]
     return signatures.Signature([each.replace(kind=signatures.Parameter.KEYWORD_ONLY) for each in [*own, *added]])
@@ -224,9 +200,9 @@ def inspect(
     baseline: Annotated[
         str | None, option("The run that the differences are to; by default the first.", metavar="STAGE")
     ] = None,
-    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
+    qrels: _OwnQrels = None,
     depth: Annotated[int, option("With --query: how many candidates are shown.", min=1)] = 20,
-    texts: Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")] = True,
+    texts: _Texts = True,
     as_json: AsJson = False,
 ) -> None:
     """Show the queries of a run by difference, or the candidates of one query at every stage. Needs no model."""
@@ -235,10 +211,6 @@ def inspect(
     if shard is not None:
         _show_shard(folder, shard, as_json)
         return
-    # They take a second to import, and other commands do without.
-    from beamrank.report.gather import gather
-    from beamrank.report.report import ReportSettings
-
     runs = open_runs(folder, {} if qrels is None else {"qrels": absolute_glob(qrels)})
     if query is not None:
         _show_query(runs, query, depth, texts, as_json)
@@ -269,11 +241,11 @@ def _show_shard(folder: str, shard: int, as_json: bool) -> None:
             write_line(f"  {when} on {receipt.host}, process {receipt.process}, {receipt.seconds:,.1f} s: {counts}")
 
 
-def _show_query(runs: "PlanRuns", query_id: str, depth: int, texts: bool, as_json: bool) -> None:
+def _show_query(runs: PlanRuns, query_id: str, depth: int, texts: bool, as_json: bool) -> None:
     topics = runs.plan.topics.texts
     if query_id not in topics:
-        others = first_few(topics)
-        raise ConfigError(f"--query {query_id!r} is not a topic of {runs.plan.output}; its topics are {others}")
+        where = f"{runs.plan.output}; its topics are {first_few(topics)}"
+        raise ConfigError(f"--query {query_id!r} is not a topic of {where}")
     rejects = runs.config.max_bad_rows.rejects("qrels")
     qrels = None if runs.config.qrels is None else read_qrels(runs.config.qrels, rejects=rejects)
     views = runs.views(query_id, {} if qrels is None else qrels.relevance.get(query_id, {}))[:depth]
@@ -292,7 +264,7 @@ def _show_query(runs: "PlanRuns", query_id: str, depth: int, texts: bool, as_jso
         _print_passage(view, found)
 
 
-def _show_changes(report: "Report", as_json: bool) -> None:
+def _show_changes(report: Report, as_json: bool) -> None:
     if as_json:
         _print_json(
             changes=[
@@ -310,24 +282,18 @@ def _show_changes(report: "Report", as_json: bool) -> None:
         write_line()
 
 
-def _show_queries(report: "Report", as_json: bool) -> None:
-    """Largest losses first; in the order of the plan if nothing can be measured."""
-    measure = report.main_measure
-    differences: Mapping[str, float | None] = report.differences or dict.fromkeys(report.topics)
-    values = {} if measure is None else {run: report.evaluations[run].per_query for run in report.steps}
-    queries, rows = [], list[list[Cell]]()
-    for query_id, difference in differences.items():
-        text = report.topics.get(query_id, "")
-        measures = {run: by_query.get(query_id, {}).get(measure or "") for run, by_query in values.items()}
-        queries.append({"query_id": query_id, "text": text, "measures": measures, "difference": difference})
-        rows.append([query_id, text, *measures.values(), difference])
-    columns = [Column("query_id"), Column("text"), *(Column(run, MEAN) for run in values)]
-    table = Table([*columns, Column("difference", DIFFERENCE)], rows)
-    result = {"measure": measure, "baseline": report.baseline, "run": report.last, "queries": queries}
+def _show_queries(report: Report, as_json: bool) -> None:
+    table = differences_table(report)
+    queries = [
+        {"query_id": query_id, "text": text, "measures": dict(zip(report.steps, values, strict=False))}
+        | {"difference": difference}
+        for query_id, text, *values, difference in table.rows
+    ]
+    result = {"measure": report.main_measure, "baseline": report.baseline, "run": report.last, "queries": queries}
     print_result(table, result, "json" if as_json else "table")
 
 
-def _print_passage(view: "CandidateView", texts: Mapping[str, str]) -> None:
+def _print_passage(view: CandidateView, texts: Mapping[str, str]) -> None:
     for run, details in view.details.items():
         of_run = f" in {run}" if len(view.details) > 1 else ""
         for name, value in details.items():
@@ -336,12 +302,12 @@ def _print_passage(view: "CandidateView", texts: Mapping[str, str]) -> None:
         write_line(f"  {' '.join(texts[view.doc_id].split())}")
 
 
-def _facts(view: "CandidateView") -> str:
+def _facts(view: CandidateView) -> str:
     label = "-" if view.label is None else view.label
     return f"label {label}  truncated {view.truncated_by or '-'}"
 
 
-def _candidate(view: "CandidateView", texts: Mapping[str, str]) -> dict[str, Any]:
+def _candidate(view: CandidateView, texts: Mapping[str, str]) -> dict[str, Any]:
     by_run = {
         run: {name: value._asdict() if isinstance(value, Opponent) else value for name, value in each.items()}
         for run, each in view.details.items()

@@ -153,7 +153,7 @@ def _note_evaluations(plan: Plan, config: RunConfig, evaluations: Mapping[str, E
     for note in (*explain_names(config.measures), *notes.lines()):
         progress.note(note)
     # All runs have the same topics.
-    for warning in notes.warnings():
+    for warning in notes.warnings:
         progress.warn(warning)
     if plan.limited:
         progress.note(

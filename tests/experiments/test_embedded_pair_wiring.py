@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from transformers import BertForSequenceClassification
 
-from beamrank.demo.collection import demo_topics, stdlib_docs
+from beamrank.demo.collection import demo_questions, stdlib_docs
 from beamrank.ranking.input_layout import InputLimits
 from experiments.embedded_pair.bi_encoder import encoder_inputs, load_encoder
 from experiments.embedded_pair.wiring.layer_distillation import (
@@ -29,7 +29,7 @@ from tests.support.progress import RecordedProgress
 
 pytestmark = pytest.mark.slow
 
-QUERIES = [topic.text for topic in demo_topics()[:6]]
+QUERIES = [topic.text for topic in demo_questions()[:6]]
 DOCS = [doc.text for doc in stdlib_docs()[:6000:750]]
 PAIRS = [(query, doc) for query in QUERIES for doc in DOCS]
 TRIPLES = [(query, one, other) for query in QUERIES for one, other in zip(DOCS, DOCS[1:] + DOCS[:1], strict=True)]

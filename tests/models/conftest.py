@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from beamrank.demo.collection import demo_topics, stdlib_docs
+from beamrank.demo.collection import demo_questions, stdlib_docs
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from tests.support.checkpoints import MINILM, save_minilm
@@ -66,7 +66,7 @@ def minilm_duo(tmp_path_factory: pytest.TempPathFactory) -> Scorers:
 def queries() -> list[list[int]]:
     """Token ids of real questions."""
     tokenizer = BertTokenizer.from_pretrained(MINILM)
-    return tokenizer([topic.text for topic in demo_topics()], add_special_tokens=False)["input_ids"]
+    return tokenizer([topic.text for topic in demo_questions()], add_special_tokens=False)["input_ids"]
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from apache_beam.utils.subprocess_server import pick_port
 from fsspec import register_implementation
 
-from beamrank.demo.collection import demo_qrels, demo_topics, stdlib_docs
+from beamrank.demo.collection import demo_qrels, demo_questions, stdlib_docs
 from tests.support.checkpoints import Pair
 from tests.support.services.dataflow import GCP, BucketFileSystem, Service, serving
 from tests.support.small_collection import SmallCollection
@@ -21,13 +21,13 @@ from tests.support.small_collection import SmallCollection
 @pytest.fixture(scope="session")
 def corpus() -> dict[str, str]:
     """Some hundred docs of the standard library, those that answer the first questions among them."""
-    answers = {doc_id for query_id, doc_id, _ in demo_qrels() if query_id in list(topics_of_demo(10))}
+    answers = {doc_id for query_id, doc_id in demo_qrels() if query_id in list(topics_of_demo(10))}
     docs = stdlib_docs()
     return {doc.doc_id: doc.text for number, doc in enumerate(docs) if doc.doc_id in answers or number % 20 == 0}
 
 
 def topics_of_demo(count: int) -> dict[str, str]:
-    return {topic.query_id: topic.text for topic in demo_topics()[:count]}
+    return {topic.query_id: topic.text for topic in demo_questions()[:count]}
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out
 from beamrank.records import SpecialTokens
-from contrib.tensorflow2019.examples.schemas import SCHEMAS
+from contrib.tensorflow2019.examples.files import SCHEMAS, lists
 from models.architectures.bert import bert_template
 
 _LAID_OUT = 2048
@@ -121,12 +121,12 @@ def lay_out_examples(texts: Texts, rows: Rows, settings: ExampleSettings) -> dic
         types.append(batch.token_types[filled])
     all_ids, all_types = np.concatenate(ids), np.concatenate(types)
     if settings.schema == "duo":
-        return {"input_ids": _lists(all_ids, lengths), "segment_ids": _lists(all_types, lengths)}
+        return {"input_ids": lists(all_ids, lengths), "segment_ids": lists(all_types, lengths)}
     of_query = all_types == template.token_types[0]
     query_lengths = kept[0] + template.query_special_tokens
     return {
-        "query_ids": _lists(all_ids[of_query], query_lengths),
-        "doc_ids": _lists(all_ids[~of_query], lengths - query_lengths),
+        "query_ids": lists(all_ids[of_query], query_lengths),
+        "doc_ids": lists(all_ids[~of_query], lengths - query_lengths),
     }
 
 
@@ -161,7 +161,3 @@ def _pairs(rows: Rows) -> Rows:
     j = np.arange(len(i)) - np.repeat(np.cumsum(counts[query]) - counts[query], counts[query]) + firsts[i]
     i, j = i[i != j], j[i != j]
     return np.stack([query[i], doc[i], doc[j]], axis=1)
-
-
-def _lists(values: npt.NDArray[np.int32], lengths: Rows) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), pa.array(values))

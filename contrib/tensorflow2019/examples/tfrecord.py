@@ -1,54 +1,129 @@
-"""TFRecord files: length, checksum of the length, content, checksum of the content, for each record.
+"""TFRecord files of `tf.train.Example` messages whose features are lists of integers.
 
-The checksums are CRC32C, masked as in LevelDB.
+A record is the length of its content, a checksum of the length, the content, and a checksum of the content: CRC32C,
+masked as in LevelDB.
 """
 
 import gzip
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
-from typing import BinaryIO, cast
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any, BinaryIO, cast
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import DecodeError
 
 from beamrank.errors import DataError
 from beamrank.records import BadRow
 from beamrank.storage.streams import open_stream
+from contrib.tensorflow2019.proto import message_classes
+from contrib.tensorflow2019.tensor_bundle import masked_crc
 
-Bytes = npt.NDArray[np.uint8]
-Lengths = npt.NDArray[np.int64]
+# The numbers of some examples, one after the other, and int64[n], how many each has.
+Feature = tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.int64]]
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _GZIP = b"\x1f\x8b\x08"
 _MAX_RECORD_BYTES = 1 << 30
+_SHOWN_BAD_ROWS = 5
 
 
-def masked_crc(content: bytes) -> int:
-    """The masked CRC32C of some bytes."""
-    crc: int = google_crc32c.value(content)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+@dataclass
+class BadRows:
+    """How many rows could not be used, and the first of them."""
+
+    count: int = 0
+    first: list[BadRow] = field(default_factory=list)
+
+    def add(self, bad: Sequence[BadRow], count: int | None = None) -> None:
+        """Adds rows, or the first of `count` rows."""
+        self.count += len(bad) if count is None else count
+        self.first += bad[: _SHOWN_BAD_ROWS - len(self.first)]
 
 
-def frame(contents: Bytes, lengths: Lengths) -> bytes:
-    """The records of a file.
+# The entries of the map are a list, so that a name that occurs twice is seen; other lists than of integers, bytes.
+_EXAMPLE = message_classes(
+    Example="features 1 optional Features",
+    Features="feature 1 repeated Entry",
+    Entry="key 1 optional bytes, value 2 optional Feature",
+    Feature="bytes_list 1 optional bytes, float_list 2 optional bytes, int64_list 3 optional Int64List",
+    Int64List="value 1 repeated int64[packed]",
+)("Example")
 
-    Args:
-        contents: uint8[sum of lengths], the contents one after the other.
-        lengths: int64[n], the bytes of each.
+
+def encode(features: Mapping[str, Feature]) -> Iterator[bytes]:
+    """The messages of n examples, by name of their features."""
+    names = sorted(features)
+    values = [features[name][0].tolist() for name in names]
+    ends = [np.cumsum(features[name][1]).tolist() for name in names]
+    keys = [name.encode() for name in names]
+    starts = [0] * len(names)
+    for stops in zip(*ends, strict=True):
+        example = _EXAMPLE()
+        for key, numbers, start, stop in zip(keys, values, starts, stops, strict=True):
+            integers = example.features.feature.add(key=key).value.int64_list
+            integers.SetInParent()
+            integers.value.extend(numbers[start:stop])
+        yield example.SerializeToString()
+        starts = list(stops)
+
+
+class ExampleError(ValueError):
+    """A message cannot be read; `row` is its number among those given."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+def decode(contents: Sequence[bytes]) -> dict[str, Feature]:
+    """The features of some messages: the reverse of `encode`.
+
+    Raises:
+        ExampleError: one is not an example, has other features than the first, or features that are not integers.
     """
-    joined = contents.tobytes()
-    headers = {length: _HEADER.pack(length, masked_crc(struct.pack("<Q", length))) for length in set(lengths.tolist())}
+    rows = [_integers(row, content) for row, content in enumerate(contents)]
+    for row, found in enumerate(rows):
+        for name in rows[0].keys() ^ found.keys():
+            raise ExampleError(row, f"has or lacks the feature {name!r}, unlike the first one")
+    return {
+        name: (
+            np.fromiter(chain.from_iterable(each[name] for each in rows), np.int64),
+            np.array([len(each[name]) for each in rows], np.int64),
+        )
+        for name in rows[0]
+    }
+
+
+def _integers(row: int, content: bytes) -> dict[str, Sequence[int]]:
+    """The lists of an example by name."""
+    try:
+        entries = _EXAMPLE.FromString(content).features.feature
+    except DecodeError as error:
+        raise ExampleError(row, "is not a tf.train.Example") from error
+    found: dict[str, Sequence[int]] = {}
+    for entry in entries:
+        name = entry.key.decode(errors="replace")
+        if name in found:
+            raise ExampleError(row, f"has the feature {name!r} twice")
+        if entry.value.HasField("bytes_list") or entry.value.HasField("float_list"):
+            raise ExampleError(row, f"has a feature that is not a list of integers: {name!r}")
+        found[name] = entry.value.int64_list.value
+    if not found:
+        raise ExampleError(row, "is not a tf.train.Example, or has no features")
+    return found
+
+
+def frame(contents: Iterable[bytes]) -> bytes:
+    """The records of a file."""
     parts: list[bytes] = []
-    start = 0
-    for length in lengths.tolist():
-        content = joined[start : start + length]
-        parts += (headers[length], content, _FOOTER.pack(masked_crc(content)))
-        start += length
+    for content in contents:
+        length = struct.pack("<Q", len(content))
+        parts += (length, _FOOTER.pack(masked_crc(length)), content, _FOOTER.pack(masked_crc(content)))
     return b"".join(parts)
 
 
@@ -77,10 +152,6 @@ class RecordRange:
     offset: int
     count: int
 
-    def place(self, number: int, offset: int) -> str:
-        """The place of a record, for messages."""
-        return f"{self.url}: record {number} (from 0), at byte {offset},"
-
 
 def record_ranges(url: str, records: int) -> list[RecordRange]:
     """A file split into ranges of so many records; contents are not read.
@@ -88,24 +159,22 @@ def record_ranges(url: str, records: int) -> list[RecordRange]:
     Raises:
         DataError: the file cannot be read, is truncated, or a length is damaged: what follows it cannot be found.
     """
-    whole = RecordRange(url, 0, 0, 0)
     starts: list[int] = []
-    number = offset = 0
+    number = 0
     with open_records(url) as file:
-        for offset, length in _headers(file, whole):
+        for place, offset, length in _headers(file, RecordRange(url, 0, 0, 0)):
             if number % records == 0:
                 starts.append(offset)
             number += 1
-            skipped = length + _FOOTER.size
-            if file.seek(skipped - 1, 1) < 0 or len(file.read(1)) < 1:
-                raise DataError(f"{whole.place(number - 1, offset)} is truncated: the file ends in it. Fetch it again")
+            if file.seek(length + _FOOTER.size - 1, 1) < 0 or len(file.read(1)) < 1:
+                raise _truncated(place)
     return [
         RecordRange(url, place * records, start, min(records, number - place * records))
         for place, start in enumerate(starts)
     ]
 
 
-def read_records(some: RecordRange, bad: list[BadRow]) -> Iterator[tuple[int, bytes]]:
+def read_records(some: RecordRange, bad: BadRows) -> Iterator[tuple[int, bytes]]:
     """Yields the number of each record, from 0, and its content; one with a wrong checksum is added to `bad`.
 
     Raises:
@@ -114,49 +183,35 @@ def read_records(some: RecordRange, bad: list[BadRow]) -> Iterator[tuple[int, by
     with open_records(some.url) as file:
         file.seek(some.offset)
         headers = islice(_headers(file, some), some.count)
-        for number, (offset, length) in enumerate(headers, some.first):
+        for number, (place, _, length) in enumerate(headers, some.first):
             content, footer = file.read(length), file.read(_FOOTER.size)
             if len(footer) < _FOOTER.size:
-                raise DataError(f"{some.place(number, offset)} is truncated: the file ends in it. Fetch it again")
+                raise _truncated(place)
             if _FOOTER.unpack(footer)[0] == masked_crc(content):
                 yield number, content
             else:
-                bad.append(BadRow(some.place(number, offset), "has a wrong checksum"))
+                bad.add([BadRow(place, "has a wrong checksum")])
 
 
-def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[int, int]]:
-    """The offset and the content's length of each record from here on; the caller reads on to the next record."""
+def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]]:
+    """The place (for messages), the offset and the length of the content of each record from here on.
+
+    The caller reads on to the next record.
+    """
     offset, number = some.offset, some.first
-    checked: dict[bytes, int] = {}
     while header := file.read(_HEADER.size):
-        length = checked.get(header)
-        if length is None:
-            length = checked[header] = _checked_length(header, some.place(number, offset))
-        yield offset, length
+        place = f"{some.url}: record {number} (from 0), at byte {offset},"
+        if len(header) < _HEADER.size:
+            raise _truncated(place)
+        length, crc = _HEADER.unpack(header)
+        if crc != masked_crc(header[:8]) or length > _MAX_RECORD_BYTES:
+            raise DataError(
+                f"{place} has a wrong checksum of its length, so the records after it cannot be found. The file is "
+                "damaged, or is not a TFRecord file: fetch it again"
+            )
+        yield place, offset, int(length)
         offset, number = offset + _HEADER.size + length + _FOOTER.size, number + 1
 
 
-def _checked_length(header: bytes, place: str) -> int:
-    if len(header) < _HEADER.size:
-        raise DataError(f"{place} is truncated: the file ends in it. Fetch it again")
-    length, crc = _HEADER.unpack(header)
-    if crc != masked_crc(header[:8]) or length > _MAX_RECORD_BYTES:
-        raise DataError(
-            f"{place} has a wrong checksum of its length, so the records after it cannot be found. The file is "
-            "damaged, or is not a TFRecord file: fetch it again"
-        )
-    return int(length)
-
-
-def group(records: Iterator[tuple[int, bytes]], size: int) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
-    """Records in groups of at most `size`: their numbers and their contents."""
-    numbers: list[int] = []
-    contents: list[bytes] = []
-    for number, content in records:
-        numbers.append(number)
-        contents.append(content)
-        if len(contents) == size:
-            yield numbers, contents
-            numbers, contents = [], []
-    if contents:
-        yield numbers, contents
+def _truncated(place: str) -> DataError:
+    return DataError(f"{place} is truncated: the file ends in it. Fetch it again")

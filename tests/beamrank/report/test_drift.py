@@ -11,8 +11,7 @@ from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.rankings import doc_orders
 from beamrank.report.drift import write_drift
-from beamrank.report.gather import gather
-from beamrank.report.report import ReportSettings
+from beamrank.report.report import ReportSettings, gather
 from tests.support.scored_outputs import ScoredOutput
 
 RUNS = ("candidates", "mono", "duo-sum")

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from beamrank.ranking.rankings import Ranking
 from beamrank.ranking.variants import Variant
 from beamrank.report.curves import CurvePoint
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
@@ -43,7 +44,8 @@ def test_pictures_are_drawn_for_any_values(values):
 
 def test_scores_are_kept_by_label_and_those_that_are_not_finite_left_out():
     found = ScoresByLabel()
-    found.add("mono", (["a", "b", "c", "d", "tail"], [np.inf, 1.0, np.nan, 2.0]), {"b": 3, "x": 1})
+    ranking = Ranking(("a", "b", "c", "d", "tail"), np.array([np.inf, 1.0, np.nan, 2.0, 0.5]), scored=4)
+    found.add("mono", ranking, {"b": 3, "x": 1})
     assert {label: scores.tolist() for label, scores in found.found()["mono"].items()} == {None: [2.0], 3: [1.0]}
 
 

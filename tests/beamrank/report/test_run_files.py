@@ -6,9 +6,8 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.evaluate import evaluate_run_files
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from beamrank.report.gather import gather_files
 from beamrank.report.page import report_part, write_report
-from beamrank.report.report import ReportSettings
+from beamrank.report.report import ReportSettings, gather_files
 
 MEASURES = ["nDCG@3", "AP"]
 RUNS = {

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import PreflightError
-from contrib.tensorflow2019.archive import unpacked
-from contrib.tensorflow2019.source import find_source
+from contrib.tensorflow2019.source import find_source, unpacked
 from contrib.tensorflow2019.tensor_bundle import TensorBundle
 from tests.support.models.tensorflow1 import copy_pretrained
 

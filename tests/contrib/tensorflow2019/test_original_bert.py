@@ -70,7 +70,6 @@ def test_token_types_come_from_the_weights():
         ({"output_weights": (3, 8), "output_bias": (3,)}, "has 3 labels, by its output_bias; a re-ranker .* has 2"),
         ({"output_weights": (1, 8), "output_bias": (1,)}, "has 1 labels"),
         ({"output_weights": (3, 8)}, r"output_weights is \(3, 8\), .* has \(2, 8\)"),
-        ({"bert/encoder/embedding_hidden_mapping_in/kernel": (4, 8)}, "is ALBERT"),
         ({"bert/pooler/dense/kernel/ExponentialMovingAverage": (8, 8)}, "has 1 variables that .*Average"),
         ({"bert/encoder/layer_1/output/dense/kernel": None}, "lacks 1 of the 41 .*layer_1/output/dense/kernel"),
         ({"bert/encoder/layer_2/output/dense/bias": (8,)}, "has 1 variables that .*layer_2/output/dense/bias"),

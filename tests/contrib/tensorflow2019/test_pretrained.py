@@ -14,7 +14,7 @@ from transformers import BertForMaskedLM, BertForPreTraining
 
 from beamrank.errors import PreflightError
 from beamrank.progress import SILENT
-from contrib.tensorflow2019.folder import convert, convert_pretrained
+from contrib.tensorflow2019.folder import convert
 from contrib.tensorflow2019.source import find_source
 from models.training.config import Kind
 from models.training.initial_model import Start
@@ -30,7 +30,9 @@ from tests.support.training import make_session
 def _convert(original: Path, output: Path, next_sentence: bool = True) -> tuple[Start, list[str]]:
     progress = RecordedProgress()
     command = "beamrank convert bert original"
-    return convert_pretrained(find_source(str(original)), str(output), command, progress, next_sentence), progress.notes
+    folder, digest = convert("bert", find_source(str(original)), str(output), command, progress, next_sentence)
+    assert Start(folder, 1).digest == digest
+    return Start(folder, 1), progress.notes
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.demo.collection import demo_topics, stdlib_docs
+from beamrank.demo.collection import demo_questions, stdlib_docs
 from models.reranker import Reranker
 from tests.pipelines.runners.test_engines import get_engine
 from tests.support.processes import beamrank, beamrank_here, receipts_exist, refused, started_command, wait_until
@@ -24,7 +24,7 @@ from tests.support.small_collection import SmallCollection
 def _pairs(count: int) -> dict[str, list[str]]:
     """Real questions, each with several real passages; every passage is different."""
     docs = [f"{number} {doc.text}" for number, doc in zip(range(count), itertools.cycle(stdlib_docs()), strict=False)]
-    queries = [topic.text for _, topic in zip(range(count), itertools.cycle(demo_topics()), strict=False)]
+    queries = [topic.text for _, topic in zip(range(count), itertools.cycle(demo_questions()), strict=False)]
     return {"id": [f"pair {number}" for number in range(count)], "query": queries, "doc": docs}
 
 

@@ -17,13 +17,11 @@ from beamrank.formats.corpora import CorpusConfig, list_units
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
-from contrib.tensorflow2019.examples.convert import convert_examples
+from contrib.tensorflow2019.examples.command import convert_examples
+from contrib.tensorflow2019.examples.files import kind_of, stored_examples
 from contrib.tensorflow2019.examples.layout import ExampleSettings
-from contrib.tensorflow2019.examples.proto import encode
-from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
-from contrib.tensorflow2019.examples.sources import Conversion
-from contrib.tensorflow2019.examples.tfrecord import frame
-from contrib.tensorflow2019.examples.top1000 import ScanPart, scan_path, write_query_ids
+from contrib.tensorflow2019.examples.sources import Conversion, ScanPart, scan_path, write_query_ids
+from contrib.tensorflow2019.examples.tfrecord import BadRows, encode, frame
 from models.checkpoints.checkpoint import fetch_tokenizer, resolve_checkpoint
 from tests import ROOT
 from tests.support.models import tensorflow_examples
@@ -64,9 +62,8 @@ def _convert(
     if to != "tfrecord":
         return []
     path = next(str(path) for path in written if path.suffix == ".tf")
-    return [
-        row for stored in stored_examples(path, "tfrecord") for table in stored.tables([]) for row in table.to_pylist()
-    ]
+    tables = [table for stored in stored_examples(path, "tfrecord") for table in stored.tables(BadRows())]
+    return [row for table in tables for row in table.to_pylist()]
 
 
 class _Code2019:
@@ -226,7 +223,7 @@ def test_processes_and_ranges_do_not_matter(top1000, tmp_path):
 def test_ranges_that_are_sorted_in_several_pieces_do_not_matter(top1000, tmp_path, monkeypatch):
     """A compressed file is one range of any size."""
     _convert(top1000, tmp_path / "out")
-    monkeypatch.setattr("contrib.tensorflow2019.examples.top1000.BATCH_TEXTS", 7)
+    monkeypatch.setattr("contrib.tensorflow2019.examples.sources._BATCH_TEXTS", 7)
     (tmp_path / "packed").mkdir()
     packed = tmp_path / "packed" / "top1000.dev.tsv.gz"
     packed.write_bytes(gzip.compress(top1000.read_bytes()))
@@ -289,15 +286,15 @@ def test_example_that_the_original_code_cannot_have_written_is_named(example, re
     path = tmp_path / "dataset_dev"
     rows = [*[_GOOD_DUO if "input_ids" in example else _GOOD] * 3, example]
     if file == "tfrecord":
-        columns = {name: [np.array([n for row in rows for n in row[name]]).view(np.uint64)] for name in example}
+        numbers = {name: np.array([number for row in rows for number in row[name]]) for name in example}
         counts = {name: np.array([len(row[name]) for row in rows]) for name in example}
-        path.write_bytes(frame(*encode({name: (columns[name][0], counts[name]) for name in example})))
+        path.write_bytes(frame(encode({name: (numbers[name], counts[name]) for name in example})))
     else:
         pq.write_table(pa.Table.from_pylist([row | {"label": row["label"][0]} for row in rows]), path)
     (stored,) = stored_examples(str(path), kind_of(str(path)) or "", vocab_size=30_522)
     unit = "record" if file == "tfrecord" else "row"
     with pytest.raises(DataError, match=rf"{unit} 3 \(from 0\) .*{reason}"):
-        list(stored.tables([]))
+        list(stored.tables(BadRows()))
 
 
 def test_tfrecord_compressed_by_tensorflow_is_read_under_any_name(top1000, tmp_path):

@@ -1,0 +1,347 @@
+"""The sections of a report that are ours: what ran and changed, measures, curves, queries, scores, machines, keys."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from beamrank.commit.receipts import read_machine
+from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
+from beamrank.formats.files import shown_paths
+from beamrank.machine import Machine
+from beamrank.ranking.variants import Opponent
+from beamrank.report.blocks import Block, Heading, Paragraph, Passage, Picture, TableBlock, marked_text
+from beamrank.report.drift import CAUSES, Drift, RunDrift, TopicChange
+from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
+from beamrank.report.report import Report, Tested
+from beamrank.report.runs import PlanRuns
+from beamrank.report.views import CandidateView, RankChange, shown_views
+
+_ONE_DIGIT = ",.1f"
+_PASSAGES = 3
+_CAPTIONS = {
+    2: "{measure} against k0, the candidates that {stage} scores",
+    3: "{measure} against the pairs that {stage} is asked for k1 candidates; k1 = 0 is {before}",
+}
+
+
+def what_ran(report: Report) -> Sequence[Block]:
+    """What is missing, the inputs and the stages; of run files, what they hold."""
+    found: list[Block] = [Paragraph(line) for line in report.missing]
+    if report.files:
+        columns = [Column("run"), Column("format"), Column("topics", COUNT), Column("rows", COUNT), Column("notes")]
+        rows: list[list[Cell]] = [
+            [url, each.format, each.queries, each.rows, "; ".join(each.lines())] for url, each in report.files.items()
+        ]
+        found.append(TableBlock("Runs", Table(columns, rows)))
+    run = report.execution
+    if run is not None:
+        inputs = Table([Column("input"), Column("value")], [list(row) for row in _inputs(report, run)])
+        found.append(TableBlock("Inputs", inputs))
+        found.append(TableBlock("Stages: cost and losses, from receipts", _stages(run), exported=True))
+        found += [
+            Paragraph(f"The open shards of {status.stage} were started again: {reason}.")
+            for status in run.statuses
+            for reason in status.retries
+        ]
+    return found
+
+
+def _inputs(report: Report, run: PlanRuns) -> Iterator[tuple[str, Cell]]:
+    plan, config = run.plan, run.config
+    first, *later = config.stages
+    yield "run tag", plan.run_tag
+    yield "plan", plan.digest
+    yield "corpus", f"{config.corpus.path} ({config.corpus.format})"
+    yield "topics", f"{shown_paths(config.topics.path)}: {len(plan.topics):,} topics{report.trial}"
+    yield "first stage", f"{first.kind}: {_flat(first.section.model_dump())}"
+    notes = [each.notes for each in report.evaluations.values()][:1]
+    if config.qrels is not None:
+        yield "qrels", shown_paths(config.qrels) + "".join(f": {each.topics:,} judged topics" for each in notes)
+    for kind, each in plan.rejects.items():
+        yield f"bad rows of {kind}, left out", each.rows
+    for stage in later:
+        yield stage.name, _flat(stage.section.model_dump())
+    yield "input", _flat(config.input.model_dump())
+    for line in (line for each in notes for line in each.lines()):
+        yield "judgments", line
+
+
+def _flat(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
+
+
+def _stages(run: PlanRuns) -> Table:
+    columns = [Column("stage"), Column("shards done"), Column("worker seconds", _ONE_DIGIT)]
+    columns += [Column("inferences", COUNT), Column("inferences per query", _ONE_DIGIT), Column("padding, %", ".1f")]
+    names = ("truncated queries", "truncated docs", "bad rows", "out-of-memory splits")
+    rows: list[list[Cell]] = []
+    for status in run.statuses:
+        counts: Counter[str] = Counter()
+        for receipt in run.receipts[status.stage].values():
+            counts.update(receipt.counts)
+        padding = None if status.padding_share is None else 100 * status.padding_share
+        cost = [status.seconds, counts.get("inferences"), status.inferences_per_query, padding]
+        truncated = [counts.get("truncated_queries"), counts.get("truncated_docs")]
+        done = f"{status.done} of {status.shards}"
+        rows.append([status.stage, done, *cost, *truncated, status.bad_rows, counts.get("halvings")])
+    return Table([*columns, *(Column(name, COUNT) for name in names)], rows)
+
+
+def machines_and_settings(report: Report) -> Sequence[Block]:
+    """A column for each machine that did shards (Dataflow's workers of one kind share it); the keys of the stages."""
+    run = report.execution
+    if run is None:
+        return []
+    shards: dict[str, Counter[str]] = {}
+    for stage, receipts in run.receipts.items():
+        for receipt in receipts.values():
+            shards.setdefault(receipt.machine, Counter())[stage] += 1
+    machines = [_machine(read_machine(run.plan.output, name)) for name in shards]
+    done = [", ".join(f"{stage} {count:,}" for stage, count in counts.items()) for counts in shards.values()]
+    rows: list[list[Cell]] = [["shards", *done]]
+    for name in dict.fromkeys(name for values in machines for name in values):
+        rows.append([name, *(each.get(name) for each in machines)])
+    columns = [Column(""), *(Column(f"machine {number}") for number, _ in enumerate(machines, 1))]
+    found: list[Block] = [TableBlock("Machines and versions", Table(columns, rows))] if machines else []
+    keys: list[list[Cell]] = [
+        [stage.name, key, _flat(value) if isinstance(value, Mapping) else str(value)]
+        for stage in run.plan.stages
+        for key, value in stage.keys.items()
+        if value not in (None, {})
+    ]
+    table = Table([Column("stage"), Column("key"), Column("value")], keys)
+    return [*found, TableBlock("What decides the scores", table)]
+
+
+def _machine(machine: Machine | None) -> dict[str, str]:
+    if machine is None:
+        return {"processor": "unknown: its description is missing"}
+    return {
+        "processor": f"{machine.processor}, {machine.cores} cores",
+        "memory": f"{machine.memory_gib} GiB",
+        "GPU": ", ".join(machine.gpus) or "none",
+        "system": machine.system,
+        "Python": machine.python,
+        **machine.libraries,
+    }
+
+
+def drift(report: Report) -> Sequence[Block]:
+    """What changed since an earlier run: top tens and their causes, agreement, scores, measures."""
+    found = report.drift
+    if found is None:
+        return []
+    agreement = [Column("RBO", MEAN), Column("tau", MEAN)]
+    columns = [Column("run"), Column("earlier run"), Column("topics of both", COUNT), Column("top 10 changed", COUNT)]
+    columns += [*(Column(cause, COUNT) for cause in CAUSES), *agreement]
+    runs: list[list[Cell]] = [
+        [run.run, run.before, run.topics, len(run.changes), *_counts(run).values(), run.rbo, run.tau]
+        for run in found.runs
+    ]
+    blocks: list[Block] = [
+        Paragraph(f"Compared with {found.output}. Topics of that run only: {len(found.gone):,}."),
+        TableBlock("Topics whose first ten docs differ, and why", Table(columns, runs), exported=True),
+        TableBlock("Scores of docs that both runs scored: the new score minus the earlier one", _score_changes(found)),
+    ]
+    columns = [Column("run"), Column("measure"), Column("earlier", MEAN), Column("now", MEAN)]
+    columns += [Column("difference", DIFFERENCE), Column("p", P_VALUE)]
+    compared: list[list[Cell]] = [
+        [run.run, measure, each.baseline, each.mean, each.difference, each.p_value]
+        for run in found.runs
+        for measure, each in run.comparisons.items()
+    ]
+    if compared:
+        title = f"Measures over the judged topics of both runs{report.trial}"
+        blocks.append(TableBlock(title, Table(columns, compared), exported=True))
+    columns = [Column("query_id"), Column("text"), Column("run"), Column("causes"), *agreement]
+    topics: list[list[Cell]] = [
+        [each.query_id, report.topics.get(each.query_id, ""), run.run, ", ".join(each.causes), each.rbo, each.tau]
+        for run in found.runs
+        for each in sorted(run.changes, key=_by_agreement)
+    ]
+    return [*blocks, TableBlock("The topics whose first ten docs differ", Table(columns, topics))] if topics else blocks
+
+
+def drift_lines(found: Drift) -> Sequence[str]:
+    """A line for each run."""
+    return [
+        f"{run.run}: the first ten docs of {len(run.changes):,} topics differ from those of {found.output}"
+        + "".join(f", {count:,} by a {cause}" for cause, count in _counts(run).items() if count)
+        for run in found.runs
+    ]
+
+
+def _by_agreement(change: TopicChange) -> tuple[float, str]:
+    return -1.0 if change.rbo is None else change.rbo, change.query_id
+
+
+def _counts(run: RunDrift) -> dict[str, int]:
+    return {cause: sum(cause in change.causes for change in run.changes) for cause in CAUSES}
+
+
+def _score_changes(found: Drift) -> Table:
+    columns = [Column("run"), Column("docs", COUNT), Column("changed", COUNT)]
+    columns += [Column(name, DIFFERENCE) for name in ("mean", "5 %", "median", "95 %")]
+    rows: list[list[Cell]] = []
+    for run in found.runs:
+        changes = run.score_changes
+        spread: list[Cell] = [None] * 4
+        if len(changes):
+            spread = [float(changes.mean()), *map(float, np.quantile(changes, (0.05, 0.5, 0.95)))]
+        rows.append([run.run, len(changes), int(np.count_nonzero(changes)), *spread])
+    return Table(columns, rows)
+
+
+def measures(report: Report) -> Sequence[Block]:
+    """Tables 1 and 2 of the multi-stage paper, for this run."""
+    if not report.evaluations:
+        return []
+    names = list(next(iter(report.evaluations.values())).means)
+    means = Table(
+        [Column("run"), *(Column(name, MEAN) for name in names)],
+        [[run, *(each.means[name] for name in names)] for run, each in report.evaluations.items()],
+    )
+    found: list[Block] = [TableBlock(f"Means over all judged topics{report.trial}", means, exported=True)]
+    chosen = [each for each in report.tested if each.run in report.steps]
+    others = [each for each in report.tested if each.run not in report.steps]
+    title = f"Differences from {report.baseline}"
+    if chosen:
+        found += [
+            TableBlock(title + report.trial, _differences(chosen), exported=True),
+            Paragraph(
+                "p is that of the paired t-test over topics; Holm's correction covers all rows of the table with a "
+                "defined p. Wins, ties and losses are topics."
+            ),
+        ]
+    if others:
+        title += " of aggregations that are not configured; p is not corrected"
+        found.append(TableBlock(title + report.trial, _differences(others), exported=True))
+    return found
+
+
+def _differences(tested: Sequence[Tested]) -> Table:
+    columns = [Column("run"), Column("measure"), Column("mean", MEAN), Column("difference", DIFFERENCE)]
+    columns += [Column("p", P_VALUE), Column("p (Holm)", P_VALUE)]
+    columns += [Column(name, COUNT) for name in ("wins", "ties", "losses")]
+    rows: list[list[Cell]] = [
+        [run, measure, each.mean, each.difference, each.p_value, p_value, each.better, each.equal, each.worse]
+        for run, measure, each, p_value in tested
+    ]
+    return Table(columns, rows)
+
+
+def curves(report: Report) -> Sequence[Block]:
+    """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
+    found: list[Block] = []
+    sections = {each.name: each.section for each in report.execution.config.stages} if report.execution else {}
+    names: set[str] = set()
+    for stage, points in report.curves.items():
+        first = points[0]
+        name = f"figure-{first.figure}"
+        name = f"{name}-{stage}" if name in names else name
+        names.add(name)
+        drawn = [point for point in points if point.measure == first.measure]
+        if first.figure == 3:
+            svg = pair_curves(drawn, getattr(sections[stage], "aggregation", None))
+        else:
+            svg = depth_curve(drawn)
+        before = "the first stage" if first.stage == "first" else first.stage
+        caption = _CAPTIONS[first.figure].format(measure=first.measure, stage=stage, before=before)
+        found.append(Picture(name, caption + report.trial, svg, points))
+    if found:
+        found.append(
+            Paragraph(
+                "curves.csv has the points of every measure. For SAMPLE, the picture has the mean and the standard "
+                "deviation of the seeds against k1·m inferences, which is what is asked; the column inferences of "
+                "curves.csv has k1·(m - 1), as the caption of the paper's figure 3 has it."
+            )
+        )
+    if report.not_drawn and report.evaluations:
+        found.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
+    return found
+
+
+def scores(report: Report) -> Sequence[Block]:
+    """How scores are distributed, by label: a picture for each run."""
+    return [
+        Picture(f"scores-{number}", f"Scores of {run}, by label", score_histogram(by_label, run))
+        for number, (run, by_label) in enumerate(report.scores.items(), 1)
+    ]
+
+
+def queries(report: Report) -> Sequence[Block]:
+    """A bar for each query, a table of all, and the docs of some."""
+    found: list[Block] = []
+    differences, measure = report.differences, report.main_measure
+    anchors = {query_id: f"query-{number}" for number, query_id in enumerate(report.views, 1)}
+    if differences and measure is not None:
+        title = f"{measure} of {report.last} minus {report.baseline}{report.trial}"
+        bars = difference_bars(list(differences.values()), measure)
+        links = [anchors.get(query_id) for query_id in differences]
+        found.append(Picture("differences", f"{title}, a bar for each topic", bars))
+        found.append(TableBlock(f"{title}, by topic", differences_table(report), links))
+    if report.views:
+        why = "the largest differences" if differences else "the first places of the plan"
+        docs = "the best docs of each and relevant ones further below"
+        found.append(Paragraph(f"The queries with {why} follow ({len(report.views):,}), with {docs}."))
+    for query_id, views in report.views.items():
+        query = report.topics.get(query_id, "")
+        found.append(Heading(": ".join(filter(None, (query_id, query))), anchors[query_id]))
+        found.append(TableBlock("", _candidates(report, views)))
+        for view in shown_views(views, _PASSAGES):
+            if view.doc_id in report.texts:
+                label = [("label", str(view.label))] if view.label is not None else []
+                found.append(Passage(view.doc_id, label, marked_text(report.texts[view.doc_id], query)))
+    return found
+
+
+def differences_table(report: Report) -> Table:
+    """The main measure of each topic in every step, largest losses first; in the order of the plan without any."""
+    texts = [Column("text")] if report.topics else []
+    values = [report.evaluations[run].per_query for run in report.steps if report.evaluations]
+    columns = [Column("query_id"), *texts, *(Column(run, MEAN) for run in report.steps if report.evaluations)]
+    differences: Mapping[str, float | None] = report.differences or dict.fromkeys(report.topics)
+    rows: list[list[Cell]] = []
+    for query_id, difference in differences.items():
+        text = [report.topics.get(query_id, "") for _ in texts]
+        measured = [each.get(query_id, {}).get(report.main_measure or "") for each in values]
+        rows.append([query_id, *text, *measured, difference])
+    return Table([*columns, Column("difference", DIFFERENCE)], rows)
+
+
+def _candidates(report: Report, views: Sequence[CandidateView]) -> Table:
+    columns = [Column("doc_id"), Column("label")]
+    for run in report.steps:
+        columns += [Column(f"{run} rank", COUNT), Column(f"{run} score", MEAN)]
+    rows: list[list[Cell]] = []
+    for view in views:
+        values: list[Cell] = [cell for run in report.steps for cell in (view.ranks.get(run), view.scores.get(run))]
+        rows.append([view.doc_id, view.label, *values, view.truncated_by])
+    return Table([*columns, Column("truncated")], rows)
+
+
+def rank_changes(report: Report) -> Sequence[Block]:
+    """Table 3 of the multi-stage paper: passages below the heading of each step, with the query's words marked."""
+    found: list[Block] = []
+    steps = groupby(report.changes, key=lambda change: (change.before, change.after))
+    for number, ((before, after), changes) in enumerate(steps, 1):
+        passages = [_passage(report, change) for change in changes]
+        found += [Heading(f"{before} → {after}: the {len(passages):,} largest", f"changes-{number}"), *passages]
+    return found
+
+
+def _passage(report: Report, change: RankChange) -> Passage:
+    before, after, view = change
+    query, text = report.topics.get(view.query_id, ""), report.texts.get(view.doc_id, "")
+    facts = [("query", f"{view.query_id}: {query}"), ("doc", view.doc_id), ("label", str(view.label))]
+    facts += [("truncated", view.truncated_by)] if view.truncated_by is not None else []
+    for name, value in view.details.get(after, {}).items():
+        if isinstance(value, Opponent):
+            facts.append((f"{name} opponent", f"{value.doc_id} (log-odds against it {value.log_odds:+.2f})"))
+        else:
+            facts.append((name, str(value)))
+    title = f"{before} → {after}: rank {view.ranks[before]} → {view.ranks[after]}"
+    return Passage(title, facts, marked_text(text, query))
