@@ -12,10 +12,11 @@ from beamrank.formats import qrels, run_writer, runs
 from beamrank.formats.excluded import excluded_of
 from beamrank.formats.run_writer import text_formats
 from beamrank.formats.runs import RunScores
-from beamrank.frames import Frame, relevance_of, scores_of
+from beamrank.frames import Frame, qrels_of_frame, run_of_frame
 from beamrank.section import Texts, texts_of
 
 _Path: TypeAlias = str | os.PathLike[str]
+_FILES = (str, bytes, os.PathLike)
 
 _log = logging.getLogger(__name__)
 
@@ -33,8 +34,7 @@ def read_run(path: _Path) -> RunScores:
     Raises:
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
     """
-    run = runs.read_run(os.fsdecode(path))
-    return {query_id: dict(zip(ids, run.scores[query_id].tolist(), strict=True)) for query_id, ids in run.order.items()}
+    return runs.read_run(os.fsdecode(path)).to_dict()
 
 
 def read_qrels(path: _Path) -> dict[str, dict[str, int]]:
@@ -69,7 +69,7 @@ def write_run(
         raise ConfigError(f"tag {tag!r} is empty or has white space, which separates the columns of a run")
     if format not in text_formats():
         raise ConfigError(f"format {format!r} is unknown; accepted: {', '.join(text_formats())}")
-    ordered = runs.run_of(scores_of(run) if isinstance(run, Frame) else run, ties="rank")
+    ordered = run_of_frame(run, ties="rank") if isinstance(run, Frame) else runs.run_of(run, ties="rank")
     rankings = {one: list(zip(ids, ordered.scores[one].tolist(), strict=True)) for one, ids in ordered.order.items()}
     run_writer.write_run(os.fsdecode(path), rankings, tag, format)
 
@@ -102,25 +102,24 @@ def evaluate(
         PreflightError: a file is wrong, or run and qrels have no topic in common.
         DataError: a dictionary or a frame is wrong.
     """
-    run = scores_of(run) if isinstance(run, Frame) else run
-    qrels = relevance_of(qrels) if isinstance(qrels, Frame) else qrels
     names = split_measures(measures) if isinstance(measures, str) else texts_of("measures", measures)
     parse_measures(names)
     excluded = None if exclude is None else excluded_of(exclude)
-    judged = _qrels(qrels)
-    read = runs.run_of(run) if isinstance(run, Mapping) else runs.read_run(os.fsdecode(run))
-    found = evaluate_one(
-        without(read, excluded, judged),
-        judged,
-        names,
-        "the run" if isinstance(run, Mapping) else f"the run {os.fsdecode(run)}",
-        "the qrels" if isinstance(qrels, Mapping) else f"the qrels {os.fsdecode(qrels)}",
-    )
+    judged, its_name = _qrels(qrels), f" {os.fsdecode(qrels)}" if isinstance(qrels, _FILES) else ""
+    if isinstance(run, Frame):
+        read, name = run_of_frame(run), ""
+    elif isinstance(run, _FILES):
+        read, name = runs.read_run(os.fsdecode(run)), f" {os.fsdecode(run)}"
+    else:
+        read, name = runs.run_of(run), ""
+    found = evaluate_one(without(read, excluded, judged), judged, names, f"the run{name}", f"the qrels{its_name}")
     notes = found.evaluation.notes
     for line in (*map(str, (*notes.missing, *found.own)), *notes.warnings):
         _log.warning("%s", line)
     return found.evaluation
 
 
-def _qrels(source: Mapping[str, Mapping[str, int]] | _Path) -> qrels.Qrels:
-    return qrels.qrels_of(source) if isinstance(source, Mapping) else qrels.read_qrels(os.fsdecode(source))
+def _qrels(source: Mapping[str, Mapping[str, int]] | Frame | _Path) -> qrels.Qrels:
+    if isinstance(source, Frame):
+        return qrels_of_frame(source)
+    return qrels.read_qrels(os.fsdecode(source)) if isinstance(source, _FILES) else qrels.qrels_of(source)

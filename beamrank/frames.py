@@ -6,19 +6,23 @@ Columns are found by the names that those of files can have. Rows count from 0, 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.errors import DataError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import RowError, id_of, joined, text_of
-from beamrank.formats.columns import Names, find_columns, find_texts
+from beamrank.formats.columns import Names, find_texts
+from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.run_order import Run, Ties
+from beamrank.formats.runs import read_run
 from beamrank.formats.texts.parquet import column_values, holds_texts
 from beamrank.join.schemas import candidates_table
 
 _ROWS_AT_ONCE = 1 << 16
+_Read = TypeVar("_Read")
 
 
 @runtime_checkable
@@ -29,32 +33,29 @@ class Frame(Protocol):
         """The table as a PyCapsule of an Arrow stream."""
 
 
-def scores_of(frame: Frame) -> dict[str, dict[str, float]]:
-    """The scores of a run, {query_id: {doc_id: score}}, docs in the order of ties: by rank, or else doc_id, descending.
-
-    Without scores, a score is minus the rank.
+def run_of_frame(frame: Frame, *, ties: Ties = "doc_id") -> Run:
+    """A run in its order, as `read_run` gives it.
 
     Raises:
-        DataError: a column is missing or of another type, a value is null, or a query has a doc twice.
+        DataError: a column is missing, a value cannot be used, or a query has a doc twice.
     """
-    rows = _Rows.of("the run", frame)
-    at = rows.find("query_id", "doc_id", "score or rank")
-    ranks = rows.numbers(at["rank"]) if "rank" in at else range(len(rows.table))
-    rows = rows._replace(places=np.argsort(np.array(ranks), kind="stable"))
-    scores = rows.numbers(at["score"]) if "score" in at else [-float(each) for each in sorted(ranks)]
-    found = rows.by_query(at, scores)
-    return found if "rank" in at else {each: dict(sorted(docs.items(), reverse=True)) for each, docs in found.items()}
+    return _read(read_run, "the run", frame, ties=ties)
 
 
-def relevance_of(frame: Frame) -> dict[str, dict[str, int]]:
-    """The judgments of qrels, {query_id: {doc_id: relevance}}; one that is there again counts once.
+def qrels_of_frame(frame: Frame) -> Qrels:
+    """Judgments; one that is there again counts once.
 
     Raises:
-        DataError: as in `scores_of`.
+        DataError: as in `run_of_frame`.
     """
-    rows = _Rows.of("the qrels", frame)
-    at = rows.find("query_id", "doc_id", "relevance")
-    return rows.by_query(at, rows.numbers(at["relevance"]), repeats=True)
+    return _read(read_qrels, "the qrels", frame)
+
+
+def _read(read: Callable[..., _Read], what: str, frame: Frame, **options: Any) -> _Read:
+    try:
+        return read(_arrow(what, frame), **options)
+    except PreflightError as error:
+        raise DataError(str(error)) from error
 
 
 def texts_of(what: str, meaning: str, frame: Frame, only: Collection[str] | None = None) -> dict[str, str]:
@@ -69,7 +70,7 @@ def texts_of(what: str, meaning: str, frame: Frame, only: Collection[str] | None
     Raises:
         DataError: a column is missing or of another type, a value is null, or an id is there twice.
     """
-    rows = _Rows.of(what, frame)
+    rows = _Rows(what, _arrow(what, frame))
     try:
         header = find_texts(rows.names, Names(meaning, {}))
     except RowError as error:
@@ -95,7 +96,7 @@ def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]
     Raises:
         DataError: a column is missing or of another type, or a value is null.
     """
-    rows = _Rows.of(what, frame)
+    rows = _Rows(what, _arrow(what, frame))
     missing = next((name for name in names if name not in rows.names), None)
     if missing is not None:
         raise rows.lacks(missing)
@@ -128,34 +129,9 @@ class _Rows(NamedTuple):
     table: Any
     places: Any = None
 
-    @classmethod
-    def of(cls, what: str, frame: Frame) -> "_Rows":
-        try:
-            table = pa.table(frame)
-        except (TypeError, pa.ArrowException) as error:
-            raise DataError(
-                f"the table of {what} is a {type(frame).__name__} that Arrow cannot read: {error}"
-            ) from error
-        twice = next((name for name in table.schema.names if table.schema.names.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(f"the table of {what} has more than one column `{twice}`: give each its own name")
-        return cls(what, table)
-
     @property
     def names(self) -> list[str]:
         return list(self.table.schema.names)
-
-    def find(self, *meanings: str) -> dict[str, int]:
-        """The columns that have some meanings, of which `A or B` needs one."""
-        names = [name for meaning in meanings for name in meaning.split(" or ")]
-        try:
-            found = find_columns(self.names, names, {})
-        except RowError as error:
-            raise DataError(f"the table of {self.what} {error}") from error
-        for meaning in meanings:
-            if found.keys().isdisjoint(meaning.split(" or ")):
-                raise self.lacks(meaning.replace(" or ", "` or `"))
-        return found
 
     def lacks(self, column: str) -> DataError:
         names = ", ".join(self.names)
@@ -184,12 +160,6 @@ class _Rows(NamedTuple):
                 raise self.error(row, str(error)) from error
         return found
 
-    def numbers(self, at: int) -> list[Any]:
-        """The numbers in a column."""
-        types = pa.types
-        tests = (types.is_integer, types.is_floating, types.is_decimal)
-        return list(self._values(at, "numbers", lambda kind: any(test(kind) for test in tests)))
-
     def _values(self, at: int, wanted: str, fits: Callable[[Any], bool], or_null: bool = False) -> Iterator[Any]:
         column, name = self.table.column(at), self.names[at]
         if pa.types.is_string_view(column.type):  # these cannot be taken
@@ -203,20 +173,15 @@ class _Rows(NamedTuple):
         for chunk in column.chunks:
             for start in range(0, len(chunk), _ROWS_AT_ONCE):
                 some = chunk.slice(start, _ROWS_AT_ONCE)
-                yield from some.to_pylist() if wanted == "numbers" else column_values(some)
+                yield from column_values(some)
 
-    def by_query(
-        self, at: Mapping[str, int], values: Sequence[Any], repeats: bool = False
-    ) -> dict[str, dict[str, Any]]:
-        """{query_id: {doc_id: value}}; a doc is there once for a query, or with `repeats` again with the same value."""
-        found: dict[str, dict[str, Any]] = {}
-        rows = zip(self.ids(at["query_id"]), self.ids(at["doc_id"]), values, strict=True)
-        for row, (query_id, doc_id, value) in enumerate(rows):
-            docs = found.setdefault(query_id, {})
-            if doc_id in docs and not (repeats and docs[doc_id] == value):
-                before = f" with {docs[doc_id]}, and here {value}" if repeats else ""
-                raise self.error(
-                    row, f"has doc {doc_id!r} of query {query_id!r}, which a row before has{before}: remove one"
-                )
-            docs[doc_id] = value
-        return found
+
+def _arrow(what: str, frame: Frame) -> pa.Table:
+    try:
+        table = pa.table(frame)
+    except (TypeError, pa.ArrowException) as error:
+        raise DataError(f"the table of {what} is a {type(frame).__name__} that Arrow cannot read: {error}") from error
+    twice = next((name for name in table.schema.names if table.schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"the table of {what} has more than one column `{twice}`: give each its own name")
+    return table

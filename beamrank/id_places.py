@@ -1,7 +1,6 @@
-"""Where ids are in a column of millions: found by 64-bit hashes, without a dictionary of strings."""
+"""Ids in columns of millions: found by 64-bit hashes, without a dictionary of strings."""
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Hashable, ItemsView, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,47 +19,35 @@ class IdPlaces:
 
     def __init__(self, ids: Any) -> None:
         self.ids = ids
-        hashes = column_hashes(ids)
+        starts = range(0, len(ids), _IDS_AT_ONCE)
+        parts = [hashes64(ids.slice(start, _IDS_AT_ONCE).to_pylist()) for start in starts]
+        hashes = np.concatenate([np.empty(0, np.uint64), *parts])
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order]
 
     def find(self, identifier: str) -> int | None:
         """The place of an id; None if it is not there."""
         wanted = np.uint64(hash64(identifier))
-        at = int(np.searchsorted(self._hashes, wanted))
-        while at < len(self._hashes) and self._hashes[at] == wanted:
-            place = int(self._order[at])
-            if self.ids[place].as_py() == identifier:
-                return place
-            at += 1
-        return None
-
-    def find_all(self, ids: Any) -> npt.NDArray[np.int64]:
-        """The place of each id of a column; -1 for those that are not there: int64[m]."""
-        if not len(self._hashes):
-            return np.full(len(ids), -1, np.int64)
-        hashes = column_hashes(ids)
-        at = np.searchsorted(self._hashes, hashes).clip(max=len(self._hashes) - 1)
-        places = np.where(self._hashes[at] == hashes, self._order[at], -1)
-        found = np.flatnonzero(places >= 0)
-        same = pc.equal(self.ids.take(pa.array(places[found])), ids.take(pa.array(found)))
-        # Those whose hash another id has too.
-        for row in found[~same.to_numpy(zero_copy_only=False)].tolist():
-            place = self.find(ids[row].as_py())
-            places[row] = -1 if place is None else place
-        return places
+        first, end = (np.searchsorted(self._hashes, wanted, side) for side in ("left", "right"))
+        places = self._order[first:end].tolist()
+        return next((place for place in places if self.ids[place].as_py() == identifier), None)
 
 
 class IdMapping(Mapping[str, _Value]):
-    """A dictionary by ids whose values are made when they are read, each from the place of its id."""
+    """A dictionary by ids whose values are made when they are read, each from the place of its id.
 
-    def __init__(self, places: IdPlaces, order: npt.NDArray[np.int64] | None = None) -> None:
-        """Takes the places of the ids, and the order in which they are read, by default that of the places."""
-        self.places, self.order = places, np.arange(len(places.ids)) if order is None else order
+    Attributes:
+        places: of the ids.
+        at: the value of the id at a place.
+        order: the places in the order in which they are read.
+    """
 
-    @abstractmethod
-    def at(self, place: int) -> _Value:
-        """The value of the id at a place."""
+    def __init__(
+        self, places: IdPlaces, at: Callable[[int], _Value], order: npt.NDArray[np.int64] | None = None
+    ) -> None:
+        """By default the order is that of the places."""
+        self.places, self.at = places, at
+        self.order = np.arange(len(places.ids)) if order is None else order
 
     @property
     def ids(self) -> Any:
@@ -106,30 +93,15 @@ def missing_ids(ids: Any, among: Collection[str] | Any) -> list[str]:
     return list(ids.filter(pc.invert(pc.is_in(ids, found))).to_pylist())
 
 
-def column_hashes(ids: Any) -> npt.NDArray[np.uint64]:
-    """The hash of each id of a column: uint64[n]."""
-    chunks = pa.chunked_array([ids]).chunks if isinstance(ids, pa.Array) else ids.chunks
-    parts = [
-        hashes64(chunk.slice(start, _IDS_AT_ONCE).to_pylist())
-        for chunk in chunks
-        for start in range(0, len(chunk), _IDS_AT_ONCE)
-    ]
-    return np.concatenate([np.empty(0, np.uint64), *parts])
-
-
-def repeated_rows(
-    hashes: npt.NDArray[np.uint64], keys: Callable[[Any], Sequence[Hashable]]
-) -> Iterator[tuple[int, int]]:
-    """The rows whose key an earlier row has, each with the first of these; ascending.
-
-    Args:
-        hashes: of the keys.
-        keys: those of some rows, int64[m].
-    """
-    order = np.argsort(hashes, kind="stable")
-    same = np.flatnonzero(np.diff(hashes[order]) == 0)
-    rows = np.unique(order[np.concatenate([same, same + 1])])
-    firsts: dict[Hashable, int] = {}
-    for row, key in zip(rows.tolist(), keys(pa.array(rows)), strict=True):
-        if firsts.setdefault(key, row) != row:
-            yield row, firsts[key]
+def repeated_rows(*columns: Any) -> list[tuple[int, int]]:
+    """The rows whose values in some columns an earlier row has, each with the first of these; ascending."""
+    table = pa.table(dict(zip("abc", columns, strict=False)))
+    if len(table.group_by(table.column_names).aggregate([])) == len(table):
+        return []
+    keys = np.zeros(len(table), np.int64)
+    for column in table.columns:
+        codes = column.combine_chunks().dictionary_encode()
+        keys = keys * len(codes.dictionary) + codes.indices.to_numpy()
+    _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    rows = np.flatnonzero(firsts[inverse] != np.arange(len(table)))
+    return list(zip(rows.tolist(), firsts[inverse][rows].tolist(), strict=True))

@@ -47,7 +47,7 @@ class TopicTable(Sequence[Topic]):
     @property
     def texts(self) -> Mapping[str, str]:
         """The text of each topic by query_id, read from the table."""
-        return _Texts(self)
+        return IdMapping(IdPlaces(self.query_ids), lambda place: str(self.table["text"][place].as_py()))
 
     def those_of(self, query_ids: Collection[str]) -> set[str]:
         """Which of some query_ids are those of topics."""
@@ -55,7 +55,7 @@ class TopicTable(Sequence[Topic]):
 
     def in_both(self, other: "TopicTable") -> tuple[Places, Places]:
         """The rows of the topics that another table has too, and of those with the same text: int64 each."""
-        theirs = IdPlaces(other.query_ids).find_all(self.query_ids)
+        theirs = pc.index_in(self.query_ids, other.query_ids.combine_chunks()).fill_null(-1).to_numpy()
         both = np.flatnonzero(theirs >= 0)
         texts = self.table["text"].take(pa.array(both)), other.table["text"].take(pa.array(theirs[both]))
         return both, both[pc.equal(*texts).to_numpy()]
@@ -80,12 +80,3 @@ class TopicTable(Sequence[Topic]):
         return isinstance(other, TopicTable) and bool(self.table.equals(other.table))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class _Texts(IdMapping[str]):
-    def __init__(self, topics: TopicTable) -> None:
-        super().__init__(IdPlaces(topics.query_ids))
-        self._texts = topics.table["text"]
-
-    def at(self, place: int) -> str:
-        return str(self._texts[place].as_py())

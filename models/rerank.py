@@ -16,9 +16,10 @@ from beamrank.config.stages import MonoConfig
 from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.checks import check_ids_of_query
+from beamrank.formats.run_order import Run
 from beamrank.formats.run_writer import run_scores
-from beamrank.formats.runs import Run, RunScores, read_run, run_of
-from beamrank.frames import Frame, run_like, scores_of, texts_of
+from beamrank.formats.runs import RunScores, read_run, run_of
+from beamrank.frames import Frame, run_like, run_of_frame, texts_of
 from beamrank.join.join import MissingDoc
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rank_candidates, rank_docs, rank_pairs, received
@@ -185,8 +186,9 @@ def rerank(
 
 
 def _read(run: Mapping[str, Mapping[str, float]] | Frame | str | os.PathLike[str]) -> Run:
-    scores = scores_of(run) if isinstance(run, Frame) else run
-    return run_of(scores, ties="rank") if isinstance(scores, Mapping) else read_run(os.fsdecode(scores), ties="rank")
+    if isinstance(run, Frame):
+        return run_of_frame(run, ties="rank")
+    return run_of(run, ties="rank") if isinstance(run, Mapping) else read_run(os.fsdecode(run), ties="rank")
 
 
 def _rerank_shard(cascade: Cascade, shard: Shard, run: Run, corpus: Mapping[str, str]) -> dict[str, Rankings]:

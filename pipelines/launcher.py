@@ -29,7 +29,7 @@ from models.stages.core import open_stages
 from pipelines.console.progress import Bar, ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
 from pipelines.corpus_join import CorpusJoin
 from pipelines.plan.reuse import ReusableTokens, Reuse
-from pipelines.run_join import RunJoin
+from pipelines.run_join import join_run
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline
 from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched
@@ -235,7 +235,7 @@ class Launcher:
             run_job = partial(self._run_job, stage, digests, bar)
             if work.does == "run":
                 prefix, in_memory = tasks_prefix(digests), self.runner in IN_MEMORY
-                RunJoin(self.plan, work, tasks, self.console.note, run_job, bar, prefix, in_memory).run()
+                join_run(self.plan, work, tasks, run_job, bar, self.console.note, prefix, in_memory)
             elif work.does == "join":
                 assert isinstance(self.config, RunConfig)
                 in_memory, tokens = self.runner in IN_MEMORY, self._reusable_tokens(stage)

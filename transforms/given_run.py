@@ -8,62 +8,37 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.tasks import StoredTask
 from beamrank.join.run_shards import SENT
-from beamrank.join.run_units import RunReader, read_units
-from models.stages.given_run import GivenRun, OpenShards, SentRows
+from models.stages.given_run import RunScan, SentRows
 from transforms.join import task_and_rows, task_batch
 from transforms.shards import StorageDoFn, run_shard
 
 _SENT: Any = tuple[int, pa.RecordBatch]
 
 
-@dataclass(frozen=True)
-class GivenRunJob:
-    """What workers need to know of a run beside the tasks.
-
-    Attributes:
-        stage: the stage.
-        folder: its folder.
-        reader: reads the run.
-        units_url: where its units are listed.
-        shards: those of the plan.
-    """
-
-    stage: GivenRun
-    folder: StageFolder
-    reader: RunReader
-    units_url: str
-    shards: OpenShards
-
-
 class ScanRunFn(StorageDoFn):
     """Ranges of units -> rows, by shard."""
 
-    def __init__(self, job: GivenRunJob) -> None:
+    def __init__(self, scan: RunScan) -> None:
         super().__init__()
-        self._job = job
+        self._scan = scan
 
     def process(self, units: tuple[int, int]) -> Iterator[SentRows]:
-        """Reads a range."""
-        job = self._job
-        return job.stage.scan(job.reader, read_units(job.units_url), *units, job.shards, job.folder)
+        return self._scan.read(*units)
 
 
 class OrderShardFn(StorageDoFn):
     """(shard, batches) -> the shard's number once it has a receipt."""
 
-    def __init__(self, job: GivenRunJob) -> None:
+    def __init__(self, scan: RunScan) -> None:
         super().__init__()
-        self._job = job
+        self._scan = scan
 
     def process(self, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
-        """Commits a shard."""
-        job, (_, batches) = self._job, grouped
-        task, rows = task_and_rows(batches)
-        yield run_shard(task, partial(job.stage.join, task, rows, job.reader, read_units(job.units_url))).receipt.shard
+        task, rows = task_and_rows(grouped[1])
+        yield run_shard(task, partial(self._scan.join, task, rows)).receipt.shard
 
 
 @dataclass
@@ -71,25 +46,24 @@ class ReadRun(beam.PTransform):
     """Tasks -> the numbers of the shards that have a receipt.
 
     Attributes:
-        job: what is read.
+        scan: what is read, and how.
         ranges: ranges of units.
     """
 
-    job: GivenRunJob
+    scan: RunScan
     ranges: Sequence[tuple[int, int]]
 
     def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
         """The same without Beam, in this process: notes the number of each shard that has a receipt."""
-        job = self.job
-        job.stage.run_here(tasks, job.reader, read_units(job.units_url), job.shards, note)
+        self.scan.run_here(tasks, note)
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
         rows = (
             tasks.pipeline
             | "RunRanges" >> beam.Create(self.ranges)
             | "SpreadRanges" >> beam.Reshuffle()
-            # (shard, RecordBatch[query_id, doc_id, rank, score, unit, position])
-            | "ScanRun" >> beam.ParDo(ScanRunFn(self.job)).with_output_types(_SENT)
+            # (shard, RecordBatch[query_id, doc_id, rank, score, position, unit])
+            | "ScanRun" >> beam.ParDo(ScanRunFn(self.scan)).with_output_types(_SENT)
         )
         every_shard = tasks | "TaskBatch" >> beam.Map(task_batch, SENT).with_output_types(_SENT)
         return (
@@ -97,5 +71,5 @@ class ReadRun(beam.PTransform):
             | "Flatten" >> beam.Flatten()
             # The only shuffle: rows meet the other rows of their queries.
             | "GroupByShard" >> beam.GroupByKey()
-            | "OrderShard" >> beam.ParDo(OrderShardFn(self.job)).with_output_types(int)
+            | "OrderShard" >> beam.ParDo(OrderShardFn(self.scan)).with_output_types(int)
         )

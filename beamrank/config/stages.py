@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from beamrank.formats.columns import RunColumns
-from beamrank.formats.runs import Ties
+from beamrank.formats.run_order import Ties
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section

@@ -14,7 +14,8 @@ from beamrank.formats.excluded import Excluded, own_facts
 from beamrank.formats.notes import Note, of_files
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.runs import Run, read_run
+from beamrank.formats.run_order import Run
+from beamrank.formats.runs import read_run
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 

@@ -17,11 +17,8 @@ class TopicValues(IdMapping[Mapping[str, float]]):
 
     def __init__(self, judged: IdPlaces, order: Positions, names: Sequence[str], values: Floats) -> None:
         """Takes the judged topics, the order in which they are read, and values: float64[topics, measures]."""
-        super().__init__(judged, order)
+        super().__init__(judged, lambda place: dict(zip(self._names, values[place].tolist(), strict=True)), order)
         self._names, self._values = list(names), values
-
-    def at(self, place: int) -> dict[str, float]:
-        return dict(zip(self._names, self._values[place].tolist(), strict=True))
 
     @property
     def table(self) -> Any:

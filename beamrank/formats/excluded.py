@@ -11,8 +11,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import RowError, check_ids_of_query
 from beamrank.formats.notes import Note, first_few
 from beamrank.formats.rows import FileRows, ReadRecord
-from beamrank.formats.run_order import Orders
-from beamrank.formats.runs import Run
+from beamrank.formats.run_order import Run
 from beamrank.section import SELF
 from beamrank.storage.documents import digest
 
@@ -84,24 +83,25 @@ class Excluded:
 
     def left_out(self, run: Run, relevance: Mapping[str, Mapping[str, int]]) -> Run:
         """A run without these docs, whose notes say what was left out; raises PreflightError if it has no others."""
-        places = {query_id: self.kept(query_id, doc_ids) for query_id, doc_ids in run.order.items()}
-        kept = {query_id: found for query_id, found in places.items() if found}
-        emptied = places.keys() - kept.keys()
-        if not kept:
+        rows = np.ones(len(run.values), np.bool_)
+        for at, (query_id, doc_ids) in enumerate(run.order.items()):
+            start = run.starts[at]
+            rows[start : start + len(doc_ids)] = [doc_id not in self.of(query_id) for doc_id in doc_ids]
+        if not rows.any():
             raise PreflightError(f"the run holds no docs beside those that {self.source} excludes")
-        count = run.notes.rows - sum(map(len, kept.values()))
+        kept = run.kept(rows)
+        emptied = [query_id for query_id in run.order if query_id not in kept.order]
+        count = run.notes.rows - kept.notes.rows
         unknown = sum(len(self.of(query_id)) for query_id in run.order) - count
         named = f"exclude {self.source}"
         facts = [Note(f"{named}: docs that were left out", f"{count:,}")]
         if unknown and self.pairs is not None:
             facts.append(Note(f"{named}: docs that are not in the ranking of their query", f"{unknown:,}", "not used"))
         if emptied:
-            where = f"{len(emptied):,} ({first_few(each for each in places if each in emptied)})"
+            where = f"{len(emptied):,} ({first_few(emptied)})"
             facts.append(Note(f"{named}: queries that have no other docs", where, "they count as 0"))
         facts += self.facts(run.order.keys(), relevance)
-        notes = replace(run.notes, queries=len(kept), rows=run.notes.rows - count, excluded=tuple(facts))
-        orders = ((query_id, np.array(run.order[query_id], object)[found]) for query_id, found in kept.items())
-        return Run(Orders(orders), {query_id: run.scores[query_id][found] for query_id, found in kept.items()}, notes)
+        return replace(kept, notes=replace(kept.notes, excluded=tuple(facts)))
 
 
 def read_excluded(path: str) -> Excluded:
@@ -116,16 +116,13 @@ def read_excluded(path: str) -> Excluded:
     rows = _ExcludedRows(path, [_PAIR], {"pairs": _PAIR})
     pairs: dict[str, set[str]] = {}
     repeated = count = 0
-    for line, columns in rows:
-        ids = rows.ids(line, columns)
-        if ids is None:
-            continue
-        query_id, doc_id = ids
-        docs = pairs.setdefault(query_id, set())
-        repeated += doc_id in docs
-        count += 1
-        docs.add(doc_id)
-    rows.check("file of docs to exclude", count + rows.without_docs)
+    for batch in rows.batches():
+        count += len(batch)
+        for query_id, doc_id in zip(*(batch.column(name).to_pylist() for name in _PAIR), strict=True):
+            docs = pairs.setdefault(query_id, set())
+            repeated += doc_id in docs
+            docs.add(doc_id)
+    rows.check(count + rows.without_docs)
     return Excluded(path, {query_id: frozenset(docs) for query_id, docs in pairs.items()}, repeated)
 
 
@@ -136,19 +133,20 @@ class _ExcludedRows(FileRows):
         without_docs: how many records exclude nothing, as most of BRIGHT's do.
     """
 
+    what = "file of docs to exclude"
     without_docs = 0
 
     def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:  # noqa: ARG002
-        return self._pairs
+        def read(_line: int, row: Mapping[str, Any]) -> list[list[bytes]]:
+            query_id, listed = row.get("query_id", row.get("id")), row.get(_LIST, row.get("doc_id"))
+            doc_ids = listed if isinstance(listed, list) else [listed]
+            if not all(isinstance(each, str | int) and not isinstance(each, bool) for each in (query_id, *doc_ids)):
+                raise RowError(f"has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole numbers")
+            named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
+            self.without_docs += not named
+            return [[str(query_id).encode(), str(doc_id).encode()] for doc_id in named]
 
-    def _pairs(self, _line: int, row: Mapping[str, Any]) -> list[list[bytes]]:
-        query_id, listed = row.get("query_id", row.get("id")), row.get(_LIST, row.get("doc_id"))
-        doc_ids = listed if isinstance(listed, list) else [listed]
-        if not all(isinstance(each, str | int) and not isinstance(each, bool) for each in (query_id, *doc_ids)):
-            raise RowError(f"has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole numbers")
-        named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
-        self.without_docs += not named
-        return [[str(query_id).encode(), str(doc_id).encode()] for doc_id in named]
+        return read
 
     def explain_columns(self, count: int) -> str:
         return f"{count} columns, where a query_id and a doc_id are expected"

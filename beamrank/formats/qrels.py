@@ -1,10 +1,9 @@
 """Qrels: which docs are relevant to which topics."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from operator import index
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +11,15 @@ import pyarrow.compute as pc
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import checked_queries, shown, whole_of
+from beamrank.formats.checks import checked_queries, whole_of
 from beamrank.formats.columns import Columns, QrelsColumns, column_names
 from beamrank.formats.files import find_files
 from beamrank.formats.notes import Note
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.rows import FileRows, ReadRecord, whole
+from beamrank.formats.rows import FileRows, Number, ReadRecord, number
 from beamrank.id_places import IdMapping, IdPlaces, repeated_rows
 from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths
-from beamrank.storage.documents import hashes64
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
 # in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
@@ -82,10 +80,7 @@ FORMATS: Registry[QrelsFormat] = Registry(
 
 
 _JUDGMENT = ("query_id", "doc_id", "relevance")
-_ROWS = pa.schema(
-    {"query_id": pa.string(), "doc_id": pa.string(), "relevance": pa.int16(), "line": pa.int64(), "hash": pa.uint64()}
-)
-_ROWS_AT_ONCE = 1 << 16
+_ROWS = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "relevance": pa.int16(), "position": pa.int64()})
 # So many docs with the relevances 1, 2, 3, ... are a ranking.
 _RANKS = 10
 
@@ -121,28 +116,29 @@ class Judgments(IdMapping[Mapping[str, int]]):
         queries = table["query_id"].combine_chunks().dictionary_encode()
         numbers = queries.indices.to_numpy()
         order = np.argsort(numbers, kind="stable")
-        super().__init__(IdPlaces(queries.dictionary))
+        super().__init__(IdPlaces(queries.dictionary), self._of_topic)
         self._doc_ids = table["doc_id"].take(pa.array(order)).combine_chunks()
         self._levels = table["relevance"].to_numpy()[order]
         self._starts = np.searchsorted(numbers[order], np.arange(len(self) + 1))
+
+    def _of_topic(self, place: int) -> dict[str, int]:
+        start, end = self._starts[place : place + 2].tolist()
+        doc_ids = self._doc_ids.slice(start, end - start).to_pylist()
+        return dict(zip(doc_ids, self._levels[start:end].tolist(), strict=True))
 
     @classmethod
     def of(cls, relevance: Mapping[str, Mapping[str, int]]) -> "Judgments":
         """Those of a dictionary."""
         rows = [(query_id, *judged) for query_id, docs in relevance.items() for judged in docs.items()]
         columns = zip(*rows, strict=True) if rows else ((), (), ())
-        arrays = [pa.array(each, kind) for each, kind in zip(columns, _ROWS.types, strict=False)]
+        kinds = (pa.string(), pa.string(), pa.int16())
+        arrays = [pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)]
         return cls(pa.table(arrays, _JUDGMENT))
 
     @property
     def count(self) -> int:
         """How many docs are judged, over all topics."""
         return len(self._levels)
-
-    def at(self, place: int) -> dict[str, int]:
-        start, end = self._starts[place : place + 2].tolist()
-        doc_ids = self._doc_ids.slice(start, end - start).to_pylist()
-        return dict(zip(doc_ids, self._levels[start:end].tolist(), strict=True))
 
     def of_topics(self, query_ids: Collection[str]) -> "Judgments":
         """Those of some topics."""
@@ -165,7 +161,7 @@ class Qrels:
 
 
 def read_qrels(
-    paths: str | Sequence[str] | QrelsConfig, columns: Columns | None = None, rejects: Rejects | None = None
+    paths: str | Sequence[str] | QrelsConfig | pa.Table, columns: Columns | None = None, rejects: Rejects | None = None
 ) -> Qrels:
     """Reads qrels from files at any fsspec URL, compressed or not.
 
@@ -174,7 +170,7 @@ def read_qrels(
     it means to trec_eval: the doc was in the pool, but was not judged.
 
     Args:
-        paths: a file, a glob, or a list of them; or the section of a configuration that names them.
+        paths: a file, a glob, or a list of them; or the section of a configuration that names them; or a table.
         columns: names of their columns, where these have others than usual.
         rejects: takes the rows that cannot be used, which are left out; by default each is an error.
 
@@ -186,23 +182,59 @@ def read_qrels(
     """
     if isinstance(paths, QrelsConfig):
         columns = column_names(paths.columns)
-    files = [_File(url, columns or {}, rejects) for url in find_files(paths)]
-    table, repeated = _each_once(files)
+    if isinstance(paths, pa.Table):
+        files = [_QrelsRows("the table of the qrels", {}, rejects, paths)]
+    else:
+        files = [_QrelsRows(url, columns or {}, rejects) for url in find_files(paths)]
+    tables = [file.table() for file in files]
+    table = pa.concat_tables(tables)
+    starts = np.cumsum([0, *map(len, tables)])
+    again = repeated_rows(table["query_id"], table["doc_id"])
+    for row, first in again:
+        now, before = (table.slice(each, 1).to_pylist()[0] for each in (row, first))
+        if now["relevance"] != before["relevance"]:
+            here, there = np.searchsorted(starts, [row, first], side="right") - 1
+            where = f"on {files[there].noun} {before['position']}" if here == there else "in an earlier file"
+            reason = (
+                f"doc {now['doc_id']!r} of query {now['query_id']!r} has relevance {now['relevance']}, "
+                f"but {before['relevance']} {where}"
+            )
+            files[here].bad(now["position"], reason, always=True)
     for file in files:
         file.check()
     # A partition may be empty.
-    files[0].rows.check("qrels file", len(table))
+    files[0].check(len(table))
+    if again:
+        table = table.filter(pa.array(np.isin(np.arange(len(table)), [row for row, _ in again], invert=True)))
     relevance = Judgments(table)
-    comments, rejected = sum(len(file.rows.comments) for file in files), () if rejects is None else rejects.notes()
-    name = files[0].rows.format_name
-    return Qrels(relevance, QrelsNotes(name, len(relevance), relevance.count, repeated, comments, rejected))
+    comments, rejected = sum(len(file.comments) for file in files), () if rejects is None else rejects.notes()
+    name = files[0].format_name
+    return Qrels(relevance, QrelsNotes(name, len(relevance), relevance.count, len(again), comments, rejected))
+
+
+def _level(column: bytes) -> int:
+    try:
+        level = whole_of(number(float, column))
+    except ValueError:
+        level = None
+    if not isinstance(level, int):
+        raise ValueError("is not a whole number")
+    if abs(level) > MAX_RELEVANCE:
+        raise ValueError(
+            f"is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what trec_eval's measures can count: "
+            "map it to grades, such as 0 to 4"
+        )
+    return level
 
 
 class _QrelsRows(FileRows):
-    def __init__(self, url: str, columns: Columns, rejects: Rejects | None) -> None:
+    what = "qrels file"
+    numbers: ClassVar = {"relevance": Number(pa.int16(), _level, MAX_RELEVANCE)}
+
+    def __init__(self, url: str, columns: Columns, rejects: Rejects | None, table: pa.Table | None = None) -> None:
         # Ours come first: a plugin's format of as many columns replaces none of them.
         plain = {name: each.columns for name, each in FORMATS.items() if not each.header}
-        super().__init__(url, [_JUDGMENT], plain, columns, rejects=rejects)
+        super().__init__(url, [_JUDGMENT], plain, columns, rejects=rejects, table=table)
 
     @property
     def format_name(self) -> str:
@@ -227,85 +259,18 @@ class _QrelsRows(FileRows):
         hint = ". Six columns are a TREC run's" if count == 6 else ""
         return f"{count} columns; accepted: {'; '.join(each)}{hint}"
 
-    def judgments(self) -> Iterator[tuple[int, str, str, int]]:
-        """Yields the line, query_id, doc_id and relevance of each row; the others are problems."""
-        for line, row in self:
-            ids = self.ids(line, row)
-            if ids is None:
-                continue
-            try:
-                yield line, *ids, _level(row[self.places["relevance"]])
-            except ValueError as error:
-                self.bad(line, str(error), row)
-
-
-def _level(column: bytes) -> int:
-    """The relevance of a row; a ValueError says what is wrong."""
-    try:
-        level = whole(column)
-    except ValueError:
-        raise ValueError(f"relevance {shown(column)} is not a whole number") from None
-    if abs(level) > MAX_RELEVANCE:
-        raise ValueError(
-            f"relevance {shown(column)} is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what "
-            "trec_eval's measures can count: map it to grades, such as 0 to 4"
-        )
-    return level
-
-
-class _File:
-    """A file with its judgments: a table of `_ROWS`."""
-
-    def __init__(self, url: str, columns: Columns, rejects: Rejects | None) -> None:
-        self.rows = _QrelsRows(url, columns, rejects)
-        judgments, batches = self.rows.judgments(), []
-        while some := list(islice(judgments, _ROWS_AT_ONCE)):
-            lines, query_ids, doc_ids, levels = zip(*some, strict=True)
-            pairs = hashes64(map(" ".join, zip(query_ids, doc_ids, strict=True)))
-            batches.append(pa.record_batch([query_ids, doc_ids, levels, lines, pairs], schema=_ROWS))
-        self.table = pa.Table.from_batches(batches, _ROWS)
-
-    def check(self) -> None:
-        """Raises PreflightError where rows cannot be used, or are those of a run."""
-        if self.rows.format_name == "three":
-            _refuse_ranks(self.rows.url, Judgments(self.table))
-        self.rows.check("qrels file")
-
-
-def _each_once(files: Sequence[_File]) -> tuple[Any, int]:
-    """The judgments of all files, and how many are there again; with another relevance they are problems."""
-    table = pa.concat_tables([file.table for file in files])
-    starts = np.cumsum([0, *(len(file.table) for file in files)])
-
-    def pairs(rows: Any) -> list[tuple[str, str]]:
-        some = table.take(rows)
-        return list(zip(some["query_id"].to_pylist(), some["doc_id"].to_pylist(), strict=True))
-
-    again = []
-    for row, first in repeated_rows(table["hash"].to_numpy(), pairs):
-        again.append(row)
-        now, before = (table.slice(each, 1).to_pylist()[0] for each in (row, first))
-        if now["relevance"] != before["relevance"]:
-            here, there = np.searchsorted(starts, [row, first], side="right") - 1
-            where = f"on line {before['line']}" if here == there else "in an earlier file"
-            reason = (
-                f"doc {now['doc_id']!r} of query {now['query_id']!r} has relevance {now['relevance']}, "
-                f"but {before['relevance']} {where}"
-            )
-            files[here].rows.bad(now["line"], reason, always=True)
-    kept = np.isin(np.arange(len(table)), again, invert=True)
-    return table.filter(pa.array(kept)) if again else table, len(again)
-
-
-def _refuse_ranks(url: str, judgments: Judgments) -> None:
-    """Refuses an MS MARCO run, which has three columns too."""
-    for query_id, docs in judgments.items():
-        levels = sorted(docs.values())
-        if len(levels) >= _RANKS and levels == list(range(levels[0], levels[0] + len(levels))):
-            raise PreflightError(
-                f"{url} is a run, not qrels: the {len(levels)} docs of query {query_id!r} have the third columns "
-                f"{levels[0]} to {levels[-1]}, which are ranks. Give the qrels"
-            )
+    def table(self) -> Any:
+        """All judgments; raises PreflightError for an MS MARCO run, which has three columns too."""
+        batches = list(self.batches())
+        table = pa.Table.from_batches(batches) if batches else _ROWS.empty_table()
+        for query_id, docs in Judgments(table).items() if self.format_name == "three" else ():
+            levels = sorted(docs.values())
+            if len(levels) >= _RANKS and levels == list(range(levels[0], levels[0] + len(levels))):
+                raise PreflightError(
+                    f"{self.url} is a run, not qrels: the {len(levels)} docs of query {query_id!r} have the third "
+                    f"columns {levels[0]} to {levels[-1]}, which are ranks. Give the qrels"
+                )
+        return table
 
 
 def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:

@@ -22,6 +22,8 @@ from beamrank.storage.documents import SHORT, sha256
 
 REJECTS = "rejects"
 MOST_ROWS = 10_000
+# Of rows that cannot be used, where only others matter.
+NO_LIMIT = 1 << 62
 SCHEMA = pa.schema([(name, pa.string()) for name in ("kind", "file", "place", "row", "reason")])
 _MOST_CHARACTERS = 500
 _SHOWN = 5

@@ -1,10 +1,19 @@
-"""Rows of runs, qrels and docs to exclude: text with tabs or spaces, CSV, JSONL, JSON of ranx, Parquet, Arrow."""
+"""Rows of runs, qrels and docs to exclude, as record batches: text with tabs or spaces, CSV, JSON, Parquet, Arrow.
 
+Where a whole block of text or of a table is regular, it is converted at once; else its rows are read one by one, which
+also finds what is wrong with each.
+"""
+
+import io
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from typing import Any, Literal, TypeAlias, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import checks
@@ -13,22 +22,50 @@ from beamrank.formats.columns import Columns, find_columns
 from beamrank.formats.files import packed_as
 from beamrank.formats.notes import counted
 from beamrank.formats.rejects import Problems, Rejects
-from beamrank.formats.texts.lines import lines_between
-from beamrank.formats.texts.records import Members, expanded, members
-from beamrank.formats.texts.tables import is_table, numbered_rows
-from beamrank.storage import files as storage
+from beamrank.formats.texts.lines import BLOCK_BYTES, blocks_between, line_starts, whole_lines
+from beamrank.formats.texts.records import Members, members, record_columns
+from beamrank.formats.texts.tables import Table, is_table, numbered, open_table
 from beamrank.storage.streams import open_stream
 
 _Number = TypeVar("_Number", int, float)
 # The columns of the rows in a record, whose line and fields it is given; raises RowError.
 ReadRecord: TypeAlias = Callable[[int, Mapping[str, Any]], Iterable[list[bytes]]]
 # The columns of each row, with its line, byte or row number.
-Rows: TypeAlias = Iterator[tuple[int, list[bytes]]]
-_Lines: TypeAlias = Iterator[tuple[int, bytes]]
-Records: TypeAlias = Iterator[tuple[int, Mapping[str, Any]]]
-_SHOWN = 5
+_Rows: TypeAlias = Iterator[tuple[int, list[bytes]]]
+_Lines: TypeAlias = Iterable[tuple[int, bytes]]
+_Records: TypeAlias = Iterable[tuple[int, Mapping[str, Any]]]
+
+ROWS_AT_ONCE = 1 << 16
+_IDS = ("query_id", "doc_id")
+_STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 # An object whose first value is one, or that goes on below its first line.
 _DICTIONARY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:\s*\{|$)')
+# The first row, which can be a header, and the comments before it.
+_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r]*(?:#[^\n]*)?\n)*[^\n]*\n?")
+# All that stands in a block whose columns need no look at single characters, beside its separator.
+_REGULAR = bytes(range(0x21, 0x7F)) + b"\n"
+
+
+class Number(NamedTuple):
+    """A column of numbers.
+
+    Attributes:
+        kind: its type in a batch.
+        parse: the value of a row; a ValueError says what is wrong.
+        most: its largest absolute value.
+    """
+
+    kind: Any
+    parse: Callable[[bytes], float]
+    most: float
+
+    def narrowed(self, values: Any) -> pa.Array:
+        """Values, float64 or int64, in the type of a batch; raises ValueError where one does not fit."""
+        with np.errstate(over="ignore"):
+            found = values.astype(self.kind.to_pandas_dtype())
+        if not (np.isfinite(found).all() and (np.abs(values) <= self.most).all()):
+            raise ValueError
+        return pa.array(found, self.kind)
 
 
 class FileRows:
@@ -45,14 +82,18 @@ class FileRows:
     columns is that of a format decides.
 
     Attributes:
+        what: the file in messages.
+        numbers: the columns of numbers, by their meanings; those of ids come before them in a batch.
         name: of the format without names; empty for a file with names, or without a row of a format.
         names: of all columns of a row, if they have names.
         places: where the columns of each meaning are; empty until there is a row of a format.
         comments: the lines that begin with `#`.
         noun: what the numbers of rows count: lines, bytes or rows.
-        left_out: names of columns that are null in the first row, as they must be in all.
-        kind: how text is divided: `lines` without names or below a header, `json`, or not at all.
+        kind: how text is divided: `lines` without names or below a header, `json` (lines too), `csv` or `dictionary`.
     """
+
+    what = "file"
+    numbers: ClassVar[Mapping[str, Number]] = {}
 
     def __init__(
         self,
@@ -62,72 +103,283 @@ class FileRows:
         columns: Columns | None = None,
         accepted: str = "",
         rejects: Rejects | None = None,
+        table: pa.Table | None = None,
     ) -> None:
         """Rows with names need the meanings of one of the `layouts`; those without have the columns of a `plain` one.
 
-        `columns` are names that a configuration gives, `accepted` the end of a message about missing names, `rejects`
-        takes the rows that are left out; without it, each is an error.
+        `columns` are names that a configuration gives, `accepted` the end of messages about columns, `rejects` takes
+        the rows that are left out; without it, each is an error. A `table` is read in place of the file.
         """
         self.url = url
+        self.is_table = table is not None or is_table(url)
         self.name = ""
         self.names: tuple[str, ...] = ()
         self.places: Mapping[str, int] = {}
         self.comments: list[bytes] = []
         self.noun = "line"
-        self.kind: Literal["lines", "json", "whole"] = "lines"
+        self.kind: Literal["lines", "json", "csv", "dictionary"] = "lines"
         self._layouts, self._plain, self._columns, self._accepted = layouts, plain, columns or {}, accepted
+        self._table = table
         self._width = -1
-        self.left_out: list[str] = []
+        self._left_out: list[str] = []
         self._reader: ReadRecord | None = None
         self._problems = Problems(url, rejects or Rejects("rows"))
 
-    def __iter__(self) -> Rows:
-        """Yields each row's line number, from 1, and its columns; a row with too many or too few is a problem."""
-        return self.between(0, 0)
-
-    def between(self, start: int, end: int) -> Rows:
-        """The rows of lines that begin in a range of bytes, each with its first byte; or of some groups of a table.
+    def batches(self, start: int = 0, end: int = 0) -> Iterator[pa.RecordBatch]:
+        """The rows of a range, in order: query_id, doc_id, the numbers (null where there is none), position (int64).
 
         Args:
-            start: the first byte, row group or record batch; rows of a later one need `begin`.
-            end: the end of the range, exclusive; 0 for the rest of the file.
+            start: the first byte, row group or record batch; a later one needs `begin` before.
+            end: the end of the range, exclusive; 0 for the rest of the file. Positions of text are bytes where it is
+                given, else lines.
+
+        Raises:
+            PreflightError: the file cannot be read; rows that cannot be used are refused by `check`.
         """
-        if is_table(self.url):
-            return self.of_records(numbered_rows(self.url, start=start, end=end or None))
-        if not end:
-            return self.of_lines(enumerate(text_lines(self.url), 1))
-        self.noun = "byte"
-        return self.of_lines(lines_between(self.url, start, end), is_first=not start)
-
-    def of_lines(self, lines: _Lines, is_first: bool = True) -> Rows:
-        """The rows of some lines; `is_first`: the first one is that of the file."""
-        return self._checked(self._text_rows(lines, is_first))
-
-    def of_records(self, records: Records) -> Rows:
-        """The rows of some records."""
-        return self._checked(self._columns_of(records))
-
-    def _checked(self, rows: Rows) -> Rows:
         try:
-            for line, columns in rows:
-                if self._width < 0:
-                    self._place(len(columns))
-                if len(columns) == self._width:
-                    yield line, columns
-                else:
-                    # A row of a different format says that the file is not what it was taken for.
-                    changed = any(len(columns) == len(each) for each in self._plain.values()) and not self.names
-                    self.bad(line, self.explain_columns(len(columns)), columns, always=changed)
+            if self.is_table:
+                self.noun = "row"
+                yield from self._table_batches(start, end)
+            else:
+                self.noun = "byte" if end else "line"
+                with open_stream(self.url, pipe=not end) as file:
+                    yield from self._text_batches(file, start, end)
         except DataError as error:
             raise PreflightError(unreadable(self.url, error)) from error
 
     def begin(self) -> None:
         """Finds the columns by the file's first row, so that rows that come later can be read on their own."""
-        head = copy(self)
-        head.comments, head._problems = [], Problems(self.url, Rejects("rows"))
-        first = numbered_rows(self.url, batch_rows=1) if is_table(self.url) else None
-        next(iter(head) if first is None else head.of_records(first), None)
-        vars(self).update({**vars(head), "comments": self.comments, "_problems": self._problems})
+        comments, problems = self.comments, self._problems
+        self.comments, self._problems = [], Problems(self.url, Rejects("rows"))
+        try:
+            if self.is_table:
+                next(self._checked(self._columns_of(self._records(0, 0, 1))), None)
+            else:
+                with open_stream(self.url) as file:
+                    next(self._text_rows(enumerate(file, 1), is_first=True), None)
+        except DataError as error:
+            raise PreflightError(unreadable(self.url, error)) from error
+        self.comments, self._problems = comments, problems
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether rows of text can be read from any line on."""
+        return self.kind in ("lines", "json")
+
+    def bad(self, line: int, reason: str, row: Any = "", *, always: bool = False) -> None:
+        """Notes the problem of a row, which is left out; `always` for one that is an error whatever the limit."""
+        self._problems.add(line, reason, row, noun=self.noun, always=always)
+
+    def check(self, rows: int = 1) -> None:
+        """Raises PreflightError where the rows, which were read, cannot be used or are none."""
+        problems = self._problems
+        if problems.are_refused:
+            found = f"{counted(problems.count, 'problem')}{problems.allowed}{problems.listed(f'{self.noun} ')}"
+            raise PreflightError(f"{self.url} is not a valid {self.what}: {found}")
+        if not rows:
+            raise PreflightError(f"{self.url} holds no rows: a {self.what} must have at least one")
+
+    def explain_columns(self, count: int) -> str:
+        """What is wrong with a row of so many columns."""
+        return f"{count} columns, where the header names {len(self.names)}"
+
+    def _text_batches(self, file: BinaryIO, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        blocks = blocks_between(file, start, end) if end else _numbered_blocks(file)
+        is_first = not start
+        for first, block in blocks:
+            if is_first:
+                self._look(block.split(b"\n", 1)[0])
+            if self.kind != "lines":
+                every = itertools.starmap(self._lines, itertools.chain([(first, block)], blocks))
+                yield from self._by_row(self._text_rows(itertools.chain.from_iterable(every), is_first))
+                return
+            head = _HEAD.match(block)[0] if is_first else b""  # type: ignore[index]
+            rest, number = block[len(head) :], first + (len(head) if end else head.count(b"\n"))
+            if head:
+                yield from self._by_row(self._text_rows(self._lines(first, head), is_first=True))
+            is_first = False
+            found = self._parsed(number, rest) if rest else None
+            if found is not None:
+                yield found
+            elif rest:
+                yield from self._by_row(self._text_rows(self._lines(number, rest), is_first=False))
+
+    def _lines(self, first: int, block: bytes) -> _Lines:
+        return zip(self._positions(first, block), io.BytesIO(block), strict=False)
+
+    def _positions(self, first: int, block: bytes) -> Sequence[int]:
+        """The bytes at which the lines of a block begin, or their numbers; there may be one more than lines."""
+        is_byte = self.noun == "byte"
+        return line_starts(block, first) if is_byte else range(first, first + block.count(b"\n") + 1)
+
+    def _parsed(self, first: int, block: bytes) -> pa.RecordBatch | None:
+        """The rows of a block of lines; None where one is not regular: then each is looked at."""
+        tab = b"\t" if b"\t" in block else b" "
+        odd = (tab * 2, tab + b"\n", b"\n" + tab, b"\n\n", b"\n#", b"0x", b"0X")
+        if not self.places or block.translate(None, _REGULAR + tab) or block[0] in b"\n# \t" or block.endswith(tab):
+            return None
+        if any(each in block for each in odd):
+            return None
+        whole = {name: pa.types.is_integer(number.kind) for name, number in self.numbers.items()}
+        types = {
+            str(at): pa.string() if meaning in _IDS else pa.int64() if whole[meaning] else pa.float64()
+            for meaning, at in self.places.items()
+            if meaning in _IDS or meaning in whole
+        }
+        try:
+            table = csv.read_csv(
+                io.BytesIO(block),
+                csv.ReadOptions(
+                    use_threads=False, block_size=len(block) + 1, column_names=list(map(str, range(self._width)))
+                ),
+                csv.ParseOptions(delimiter=tab.decode(), quote_char=False),
+                csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[], check_utf8=False),
+            )
+            columns = {meaning: table[str(at)] for meaning, at in self.places.items() if str(at) in types}
+            found = {meaning: column.combine_chunks() for meaning, column in columns.items()}
+            return self._batch(found, self._positions(first, block)[: table.num_rows])
+        except ValueError:  # of Arrow too
+            return None
+
+    def _table_batches(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        if self._reader is None:
+            self.begin()
+        if not self.names:
+            yield from self._by_row(self._checked(self._columns_of(self._records(start, end, ROWS_AT_ONCE))))
+            return
+        names = list(dict.fromkeys([*self.names, *self._left_out]))
+        with self.open_table() as table:
+            for first, batch in table.batches(start, end or None, names, ROWS_AT_ONCE):
+                found = self._converted(first, batch)
+                slow = iter(()) if found else numbered(self.url, first, batch)
+                yield from [found] if found else self._by_row(self._checked(self._columns_of(slow)))
+
+    def open_table(self) -> AbstractContextManager[Table]:
+        """The table of the rows."""
+        return open_table(self.url) if self._table is None else nullcontext(Table.of(self._table))
+
+    def _records(self, start: int, end: int, batch_rows: int) -> _Records:
+        with self.open_table() as table:
+            for first, batch in table.batches(start, end or None, None, batch_rows):
+                yield from numbered(self.url, first, batch)
+
+    def _converted(self, first: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The rows of a batch of a table; None where one is not regular: then each is looked at."""
+        columns = {meaning: batch.column(self.names[at]) for meaning, at in self.places.items()}
+        if any(each.null_count for each in columns.values()):
+            return None
+        if any(batch.column(name).null_count < len(batch) for name in self._left_out):
+            return None
+        try:
+            found = {meaning: self._cast(meaning, column) for meaning, column in columns.items()}
+            if all(checks.are_usable(found[meaning].to_pylist()) for meaning in _IDS):
+                return self._batch(found, range(first, first + len(batch)))
+        except ValueError:  # of Arrow too
+            pass
+        return None
+
+    def _cast(self, meaning: str, column: Any) -> Any:
+        """A column of a usual type as one of strings, int64 or float64; raises ArrowInvalid for others."""
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        is_whole = pa.types.is_integer(kind)
+        if meaning in _IDS:
+            if is_whole or any(test(kind) for test in _STRINGS):
+                return column.cast(pa.string())
+        elif is_whole or (pa.types.is_floating(kind) and pa.types.is_floating(self.numbers[meaning].kind)):
+            return column.cast(pa.int64() if pa.types.is_integer(self.numbers[meaning].kind) else pa.float64())
+        raise pa.ArrowInvalid("its rows are looked at one by one")
+
+    def _batch(self, columns: Mapping[str, Any], positions: Sequence[int]) -> pa.RecordBatch:
+        """Rows of columns, the numbers as int64 or float64; raises ValueError where a number cannot be used."""
+        arrays = {meaning: columns[meaning] for meaning in _IDS}
+        for meaning, number in self.numbers.items():
+            values = columns.get(meaning)
+            if values is None:
+                arrays[meaning] = pa.nulls(len(positions), number.kind)
+            else:
+                arrays[meaning] = number.narrowed(np.asarray(values))
+        arrays["position"] = pa.array(np.asarray(positions, np.int64))
+        return pa.record_batch(arrays)
+
+    def _by_row(self, rows: _Rows) -> Iterator[pa.RecordBatch]:
+        """Rows that are looked at; those that cannot be used are problems."""
+        while some := list(itertools.islice(rows, ROWS_AT_ONCE)):
+            try:
+                yield self._of_rows(some)
+            except ValueError:
+                usable = [row for row in some if self._is_usable(*row)]
+                if usable:
+                    yield self._of_rows(usable)
+
+    def _of_rows(self, rows: list[tuple[int, list[bytes]]]) -> pa.RecordBatch:
+        """Rows as a batch; raises ValueError where one cannot be used."""
+        lines, columns = zip(*rows, strict=True)
+        found = {}
+        for meaning, at in self.places.items():
+            column = [each[at] for each in columns]
+            if meaning in _IDS:
+                ids = [each.decode() for each in column]
+                if not checks.are_usable(ids):
+                    raise ValueError
+                found[meaning] = pa.array(ids, pa.string())
+            elif meaning in self.numbers:
+                found[meaning] = np.array(list(map(self.numbers[meaning].parse, column)))
+        return self._batch(found, lines)
+
+    def _is_usable(self, line: int, columns: list[bytes]) -> bool:
+        """Whether a row can be used; else it is a problem."""
+        for meaning, number in self.numbers.items():
+            try:
+                if meaning in self.places:
+                    number.parse(columns[self.places[meaning]])
+            except ValueError as error:
+                self.bad(line, f"{meaning} {shown(columns[self.places[meaning]])} {error}", columns)
+                return False
+        reason = next(filter(None, (id_reason(columns[self.places[meaning]]) for meaning in _IDS)), "")
+        if reason:
+            self.bad(line, reason, columns)
+        return not reason
+
+    def _text_rows(self, lines: _Lines, is_first: bool) -> _Rows:
+        """The rows of some lines; `is_first`: the first one is that of the file."""
+        lines = iter(lines)
+        if is_first:
+            line, text = next(lines, (1, b""))
+            packed = packed_as(text)
+            if packed:
+                raise PreflightError(f"{self.url} does not hold text{packed}")
+            text = text.removeprefix(checks.BYTE_ORDER_MARK)
+            self._look(text)
+            lines = itertools.chain([(line, text)], lines)
+        if self.kind == "dictionary":
+            return self._checked(self._columns_of(self._dictionary(b"".join(text for _, text in lines))))
+        if self.kind == "json":
+            return self._checked(self._columns_of(self._json_rows(lines)))
+        if self.kind == "csv":
+            return self._checked(self._csv_rows(text for _, text in lines))
+        return self._checked(self._split_rows(lines, is_first))
+
+    def _look(self, text: bytes) -> None:
+        """Finds how a file's text is divided by its first line."""
+        text = text.removeprefix(checks.BYTE_ORDER_MARK)
+        if _DICTIONARY.match(text):
+            self.kind = "dictionary"
+        elif _is_json(text):
+            self.kind = "json"
+        elif self._is_header(checks.csv_row(text)):
+            self.kind = "csv"
+
+    def _checked(self, rows: _Rows) -> _Rows:
+        """Rows with the columns of the first one; others are problems."""
+        for line, columns in rows:
+            if self._width < 0:
+                self._place(len(columns))
+            if len(columns) == self._width:
+                yield line, columns
+            else:
+                # A row of a different format says that the file is not what it was taken for.
+                changed = any(len(columns) == len(each) for each in self._plain.values()) and not self.names
+                self.bad(line, self.explain_columns(len(columns)), columns, always=changed)
 
     def _place(self, count: int) -> None:
         """Finds where the columns of rows are, by their names or by how many there are."""
@@ -136,21 +388,8 @@ class FileRows:
             self.places = {column: at for at, column in enumerate(self._plain.get(self.name, ()))}
         self._width = len(self.names or self.places) or -1
 
-    def explain_columns(self, count: int) -> str:
-        return f"{count} columns, where the header names {len(self.names)}"
-
-    def _text_rows(self, lines: _Lines, is_first: bool) -> Rows:
-        if self.kind == "json" and not is_first:
-            yield from self._columns_of(self._json_rows(lines))
-            return
-        may_be_header = is_first
+    def _split_rows(self, lines: _Lines, may_be_header: bool) -> _Rows:
         for line, text in lines:
-            if is_first:
-                is_first, text = False, text.removeprefix(checks.BYTE_ORDER_MARK)
-                named = self._named(text, itertools.chain([(line, text)], lines))
-                if named is not None:
-                    yield from named
-                    return
             if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
                 self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF", text)
                 continue
@@ -167,19 +406,6 @@ class FileRows:
                 self._check_unnamed(text, columns)
             yield line, columns
 
-    def _named(self, text: bytes, lines: _Lines) -> Rows | None:
-        """The rows of a file whose first line begins JSON or CSV; None if it begins something else."""
-        if _DICTIONARY.match(text):
-            self.kind = "whole"
-            return self._columns_of(self._dictionary(b"".join(text for _, text in lines)))
-        if _is_json(text):
-            self.kind = "json"
-            return self._columns_of(self._json_rows(lines))
-        if not self._is_header(checks.csv_row(text)):
-            return None
-        self.kind = "whole"
-        return self._csv_rows(text for _, text in lines)
-
     def _is_header(self, names: list[str]) -> bool:
         """Whether the first row holds the names of columns, which are found then. Every other row has a number."""
         if len(names) < 2 or any(map(_is_number, names)):
@@ -187,13 +413,14 @@ class FileRows:
         found = self._find(names)
         if self._is_complete(found):
             self.places, self.names = found, tuple(names)
-        return bool(self.names)
+            self._width = len(names)
+            return True
+        return False
 
     def _find(self, names: list[str]) -> dict[str, int]:
         """The columns of each meaning among the names of the first row."""
-        meanings = list(dict.fromkeys(itertools.chain(*self._layouts)))
         try:
-            return find_columns(names, meanings, self._columns)
+            return find_columns(names, list(dict.fromkeys(itertools.chain(*self._layouts))), self._columns)
         except RowError as error:
             raise PreflightError(f"{self.url}: the first row {error}") from error
 
@@ -213,13 +440,13 @@ class FileRows:
                 f"{','.join(self._layouts[0])}"
             )
 
-    def _csv_rows(self, lines: Iterator[bytes]) -> Rows:
+    def _csv_rows(self, lines: Iterable[bytes]) -> _Rows:
         rows = checks.csv_rows(lines, self.url)
         next(rows)
         for line, columns in rows:
             yield line, [column.encode("utf-8", "surrogateescape") for column in columns]
 
-    def _dictionary(self, content: bytes) -> Records:
+    def _dictionary(self, content: bytes) -> _Records:
         """The rows of JSON as ranx saves runs and qrels, each with the number of its query."""
         seen: set[str] = set()
         for number, (query_id, docs) in enumerate(members(self.url, content), 1):
@@ -227,8 +454,7 @@ class FileRows:
                 raise PreflightError(
                     f"{self.url}: the value of {query_id!r} is not {{doc_id: number}}, as in ranx's JSON"
                 )
-            doc_ids = {doc_id for doc_id, _ in docs}
-            if query_id in seen or len(doc_ids) < len(docs):
+            if query_id in seen or len({doc_id for doc_id, _ in docs}) < len(docs):
                 self.bad(number, f"query {query_id!r} is there twice, or has a doc twice", always=True)
             if not docs:
                 self.bad(number, f"query {query_id!r} has no docs", [query_id])
@@ -236,7 +462,7 @@ class FileRows:
             for doc_id, value in docs:
                 yield number, {"query_id": query_id, "doc_id": doc_id, "score": value}
 
-    def _json_rows(self, lines: _Lines) -> Records:
+    def _json_rows(self, lines: _Lines) -> _Records:
         for line, text in lines:
             try:
                 if text.strip():
@@ -244,7 +470,7 @@ class FileRows:
             except RowError as error:
                 self.bad(line, f"the row {error}", text)
 
-    def _columns_of(self, records: Records) -> Rows:
+    def _columns_of(self, records: _Records) -> _Rows:
         """The columns of records; all are read as the first one."""
         for line, record in records:
             read = self._reader = self._reader or self.record_reader(record)
@@ -255,34 +481,33 @@ class FileRows:
 
     def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
         """What reads each record of a file, by the first one: here the columns that its names find."""
-        names, self.left_out = self._names_of(first)
+        names = self._names_of(first)
 
         def read(_line: int, record: Mapping[str, Any]) -> Iterator[list[bytes]]:
             if not record.keys() >= set(names):
                 raise RowError(f"has the fields {', '.join(record)}, and the first row {', '.join(names)}")
-            if any(record.get(name) is not None for name in self.left_out):
-                raise RowError(f"has a value in {', '.join(self.left_out)}, which is null in the first row")
+            if any(record.get(name) is not None for name in self._left_out):
+                raise RowError(f"has a value in {', '.join(self._left_out)}, which is null in the first row")
             values = [record[name] for name in names]
             if None in values:
                 name = names[values.index(None)]
                 raise RowError(f"has a value that is neither text nor a number: None in the column `{name}`")
-            yield from expanded(values)
+            yield from record_columns(values)
 
         return read
 
-    def _names_of(self, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """The names of the columns of all records, and of those that are null and can be missing, by the first one."""
+    def _names_of(self, row: Mapping[str, Any]) -> list[str]:
+        """The names of the columns of all records, by the first one; those that are null in it can be missing."""
         names = list(row)
         found = self._find(names)
         lists = [name for name in names if isinstance(row[name], list)]
         is_row = self._is_complete(found) and names[found["doc_id"]] not in lists
         if len(lists) == 1 < len(names) and not is_row:
             query = found.get("query_id", next(at for at, name in enumerate(names) if name not in lists))
-            return [names[query], *lists], []
+            return [names[query], *lists]
         present = {meaning: at for meaning, at in found.items() if row[names[at]] is not None}
-        left_out = []
         if self._is_complete(present):
-            left_out = [names[at] for meaning, at in found.items() if meaning not in present]
+            self._left_out = [names[at] for meaning, at in found.items() if meaning not in present]
             found = present
         if not self._is_complete(found):
             needed = " or ".join(f"({', '.join(layout)})" for layout in self._layouts)
@@ -292,34 +517,15 @@ class FileRows:
             )
         self.places = {meaning: at for at, meaning in enumerate(found)}
         self.names = tuple(names[at] for at in found.values())
-        return list(self.names), left_out
+        return list(self.names)
 
-    def bad(self, line: int, reason: str, row: Any = "", *, always: bool = False) -> None:
-        """Notes the problem of a row, which is left out; `always` for one that is an error whatever the limit."""
-        self._problems.add(line, reason, row, noun=self.noun, always=always)
 
-    def ids(self, line: int, columns: Sequence[bytes]) -> tuple[str, str] | None:
-        """The query_id and the doc_id of a row; None, and a problem, where one cannot be used."""
-        found = [columns[self.places[meaning]] for meaning in ("query_id", "doc_id")]
-        try:
-            query_id, doc_id = [each.decode() for each in found]
-            if checks.are_usable([query_id, doc_id]):
-                return query_id, doc_id
-        except UnicodeDecodeError:
-            pass
-        reason = next(filter(None, map(id_reason, found)))
-        self.bad(line, reason, columns)
-        return None
-
-    def check(self, what: str, rows: int = 1) -> None:
-        """Checks the rows after the last one was read."""
-        problems = self._problems
-        if problems.are_refused:
-            noun = f"{self.noun} "
-            found = f"{counted(problems.count, 'problem')}{problems.allowed}{problems.listed(noun)}"
-            raise PreflightError(f"{self.url} is not a valid {what}: {found}")
-        if not rows:
-            raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
+def _numbered_blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The blocks of a file, each with the number of its first line, from 1."""
+    line = 1
+    while block := whole_lines(file, BLOCK_BYTES):
+        yield line, block
+        line += block.count(b"\n")
 
 
 def id_reason(column: bytes) -> str:
@@ -331,21 +537,6 @@ def id_reason(column: bytes) -> str:
     except RowError as error:
         return f"the row {error}"
     return ""
-
-
-def text_lines(url: str) -> Iterator[bytes]:
-    """The lines of a file, which may be a pipe; raises PreflightError where it cannot be read or is packed."""
-    try:
-        with open_stream(url, pipe=True) as file:
-            first = file.readline()
-            packed = packed_as(first)
-            if packed:
-                raise PreflightError(f"{url} does not hold text{packed}")
-            if first:
-                yield first
-            yield from file
-    except DataError as error:
-        raise PreflightError(unreadable(url, error)) from error
 
 
 def _is_json(line: bytes) -> bool:
@@ -365,25 +556,10 @@ def _is_number(text: str) -> bool:
 
 
 def unreadable(url: str, error: DataError) -> str:
+    """What is wrong with a file that cannot be read."""
     if isinstance(error.__cause__, FileNotFoundError):
         return f"there is no file {url}"
-    if isinstance(error.__cause__, IsADirectoryError):
-        # Not below it: it may be the root of a disk.
-        names = sorted(name for name in storage.sizes_bytes(url) if name.endswith((".trec", ".tsv", ".txt")))
-        runs = [storage.join(url, name) for name in names[:_SHOWN]]
-        return f"{url} is a folder: give a file{', such as ' if runs else ''}{', '.join(runs)}"
-    return str(error)
-
-
-def whole(column: bytes) -> int:
-    """A whole number, which may be written as 1.0; raises ValueError."""
-    try:
-        return number(int, column)
-    except ValueError:
-        value = number(float, column)
-        if not value.is_integer():
-            raise
-        return int(value)
+    return f"{url} is a folder: give a file" if isinstance(error.__cause__, IsADirectoryError) else str(error)
 
 
 def number(kind: Callable[[bytes], _Number], column: bytes) -> _Number:

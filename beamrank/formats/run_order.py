@@ -1,46 +1,131 @@
-"""A run in memory: the order of its docs, and what its file showed."""
+"""The one order of a run, and a run in it: its docs and scores in columns, and what its file showed."""
 
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from beamrank.errors import PreflightError
 from beamrank.formats.notes import Note
+from beamrank.formats.rows import FileRows
+from beamrank.id_places import IdMapping, IdPlaces
+from beamrank.storage.streams import errors_as
 
-Indices: TypeAlias = NDArray[np.signedinteger[Any]]
-
-_PACKED_ROWS = 16
-_LINE_BITS = 40
+Ties = Literal["rank", "doc_id"]
 
 
-class Places(NamedTuple):
-    """The lines of the files of a run as numbers, which have that of the file in their upper bits."""
+@dataclass(frozen=True)
+class RunLayout:
+    """How a file of a run holds its rows; every file of a run has the layout of the first.
 
-    files: Sequence[str]
+    Attributes:
+        url: the file.
+        listed: the name of the format of a corpus that lists candidates; empty for a run.
+        columns: the meaning, the name and the type of each column; none of a file without rows.
+    """
 
-    @staticmethod
-    def number(file: int, line: int) -> int:
-        """The number of a line of a file."""
-        return file << _LINE_BITS | line
+    url: str
+    listed: str = ""
+    columns: tuple[tuple[str, str, str], ...] = ()
 
-    @staticmethod
-    def split(number: int) -> tuple[int, int]:
-        """The file, by its place, and the line of a number."""
-        return number >> _LINE_BITS, number & ((1 << _LINE_BITS) - 1)
+    @classmethod
+    def of(cls, rows: FileRows) -> Self:
+        """The layout of a file whose first row was read."""
+        types: dict[str, str] = {}
+        if rows.is_table:
+            with errors_as(PreflightError, rows.url), rows.open_table() as table:
+                types = {field.name: _type_name(field.type) for field in table.schema}
+        named = {meaning: rows.names[at] if rows.names else "" for meaning, at in rows.places.items()}
+        return cls(rows.url, "", tuple(sorted((each, name, types.get(name, "")) for each, name in named.items())))
 
-    def find(self, number: int) -> tuple[str, int]:
-        """The file and the line of a number."""
-        file, line = self.split(number)
-        return self.files[file], line
+    @property
+    def meanings(self) -> set[str]:
+        """What the columns mean."""
+        return {meaning for meaning, _, _ in self.columns}
 
-    def shown(self, number: int) -> str:
-        """The line of a number, with its file where there are several."""
-        file, line = self.find(number)
-        return f"line {line}" if len(self.files) == 1 else f"line {line} of {file}"
+    @property
+    def has_scores(self) -> bool:
+        """Whether docs are ordered by scores."""
+        return bool(self.listed) or "score" in self.meanings
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether ranks order docs, or those of equal scores."""
+        return bool(self.listed) or "rank" in self.meanings
+
+    def check(self, other: "RunLayout") -> None:
+        """Raises PreflightError where a file differs from the first."""
+        if (self.listed, self.columns) == (other.listed, other.columns) or not other.columns:
+            return
+        raise PreflightError(
+            f"{other.url} has {other} in its first row, and {self.url} {self}: the files of one run have the same "
+            "columns, each of one type. Convert one of them, or leave it out"
+        )
+
+    def __str__(self) -> str:
+        shown = (f"{name or meaning}{type_ and ' '}{type_}" for meaning, name, type_ in self.columns)
+        return self.listed or f"the columns {', '.join(shown)}"
+
+
+def _type_name(type_: Any) -> str:
+    """A type as far as files of one run must agree."""
+    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
+    if pa.types.is_integer(type_):
+        return "integer"
+    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+        return "number"
+    return "string" if pa.types.is_large_string(type_) else str(type_)
+
+
+class Ordered(NamedTuple):
+    """Rows in the order of a run.
+
+    Attributes:
+        rows: those of each query together, best first.
+        begins: int64[q], the first row of each query.
+        tied: how many have the score of the row before them, or its rank where there are no scores.
+        disagreements: int64[q], how many of a query have scores, and a rank that is not above that of the row before.
+    """
+
+    rows: pa.Table
+    begins: NDArray[np.int64]
+    tied: int
+    disagreements: NDArray[np.int64]
+
+
+def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ordered:
+    """Orders rows by query, then by score, descending, ties by rank and place, or by doc_id, descending.
+
+    A run without scores is ordered by rank and place; one without ranks has ties by doc_id.
+
+    Args:
+        rows: by place, with the columns doc_id, rank and score.
+        query: the column of the query.
+        layout: that of the run.
+        ties: how tied scores are ordered.
+    """
+    by_rank = not layout.has_scores or (ties == "rank" and layout.has_ranks)
+    keys = [(query, "ascending"), *([("score", "descending")] if layout.has_scores else [])]
+    keys.append(("rank", "ascending") if by_rank else ("doc_id", "descending"))
+    rows = rows.take(pc.sort_indices(rows, sort_keys=keys))
+    queries = rows[query].combine_chunks()
+    same = np.zeros(len(rows), np.bool_)
+    same[1:] = pc.equal(queries[1:], queries[:-1]).to_numpy(zero_copy_only=False)
+    begins = np.flatnonzero(~same)
+    values, ranks = rows["score" if layout.has_scores else "rank"].to_numpy(), rows["rank"].to_numpy()
+    tied = int(np.count_nonzero(same[1:] & (values[1:] == values[:-1])))
+    wrong = np.zeros(len(rows), np.int64)
+    if layout.has_scores and layout.has_ranks:
+        wrong[1:] = same[1:] & (ranks[1:] <= ranks[:-1])
+    return Ordered(rows, begins, tied, np.add.reduceat(wrong, begins) if len(rows) else wrong)
+
+
+def run_values(rows: pa.Table, layout: RunLayout) -> NDArray[np.float32]:
+    """The scores of rows; without scores, minus the ranks."""
+    return np.asarray(rows["score"] if layout.has_scores else -rows["rank"].to_numpy().astype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -95,97 +180,53 @@ class RunNotes:
         return [str(note) for note in self.facts()]
 
 
-class Orders(Mapping[str, list[str]]):
-    """Lists of doc_ids by query_id, each held as one string: a sixth of its memory. A list is made when it is read.
+@dataclass(frozen=True)
+class Run:
+    """A run in its order, as columns.
 
-    No doc_id holds a line end (formats/checks.py).
+    Attributes:
+        places: the numbers of the queries, as they first appear in the file.
+        starts: int64[queries + 1], the first row of each query, and the end.
+        doc_ids: string[n], those of each query best first.
+        values: float32[n], the scores in the same order; minus the rank where the run has no scores.
+        notes: facts about the file that a user should know.
     """
 
-    def __init__(self, orders: Iterable[tuple[str, Iterable[str]]] = ()) -> None:
-        self._joined = {query_id: "\n".join(doc_ids) for query_id, doc_ids in orders}
-
-    def __getitem__(self, query_id: str) -> list[str]:
-        return self._joined[query_id].split("\n")
-
-    def __contains__(self, query_id: object) -> bool:
-        return query_id in self._joined
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._joined)
-
-    def __len__(self) -> int:
-        return len(self._joined)
-
-
-class RunRow(NamedTuple):
-    """One row of a file."""
-
-    query_id: bytes
-    doc_id: bytes
-    rank: int
-    score: float
-    line: int
-
-
-@dataclass
-class Query:
-    """The rows of one query, in columns, in the order of the file; `packed` are the first doc_ids."""
-
-    doc_ids: list[bytes] = field(default_factory=list)
-    scores: "array[float]" = field(default_factory=lambda: array("f"))
-    ranks: "array[int]" = field(default_factory=lambda: array("q"))
-    lines: "array[int]" = field(default_factory=lambda: array("Q"))
-    packed: list[Any] = field(default_factory=list)
-
-    def pack(self) -> None:
-        """Holds many doc_ids as an Arrow array, while other queries are read: a fifth of the memory of the list."""
-        if len(self.doc_ids) >= _PACKED_ROWS:
-            self.packed.append(pa.array(self.doc_ids, pa.binary()))
-            self.doc_ids = []
-
-    def unpack(self) -> None:
-        """Makes `doc_ids` all of them."""
-        self.doc_ids = [doc_id for each in self.packed for doc_id in each.to_pylist()] + self.doc_ids
-        self.packed = []
-
-    def add(self, row: RunRow) -> None:
-        """Adds the next row."""
-        self.doc_ids.append(row.doc_id)
-        self.scores.append(row.score)
-        self.ranks.append(row.rank)
-        self.lines.append(row.line)
-
-    def rows(self, key: bytes) -> Iterator[RunRow]:
-        """The rows, with the query_id."""
-        for doc_id, rank, score, line in zip(self.doc_ids, self.ranks, self.scores, self.lines, strict=True):
-            yield RunRow(key, doc_id, rank, score, line)
-
-    def order(self, has_scores: bool, ties: str) -> Indices:
-        """The rows, best first: see `read_run`."""
-        scores = np.frombuffer(self.scores, dtype=np.float32)
-        ranks = np.frombuffer(self.ranks, dtype=np.int64)
-        if not has_scores:
-            return np.argsort(ranks, kind="stable")
-        return np.lexsort((ranks, -scores)) if ties == "rank" else score_order(scores, self.doc_ids)
-
-
-class Ordered(NamedTuple):
-    """A query's docs, best first, with their scores and ranks."""
-
-    query_id: str
-    doc_ids: list[str]
-    scores: NDArray[np.float32]
-    ranks: NDArray[np.int64]
+    places: IdPlaces
+    starts: NDArray[np.int64]
+    doc_ids: pa.ChunkedArray
+    values: NDArray[np.float32]
+    notes: RunNotes
 
     @property
-    def disagreements(self) -> int:
-        """How many docs have a rank that is not above that of the doc before them."""
-        return int(np.count_nonzero(self.ranks[1:] <= self.ranks[:-1]))
+    def order(self) -> IdMapping[list[str]]:
+        """The doc_ids of each query, best first."""
+        return IdMapping(self.places, lambda at: self.doc_ids.slice(*self._rows(at)).to_pylist())
 
+    @property
+    def scores(self) -> IdMapping[NDArray[np.float32]]:
+        """The scores of each query, in the same order."""
 
-def score_order(scores: NDArray[np.float32], doc_ids: Sequence[bytes]) -> Indices:
-    """The order of trec_eval: by score, descending, ties by doc_id, descending."""
-    if len(np.unique(scores)) == len(scores):
-        return np.argsort(-scores, kind="stable")
-    by_doc_id = sorted(range(len(scores)), key=doc_ids.__getitem__, reverse=True)
-    return np.array(by_doc_id)[np.argsort(-scores[by_doc_id], kind="stable")]
+        def of_query(at: int) -> NDArray[np.float32]:
+            start, count = self._rows(at)
+            return self.values[start : start + count]
+
+        return IdMapping(self.places, of_query)
+
+    def _rows(self, at: int) -> tuple[int, int]:
+        """The first row of a query, and how many it has."""
+        start, end = self.starts[at : at + 2].tolist()
+        return start, end - start
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """The score of each doc, by query_id and doc_id, best first."""
+        rows = zip(self.order.items(), self.scores.values(), strict=True)
+        return {query_id: dict(zip(ids, scores.tolist(), strict=True)) for (query_id, ids), scores in rows}
+
+    def kept(self, rows: NDArray[np.bool_]) -> "Run":
+        """Some rows only, bool[n]; a query without one is left out."""
+        counts = np.add.reduceat(rows, self.starts[:-1], dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(counts[counts > 0])])
+        places = IdPlaces(self.places.ids.filter(pa.array(counts > 0)))
+        notes = replace(self.notes, queries=len(places.ids), rows=int(starts[-1]))
+        return Run(places, starts, self.doc_ids.filter(pa.array(rows)), self.values[rows], notes)

@@ -19,10 +19,9 @@ from beamrank.id_places import repeated_rows
 from beamrank.plugins import Registry
 from beamrank.section import OneOf, Paths, Section
 from beamrank.storage import files as storage
-from beamrank.storage.documents import hashes64
 from beamrank.topic_table import TopicTable
 
-_ROWS = pa.schema({"query_id": pa.string(), "text": pa.string(), "line": pa.int64(), "hash": pa.uint64()})
+_ROWS = pa.schema({"query_id": pa.string(), "text": pa.string(), "line": pa.int64()})
 
 FORMATS: Registry[TextFormat] = Registry(
     "topics format",
@@ -138,7 +137,7 @@ def _rows(batch: DocBatch, repeats: bool) -> Any:
             first.setdefault(row[:2], row)
         rows = list(first.values())
     ids, texts, lines = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.record_batch([ids, texts, lines, hashes64(ids)], schema=_ROWS)
+    return pa.record_batch([ids, texts, lines], schema=_ROWS)
 
 
 def _each_once(files: Sequence[_File], repeats: bool) -> Any:
@@ -146,7 +145,7 @@ def _each_once(files: Sequence[_File], repeats: bool) -> Any:
     table = pa.concat_tables([file.topics for file in files])
     starts = np.cumsum([0, *(len(file.topics) for file in files)])
     again = []
-    for row, first in repeated_rows(table["hash"].to_numpy(), lambda rows: table["query_id"].take(rows).to_pylist()):
+    for row, first in repeated_rows(table["query_id"]):
         again.append(row)
         here, there = np.searchsorted(starts, [row, first], side="right") - 1
         now, before = table.slice(row, 1).to_pylist()[0], table.slice(first, 1).to_pylist()[0]

@@ -1,110 +1,97 @@
 """A given run: its files and their digest, the units that are read independently, and the rows of a unit."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.candidates import is_twice_encoded, listed_format
+from beamrank.formats.candidates import is_twice_encoded, listed_format, run_files
 from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.columns import Columns
 from beamrank.formats.corpora import FORMATS
-from beamrank.formats.files import Paths
-from beamrank.formats.rejects import Rejects
+from beamrank.formats.files import Paths, shown_paths
+from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.run_order import RunLayout
 from beamrank.formats.runs import RunRows
 from beamrank.formats.texts.lines import byte_ranges
 from beamrank.formats.texts.tables import is_table, open_table
 from beamrank.formats.texts.units import CorpusUnit, DocBatch
-from beamrank.join.run_files import DigestedRun, digest_run, mapped
-from beamrank.join.run_rows import ROWS, run_batches
 from beamrank.storage import files as storage
-from beamrank.storage.digested import DigestedFile
+from beamrank.storage.digested import DigestedFile, digest_file
+from beamrank.storage.documents import digest
 from beamrank.storage.row_files import read_rows, write_rows
 from beamrank.storage.streams import compression, errors_as
 
 UNIT_BYTES = 64 << 20
+# The launcher reads a run up to this size by itself.
+SMALL_BYTES = 64 << 20
 _SAMPLE_ROWS = 2_000_000
 _TIMES_LARGER = 8
-# Of rows that cannot be used, where they are counted later.
-_ANY = 1 << 62
+_FILES_AT_ONCE = 16
+_Value = TypeVar("_Value")
+# What this process has digested, by the digest.
+_digested: dict[str, "DigestedRun"] = {}
 
 
 @dataclass(frozen=True)
-class RunLayout:
-    """How a file of a run holds its rows; every file of a run has the layout of the first.
+class DigestedRun:
+    """The digest of a run, and the files that it covers, in their order, with their sizes."""
 
-    Attributes:
-        url: the file.
-        listed: the name of the format of a corpus that lists candidates; empty for a run.
-        columns: the meaning, the name and the type of each column.
-    """
+    digest: str
+    files: tuple[DigestedFile, ...]
+    sizes: tuple[int, ...]
 
-    url: str
-    listed: str = ""
-    columns: tuple[tuple[str, str, str], ...] = ()
-
-    @classmethod
-    def of(cls, url: str, rows: RunRows) -> "RunLayout":
-        """The layout of a file whose first row was read."""
-        types: dict[str, str] = {}
-        if is_table(url):
-            with errors_as(PreflightError, url), open_table(url) as table:
-                types = {field.name: _type_name(field.type) for field in table.schema}
-        named = {meaning: rows.names[at] for meaning, at in rows.places.items()} if rows.names else {}
-        found = {meaning: (named.get(meaning, ""), types.get(named.get(meaning, ""), "")) for meaning in rows.places}
-        return cls(url, "", tuple(sorted((meaning, *each) for meaning, each in found.items())))
-
-    @property
-    def meanings(self) -> set[str]:
-        """What the columns mean."""
-        return {meaning for meaning, _, _ in self.columns}
-
-    @property
-    def has_scores(self) -> bool:
-        """Whether docs are ordered by scores."""
-        return bool(self.listed) or "score" in self.meanings
-
-    @property
-    def has_ranks(self) -> bool:
-        """Whether ranks order docs, or those of equal scores."""
-        return bool(self.listed) or "rank" in self.meanings
-
-    @property
-    def kind(self) -> str:
-        """The kind of its rows that cannot be used, by which `max_bad_rows` limits them."""
-        return "docs" if self.listed else "run"
-
-    @property
-    def order_remark(self) -> str:
-        """A remark on the order of candidates without scores that a corpus lists."""
-        return f"unranked; {FORMATS[self.listed].candidate_order}" if self.listed else ""
-
-    def check(self, other: "RunLayout") -> None:
-        """Raises PreflightError where a file differs from the first."""
-        if (self.listed, self.columns) == (other.listed, other.columns) or not other.columns:
+    def check(self, expected: str) -> None:
+        """Raises DataError where the run does not have the digest that was planned with."""
+        if self.digest == expected:
             return
-        raise PreflightError(
-            f"{other.url} has {other} in its first row, and {self.url} {self}: the files of one run have the same "
-            "columns, each of one type. Convert one of them, or leave it out"
+        before = _digested.get(expected)
+        url, what = self.files[0].url, "changed"
+        if before is not None and len(self.files) + len(before.files) > 2:
+            old, new = ({file.url: file.content for file in each.files} for each in (before, self))
+            url = next(each for each in sorted(old.keys() | new.keys()) if old.get(each) != new.get(each))
+            what = "was removed" if url not in new else "was added" if url not in old else "changed"
+        raise DataError(
+            f"{url} {what} after its digest was taken, so its new content would count as the old one. Nothing was "
+            "committed from it. Run the same command again to use the new content, or restore the file first"
         )
 
-    def __str__(self) -> str:
-        shown = (f"{name or meaning}{type_ and ' '}{type_}" for meaning, name, type_ in self.columns)
-        return self.listed or f"the columns {', '.join(shown)}"
+
+def run_bytes(paths: Paths) -> int:
+    """The size of all files of a run."""
+    return sum(_mapped(storage.size_bytes, run_files(paths)))
 
 
-def _type_name(type_: Any) -> str:
-    """A type as far as files of one run must agree."""
-    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
-    if pa.types.is_integer(type_):
-        return "integer"
-    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
-        return "number"
-    return "string" if pa.types.is_large_string(type_) else str(type_)
+def digest_run(paths: Paths) -> DigestedRun:
+    """SHA-256 over the content of each file in order; of one file that of its content.
+
+    A large file at a store is not read: the store's checksum represents its content.
+
+    Raises:
+        PreflightError: there is no such run, or it is being written.
+    """
+    urls = run_files(paths)
+    sizes = _mapped(storage.size_bytes, urls)
+    reads_all = sum(sizes) <= SMALL_BYTES
+    try:
+        files = tuple(digest_file(url, read=reads_all or not storage.is_remote(url)) for url in urls)
+    except FileNotFoundError as error:
+        raise PreflightError(f"there is no run {shown_paths(paths)}: {error}") from error
+    contents = [file.content for file in files]
+    run = DigestedRun(contents[0] if len(contents) == 1 else digest(contents), files, tuple(sizes))
+    _digested[run.digest] = run
+    return run
+
+
+def _mapped(function: Callable[[str], _Value], urls: Sequence[str]) -> list[_Value]:
+    """The values of a function of files, many at a time."""
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return list(pool.map(function, urls))
 
 
 class RunUnit(NamedTuple):
@@ -123,33 +110,13 @@ class RunUnit(NamedTuple):
     size_bytes: int
 
 
-_UNITS = pa.schema(
-    {
-        "url": pa.string(),
-        "version": pa.string(),
-        "sha256": pa.string(),
-        "start": pa.int64(),
-        "end": pa.int64(),
-        "size_bytes": pa.int64(),
-    }
-)
-
-
-def grouped(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
-    """Ranges of parts of about the size of a unit; a range has at least one."""
-    found, start, size = [], 0, 0
-    for number, each in enumerate(sizes):
-        size += each
-        if size >= unit_bytes or number == len(sizes) - 1:
-            found.append((start, number + 1))
-            start, size = number + 1, 0
-    return found
+_RANGE = {"start": pa.int64(), "end": pa.int64(), "size_bytes": pa.int64()}
+_UNITS = pa.schema({"url": pa.string(), "version": pa.string(), "sha256": pa.string(), **_RANGE})
 
 
 def write_units(folder: str, prefix: str, units: Sequence[RunUnit]) -> str:
     """Writes units to a file, for the workers of a job: see `write_rows`."""
-    rows = ({**vars(unit.file), **dict(zip(unit._fields[1:], unit[1:], strict=True))} for unit in units)
-    return write_rows(folder, prefix, _UNITS, rows)
+    return write_rows(folder, prefix, _UNITS, ({**vars(unit.file), **unit._asdict()} for unit in units))
 
 
 @lru_cache(maxsize=2)
@@ -159,19 +126,23 @@ def read_units(url: str) -> list[RunUnit]:
     Raises:
         DataError: the file is missing or was changed.
     """
-    return [
-        RunUnit(DigestedFile(row["url"], row["version"], row["sha256"]), row["start"], row["end"], row["size_bytes"])
-        for row in read_rows(url)
-    ]
+    rows = [dict(row) for row in read_rows(url)]
+    return [RunUnit(**{name: row.pop(name) for name in _RANGE}, file=DigestedFile(**row)) for row in rows]
 
 
-def unit_ranges(units: Sequence[RunUnit], unit_bytes: int) -> list[tuple[int, int]]:
-    """Ranges of units of about the size of one: many small files are read by one worker."""
-    return grouped([unit.size_bytes for unit in units], unit_bytes)
+def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
+    """Ranges of parts of about the size of a unit, by their sizes; a range has at least one."""
+    found, start, size = [], 0, 0
+    for number, each in enumerate(sizes):
+        size += each
+        if size >= unit_bytes or number == len(sizes) - 1:
+            found.append((start, number + 1))
+            start, size = number + 1, 0
+    return found
 
 
 class RunBatch(NamedTuple):
-    """Rows of a unit, in order, as `ROWS`.
+    """Rows of a unit, in order, as `FileRows.batches` gives them.
 
     Attributes:
         rows: the rows.
@@ -183,17 +154,17 @@ class RunBatch(NamedTuple):
     twice_encoded: int = 0
     twice_example: str = ""
 
-    @property
-    def is_scored(self) -> bool:
-        """Whether one of the rows has a score."""
-        return bool(self.rows.column("score").null_count < len(self.rows))
-
 
 class RunReader(NamedTuple):
     """Reads a run: its layout, and the names of its columns that a configuration gives."""
 
     layout: RunLayout
     columns: Columns
+
+    @property
+    def kind(self) -> str:
+        """The kind of its rows that cannot be used, by which `max_bad_rows` limits them."""
+        return "docs" if self.layout.listed else "run"
 
     @classmethod
     def of(cls, run: DigestedRun, columns: Columns) -> "RunReader":
@@ -202,42 +173,43 @@ class RunReader(NamedTuple):
         Raises:
             PreflightError: it cannot be read, or no file has rows.
         """
-        urls = [file.url for file in run.files if storage.size_bytes(file.url)]
+        urls = [file.url for file, size in zip(run.files, run.sizes, strict=True) if size]
         for url in urls:
-            layout = _layout(url, columns)
+            layout = _layout(url, columns)[0]
             if layout.listed or layout.columns:
                 return cls(layout, columns)
         # A file without a row that can be read says why.
         for url in urls or [run.files[0].url]:
             rows = RunRows(url, columns)
-            rows.check("run", sum(1 for _ in rows))
+            rows.check(sum(map(len, rows.batches())))
         raise AssertionError("a file has rows")
 
     def units(self, run: DigestedRun, unit_bytes: int) -> list[RunUnit]:
         """The units of a run, in the order of its files."""
-        ranges = mapped(partial(self._ranges, unit_bytes=unit_bytes), [file.url for file in run.files])
-        return [RunUnit(file, *each) for file, found in zip(run.files, ranges, strict=True) for each in found]
+        ranges = _mapped(lambda url: self._ranges(url, unit_bytes), [file.url for file in run.files])
+        return [
+            RunUnit(file, start, end, size // len(found))
+            for file, size, found in zip(run.files, run.sizes, ranges, strict=True)
+            for start, end in found
+        ]
 
-    def _ranges(self, url: str, unit_bytes: int) -> list[tuple[int, int, int]]:
-        """The start, end and size of the units of a file."""
+    def _ranges(self, url: str, unit_bytes: int) -> list[tuple[int, int]]:
+        """The start and the end of each unit of a file."""
         size = storage.size_bytes(url)
         if size <= unit_bytes:
-            return [(0, 0, size)] if size else []
+            return [(0, 0)] if size else []
         if self.layout.listed:
-            found = FORMATS[self.layout.listed].ranges(url, unit_bytes)
-        elif is_table(url):
+            return list(FORMATS[self.layout.listed].ranges(url, unit_bytes))
+        if is_table(url):
             with errors_as(PreflightError, url), open_table(url) as table:
-                found = grouped(table.group_bytes, unit_bytes)
-        elif compression(url) is not None or not _is_divisible(url, self.columns):
-            found = [(0, 0)]
-        else:
-            found = byte_ranges(url, unit_bytes)
-        return [(start, end, size // len(found)) for start, end in found]
+                return unit_ranges(table.group_bytes, unit_bytes)
+        is_divisible = compression(url) is None and _layout(url, self.columns)[1]
+        return byte_ranges(url, unit_bytes) if is_divisible else [(0, 0)]
 
     def sent_bytes(self, units: Sequence[RunUnit]) -> int:
         """About how many bytes of rows travel to the shards, by those of the first unit."""
         rows = size = 0
-        for batch in self.read(units[0], Rejects(self.layout.kind, _ANY)):
+        for batch in self.read(units[0], Rejects(self.kind, NO_LIMIT)):
             rows, size = rows + len(batch.rows), size + batch.rows.nbytes
             if rows > _SAMPLE_ROWS:
                 # A large file that is one unit, because it is compressed.
@@ -250,14 +222,16 @@ class RunReader(NamedTuple):
         Raises:
             PreflightError: the file cannot be read, has another layout than the first, or too many wrong rows.
         """
+        url = unit.file.url
         if self.layout.listed:
-            self.layout.check(_layout(unit.file.url, self.columns))
+            self.layout.check(_layout(url, self.columns)[0])
             yield from _listed_batches(_corpus_unit(unit, self.layout.listed), rejects)
             return
-        rows = RunRows(unit.file.url, self.columns, rejects)
+        rows = RunRows(url, self.columns, rejects)
         rows.begin()
-        self.layout.check(RunLayout.of(unit.file.url, rows))
-        yield from map(RunBatch, run_batches(rows, unit.start, unit.end))
+        self.layout.check(RunLayout.of(rows))
+        yield from map(RunBatch, rows.batches(unit.start, unit.end))
+        rows.check()
 
     def where(self, unit: RunUnit, position: int) -> tuple[str, str]:
         """The file of a row, and its place there."""
@@ -287,21 +261,16 @@ def open_run(paths: Paths, columns: Columns, expected: str | None = None) -> tup
     return reader, reader.units(run, UNIT_BYTES)
 
 
-def _layout(url: str, columns: Columns) -> RunLayout:
+def _layout(url: str, columns: Columns) -> tuple[RunLayout, bool]:
+    """The layout of a file, and whether its text can be read from any line on."""
     listed = listed_format(url)
-    if listed is not None:
-        if columns:
-            raise PreflightError(f"{url} looks like {listed}, whose fields have fixed names: leave `columns` out")
-        return RunLayout(url, listed)
-    rows = RunRows(url, columns)
-    rows.begin()
-    return RunLayout.of(url, rows)
-
-
-def _is_divisible(url: str, columns: Columns) -> bool:
-    rows = RunRows(url, columns)
-    rows.begin()
-    return rows.kind != "whole"
+    if listed is None:
+        rows = RunRows(url, columns)
+        rows.begin()
+        return RunLayout.of(rows), rows.is_divisible
+    if columns:
+        raise PreflightError(f"{url} looks like {listed}, whose fields have fixed names: leave `columns` out")
+    return RunLayout(url, listed), True
 
 
 def _corpus_unit(unit: RunUnit, listed: str) -> CorpusUnit:
@@ -317,31 +286,29 @@ def _listed_batches(unit: CorpusUnit, rejects: Rejects) -> Iterator[RunBatch]:
                 check_ids_of_query("the run", query_id, ())
             texts = zip(batch.positions, batch.texts, strict=True)
             twice = [position for position, text in texts if is_twice_encoded(text)]
-            example = unit.place(twice[0]) if twice else ""
-            columns = [
-                pa.array(batch.query_ids, pa.string()),
-                pa.array(batch.doc_ids, pa.string()),
-                pa.array(np.zeros(len(batch.doc_ids), np.int64)),
-                _scores(unit, batch),
-                pa.array(batch.positions, pa.int64()),
-            ]
-            yield RunBatch(pa.record_batch(columns, schema=ROWS), len(twice), example)
+            columns: dict[str, Any] = {
+                "query_id": pa.array(batch.query_ids, pa.string()),
+                "doc_id": pa.array(batch.doc_ids, pa.string()),
+                "rank": pa.nulls(len(batch.doc_ids), pa.int64()),
+                "score": _scores(unit, batch),
+                "position": pa.array(batch.positions, pa.int64()),
+            }
+            yield RunBatch(pa.record_batch(columns), len(twice), unit.place(twice[0]) if twice else "")
     except DataError as error:
         raise PreflightError(f"{unit.url}: {error}") from error
 
 
 def _scores(unit: CorpusUnit, batch: DocBatch) -> pa.Array:
     """The scores of candidates, null where there is none; raises DataError for one that cannot be used."""
-    scores: list[float | None] = [None] * len(batch.doc_ids)
-    with np.errstate(over="ignore"):
-        for at, score in enumerate(batch.scores):
-            if score is None:
-                continue
-            if isinstance(score, bool) or not isinstance(score, int | float) or not np.isfinite(np.float32(score)):
-                kind = "is not finite in float32" if isinstance(score, float | int) else "cannot be used"
+    for query_id, doc_id, score, position in zip(
+        batch.query_ids, batch.doc_ids, batch.scores, batch.positions, strict=False
+    ):
+        with np.errstate(over="ignore"):
+            is_number = isinstance(score, int | float) and not isinstance(score, bool)
+            if score is not None and not (is_number and np.isfinite(np.float32(score))):
                 raise DataError(
-                    f"query {batch.query_ids[at]!r} of the run has a score that {kind}, for doc "
-                    f"{batch.doc_ids[at]!r}: {score!r} ({unit.place(batch.positions[at])})"
+                    f"query {query_id!r} of the run has a score that is not a number, finite in float32, for doc "
+                    f"{doc_id!r}: {score!r} ({unit.place(position)})"
                 )
-            scores[at] = float(np.float32(score))
-    return pa.array(scores, pa.float32())
+    scores = np.array(list(batch.scores) or [None] * len(batch.doc_ids), np.float64)
+    return pa.array(scores.astype(np.float32), pa.float32(), from_pandas=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.formats.run_writer import RUN_TABLE, scores_of_query
+from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Ranking, Rankings
 
 
@@ -23,18 +24,15 @@ def run_table(rankings: Rankings, stages: Mapping[str, Sequence[str]]) -> Any:
     Raises:
         DataError: a score is not finite in float32.
     """
-    counts = [len(each.doc_ids) for each in rankings.values()]
+    doc_ids, counts = [each.doc_ids for each in rankings.values()], [len(each.doc_ids) for each in rankings.values()]
     scores = [scores_of_query(query_id, each.scores.tolist()) for query_id, each in rankings.items()]
+    table = candidates_table(list(rankings), doc_ids, scores)
     raw = np.concatenate([np.empty(0), *(each.scores for each in rankings.values())])
-    ranks = np.concatenate([np.empty(0, np.int32), *(np.arange(1, count + 1, dtype=np.int32) for count in counts)])
     scored = np.repeat([each.scored for each in rankings.values()], counts)
     columns = [
-        pa.array(list(rankings), pa.string()).take(pa.array(np.repeat(np.arange(len(counts)), counts))),
-        pa.array([doc_id for each in rankings.values() for doc_id in each.doc_ids], pa.string()),
-        pa.array(ranks),
-        pa.array(np.concatenate([np.empty(0, np.float32), *scores])),
+        *table.columns,
         pa.array([stage for query_id in rankings for stage in stages[query_id]], pa.string()),
-        pa.array(raw, mask=ranks > scored),
+        pa.array(raw, mask=table["rank"].to_numpy() > scored),
     ]
     return pa.table(columns, schema=RUN_TABLE)
 

@@ -20,8 +20,8 @@ from beamrank.evaluation.significance import Comparison, compare_evaluations, co
 from beamrank.formats.excluded import Excluded, own_facts
 from beamrank.formats.notes import of_files
 from beamrank.formats.qrels import Qrels, read_qrels
-from beamrank.formats.run_order import RunNotes
-from beamrank.formats.runs import Run, read_run
+from beamrank.formats.run_order import Run, RunNotes
+from beamrank.formats.runs import read_run
 from beamrank.ranking.rankings import Ranking, Rankings, doc_orders
 from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint, Curves

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import ConfigError
-from beamrank.formats.runs import Run
+from beamrank.formats.run_order import Run
 
 Scores: TypeAlias = NDArray[np.float64]
 Ranking: TypeAlias = list[tuple[str, float]]

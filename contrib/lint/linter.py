@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from beamrank.formats.run_order import Places
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import is_pipe
 from contrib.lint.check import TRACKS, RunState, Track
 from contrib.lint.references import References
 from contrib.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS, UNUSABLE
-from contrib.lint.run_rows import Line, RunRows, TopicReturnsError, TopicRows
+from contrib.lint.run_rows import Line, Places, RunRows, TopicReturnsError, TopicRows
 
 EXAMPLES = 5
 

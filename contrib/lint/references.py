@@ -17,7 +17,7 @@ from beamrank.formats.excluded import Excluded, read_excluded
 from beamrank.formats.files import Beginning, Choice
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.runs import open_run
+from beamrank.formats.runs import read_run
 from beamrank.formats.topics import FORMATS as TOPICS_FORMATS
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
@@ -93,7 +93,7 @@ def read_references(
     return References(
         None if topics is None else frozenset(_read_query_ids(topics, rejects.get("topics"))),
         None if qrels is None else _read_judgments(qrels, rejects.get("qrels")),
-        None if corpus is None else np.unique(np.fromiter(map(hash, _read_doc_ids(corpus)), np.int64)),
+        None if corpus is None else _hashes(_read_doc_ids(corpus)),
         None if first_stage is None else _read_first_stage(first_stage, rejects.get("run")),
         None if exclude is None else read_excluded(exclude),
     )
@@ -160,13 +160,10 @@ def _beginning(url: str) -> Beginning:
 
 
 def _read_first_stage(url: str, rejects: Rejects | None) -> dict[bytes, Hashes]:
-    rows = open_run(url, rejects=rejects)
-    found: dict[bytes, list[int]] = {}
-    for row in rows.rows():
-        found.setdefault(row.query_id, []).append(hash(row.doc_id))
-    rows.check("run", len(found))
-    return {query_id: _sorted(found[query_id]) for query_id in list(found)}
+    order = read_run(url, rejects=rejects).order
+    return {query_id.encode(): _hashes(map(str.encode, doc_ids)) for query_id, doc_ids in order.items()}
 
 
-def _sorted(hashes: Iterable[int]) -> Hashes:
-    return np.unique(np.fromiter(hashes, np.int64))
+def _hashes(ids: Iterable[bytes]) -> Hashes:
+    """The sorted hashes of ids."""
+    return np.unique(np.fromiter(map(hash, ids), np.int64))

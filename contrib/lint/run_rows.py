@@ -13,15 +13,34 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.candidates import files_of_run
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, decoded, shown
-from beamrank.formats.rows import text_lines
-from beamrank.formats.run_order import Indices, Places, score_order
+from beamrank.formats.files import packed_as
+from beamrank.formats.rows import unreadable
 from beamrank.formats.run_writer import RunFormat, text_formats
-from beamrank.formats.runs import open_run
+from beamrank.formats.runs import RunRows as Rows
 from beamrank.formats.texts.tables import is_table
+from beamrank.storage.streams import open_stream
 
 MAX_LINE_BYTES = 1 << 16
+_LINE_BITS = 40
+
+
+class Places(NamedTuple):
+    """The lines of the files of a run as numbers, which have that of the file in their upper bits."""
+
+    files: Sequence[str]
+
+    def find(self, number: int) -> tuple[str, int]:
+        """The file and the line of a number."""
+        file, line = divmod(number, 1 << _LINE_BITS)
+        return self.files[file], line
+
+    def shown(self, number: int) -> str:
+        """The line of a number, with its file where there are several."""
+        file, line = self.find(number)
+        return f"line {line}" if len(self.files) == 1 else f"line {line} of {file}"
 
 
 class Line(NamedTuple):
@@ -140,11 +159,14 @@ class TopicRows:
         return scores is not None and len(scores) > 2 and len(np.unique(scores.astype(np.float32))) == 1
 
     @cached_property
-    def order(self) -> Indices | None:
+    def order(self) -> NDArray[np.int64] | None:
         """The rows in the order of an evaluation (`read_run`), best first; None if a number is missing for it."""
         if not self.format.has_scores:
             return None if self.ranks is None else np.argsort(self.ranks, kind="stable")
-        return None if self.scores is None else score_order(self.scores.astype(np.float32), self.doc_ids)
+        if self.scores is None:
+            return None
+        by_doc_id = np.array(sorted(range(len(self.doc_ids)), key=self.doc_ids.__getitem__, reverse=True))
+        return by_doc_id[np.argsort(-self.scores.astype(np.float32)[by_doc_id], kind="stable")]
 
 
 def _numbers(kind: Callable[[bytes], float], texts: Sequence[bytes], dtype: str) -> NDArray[Any] | None:
@@ -254,20 +276,21 @@ class RunRows:
             yield from self._table_rows()
             return
         for place, file in enumerate(self.places.files):
-            yield from self._text_rows(file, self.places.number(place, 1))
+            yield from self._text_rows(file, (place << _LINE_BITS) + 1)
 
     def _table_rows(self) -> Iterator[tuple[int, list[bytes]]]:
         """The rows of a table, whose values are checked as they are read."""
-        rows, count = open_run(self.url), 0
-        for row in filter(rows.is_usable, rows.rows()):
-            names = [name for name in ("rank", "score") if name in rows.places]
-            self.format = self.format or RunFormat("Parquet", ("query_id", "doc_id", *names), "\t", "parquet")
-            count += 1
-            yield row.line, [row.query_id, row.doc_id, *(str(getattr(row, name)).encode() for name in names)]
-        rows.check("run", count)
+        for place, rows in enumerate(map(Rows, self.places.files)):
+            for batch in rows.batches():
+                names = ["query_id", "doc_id", *(name for name in ("rank", "score") if name in rows.places)]
+                self.format = self.format or RunFormat("Parquet", tuple(names), "\t", "parquet")
+                columns = [batch.column(name).to_pylist() for name in ("position", *names)]
+                for line, *values in zip(*columns, strict=True):
+                    yield (place << _LINE_BITS) + line, [str(value).encode() for value in values]
+            rows.check()
 
     def _text_rows(self, file: str, first: int) -> Iterator[tuple[int, list[bytes]]]:
-        for number, line in enumerate(text_lines(file), first):
+        for number, line in enumerate(_lines(file), first):
             text = line.removesuffix(b"\n")
             columns = text.split()
             is_usual = (
@@ -302,6 +325,18 @@ class RunRows:
         usual = self.format.separator.encode()
         other = b"\t" if usual == b" " else b" "
         self.separator = other if text.rstrip(b"\r") == other.join(columns) else usual
+
+
+def _lines(url: str) -> Iterator[bytes]:
+    """The lines of a file, which may be a pipe; raises PreflightError where it cannot be read or is packed."""
+    try:
+        with open_stream(url, pipe=True) as file:
+            for number, line in enumerate(file):
+                if not number and packed_as(line):
+                    raise PreflightError(f"{url} does not hold text{packed_as(line)}")
+                yield line
+    except DataError as error:
+        raise PreflightError(unreadable(url, error)) from error
 
 
 def _is_utf8(text: bytes) -> bool:

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from beamrank.formats.qrels import read_qrels
+from beamrank.formats.run_order import Run
 from beamrank.formats.run_writer import Ranking
-from beamrank.formats.runs import Run, read_run
+from beamrank.formats.runs import read_run
 from beamrank.storage import files as storage
 from contrib.papers.collection import Collection, check_empty, write_collection
 from contrib.papers.questions import read_nfl6, read_wikipassageqa

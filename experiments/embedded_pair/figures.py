@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.run_order import Run
 from beamrank.formats.run_writer import run_lines
-from beamrank.formats.runs import Run, read_run
+from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from benchmarks import results
 from benchmarks.subprocess_meter import BEAMRANK, be_quiet, run_metered

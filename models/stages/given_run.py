@@ -4,9 +4,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Annotated, ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,14 @@ from beamrank.config.run import RunConfig
 from beamrank.config.stages import CandidatesConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.columns import RunColumns, column_names
+from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import paths_of, shown_paths
 from beamrank.formats.notes import counted
-from beamrank.formats.rejects import Rejects
-from beamrank.formats.runs import Ties
+from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.run_order import Ties
 from beamrank.join.join import by_shard
-from beamrank.join.run_files import SMALL_BYTES, digest_run, run_bytes
 from beamrank.join.run_shards import ShardRun, in_place_order, order_shard, sent
-from beamrank.join.run_units import RunBatch, RunReader, RunUnit, open_run
+from beamrank.join.run_units import SMALL_BYTES, RunReader, RunUnit, digest_run, open_run, read_units, run_bytes
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
@@ -36,7 +36,7 @@ from models.stages.base import Key
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning, Trial
 
-_TRIAL_ROWS, _ANY = 100_000, 1 << 62
+_TRIAL_ROWS = 100_000
 # Of a unit, so many rows are kept until they are cut by shard: a batch for each shard has a header.
 _FLUSH_ROWS = 2_000_000
 _SHARDS_AT_ONCE = 4
@@ -49,18 +49,6 @@ _TIES: dict[Ties, str] = {
 }
 # (shard, rows of a run)
 SentRows = tuple[int, pa.RecordBatch]
-
-
-class OpenShards(NamedTuple):
-    """The shards of a plan, and which of them a job does: what tells the shard of a query.
-
-    Attributes:
-        first_hashes: `Shards.first_hashes`.
-        is_open: bool[shards].
-    """
-
-    first_hashes: npt.NDArray[np.uint64]
-    is_open: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +88,7 @@ class GivenRun(FirstStage):
         assert section is not None
         reader, units = open_run(section.run, column_names(section.columns))
         doc_ids, rows = set[str](), 0
-        rejects = Rejects("run", _ANY)
+        rejects = Rejects("run", NO_LIMIT)
         for batch in chain.from_iterable(reader.read(unit, rejects) for unit in units if not reader.layout.listed):
             doc_ids.update(batch.rows.column("doc_id").to_pylist())
             rows += len(batch.rows)
@@ -136,129 +124,21 @@ class GivenRun(FirstStage):
         """
         return open_run(self.url, column_names(self.columns), self.run_digest)
 
-    def scan(
-        self, reader: RunReader, units: Sequence[RunUnit], start: int, end: int, shards: OpenShards, folder: StageFolder
-    ) -> Iterator[SentRows]:
-        """Reads some units, and addresses their rows to the shards of their queries; others than open ones are left.
-
-        Args:
-            reader: reads the run.
-            units: all units.
-            start: the first unit to read.
-            end: the end of the units to read, exclusive.
-            shards: those of the plan.
-            folder: the stage's, where a report on the units is left.
-
-        Raises:
-            PreflightError: a unit cannot be read, or has wrong rows.
-            DataError: a file is not, or no longer, the one that was digested.
-        """
-        began = time.monotonic()
-        batches: list[pa.RecordBatch] = []
-        found: list[npt.NDArray[np.uint32]] = []
-        kept = 0
-        rejects = Rejects(reader.layout.kind, self._limit(reader.layout.kind))
-        report = ScanReport(start, 0, 0, (), remark=reader.layout.order_remark, kind=rejects.kind)
-        for number in range(start, end):
-            with units[number].file.unchanged():
-                for batch in reader.read(units[number], rejects):
-                    report = _plus(report, batch)
-                    numbers, is_open = _shards_of(batch.rows, shards)
-                    batches.append(sent(batch.rows.filter(pa.array(is_open)), number))
-                    found.append(numbers)
-                    kept += len(numbers)
-                    if kept > _FLUSH_ROWS:
-                        yield from by_shard(batches, found)
-                        batches, found, kept = [], [], 0
-        yield from by_shard(batches, found)
-        rejects_file = rejects.publish(storage.parent(folder.url), start)
-        replace(
-            report,
-            bad_rows=rejects.count,
-            examples=rejects.examples,
-            rejects_file=rejects_file,
-            seconds=round(time.monotonic() - began, 3),
-        ).publish(folder.url, self.scan_digest)
-
-    def order(
-        self, task: ShardTask, batches: Sequence[pa.RecordBatch], reader: RunReader, units: Sequence[RunUnit]
-    ) -> ShardRun:
-        """The candidates of a shard from its rows, in any order.
-
-        Raises:
-            PreflightError: a query has a doc twice.
-        """
-        query_ids = [topic.query_id for topic in task.topics]
-        return order_shard(
-            in_place_order(batches),
-            query_ids,
-            self.to_retrieve(task, self.k),
-            reader.layout,
-            self.ties,
-            lambda unit, position: reader.where(units[unit], position),
-        )
-
-    def join(
-        self, task: ShardTask, batches: Sequence[pa.RecordBatch], reader: RunReader, units: Sequence[RunUnit]
-    ) -> Receipt:
-        """Puts a shard's rows in their order, and commits it."""
-        start = time.monotonic()
-        return self._commit(task, self.order(task, batches, reader, units), start)
-
-    def _commit(self, task: ShardTask, found: ShardRun, start: float) -> Receipt:
-        examples = [] if found.foreign is None else [f"query {found.foreign[1]!r}{_NO_TOPIC}"]
-        return self.commit(task, found.candidates, start, found.counts, examples)
-
     def run(self, task: ShardTask) -> Receipt:
-        reader, units = self.open()
-        shards = OpenShards(np.zeros(1, np.uint64), np.ones(1, np.bool_))
-        rows = reread(lambda: [batch for _, batch in self.scan(reader, units, 0, len(units), shards, task.folder)])
-        return self.join(task, rows, reader, units)
-
-    def run_here(
-        self,
-        tasks: Sequence[ShardTask],
-        reader: RunReader,
-        units: Sequence[RunUnit],
-        shards: OpenShards,
-        done: Callable[[int], None],
-    ) -> None:
-        """Does all open shards in this process; commits none where a row of the run is wrong.
-
-        Args:
-            tasks: the open shards.
-            reader: reads the run.
-            units: its units.
-            shards: those of the plan.
-            done: receives the number of each shard that has a receipt.
-
-        Raises:
-            PreflightError: the run has wrong rows (duplicates among them), or none of the topics.
-        """
-        folder, start = tasks[0].folder, time.monotonic()
-        rows: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        for shard, batch in reread(lambda: list(self.scan(reader, units, 0, len(units), shards, folder))):
-            rows[shard].append(batch)
-        self.check_scan(read_scans(folder.url, self.scan_digest))
-        found = [self.order(task, rows.pop(task.shard, []), reader, units) for task in tasks]
-        if shards.is_open.all() and not any(len(each.candidates) for each in found):
-            _, first = min((each.foreign for each in found if each.foreign is not None), default=(None, None))
-            topic = tasks[0].topics[0].query_id
-            raise self._without_topics(f"its first query_id is {first!r}, the topics' {topic!r}")
-        with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
-            for receipt in pool.map(lambda task, each: self._commit(task, each, start), tasks, found):
-                done(receipt.shard)
+        scan = RunScan(self, task.folder, *self.open(), np.zeros(1, np.uint64), np.ones(1, np.bool_))
+        return scan.join(task, [batch for _, batch in scan.read_all()])
 
     def check_scan(self, scan: ScanTotal) -> None:
         """Raises PreflightError where too many rows cannot be used."""
-        if scan.bad_rows > self._limit(scan.kind):
+        if scan.bad_rows > self.limit(scan.kind):
             first = "".join(f"\n  {example}" for example in scan.examples)
             raise PreflightError(
                 f"{counted(scan.bad_rows, 'row')} of {shown_paths(self.url)} cannot be used, and max_bad_rows."
-                f"{scan.kind} is {self._limit(scan.kind)}{first}"
+                f"{scan.kind} is {self.limit(scan.kind)}{first}"
             )
 
-    def _limit(self, kind: str) -> int:
+    def limit(self, kind: str) -> int:
+        """How many rows of a kind may be left out."""
         return self.max_bad_rows.get(kind, 0)
 
     def review(self, manifest: Manifest, scan: ScanTotal) -> list[str]:
@@ -272,7 +152,7 @@ class GivenRun(FirstStage):
         examples = (text for receipt in manifest.receipts for text in receipt.examples)
         foreign = next((text.removesuffix(_NO_TOPIC)[6:] for text in examples if text.endswith(_NO_TOPIC)), "")
         if total("topics_without_candidates") == total("topics") and not total("excluded"):
-            raise self._without_topics(f"it has, for example, {foreign}")
+            raise self.without_topics(f"it has, for example, {foreign}")
         ties: Ties = "doc_id" if total("without_ranks") else self.ties
         counts = (
             ("rows that cannot be used", scan.bad_rows, f" (first: {next(iter(scan.examples), '')}); left out"),
@@ -289,28 +169,130 @@ class GivenRun(FirstStage):
         notes = [f"{what}: {count:,}{more}" for what, count, more in counts if count]
         return [f"{shown_paths(self.url)}: {note}" for note in ([scan.remark] if scan.remark else []) + notes]
 
-    def _without_topics(self, shown: str) -> PreflightError:
+    def without_topics(self, shown: str) -> PreflightError:
+        """The error of a run without a topic."""
         return PreflightError(
             f"the run {shown_paths(self.url)} has none of the topics: {shown}. Give the run that was made for these "
             "topics"
         )
 
 
-def _shards_of(rows: pa.RecordBatch, shards: OpenShards) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
-    """The shards of the rows of a batch that are open, and which rows these are."""
-    encoded = rows.column("query_id").dictionary_encode()
-    of_queries = find_shards(shards.first_hashes, encoded.dictionary.to_pylist())
-    numbers = of_queries[encoded.indices.to_numpy()]
-    is_open = shards.is_open[numbers]
-    return numbers[is_open].astype(np.uint32), is_open
+@dataclass(frozen=True)
+class RunScan:
+    """A run that is read for the open shards of a stage.
 
+    Attributes:
+        stage: the stage.
+        folder: its folder.
+        reader: reads the run.
+        units: its units, or the file that lists them for the workers of a job.
+        first_hashes: `Shards.first_hashes` of the plan.
+        is_open: bool[shards]: rows of other shards are not kept.
+    """
 
-def _plus(report: ScanReport, batch: RunBatch) -> ScanReport:
-    """A report with a batch more."""
-    return replace(
-        report,
-        docs=report.docs + len(batch.rows),
-        twice_encoded=report.twice_encoded + batch.twice_encoded,
-        twice_example=report.twice_example or batch.twice_example,
-        remark="" if batch.is_scored else report.remark,
-    )
+    stage: GivenRun
+    folder: StageFolder
+    reader: RunReader
+    units: Sequence[RunUnit] | str
+    first_hashes: npt.NDArray[np.uint64]
+    is_open: npt.NDArray[np.bool_]
+
+    @property
+    def _units(self) -> Sequence[RunUnit]:
+        return read_units(self.units) if isinstance(self.units, str) else self.units
+
+    def read(self, start: int, end: int) -> Iterator[SentRows]:
+        """Reads some units, addresses their rows to the shards of their queries, and leaves a report on the units.
+
+        Raises:
+            PreflightError: a unit cannot be read, or has wrong rows.
+            DataError: a file is not, or no longer, the one that was digested.
+        """
+        began = time.monotonic()
+        batches: list[pa.RecordBatch] = []
+        found: list[npt.NDArray[np.uint32]] = []
+        kept = docs = twice = 0
+        example, listed = "", self.reader.layout.listed
+        is_scored = not listed
+        rejects = Rejects(self.reader.kind, self.stage.limit(self.reader.kind))
+        for number, unit in enumerate(self._units[start:end], start):
+            with unit.file.unchanged():
+                for batch in self.reader.read(unit, rejects):
+                    docs, twice = docs + len(batch.rows), twice + batch.twice_encoded
+                    example = example or batch.twice_example
+                    is_scored = is_scored or batch.rows.column("score").null_count < len(batch.rows)
+                    encoded = batch.rows.column("query_id").dictionary_encode()
+                    of_queries = find_shards(self.first_hashes, encoded.dictionary.to_pylist())
+                    numbers = of_queries[encoded.indices.to_numpy()]
+                    is_open = self.is_open[numbers]
+                    batches.append(sent(batch.rows.filter(pa.array(is_open)), number))
+                    found.append(numbers[is_open].astype(np.uint32))
+                    kept += len(found[-1])
+                    if kept > _FLUSH_ROWS:
+                        yield from by_shard(batches, found)
+                        batches, found, kept = [], [], 0
+        yield from by_shard(batches, found)
+        ScanReport(
+            start,
+            docs,
+            rejects.count,
+            rejects.examples,
+            round(time.monotonic() - began, 3),
+            rejects_file=rejects.publish(storage.parent(self.folder.url), start),
+            twice_encoded=twice,
+            twice_example=example,
+            remark="" if is_scored else f"unranked; {FORMATS[listed].candidate_order}",
+            kind=rejects.kind,
+        ).publish(self.folder.url, self.stage.scan_digest)
+
+    def read_all(self) -> list[SentRows]:
+        """The rows of all units."""
+        return reread(lambda: list(self.read(0, len(self._units))))
+
+    def order(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> ShardRun:
+        """The candidates of a shard from its rows, in any order.
+
+        Raises:
+            PreflightError: a query has a doc twice.
+        """
+        return order_shard(
+            in_place_order(batches),
+            [topic.query_id for topic in task.topics],
+            self.stage.to_retrieve(task, self.stage.k),
+            self.reader.layout,
+            self.stage.ties,
+            lambda unit, position: self.reader.where(self._units[unit], position),
+        )
+
+    def join(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> Receipt:
+        """Puts a shard's rows in their order, and commits it."""
+        start = time.monotonic()
+        return self._commit(task, self.order(task, batches), start)
+
+    def _commit(self, task: ShardTask, found: ShardRun, start: float) -> Receipt:
+        examples = [] if found.foreign is None else [f"query {found.foreign[1]!r}{_NO_TOPIC}"]
+        return self.stage.commit(task, found.candidates, start, found.counts, examples)
+
+    def run_here(self, tasks: Sequence[ShardTask], done: Callable[[int], None]) -> None:
+        """Does all open shards in this process; commits none where a row of the run is wrong.
+
+        Args:
+            tasks: the open shards.
+            done: receives the number of each shard that has a receipt.
+
+        Raises:
+            PreflightError: the run has wrong rows (duplicates among them), or none of the topics.
+        """
+        start = time.monotonic()
+        rows: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        for shard, batch in self.read_all():
+            rows[shard].append(batch)
+        self.stage.check_scan(read_scans(self.folder.url, self.stage.scan_digest))
+        found = [self.order(task, rows.pop(task.shard, [])) for task in tasks]
+        if self.is_open.all() and not any(len(each.candidates) for each in found):
+            _, first = min((each.foreign for each in found if each.foreign is not None), default=(None, None))
+            topic = tasks[0].topics[0].query_id
+            raise self.stage.without_topics(f"its first query_id is {first!r}, the topics' {topic!r}")
+        with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
+            for receipt in pool.map(lambda task, each: self._commit(task, each, start), tasks, found):
+                done(receipt.shard)

@@ -24,16 +24,15 @@ def test_ids_are_found_in_any_chunks():
     for column in (pa.array(IDS), pa.chunked_array([IDS[:7], [], IDS[7:]])):
         places = IdPlaces(column)
         assert [places.find(each) for each in ("q0", "q7", "q199", "q200", "", "é")] == [0, 7, 199, None, None, None]
-        assert places.find_all(pa.chunked_array([["q9", "x9"], ["q100"]])).tolist() == [9, -1, 100]
-    assert IdPlaces(pa.array([], pa.string())).find_all(pa.array(["q"])).tolist() == [-1]
+    assert IdPlaces(pa.array([], pa.string())).find("q") is None
     assert missing_ids(pa.array(IDS[:4]), {"q1", "q3", "q9"}) == ["q0", "q2"]
 
 
-def test_rows_with_an_earlier_key_are_found():
-    keys = np.array(["a", "b", "a", "c", "b", "a"])
-    hashes = np.array([7, 7, 7, 9, 7, 7], np.uint64)
-    found = repeated_rows(hashes, lambda rows: keys[rows.to_numpy()].tolist())
-    assert list(found) == [(2, 0), (4, 1), (5, 0)]
+def test_rows_with_earlier_values_are_found():
+    keys = pa.chunked_array([["a", "b", "a"], ["c", "b", "a"]])
+    assert repeated_rows(keys) == [(2, 0), (4, 1), (5, 0)]
+    assert repeated_rows(pa.chunked_array([[0, 0, 1, 1, 0, 0]]), keys) == [(4, 1), (5, 0)]
+    assert repeated_rows(keys.slice(0, 2)) == repeated_rows(keys.slice(0, 0)) == []
 
 
 def test_tables_of_topics_are_compared_by_id_and_text():

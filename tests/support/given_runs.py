@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.runs import Ties
-from beamrank.join.run_files import digest_run
+from beamrank.formats.run_order import Ties
 from beamrank.join.run_shards import in_place_order, order_shard, sent
-from beamrank.join.run_units import RunBatch, RunReader
+from beamrank.join.run_units import RunBatch, RunReader, digest_run
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ def read_given(
     run = digest_run(str(path))
     reader = RunReader.of(run, columns)
     units = reader.units(run, unit_bytes)
-    rejects = Rejects(reader.layout.kind, max_bad_rows)
+    rejects = Rejects(reader.kind, max_bad_rows)
     batches = [(number, batch) for number, unit in enumerate(units) for batch in reader.read(unit, rejects)]
     query_ids = {query_id for _, batch in batches for query_id in batch.rows.column("query_id").to_pylist()}
     rows = in_place_order([sent(batch.rows, number) for number, batch in batches[::-1]])

@@ -22,7 +22,7 @@ def members(url: str, content: bytes) -> Members:
     return found if isinstance(found, Members) else Members()
 
 
-def expanded(values: list[Any]) -> Iterator[list[bytes]]:
+def record_columns(values: list[Any]) -> Iterator[list[bytes]]:
     """The columns of a record; of a query and a list of docs, those of a run without scores."""
     match values:
         case [query_id, list(docs)]:

@@ -1,9 +1,10 @@
 """Tables with named columns: Parquet files by row groups, Arrow IPC (Feather) files by record batches."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -27,21 +28,42 @@ def is_table(url: str) -> bool:
     return url.endswith(ENDINGS)
 
 
-class Table(Protocol):
-    """An open file."""
+class Table(NamedTuple):
+    """An open file.
 
-    @property
-    def schema(self) -> Any:
-        """Its columns, those of its partition among them."""
+    Attributes:
+        schema: its columns, those of its partition among them.
+        group_bytes: about how large each row group or record batch is.
+        partition: the columns that its folders name, as Hive and Spark do.
+        count: how many rows a group has.
+        read: the record batches of a group, of some columns, of at most so many rows.
+    """
 
-    @property
-    def group_bytes(self) -> Sequence[int]:
-        """About how large each row group or record batch is."""
+    schema: pa.Schema
+    group_bytes: Sequence[int]
+    partition: Mapping[str, str | None]
+    count: Callable[[int], int]
+    read: Callable[[int, list[str], int], Iterable[pa.RecordBatch]]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Self:
+        """A table in memory."""
+        read = lambda _, columns, batch_rows: table.select(columns).to_batches(batch_rows)  # noqa: E731
+        return cls(table.schema, [table.nbytes], {}, lambda _: len(table), read)
 
     def batches(
-        self, start: int, end: int | None, columns: list[str] | None = None, batch_rows: int = _BATCH_ROWS
-    ) -> Iterator[tuple[int, Any]]:
+        self, start: int, end: int | None, columns: Sequence[str] | None = None, batch_rows: int = _BATCH_ROWS
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Record batches of some row groups or record batches, each with the number of its first row, from 1."""
+        row = 1 + sum(map(self.count, range(start)))
+        own = [name for name in columns or self.schema.names if name not in self.partition]
+        for group in range(start, end or len(self.group_bytes)):
+            for batch in self.read(group, own, batch_rows):
+                for name, value in self.partition.items():
+                    if columns is None or name in columns:
+                        batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(batch)))
+                yield row, batch
+                row += len(batch)
 
 
 @contextmanager
@@ -51,80 +73,37 @@ def open_table(url: str) -> Iterator[Table]:
     Raises:
         WrongFormatError: it is not one.
     """
-    kind, name = (_Parquet, "a Parquet") if url.endswith(_PARQUET) else (_Arrow, "an Arrow IPC")
+    is_parquet = url.endswith(_PARQUET)
     with errors_as(DataError, url), storage.open_binary(url) as source:
         try:
-            table = kind(source, dict(_PARTITION.findall(storage.absolute(url))))
+            file = pq.ParquetFile(source) if is_parquet else pa.ipc.open_file(source)
         except pa.ArrowInvalid as error:
+            name = "a Parquet" if is_parquet else "an Arrow IPC"
             raise WrongFormatError(f"{url} is not {name} file: {error}") from error
-        yield table
-
-
-class _Partitioned:
-    """The columns that the folders of a partitioned table name, as Hive and Spark do, beside those of a file."""
-
-    def __init__(self, schema: Any, partition: dict[str, str]) -> None:
-        self._partition = {
-            name: None if value == _NULL_PARTITION else value
-            for name, value in ((unquote(name), unquote(value)) for name, value in partition.items())
-            if name not in schema.names
+        schema = file.schema_arrow if is_parquet else file.schema
+        partition = {
+            unquote(name): None if value == _NULL_PARTITION else unquote(value)
+            for name, value in _PARTITION.findall(storage.absolute(url))
+            if unquote(name) not in schema.names
         }
-        fields = [pa.field(name, pa.string()) for name in self._partition]
-        self.schema = pa.schema([*schema, *fields])
-
-    def _completed(self, batch: Any, columns: list[str] | None) -> Any:
-        for name, value in self._partition.items():
-            if columns is None or name in columns:
-                batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(batch)))
-        return batch
-
-
-class _Parquet(_Partitioned):
-    def __init__(self, source: Any, partition: dict[str, str]) -> None:
-        self._file = pq.ParquetFile(source)
-        super().__init__(self._file.schema_arrow, partition)
-
-    @property
-    def _groups(self) -> list[Any]:
-        return [self._file.metadata.row_group(group) for group in range(self._file.num_row_groups)]
-
-    @property
-    def group_bytes(self) -> list[int]:
-        return [group.total_byte_size for group in self._groups]
-
-    def batches(
-        self, start: int, end: int | None, columns: list[str] | None = None, batch_rows: int = _BATCH_ROWS
-    ) -> Iterator[tuple[int, Any]]:
-        row = 1 + sum(group.num_rows for group in self._groups[:start])
-        groups = list(range(self._file.num_row_groups))[start : end or None]
-        own = None if columns is None else [name for name in columns if name not in self._partition]
-        for batch in self._file.iter_batches(batch_size=batch_rows, row_groups=groups, columns=own):
-            yield row, self._completed(batch, columns)
-            row += len(batch)
+        schema = pa.schema([*schema, *(pa.field(name, pa.string()) for name in partition)])
+        if is_parquet:
+            groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+            sizes = [group.total_byte_size for group in groups]
+            yield Table(schema, sizes, partition, lambda group: groups[group].num_rows, partial(_read_group, file))
+        else:
+            sizes = [source.seek(0, 2) // max(file.num_record_batches, 1)] * file.num_record_batches
+            yield Table(schema, sizes, partition, lambda at: len(file.get_batch(at)), partial(_read_batch, file))
 
 
-class _Arrow(_Partitioned):
-    def __init__(self, source: Any, partition: dict[str, str]) -> None:
-        self._bytes = source.seek(0, 2)
-        self._file = pa.ipc.open_file(source)
-        super().__init__(self._file.schema, partition)
+def _read_group(file: Any, group: int, columns: list[str], batch_rows: int) -> Iterable[pa.RecordBatch]:
+    batches: Iterable[pa.RecordBatch] = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
+    return batches
 
-    @property
-    def group_bytes(self) -> list[int]:
-        count = self._file.num_record_batches
-        return [self._bytes // count] * count
 
-    def batches(
-        self, start: int, end: int | None, columns: list[str] | None = None, batch_rows: int = _BATCH_ROWS
-    ) -> Iterator[tuple[int, Any]]:
-        row = 1
-        for number in range(end or self._file.num_record_batches):
-            whole = self._file.get_batch(number)
-            if number >= start:
-                own = [name for name in columns or self.schema.names if name not in self._partition]
-                for at in range(0, len(whole), batch_rows):
-                    yield row + at, self._completed(whole.select(own).slice(at, batch_rows), columns)
-            row += len(whole)
+def _read_batch(file: Any, number: int, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    batch = file.get_batch(number).select(columns)
+    return (batch.slice(at, batch_rows) for at in range(0, len(batch), batch_rows))
 
 
 def numbered_rows(

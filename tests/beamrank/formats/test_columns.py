@@ -140,7 +140,7 @@ def test_what_named_columns_cannot_be_is_refused(tmp_path, name, content, reason
 
 def test_score_that_the_first_row_lacks_is_not_lost(tmp_path):
     table = {"qid": ["1", "1"], "docid": ["a", "b"], "rank": [1, 2], "score": [None, 5.0]}
-    with pytest.raises(PreflightError, match="line 2: the row has a value in score, which is null in the first row"):
+    with pytest.raises(PreflightError, match="row 2: the row has a value in score, which is null in the first row"):
         read_run(_file(tmp_path, "r.parquet", table))
 
 

@@ -87,14 +87,14 @@ def test_compressed_run_is_read_from_any_file_system():
     ("row", "reason"),
     [
         *[
-            (f"q Q0 b 2 {score} t", "the score of doc 'b' is not finite")
+            (f"q Q0 b 2 {score} t", f"score '{score}' is not finite in float32")
             for score in ("nan", "inf", "-Infinity", "1e39")
         ],
         ("q Q0 a 3 1 t", "query 'q' has doc 'a' already on line 1"),
-        ("q Q0 b 2 x t", "rank '2' must be a whole number and score 'x' a number"),
-        ("q Q0 b 2.0 1 t", "rank '2.0' must be a whole number"),
+        ("q Q0 b 2 x t", "score 'x' is not a number"),
+        ("q Q0 b 2.0 1 t", "rank '2.0' is not a whole number"),
         ("q Q0 b 1_0 1 t", "rank '1_0'"),
-        ("q Q0 b 1 1_0 t", "rank '1' must be a whole number and score '1_0' a number"),
+        ("q Q0 b 1 1_0 t", "score '1_0' is not a number"),
         (f"q Q0 b {10**30} 1 t", "rank '1000"),
         ("q Q0 b 2 1", "5 columns, where the rows before are TREC rows"),
         ("q b 2", "3 columns, where the rows before are TREC rows"),

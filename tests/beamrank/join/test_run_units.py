@@ -14,10 +14,10 @@ import pytest
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.candidates import run_files
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.runs import Ties, read_run
-from beamrank.join.run_files import DigestedRun, digest_run
+from beamrank.formats.run_order import Ties
+from beamrank.formats.runs import read_run
 from beamrank.join.run_shards import in_place_order, order_shard, sent
-from beamrank.join.run_units import RunReader, open_run, read_units, unit_ranges, write_units
+from beamrank.join.run_units import DigestedRun, RunReader, digest_run, open_run, read_units, unit_ranges, write_units
 from beamrank.storage.row_files import open_rows
 from tests.support.given_runs import read_given
 
@@ -158,8 +158,8 @@ def test_duplicate_of_two_files_is_named_with_both_places(tmp_path: Path, unit_b
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("q1 Q0 b 2 nan t", "the score of doc 'b' is not finite"),
-        ("q1 Q0 b x 1 t", "rank 'x' must be a whole number"),
+        ("q1 Q0 b 2 nan t", "score 'nan' is not finite"),
+        ("q1 Q0 b x 1 t", "rank 'x' is not a whole number"),
         ("q1 b 2", "3 columns, where the rows before are TREC rows"),
         ("q1 Q0 b\u00a0 2 1 t", r"the row has the id 'b\xa0', which holds white space"),
     ],
@@ -192,7 +192,7 @@ _GOOD = {"query_id": ["q1"], "doc_id": ["a"], "rank": [1], "score": [1.0]}
             {**_GOOD, "doc_id": pa.array([None], pa.string())},
             "row 1: the row has a value that is neither text nor a number: None in the column `doc",
         ),
-        ({**_GOOD, "score": pa.array([float("nan")])}, "row 1: the score of doc 'a' is not finite"),
+        ({**_GOOD, "score": pa.array([float("nan")])}, "row 1: score 'nan' is not finite"),
         ({**_GOOD, "doc_id": [["a"]]}, "doc_id"),
     ],
 )
@@ -255,7 +255,7 @@ def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:
     units = RunReader.of(run, {}).units(run, 1 << 20)
     url = write_units(str(tmp_path), "tasks-", units)
     assert read_units(url) == units
-    assert unit_ranges(units, 3 * 14) == [(0, 3), (3, 6), (6, 9)]
+    assert unit_ranges([unit.size_bytes for unit in units], 3 * 14) == [(0, 3), (3, 6), (6, 9)]
     content = Path(url).read_bytes()
     Path(url).write_bytes(content[:-1])
     read_units.cache_clear()
@@ -282,6 +282,6 @@ def test_rows_that_cannot_be_used_are_left_out_up_to_the_limit(tmp_path: Path) -
         given = read_given(tmp_path / "run.trec", unit_bytes=unit_bytes, max_bad_rows=2)
         assert given.order == {"q1": ["d0", "d1", "d2", "d3"]}
         first, _ = given.rejects.examples
-        assert first.startswith(f"{tmp_path}/run.trec{' at byte 30' if unit_bytes == 9 else ':3'}: the score of doc")
+        assert first.startswith(f"{tmp_path}/run.trec{' at byte 30' if unit_bytes == 9 else ':3'}: score 'nan' is")
         with pytest.raises(PreflightError, match=r"problems?, where max_bad_rows allows 1 of run"):
             read_given(tmp_path / "run.trec", unit_bytes=unit_bytes, max_bad_rows=1)

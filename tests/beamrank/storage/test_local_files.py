@@ -26,7 +26,7 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.doc_hashes import NeededDocs
-from beamrank.join.run_files import digest_run
+from beamrank.join.run_units import digest_run
 from beamrank.machine import is_running, machine_id, start_seconds
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64

@@ -13,11 +13,12 @@ from beamrank.commit.receipts import Manifest, StageFolder
 from beamrank.commit.scan_reports import read_scans
 from beamrank.commit.shards import ShardTask, cut_shards
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.runs import Ties, read_run
-from beamrank.join.run_files import digest_run
+from beamrank.formats.run_order import Ties
+from beamrank.formats.runs import read_run
+from beamrank.join.run_units import digest_run
 from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
-from models.stages.given_run import GivenRun, OpenShards
+from models.stages.given_run import GivenRun, RunScan
 
 SHARDS = cut_shards([Topic("q1", "y"), Topic("q2", "x"), Topic("q3", "z")], 2)
 DIGESTS = ("a" * 64, "b" * 64)
@@ -36,8 +37,9 @@ class _Execution:
         return [ShardTask(self.folder, shard.index, DIGESTS[shard.index], shard.topics) for shard in SHARDS]
 
     def run(self) -> None:
-        shards = OpenShards(SHARDS.first_hashes, np.ones(len(SHARDS), np.bool_))
-        self.stage.run_here(self.tasks, *self.stage.open(), shards, lambda _: None)
+        is_open = np.ones(len(SHARDS), np.bool_)
+        scan = RunScan(self.stage, self.folder, *self.stage.open(), SHARDS.first_hashes, is_open)
+        scan.run_here(self.tasks, lambda _: None)
         manifest = Manifest.of("retrieve", DIGESTS, self.folder.receipts(DIGESTS))
         assert manifest is not None
         self.notes = self.stage.review(manifest, read_scans(self.folder.url, self.stage.scan_digest))

@@ -12,7 +12,7 @@ import pytest
 import beamrank
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.runs import read_run
-from beamrank.frames import scores_of
+from beamrank.frames import run_of_frame
 from models.rerank import rerank
 from models.reranker import Reranker
 from tests.support.checkpoints import save_pair
@@ -138,9 +138,7 @@ def test_rerank_looks_up_only_scored_docs(collection: SmallCollection, mono) -> 
             raise AssertionError("a corpus is never counted")
 
     given = read_run(str(collection.folder / "given.trec"), ties="rank")
-    run = {
-        query_id: dict(zip(ids, given.scores[query_id].tolist(), strict=True)) for query_id, ids in given.order.items()
-    }
+    run = given.to_dict()
     reranker = Reranker(mono, dtype="float32")
     found = rerank(TOPICS, run, Corpus(), mono=reranker, k0=3)
     assert found == rerank(TOPICS, collection.folder / "given.trec", DOCS, mono=reranker, k0=3)
@@ -161,8 +159,8 @@ def test_rerank_gives_frames_the_runs_of_dictionaries(collection: SmallCollectio
     for given in (run, path):
         found = rerank(topics, given, corpus, mono=reranker, k0=3)["mono"]
         assert type(found) is type(run)
-        assert scores_of(found) == wanted
-    assert rerank(topics, scores_of(run), corpus, mono=reranker, k0=3)["mono"] == wanted
+        assert run_of_frame(found).to_dict() == wanted
+    assert rerank(topics, run_of_frame(run, ties="rank").to_dict(), corpus, mono=reranker, k0=3)["mono"] == wanted
 
 
 def test_rerank_counts_what_it_leaves_out(mono, caplog) -> None:
