@@ -14,8 +14,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from beamrank.plugins import PACKAGES
 from beamrank.storage import files as storage
@@ -66,59 +66,49 @@ class RunLog(logging.Handler):
         self.url: str | None = None
         # The file on this machine.
         self.path = ""
-        self._early: list[str] = []
+        self._early = ""
         self._file: int | None = None
         self._ended = threading.Event()
 
     def open(self, url: str) -> None:
-        """Opens the file and writes the early events.
-
-        Raises:
-            OSError: the file cannot be created.
-        """
+        """Opens the file and writes the early events; OSError where it cannot be created."""
         if storage.is_remote(url):
             self._file, self.path = tempfile.mkstemp(prefix="beamrank-", suffix=".log")
+            threading.Thread(target=self._keep_uploading, args=(url,), name="log upload", daemon=True).start()
         else:
             self.path = url
             os.makedirs(os.path.dirname(url), exist_ok=True)
             self._file = os.open(url, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         self.url = url
-        self._write("".join(self._early))
-        self._early = []
-        if self.path != url:
-            threading.Thread(target=self._keep_uploading, name="log upload", daemon=True).start()
+        self._write(self._early)
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record) + "\n"
-        if self._file is None:
-            self._early.append(line)
-        else:
-            self._write(line)
+        self._write(self.format(record) + "\n")
 
     def close(self) -> None:
-        """Closes the log; a remote one is uploaded."""
         if self._file is not None and not self._ended.is_set():
             self._ended.set()
             os.close(self._file)
             if self.path != self.url:
-                self._upload()
+                self._upload(str(self.url))
                 os.unlink(self.path)
         super().close()
 
     def _write(self, lines: str) -> None:
-        assert self._file is not None
+        if self._file is None:
+            self._early += lines
+            return
         with suppress(OSError):
             # One call, so that the lines of several processes do not mix.
             os.write(self._file, lines.encode())
 
-    def _keep_uploading(self) -> None:
+    def _keep_uploading(self, url: str) -> None:
         while not self._ended.wait(_UPLOAD_SECONDS):
-            self._upload()
+            self._upload(url)
 
-    def _upload(self) -> None:
-        assert self.url is not None
+    def _upload(self, url: str) -> None:
         with suppress(Exception):
-            storage.upload(self.path, self.url)
+            storage.upload(self.path, url)
 
 
 def is_event(record: logging.LogRecord) -> bool:
@@ -128,8 +118,7 @@ def is_event(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING and record.name not in _REPEATED
 
 
-@dataclass(frozen=True)
-class LogPlace:
+class LogPlace(NamedTuple):
     """The log of a run, for workers: the folder, the run's name, and the launcher's file on its machine."""
 
     folder: str
@@ -218,14 +207,13 @@ def _install(log: RunLog) -> None:
 
 
 class LoggedStderr(io.TextIOBase):
-    """A standard error whose lines become events."""
+    """A standard error whose complete lines become events."""
 
     def __init__(self) -> None:
         self._rest = ""
         self._busy = threading.local()
 
     def write(self, text: str) -> int:
-        """Logs the lines that are complete."""
         # A handler that fails prints to standard error.
         if not getattr(self._busy, "here", False):
             self._busy.here = True

@@ -29,18 +29,10 @@ _LIMITS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine, its Python and its libraries.
+    """A machine, its Python and the versions of its libraries.
 
-    Attributes:
-        processor: its model.
-        instructions: what else decides how libraries compute on it: family, model, instruction sets, and the settings
-            that limit these.
-        cores: those that the process may use.
-        memory_gib: of the whole machine.
-        gpus: the models of the NVIDIA GPUs.
-        system: the operating system.
-        python: its version.
-        libraries: the versions of `LIBRARIES` that are installed.
+    `instructions` are what beside the processor's model decides how libraries compute on it: family, model,
+    instruction sets, and the settings that limit these. `cores` are those that the process may use.
     """
 
     processor: str

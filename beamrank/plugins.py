@@ -21,7 +21,7 @@ _BROKEN = (ImportError, AttributeError, SyntaxError)
 class Registry(Mapping[str, Extension], Generic[Extension]):
     """The extensions of one kind.
 
-    A name of ours cannot be replaced. `registry[name]` imports the package of the extension.
+    A name of ours cannot be replaced. `registry[name]` imports the package of the extension, or raises PreflightError.
 
     Args:
         kind: what an extension is, for messages, such as `corpus format`.
@@ -36,12 +36,6 @@ class Registry(Mapping[str, Extension], Generic[Extension]):
         self._loaded: dict[str, Extension] = {}
 
     def __getitem__(self, name: str) -> Extension:
-        """An extension by its name.
-
-        Raises:
-            KeyError: there is none.
-            PreflightError: its package cannot be imported.
-        """
         if name not in self._loaded:
             ours = self._ours.get(name)
             if ours is not None and not isinstance(ours, str):
@@ -60,11 +54,9 @@ class Registry(Mapping[str, Extension], Generic[Extension]):
         return name in self._ours or name in self._plugins()
 
     def items(self) -> ItemsView[str, Extension]:
-        """Those that are importable."""
         return self.importable().items()
 
     def values(self) -> ValuesView[Extension]:
-        """Those that are importable."""
         return self.importable().values()
 
     def importable(self) -> dict[str, Extension]:
@@ -94,11 +86,7 @@ class Registry(Mapping[str, Extension], Generic[Extension]):
 
 
 def load_entry(entry: EntryPoint, kind: str) -> Any:
-    """Imports what an entry point names.
-
-    Raises:
-        PreflightError: it cannot be imported.
-    """
+    """Imports what an entry point names; PreflightError where that fails."""
     try:
         return entry.load()
     except _BROKEN as error:

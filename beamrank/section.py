@@ -43,11 +43,7 @@ PathOrSelf = Annotated[str, Field(min_length=1), Relative.PATH_OR_SELF]
 
 
 def check_paths(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    """One path or several.
-
-    Raises:
-        ValueError: one is missing.
-    """
+    """One path or several; ValueError if one is missing."""
     if not paths or not all(paths):
         raise ValueError("a path is missing: give a path, a glob, or a list of them")
     return paths
@@ -113,9 +109,9 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, eq=False)
 class OneOf:
-    """A text that must be a name in a registry, by `Annotated[str, OneOf(REGISTRY)]`.
+    """A text that must be a name in a registry, by `Annotated[str, OneOf(REGISTRY)]`; `also` are others.
 
-    The registry is read when a value is checked, so names that are added later are accepted; `also` are others.
+    The registry is read when a value is checked, so names that are added later are accepted.
     """
 
     names: Collection[str]
@@ -126,18 +122,13 @@ class OneOf:
         """All that are accepted."""
         return *self.also, *self.names
 
-    def check(self, name: str) -> str:
-        """The name.
-
-        Raises:
-            ValueError: it is not in the registry.
-        """
+    def _check(self, name: str) -> str:
         if name not in self.accepted:
             raise ValueError(f"{name!r} is unknown; accepted: {', '.join(self.accepted)}")
         return name
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
         return {"type": "string", "enum": list(self.accepted)}
@@ -147,17 +138,11 @@ Texts: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
 
 def texts_of(name: str, value: Any) -> list[str]:
-    """The texts of an argument, read once; a single text or path is a list of one.
-
-    Raises:
-        ConfigError: it is a set, which has no order, or holds something else than texts and paths.
-    """
+    """The texts of an argument, read once; a single text or path is a list of one."""
     if isinstance(value, str | os.PathLike):
         return [os.fspath(value)]
     check_ordered(name, value)
-    if not isinstance(value, Iterable) or isinstance(value, bytes):
-        raise ConfigError(f"{name} is {value!r:.60} ({type(value).__name__}): give a list of texts")
-    found = list(value)
+    found = [value] if isinstance(value, bytes) or not isinstance(value, Iterable) else list(value)
     for each in found:
         if not isinstance(each, str | os.PathLike):
             raise ConfigError(f"{name} holds {each!r:.60} ({type(each).__name__}): give a list of texts")
@@ -165,10 +150,6 @@ def texts_of(name: str, value: Any) -> list[str]:
 
 
 def check_ordered(name: str, value: object) -> None:
-    """Refuses a set where the order matters.
-
-    Raises:
-        ConfigError: it is one.
-    """
+    """Refuses a set where the order matters."""
     if isinstance(value, Set):
         raise ConfigError(f"{name} is a {type(value).__name__}, which has no order: give a list")

@@ -67,11 +67,7 @@ def short_help(entries: Sequence[EntryPoint]) -> str:
 
 
 def load_command(name: str, entries: Sequence[EntryPoint]) -> Any:
-    """The command, as typer makes it; one that takes a typer.Context also takes arguments after `--`.
-
-    Raises:
-        PreflightError: it cannot be imported, or two packages have a command of this name.
-    """
+    """The command, as typer makes it; one that takes a typer.Context also takes arguments after `--`."""
     if len(entries) > 1:
         packages = " and ".join(map(package_of, entries))
         raise PreflightError(f"{packages} both have a command {name!r}: uninstall one of them")
@@ -98,7 +94,6 @@ class LazyCommand(TyperCommand):
         return load_command(self._full_name, self._entries)
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """The first sentences of its help, read without importing it."""
         self.help = short_help(self._entries)
         return super().get_short_help_str(limit)
 
@@ -107,7 +102,6 @@ class LazyGroup(TyperGroup):
     """A group of commands that are imported when they are called, or for their own help."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Finds the command that the arguments begin with, and imports it."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 
@@ -118,28 +112,23 @@ class _Commands(LazyGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, entries in find_commands().items():
-            self._add(name, LazyCommand(name, entries))
-
-    def _add(self, name: str, command: LazyCommand) -> None:
-        group, _, last = name.rpartition(".")
-        if not group:
-            self.commands[name] = command
-            return
-        of_group = self.commands.setdefault(
-            group, LazyGroup(name=group, no_args_is_help=True, help=GROUPS.get(group), rich_markup_mode=None)
-        )
-        if isinstance(of_group, LazyGroup):
-            of_group.commands[last] = command
+            group, _, last = name.rpartition(".")
+            holder: Any = self
+            if group:
+                made = LazyGroup(name=group, no_args_is_help=True, help=GROUPS.get(group), rich_markup_mode=None)
+                holder = self.commands.setdefault(group, made)
+            if isinstance(holder, LazyGroup):
+                holder.commands[last] = LazyCommand(name, entries)
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
-        """Checks the arguments, and the place of the cache, before anything else reads them.
-
-        Raises:
-            ConfigError: one can carry a credential.
-        """
+        """Checks the arguments, and the place of the cache, before anything else reads them."""
         refuse_credentials(os.environ.get("BEAMRANK_CACHE", ""), "BEAMRANK_CACHE")
         for before, argument in zip(["", *args], args, strict=False):
-            refuse_credentials(argument, _place(before, argument))
+            # The name of the argument, in a message that must not repeat it.
+            named = _OPTION.match(argument) or _OPTION.fullmatch(before)
+            key = _KEY.match(argument) if named and named["option"] == "--set" else None
+            place = (named["option"] if named else "an argument", key and key["key"])
+            refuse_credentials(argument, " ".join(filter(None, place)))
         return super().make_context(info_name, args, *others, **extra)
 
     def invoke(self, ctx: Any) -> Any:
@@ -154,13 +143,6 @@ class _Commands(LazyGroup):
                 raise typer.Exit(READER_GONE) from error
             # Typer would take it for a broken pipe of standard output, and end without a message.
             raise BeamrankError(f"a connection was lost: {error}. Run the same command again") from error
-
-
-def _place(before: str, argument: str) -> str:
-    """The name of an argument in a message that must not repeat it."""
-    named = _OPTION.match(argument) or _OPTION.fullmatch(before)
-    key = _KEY.match(argument) if named and named["option"] == "--set" else None
-    return " ".join(filter(None, (named["option"] if named else "an argument", key and key["key"])))
 
 
 app = typer.Typer(

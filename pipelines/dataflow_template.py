@@ -9,8 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -18,8 +17,7 @@ from beamrank.config.run import RunConfig
 from beamrank.section import keys
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A key of the configuration as a parameter: `key` is dotted, `schema` is JSON schema without the null."""
 
     key: str

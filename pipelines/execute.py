@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from beamrank.commit.listing import RUNS
-from beamrank.commit.plan import Plan
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
@@ -20,8 +19,7 @@ from models.stages.base import Stage
 from models.stages.core import steps_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
-from pipelines.launcher import RETRIES, Launcher, resumable
-from pipelines.only import OnlyLauncher, Share
+from pipelines.launcher import RETRIES, Launcher, Share, resumable
 from pipelines.plan.estimate import estimate, shard_seconds
 from pipelines.plan.limits import NO_LIMITS, Limits
 from pipelines.plan.make_plan import make_plan
@@ -30,7 +28,7 @@ from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, server_command, settle_kernel
 from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
-from pipelines.runs.run_files import WriteParts, write_runs
+from pipelines.runs.run_files import write_runs
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def run(
     Args:
         config: the path of a YAML configuration, or its content; then paths are relative to the current folder.
         runner: local, embed, prism, spark, flink or dataflow.
-        set: values that replace keys of the configuration: `{"mono.k": 100}`.
+        set: keys of the configuration to override, such as `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
         reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are reused.
         stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
@@ -94,10 +92,12 @@ def run(
     overrides = [_override(key, value) for key, value in (set or {}).items()]
     source = config if isinstance(config, Mapping) else os.fspath(config)
     settings = load_config(source, overrides, None if output is None else os.fspath(output), texts_of("reuse", reuse))
+    if runner not in list(Runner):
+        raise ConfigError(f"runner {runner!r} does not exist: give one of {', '.join(Runner)}")
     console = ConsoleProgress(quiet=quiet)
     with run_log(console.events()):
         words, most = texts_of("flags", flags), Limits.of(limits or {})
-        return execute(settings, _runner(runner), words, stage, True, console, most, retries)
+        return execute(settings, Runner(runner), words, stage, True, console, most, retries)
 
 
 def execute(
@@ -109,35 +109,34 @@ def execute(
     console: ConsoleProgress,
     limits: Limits = NO_LIMITS,
     retries: int = RETRIES,
-    only: Share | None = None,
+    share: Share | None = None,
 ) -> RunResult:
     """Runs all stages of a configuration, or only one, and writes the runs; only Dataflow can do without `wait`.
 
-    Raises:
-        BeamrankError: an argument is wrong, or the run failed.
+    A `share` of the shards is done in this process, which writes the runs only where all others are done.
     """
-    if only is not None and (stage is not None or flags or runner is not Runner.LOCAL):
+    if share is not None and (stage is not None or flags or runner is not Runner.LOCAL):
         raise ConfigError(
-            f"--only {only} takes its shards through all stages in this process, without an engine: leave out --stage, "
-            "--runner and Beam flags"
+            f"--only {share} takes its shards through all stages in this process, without an engine: leave out "
+            "--stage, --runner and Beam flags"
         )
     settings = named_inputs(settings, console)
     settings = settle_kernel(settings, runner, flags)
     steps = [each.step for each in steps_of(settings)]
     if stage not in (None, RUNS, *steps):
         raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")
-    if stage != RUNS or _have_parts(settings):
+    # A job of workers writes parts of runs.
+    has_parts = any(map(settings.in_parts, settings.run_formats))
+    if stage != RUNS or has_parts:
         server_command(runner, flags, console)
     scoring: Device | None = None
     if runner is Runner.DATAFLOW:
-        settings, scoring = _prepare_dataflow(settings, flags, stage, wait)
+        settings, scoring = _prepare_dataflow(settings, flags, stage, wait, has_parts)
     if limits != NO_LIMITS and stage != RUNS:
         limits.check(estimate(settings), stage)
     plan = make_plan(settings, console, scoring)
     expected = partial(shard_seconds, settings, plan, measures=runner is not Runner.DATAFLOW)
-    if only is not None:
-        return _execute_share(OnlyLauncher(plan, settings, console, shard_seconds=expected, share=only))
-    launcher = Launcher(plan, settings, console, runner, flags, wait, retries, expected)
+    launcher = Launcher(plan, settings, console, runner, flags, wait, retries, expected, share)
     stages = [each for each in plan.stages if stage in (None, each.step)]
     if launcher.template and len(stages) > 1:
         raise ConfigError(
@@ -146,29 +145,20 @@ def execute(
         )
     with resumable(), made_current(plan):
         launcher.run(stages)
-        if stage in (None, RUNS):
-            by_workers = runner is not Runner.LOCAL and wait
-            return _write_runs(plan, settings, console, launcher.write_parts if by_workers else None)
-    return RunResult(plan.output, submitted=() if wait else tuple(launcher.submitted))
-
-
-def _execute_share(launcher: OnlyLauncher) -> RunResult:
-    plan, settings = launcher.plan, launcher.config
-    assert isinstance(settings, RunConfig)
-    with resumable(), made_current(plan):
-        launcher.run()
-        return _write_runs(plan, settings, launcher.console) if launcher.finish() else RunResult(plan.output)
+        if stage not in (None, RUNS) or (share is not None and not launcher.finish_share()):
+            return RunResult(plan.output, submitted=() if wait else tuple(launcher.submitted))
+        return _write_runs(launcher, settings)
 
 
 def _prepare_dataflow(
-    settings: RunConfig, flags: Sequence[str], stage: str | None, wait: bool
+    settings: RunConfig, flags: Sequence[str], stage: str | None, wait: bool, has_parts: bool
 ) -> tuple[RunConfig, Device]:
     """The settings of Dataflow's workers, after the checks of all that they need."""
     if not wait and stage is None:
         raise ConfigError("--no-wait submits one stage, as each needs the one before it finished: give --stage too")
     dataflow.check_settings(settings)
     settings, scoring = dataflow.settle(settings)
-    of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and _have_parts(settings) else []
+    of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and has_parts else []
     if stage != RUNS or of_runs:
         steps = [each for each in steps_of(settings) if stage in (None, each.step)]
         jobs = [each.stage for each in steps if each.stage.needs_workers(each.own, settings)]
@@ -176,15 +166,10 @@ def _prepare_dataflow(
     return settings, scoring
 
 
-def _have_parts(settings: RunConfig) -> bool:
-    """Whether a job writes parts of runs."""
-    return any(map(settings.in_parts, settings.run_formats))
-
-
-def _write_runs(
-    plan: Plan, settings: RunConfig, console: ConsoleProgress, write_parts: WriteParts | None = None
-) -> RunResult:
-    written = write_runs(plan, settings, console, write_parts)
+def _write_runs(launcher: Launcher, settings: RunConfig) -> RunResult:
+    plan, console = launcher.plan, launcher.console
+    by_workers = launcher.runner is not Runner.LOCAL and launcher.wait
+    written = write_runs(plan, settings, console, launcher.write_parts if by_workers else None)
     for status in read_status(plan):
         console.note(f"{status.stage}: {', '.join(cost_words(status))}")
     for path in written.paths.values():
@@ -202,10 +187,3 @@ def _override(key: str, value: object) -> str:
         return f"{key}={json.dumps(value)}"
     except TypeError as error:
         raise ConfigError(f"{key}: {error}: give what a YAML file can hold") from error
-
-
-def _runner(name: str) -> Runner:
-    try:
-        return Runner(name)
-    except ValueError as error:
-        raise ConfigError(f"runner {name!r} does not exist: give one of {', '.join(Runner)}") from error

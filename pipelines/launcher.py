@@ -1,38 +1,44 @@
-"""Runs the stages of a plan: those shards of each that have no receipt, as one Beam job or several; then seals it."""
+"""Runs the stages of a plan: those shards of each that have no receipt, as Beam jobs or here; then seals it.
+
+`beamrank run --only I/N` is one of N processes without an engine, such as the tasks of an array job. It takes its
+shards through all stages, because a shard's next stage needs the parts of that shard alone. Whoever finishes the last
+shard of all seals the stages and writes the runs.
+"""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import apache_beam as beam
 
 from beamrank.commit.listing import RUNS, tasks_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.scan_reports import read_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry
 from beamrank.commit.tasks import TaskFile
 from beamrank.config.run import JobConfig, RunConfig
-from beamrank.errors import BeamrankError, DataError, PreflightError, WorkerLostError
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, WorkerLostError
 from beamrank.formats.notes import counted
 from beamrank.formats.rejects import REJECTS
 from beamrank.logs import log_context
 from beamrank.storage import files as storage
 from models.scoring.engine import inputs_done
 from models.stages.core import open_stages
-from pipelines.console.progress import Bar, ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
+from pipelines.console.progress import ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
 from pipelines.corpus_join import CorpusJoin
-from pipelines.plan.reuse import ReusableTokens, Reuse
+from pipelines.plan.reuse import Reuse
 from pipelines.run_join import join_run
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline
-from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched
+from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched, watch
 from pipelines.runs.spools import ShardWriter
 from transforms.shards import RunShards, SpreadTasks, WriteShards
 
@@ -48,21 +54,43 @@ def resumable() -> Iterator[None]:
     """Adds to a storage error that the run can be resumed."""
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
         raise BeamrankError(f"{error}. Finished shards are kept; run the same command again to resume") from error
+
+
+class Share(NamedTuple):
+    """What one of several processes does: `number` from 0, of `processes`."""
+
+    number: int
+    processes: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`I/N`."""
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if found is None or int(found[1]) >= int(found[2]):
+            raise ConfigError(f"--only {text}: give I/N, the number of this process from 0 and how many there are")
+        return cls(int(found[1]), int(found[2]))
+
+    def of(self, shards: int) -> range:
+        """Its shards: topics are spread over shards by a hash, so that ranges of them take about as long."""
+        return range(self.number * shards // self.processes, (self.number + 1) * shards // self.processes)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.processes}"
 
 
 @dataclass
 class Launcher:
-    """Executes a plan with one runner.
+    """Executes a plan with one runner, or a share of its shards in this process.
 
     Attributes:
         wait: whether to wait for the jobs; only Dataflow's go on without this process.
         retries: how often open shards are started again, in all, after a worker or a job server died.
         shard_seconds: what a shard of a stage is expected to take; asked where none was done for half an hour.
-        seconds: the time of each stage in this process.
+        share: without a runner, the shards that are done here.
         submitted: the id of each Dataflow job, or the file that the job was written to.
     """
 
@@ -74,14 +102,21 @@ class Launcher:
     wait: bool = True
     retries: int = RETRIES
     shard_seconds: Callable[[StageRecord], float] = lambda _: 0.0
-    seconds: dict[str, float] = field(default_factory=dict, init=False)
+    share: Share | None = None
     submitted: list[str] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False, repr=False)
+    _done: set[int] = field(default_factory=set, init=False, repr=False)
+    _of_share: dict[str, Mapping[int, Receipt]] = field(default_factory=dict, init=False, repr=False)
     _attempt: int = field(default=1, init=False, repr=False)
+    _started: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._times = RunTimes(len(self.plan.shards), ())
 
     def run(self, stages: Sequence[StageRecord] | None = None) -> None:
         """Runs these stages in order, by default all of the plan: see `run_stage`."""
-        chosen = self._times.stages = self.plan.stages if stages is None else stages
+        chosen = self.plan.stages if stages is None else stages
+        self._times = RunTimes(len(self.plan.shards), chosen)
         for stage in chosen:
             with log_context(stage.name):
                 self.run_stage(stage)
@@ -92,23 +127,22 @@ class Launcher:
             self._submit(pipeline, chosen[-1])
 
     def run_stage(self, stage: StageRecord) -> Manifest | None:
-        """Runs the shards of a stage that have no receipt, and seals it.
+        """Runs the shards of a stage that have no receipt, and seals it where all shards are this process's.
 
         Returns:
-            The sealed stage; None where its job was submitted and is not waited for.
+            The sealed stage; None for a share, or where its job was submitted and is not waited for.
 
         Raises:
             PreflightError: an input is not sealed.
             BeamrankError: the job failed; its finished shards are kept.
         """
-        inputs = [self._sealed_input(stage, name) for name in stage.inputs]
-        digests = self.plan.shard_digests(stage, inputs)
-        folder = self.plan.folder(stage.name)
-        sealed = folder.seal(stage.name, digests)
+        inputs = [self._input(stage, name) for name in stage.inputs]
+        digests = self._digests(stage, inputs)
+        folder, start = self.plan.folder(stage.name), time.monotonic()
+        sealed = self._seal(stage, digests)
         if sealed is not None:
             self.console.note(f"{stage.name}: all {len(digests)} shards are already complete")
             return self._accept(stage, sealed)
-        start = time.monotonic()
         tasks = self._open_tasks(stage, digests, inputs)
         count = len(tasks)
         try:
@@ -118,28 +152,52 @@ class Launcher:
                     tasks = []
         except (BeamrankError, OSError) as error:
             # Receipts decide whether the stage is finished: a different run into this folder may have finished it.
-            if folder.seal(stage.name, digests) is None:
+            if self._seal(stage, digests) is None:
                 self._check_corpus(stage)
-                if self.seconds and isinstance(error, BeamrankError):
+                if self._started and isinstance(error, BeamrankError):
                     # Other exit codes mean that nothing has started.
                     raise in_mid_run(type(error), str(error)) from error
                 raise
         if not self.wait:
             return None
-        manifest = folder.seal(stage.name, digests)
+        self._started = True
+        manifest = self._seal(stage, digests)
+        of = "" if self.share is None else f" of --only {self.share}"
         if manifest is None:
-            left = counted(len(digests) - len(folder.receipts(digests)), "shard")
-            raise BeamrankError(f"{stage.name} ended with {left} missing: run the same command again to complete it")
-        self.seconds[stage.name] = time.monotonic() - start
-        self.console.note(f"{stage.name}: {counted(count, 'shard')} done in {duration(self.seconds[stage.name])}")
-        return self._accept(stage, manifest)
+            found = self._of_share[stage.name] = folder.receipts(digests)
+            if self.share is None or len(found) < len(digests):
+                left = counted(len(digests) - len(found), "shard")
+                raise BeamrankError(
+                    f"{stage.name} ended with {left}{of} missing: run the same command again to complete it"
+                )
+        self.console.note(f"{stage.name}: {counted(count, 'shard')}{of} done in {duration(time.monotonic() - start)}")
+        if manifest is not None:
+            return self._accept(stage, manifest)
+        folder.sweep(tuple(digests.values()))
+        if stage.corpus_digest is not None:
+            # Before anything is scored, and not once more by `finish_share`.
+            self._check_corpus(stage)
+            self._accepted.add(stage.name)
+        return None
+
+    def finish_share(self) -> bool:
+        """Seals the stages if every shard of all shares is done; else notes what is left."""
+        sealed = self.plan.manifests(StageFolder.seal)
+        stage = next((each for each in self.plan.stages if each.name not in sealed), None)
+        if stage is None:
+            for name, manifest in sealed.items():
+                self._accept(self.plan.stage(name), manifest)
+            return True
+        digests = self.plan.shard_digests(stage, [sealed[name] for name in stage.inputs])
+        left = len(digests) - len(self.plan.folder(stage.name).done(digests))
+        self.console.note(
+            f"--only {self.share} is done. Left to others: {left:,} of {counted(len(digests), 'shard')} in {stage.name}"
+            " and after it; who finishes the last shard writes the runs"
+        )
+        return False
 
     def write_parts(self, write: ShardWriter, manifests: Mapping[str, Manifest]) -> None:
-        """Workers write the parts of runs from sealed stages.
-
-        Raises:
-            BeamrankError: the job failed.
-        """
+        """Workers write the parts of runs from sealed stages."""
         record = StageRecord(RUNS, RUNS, RUNS, (), write.reads)
         tasks = self.plan.tasks(record, [manifests[name] for name in record.inputs])
         total, last = len(write.folders) * len(tasks), self.plan.folder(record.inputs[-1])
@@ -153,47 +211,50 @@ class Launcher:
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
                 with self._retrying(RUNS, tasks, write.done):
-                    file = TaskFile.write(self.plan, last.url, tasks_prefix(digests), tasks)
-                    pipeline = self._job(record, file, WriteShards(write))
-                    if not self._submitted(record, pipeline, progress):
-                        run_watched(pipeline, self._at_times(progress), self._stall_limit(record))
-                        progress()
+                    self._run_job(record, last, digests, lambda _: progress, tasks, WriteShards(write), None)
                     tasks = []
         last.sweep(digests)
 
     def open_tasks(self, stage: StageRecord) -> list[ShardTask]:
-        """The tasks that `run_stage` would run.
+        """The tasks that `run_stage` would run."""
+        inputs = [self._input(stage, name) for name in stage.inputs]
+        return self._open_tasks(stage, self._digests(stage, inputs), inputs)
 
-        Raises:
-            PreflightError: an input is not sealed.
-        """
-        inputs = [self._sealed_input(stage, name) for name in stage.inputs]
-        return self._open_tasks(stage, self.plan.shard_digests(stage, inputs), inputs)
-
-    def _open_tasks(self, stage: StageRecord, digests: tuple[str, ...], inputs: Sequence[Manifest]) -> list[ShardTask]:
-        """The shards that have no receipt yet."""
-        tasks = self.plan.tasks(stage, inputs, skip=self.plan.folder(stage.name).discard_broken(digests))
-        if len(tasks) < len(digests):
-            self.console.note(
-                f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are complete"
+    def _input(self, stage: StageRecord, name: str) -> Sequence[Receipt] | Mapping[int, Receipt]:
+        """The receipts of a stage that this one reads, by shard."""
+        if self.share is not None:
+            return self._of_share[name]
+        manifest = self.plan.sealed(name)
+        if manifest is None:
+            raise PreflightError(
+                f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run it first, with "
+                f"--stage {self.plan.stage(name).step} or without --stage"
             )
-        return self.with_reuse(stage, tasks)
+        return self._accept(self.plan.stage(name), manifest).receipts
 
-    def with_reuse(self, stage: StageRecord, tasks: list[ShardTask]) -> list[ShardTask]:
-        """Tasks with the parts of earlier runs that hold their scores."""
-        if stage.work is None or not isinstance(self.config, RunConfig):
+    def _digests(self, stage: StageRecord, inputs: Sequence[Any]) -> dict[int, str]:
+        """The digests of the shards that are this process's."""
+        shards = range(len(self.plan.shards))
+        own = shards if self.share is None else self.share.of(len(shards))
+        return {shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs]) for shard in own}
+
+    def _seal(self, stage: StageRecord, digests: Mapping[int, str]) -> Manifest | None:
+        if self.share is not None:
+            return None
+        return self.plan.folder(stage.name).seal(stage.name, tuple(digests.values()))
+
+    def _open_tasks(self, stage: StageRecord, digests: Mapping[int, str], inputs: Sequence[Any]) -> list[ShardTask]:
+        """The shards that have no receipt yet, with the parts of earlier runs that hold their scores."""
+        done = self.plan.folder(stage.name).discard_broken(digests)
+        if done:
+            self.console.note(f"{stage.name}: resuming, {len(done)} of {len(digests)} shards are complete")
+        left = [shard for shard in digests if shard not in done]
+        tasks = [self.plan.task(stage, shard, [each[shard] for each in inputs]) for shard in left]
+        if stage.work is None or not isinstance(self.config, RunConfig) or not tasks:
             return tasks
         scores = self._reuse.scores(stage)
         self._explain(stage, scores.refused)
         return scores.given_to(tasks)
-
-    def _reusable_tokens(self, stage: StageRecord) -> ReusableTokens | None:
-        """The tokens for a join, which may turn out unusable: a launcher that waits then reads the corpus."""
-        if not self.wait or stage.corpus_digest is None:
-            return None
-        tokens, refused = self._reuse.tokens(stage)
-        self._explain(stage, refused)
-        return tokens
 
     def _explain(self, stage: StageRecord, refused: Sequence[str]) -> None:
         for reason in refused:
@@ -205,11 +266,7 @@ class Launcher:
 
     @contextmanager
     def _retrying(self, stage: str, tasks: list[ShardTask], find_done: Callable[[], Container[int]]) -> Iterator[None]:
-        """Where a worker or a job server dies, leaves the tasks that are open: so often in all as there are retries.
-
-        Raises:
-            BeamrankError: it was once too often.
-        """
+        """Where a worker or a job server dies, leaves the tasks that are open: so often in all as there are retries."""
         try:
             yield
         except WorkerLostError as error:
@@ -228,20 +285,37 @@ class Launcher:
                 f"attempt {self._attempt} of {attempts}"
             )
 
-    def _run_tasks(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: tuple[str, ...]) -> None:
+    def _run_tasks(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: Mapping[int, str]) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
-        work = self._stages[stage.name]
+        work, in_order = self._stages[stage.name], tuple(digests.values())
+        folder, in_memory = self.plan.folder(stage.name), self.runner in IN_MEMORY
+        self._done = digests.keys() - {task.shard for task in tasks}
+
+        def read_receipt(shard: int) -> Receipt | None:
+            receipt = folder.receipt(shard, digests[shard])
+            # That of a model tells how long the next model takes.
+            self._times.scored = receipt if stage.work is not None else self._times.scored
+            return receipt
+
+        def find_done() -> set[int]:
+            return folder.done(in_order) if self.share is None else self._done.copy()
+
         with self.console.bar(stage.name, partial(self._times.words, stage)) as bar:
-            run_job = partial(self._run_job, stage, digests, bar)
+            show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)
+            run_job = partial(self._run_job, stage, folder, in_order, show)
             if work.does == "run":
-                prefix, in_memory = tasks_prefix(digests), self.runner in IN_MEMORY
+                prefix = tasks_prefix(in_order)
                 join_run(self.plan, work, tasks, run_job, bar, self.console.note, prefix, in_memory)
             elif work.does == "join":
                 assert isinstance(self.config, RunConfig)
-                in_memory, tokens = self.runner in IN_MEMORY, self._reusable_tokens(stage)
+                tokens = None
+                # They may turn out unusable: a launcher that waits then reads the corpus.
+                if self.wait and stage.corpus_digest is not None:
+                    tokens, refused = self._reuse.tokens(stage)
+                    self._explain(stage, refused)
                 CorpusJoin(
                     *(self.plan, self.config, work, tasks, self.console.note, run_job),
-                    *(digests, in_memory, self.wait, tokens),
+                    *(in_order, in_memory, self.wait, tokens),
                 ).run()
             else:
                 run_job(tasks, RunShards(work), None)
@@ -249,39 +323,30 @@ class Launcher:
     def _run_job(
         self,
         stage: StageRecord,
+        folder: StageFolder,
         digests: tuple[str, ...],
-        bar: Bar,
+        show: Callable[[Scan | None], Callable[[], int]],
         tasks: Sequence[ShardTask],
-        work: beam.PTransform,
+        work: Any,
         scan: Scan | None,
     ) -> None:
-        """Runs one Beam job over some tasks, and shows its progress."""
-        file = TaskFile.write(self.plan, self.plan.folder(stage.name).url, tasks_prefix(digests), tasks)
-        first_done = partial(self._times.note_first, stage)
-        progress = StageProgress(self.plan.folder(stage.name), digests, bar, scan, first_done, inputs_done)
-        pipeline = self._job(stage, file, work)
-        if not self._submitted(stage, pipeline, progress):
-            run_watched(pipeline, self._at_times(progress), self._stall_limit(stage))
-            progress()
-
-    def _job(self, stage: StageRecord, file: TaskFile, work: beam.PTransform) -> beam.Pipeline:
-        """One Beam job over the tasks of a file."""
+        """Does some tasks: here those of a share, else as one Beam job; Dataflow's is left to it unless we wait."""
+        progress = show(scan)
+        if self.share is not None:
+            watch(partial(work.run_here, tasks, self._done.add), progress, self._stall_limit(stage))
+            return
+        file = TaskFile.write(self.plan, folder.url, tasks_prefix(digests), tasks)
         pipeline = self._new_pipeline(stage)
         _ = pipeline | SpreadTasks(file) | type(work).__name__ >> work
-        return pipeline
-
-    def _submitted(self, stage: StageRecord, pipeline: beam.Pipeline, progress: Callable[[], int]) -> bool:
-        """Whether the job is Dataflow's, which it is left to; waits for it unless nobody does."""
-        if self.runner is not Runner.DATAFLOW:
-            return False
-        job = self._submit(pipeline, stage)
-        if self.wait:
-            dataflow.wait(job, progress, self._stall_limit(stage), self.console.warn)
-        return True
-
-    def _at_times(self, progress: Callable[[], int]) -> Callable[[], int]:
-        """Progress that is looked at rarely where listings cost money: at an object store."""
-        return at_most_every(_REMOTE_POLL_SECONDS if storage.is_remote(self.plan.output) else 0.0, progress)
+        if self.runner is Runner.DATAFLOW:
+            job = self._submit(pipeline, stage)
+            if self.wait:
+                dataflow.wait(job, progress, self._stall_limit(stage), self.console.warn)
+            return
+        # At an object store listings cost money.
+        pause = _REMOTE_POLL_SECONDS if storage.is_remote(self.plan.output) else 0.0
+        run_watched(pipeline, at_most_every(pause, progress), self._stall_limit(stage))
+        progress()
 
     def _stall_limit(self, stage: StageRecord) -> StallLimit:
         minutes = self.config.stall_minutes
@@ -321,10 +386,6 @@ class Launcher:
         return dataflow.template_location(self.beam_flags) if self.runner is Runner.DATAFLOW else None
 
     @cached_property
-    def _times(self) -> RunTimes:
-        return RunTimes(len(self.plan.shards))
-
-    @cached_property
     def _stages(self) -> dict[str, Any]:
         return {stage.name: stage for stage in open_stages(self.plan.stages)}
 
@@ -332,22 +393,13 @@ class Launcher:
         """Checks what a sealed stage read, tells of it, and removes leftovers of killed attempts."""
         if stage.name not in self._accepted:
             self._accepted.add(stage.name)
-            self.plan.folder(stage.name).sweep(tuple(receipt.digest for receipt in manifest.receipts))
+            self.plan.folder(stage.name).sweep(manifest.shard_digests)
             self._check_corpus(stage)
             if stage.scan_digest is not None:
                 scan = read_scans(self.plan.folder(stage.name).url, stage.scan_digest)
                 for line in self._stages[stage.name].review(manifest, scan):
                     self.console.note(line)
         return manifest
-
-    def _sealed_input(self, stage: StageRecord, name: str) -> Manifest:
-        manifest = self.plan.sealed(name)
-        if manifest is None:
-            raise PreflightError(
-                f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run it first, with "
-                f"--stage {self.plan.stage(name).step} or without --stage"
-            )
-        return self._accept(self.plan.stage(name), manifest)
 
     def _check_corpus(self, stage: StageRecord) -> None:
         """Reports rows that the scan could not read. Every run checks them: receipts do not hold them."""
@@ -358,10 +410,10 @@ class Launcher:
         if scan.bad_rows == 0:
             return
         text = f"rows of the corpus that could not be read: {scan.bad_rows:,} (first: {'; '.join(scan.examples)})"
-        most = self.config.max_bad_rows.docs
+        most, rejects = self.config.max_bad_rows.docs, storage.join(self.plan.output, REJECTS)
         if scan.bad_rows > most:
             raise DataError(
                 f"{text}: more than max_bad_rows {most:,}. Fix the corpus, or raise max_bad_rows.docs to leave their "
-                f"docs out. They are in {storage.join(self.plan.output, REJECTS)}"
+                f"docs out. They are in {rejects}"
             )
-        self.console.warn(f"{text}; their docs are left out (see {storage.join(self.plan.output, REJECTS)})")
+        self.console.warn(f"{text}; their docs are left out (see {rejects})")

@@ -13,8 +13,7 @@ from beamrank.errors import BeamrankError
 from beamrank.plugins import PACKAGES
 from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import READER_GONE, write_error
-from pipelines.runners.ending import ENDING, Interrupted
-from pipelines.runners.workers import end_children, prepare_environment
+from pipelines.runners.workers import ENDING, Interrupted, end_children, prepare_environment
 
 # Ours are shown by the command, and what Beam logs, on the root logger too, is raised as well.
 _SHOWN_OTHERWISE = frozenset({*PACKAGES, "apache_beam", "root"})

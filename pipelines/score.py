@@ -32,19 +32,9 @@ _SAMPLE_ROWS = 64
 
 @dataclass(frozen=True)
 class ScorePreview:
-    """What `score_pairs` will do.
+    """What `score_pairs` will do, as `--dry-run` prints it (docs/reference/json.md).
 
-    Attributes:
-        pairs: rows of all files.
-        files: how many files there are.
-        kind: of the model, `mono` for pairs or `duo` for triples.
-        shards: how many shards there are.
-        remaining_shards: those without a receipt in the output.
-        remaining_pairs: the rows of those.
-        checkpoint: the reference of the checkpoint.
-        device: where the model runs.
-        dtype: of the model.
-        remaining_seconds: of one worker on this machine, from a measurement of the first rows; None for Dataflow.
+    `remaining_seconds` are those of one worker on this machine, measured on the first rows; None for Dataflow.
     """
 
     pairs: int
@@ -62,11 +52,7 @@ class ScorePreview:
 def preview_scores(
     settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress
 ) -> ScorePreview:
-    """What `score_pairs` would do with the same arguments. Writes nothing.
-
-    Raises:
-        BeamrankError: an argument or an input is wrong.
-    """
+    """What `score_pairs` would do with the same arguments. Writes nothing."""
     _, files, plan, stage = _plan(settings, runner, flags, console)
     done = read_receipts(plan)[stage.name]
     open_shards = [shard for shard in plan.shards if shard.index not in done]
@@ -86,14 +72,7 @@ def preview_scores(
 
 
 def score_pairs(settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress) -> str:
-    """Scores all pairs; shards that are done are skipped.
-
-    Returns:
-        The URL of the folder of the scores, in the order of the pairs.
-
-    Raises:
-        BeamrankError: an argument or an input is wrong, the job failed, or more rows have no score than may be.
-    """
+    """Scores all pairs, but for shards that are done; returns the folder of the scores, in the order of the pairs."""
     beam_options(runner, flags)
     server_command(runner, flags, console)
     settings, _, plan, stage = _plan(settings, runner, flags, console)
@@ -124,8 +103,7 @@ def _plan(
 ) -> tuple[ScoreConfig, Sequence[PairsFile], Plan, ScorePairs]:
     """Checks all inputs, and resolves everything that decides the scores.
 
-    Returns:
-        The options as the runner settles them, the files whose rows are the shards, the plan, and its stage.
+    The options are as the runner settles them; the shards are the files' rows.
     """
     settings, device = settle_kernel(settings, runner, flags), None
     if runner is Runner.DATAFLOW:
@@ -177,11 +155,7 @@ def _check_nulls(files: Sequence[PairsFile], most: int, console: ConsoleProgress
 
 
 def _report(manifest: Manifest, output: str, most: int, console: ConsoleProgress) -> None:
-    """Warns of rows without a score.
-
-    Raises:
-        DataError: there are more than may be.
-    """
+    """Warns of rows without a score; an error where there are more than may be."""
     rows = sum(receipt.rows for receipt in manifest.receipts)
     bad_rows = sum(receipt.bad_rows for receipt in manifest.receipts)
     if not bad_rows:

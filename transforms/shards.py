@@ -24,7 +24,7 @@ from beamrank.storage.digested import reread
 from beamrank.storage.stores import StoreSettings
 from models.scoring.reuse import UnusableTokensError
 from models.stages.base import ShardStage
-from models.stages.scoring import new_loads
+from models.stages.scoring import ModelLoad, new_loads
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
 ONE_CALL_AT_A_TIME = threading.Lock()
@@ -40,7 +40,6 @@ class StorageDoFn(beam.DoFn):
         self._logs = logs.place()
 
     def setup(self) -> None:
-        """Makes this worker find the stores, and the log, of the launcher."""
         self._stores.apply()
         if self._logs is not None:
             self._logs.join()
@@ -76,10 +75,11 @@ def _progressing() -> Iterator[None]:
 
 
 class Outcome(NamedTuple):
-    """A shard's receipt, and whether it was run for it."""
+    """A shard's receipt, whether it was run for it, and the models that were loaded meanwhile."""
 
     receipt: Receipt
     ran: bool
+    loads: Sequence[ModelLoad] = ()
 
 
 def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
@@ -100,7 +100,7 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
             raise
         counts = ", ".join(f"{name} {count}" for name, count in receipt.counts.items())
         _log.info("done in %.3f s: rows %d%s", receipt.seconds, receipt.rows, counts and f", {counts}")
-        return Outcome(receipt, ran=True)
+        return Outcome(receipt, ran=True, loads=new_loads())
 
 
 def shard_run(stage: ShardStage, task: ShardTask) -> Callable[[], Outcome]:
@@ -122,14 +122,14 @@ class InferenceMetrics:
         self._load_latency = Metrics.distribution(NAMESPACE, "load_model_latency_milli_secs")
         self._model_bytes = Metrics.distribution(NAMESPACE, "model_byte_size")
 
-    def add(self, receipt: Receipt) -> None:
+    def add(self, outcome: Outcome) -> None:
         """Counts a shard that was run, and the models that were loaded for it."""
-        inferences = receipt.counts.get("inferences", 0)
+        inferences = outcome.receipt.counts.get("inferences", 0) if outcome.ran else 0
         if inferences:
             self._inferences.inc(inferences)
             self._batch_size.update(inferences)
-            self._batch_latency.update(round(receipt.seconds * 1e6))
-        for load in new_loads():
+            self._batch_latency.update(round(outcome.receipt.seconds * 1e6))
+        for load in outcome.loads:
             self._load_latency.update(round(load.seconds * 1e3))
             self._model_bytes.update(load.weights_bytes)
 
@@ -146,7 +146,6 @@ class TasksFn(StorageDoFn):
         self._file = file
 
     def process(self, rows: tuple[int, int]) -> Iterator[StoredTask]:
-        """The tasks of one range."""
         for shard in self._file.shards(*rows):
             yield StoredTask(self._file, shard)
 
@@ -161,12 +160,11 @@ class RunShardFn(StorageDoFn):
         self._inference = InferenceMetrics()
 
     def setup(self) -> None:
-        """Starts the threads of a stage that does several shards at a time."""
         super().setup()
         self._pool = ThreadPoolExecutor(self._stage.shards_at_a_time)
 
     def start_bundle(self) -> None:
-        """Forgets the shards of a bundle that failed."""
+        # Forgets the shards of a bundle that failed.
         self._started: deque[Future[Outcome]] = deque()
 
     def process(self, stored: StoredTask) -> Iterator[int]:
@@ -183,12 +181,10 @@ class RunShardFn(StorageDoFn):
             yield self._wait()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields the numbers of the shards that were left."""
         while self._started:
             yield GlobalWindows.windowed_value(self._wait())
 
     def teardown(self) -> None:
-        """Ends the threads."""
         self._pool.shutdown()
 
     def _wait(self) -> int:
@@ -198,8 +194,7 @@ class RunShardFn(StorageDoFn):
 
     def _count(self, outcome: Outcome) -> int:
         """The shard's number, counted in this thread, which alone has the runner's metrics."""
-        if outcome.ran:
-            self._inference.add(outcome.receipt)
+        self._inference.add(outcome)
         self._shards.inc()
         return outcome.receipt.shard
 
@@ -256,7 +251,6 @@ class WriteShardFn(StorageDoFn):
         self._write = write
 
     def process(self, stored: StoredTask) -> Iterator[int]:
-        """Yields the number of the shard."""
         self._write(stored.read())
         yield stored.shard
 

@@ -88,11 +88,7 @@ Quiet = Annotated[bool, option("Print warnings and errors only.", "--quiet", "-q
 
 
 def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:
-    """The progress of a command on standard error.
-
-    Raises:
-        ConfigError: both are set.
-    """
+    """The progress of a command on standard error."""
     if verbose and quiet:
         raise ConfigError("give --verbose or --quiet, not both")
     return ConsoleProgress(quiet=quiet, verbose=verbose)
@@ -125,11 +121,7 @@ def open_runs(output: str, changed: Mapping[str, object] | None = None) -> "Plan
 
 
 def check_run_output(output: str, runs: Sequence[str]) -> None:
-    """Checks where a command that makes a run of others writes it.
-
-    Raises:
-        ConfigError: it is one of these runs, a folder, or a file that cannot be compressed or ends with the process.
-    """
+    """Refuses an output of a run made of others that is one of these, a folder, or not a lasting file."""
     if storage.resolved(output) in map(storage.resolved, runs):
         raise ConfigError(f"--output {output} is one of the runs: give a different path, or it would be replaced")
     if storage.is_folder(output):

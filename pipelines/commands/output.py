@@ -67,22 +67,17 @@ def _facts(stage: StageStatus, predicted_seconds: float | None) -> Iterator[str]
     yield f"{stage.done:,} of {stage.shards:,} shards"
     if stage.elapsed_seconds is not None:
         yield f"elapsed {duration(stage.elapsed_seconds)}"
-    yield _eta(stage)
+    if stage.finished or stage.eta_seconds is None:
+        yield "finished" if stage.finished else "ETA unknown"
+    else:
+        about = "" if stage.done else "about "
+        stopped = " when resumed" if stage.done and stage.elapsed_seconds is None else ""
+        yield f"ETA {about}{duration(stage.eta_seconds)}{stopped}"
     yield from cost_words(stage)
     if stage.bad_rows:
         yield counted(stage.bad_rows, "bad row")
     if predicted_seconds is not None:
         yield f"{predicted_seconds:,.1f} predicted"
-
-
-def _eta(stage: StageStatus) -> str:
-    if stage.finished:
-        return "finished"
-    if stage.eta_seconds is None:
-        return "ETA unknown"
-    about = "" if stage.done else "about "
-    stopped = " when resumed" if stage.done and stage.elapsed_seconds is None else ""
-    return f"ETA {about}{duration(stage.eta_seconds)}{stopped}"
 
 
 def _run(plan: Plan, stages: Sequence[StageStatus], eta: float | None) -> str:

@@ -23,8 +23,8 @@ from pipelines.commands.arguments import option
 from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
-from pipelines.runners.ending import ENDING, GRACE_SECONDS
 from pipelines.runners.options import Runner
+from pipelines.runners.workers import ENDING, GRACE_SECONDS
 
 if TYPE_CHECKING:
     from pipelines.plan.estimate import Estimate
@@ -91,8 +91,7 @@ def plan(
     print(f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper bounds")
     if found.resumes:
         print("remaining work, after earlier runs into this output:")
-    reused = ["reused"] if _reused(found) else []
-    print_table(["stage", "shards", "inferences", *reused, "bytes written", "seconds, one worker"], _rows(found))
+    print_table(["stage", "shards", "inferences", "reused", "bytes written", "seconds, one worker"], _rows(found))
     for line in (*_words(found), *_money(found, cost or Price(machine=machine or _HERE, machines=machines))):
         write_line(line)
 
@@ -111,18 +110,13 @@ def _money(found: "Estimate", price: Price) -> Iterator[str]:
 def _rows(found: "Estimate") -> Iterator[list[str]]:
     for stage in found.stages:
         shards = f"{stage.remaining_shards:,} of {found.shards:,}" if found.resumes else f"{found.shards:,}"
-        reused = [f"{stage.remaining_reused:,}"] if _reused(found) else []
-        figures = (f"{stage.remaining_bytes:,}", f"{stage.remaining_seconds:,.1f}")
-        yield [stage.stage, shards, f"{stage.remaining_inferences:,}", *reused, *figures]
-    inferences = sum(stage.remaining_inferences for stage in found.stages)
-    reused = [f"{_reused(found):,}"] if _reused(found) else []
-    seconds = sum(stage.remaining_seconds for stage in found.stages)
-    yield ["all", "", f"{inferences:,}", *reused, "", f"{seconds:,.1f}"]
-
-
-def _reused(found: "Estimate") -> int:
-    """The inferences that can be reused from earlier runs."""
-    return sum(stage.remaining_reused for stage in found.stages)
+        figures = (stage.remaining_inferences, stage.remaining_reused, stage.remaining_bytes)
+        yield [stage.stage, shards, *(f"{figure:,}" for figure in figures), f"{stage.remaining_seconds:,.1f}"]
+    inferences, reused, seconds = (
+        sum(getattr(stage, f"remaining_{name}") for stage in found.stages)
+        for name in ("inferences", "reused", "seconds")
+    )
+    yield ["all", "", f"{inferences:,}", f"{reused:,}", "", f"{seconds:,.1f}"]
 
 
 def _words(found: "Estimate") -> Iterator[str]:
@@ -146,20 +140,14 @@ def _words(found: "Estimate") -> Iterator[str]:
     if found.note is not None:
         yield found.note
     if "tokenize" in unfinished:
-        yield _passes(found.join_passes)
+        free = " with the memory that is free now; in 1 where the runner does not shuffle in this machine's memory"
+        passes = counted(found.join_passes, "pass", "passes")
+        yield f"tokenize reads the corpus in {passes}{free if found.join_passes > 1 else ''}"
 
 
 def _are(stages: Sequence[str]) -> str:
     *others, last = stages
     return f"{', '.join(others)} and {last} are" if others else f"{last} is"
-
-
-def _passes(passes: int) -> str:
-    """The number of times that the join reads the corpus."""
-    read = f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')}"
-    if passes == 1:
-        return read
-    return f"{read} with the memory that is free now; in 1 where the runner does not shuffle in this machine's memory"
 
 
 def run(
@@ -207,7 +195,7 @@ def run(
     settings = args.load_run_config(config, overrides, output, limit, reuse)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
-    from pipelines.only import Share
+    from pipelines.launcher import Share
     from pipelines.plan.limits import Limits
 
     share = None if only is None else Share.parse(only)

@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import IO, Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TextColumn
@@ -18,7 +18,7 @@ from rich.table import Column
 from rich.text import Text
 
 from beamrank.commit.pace import Pace, work_ratio
-from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.receipts import Receipt
 from beamrank.commit.stage import StageRecord
 from beamrank.logs import EventFormatter, is_event
 from beamrank.progress import Progress
@@ -39,11 +39,11 @@ class PrintableConsole(Console):
         super().__init__(file=file, highlight=False, markup=False, emoji=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Renders a string; rich would drop some control characters."""
+        # Rich would drop some control characters.
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Renders as rich does, without control characters other than rich's own."""
+        # Without control characters other than rich's own.
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
@@ -103,11 +103,7 @@ class Bar:
     """The progress of one task."""
 
     def __init__(
-        self,
-        console: Progress,
-        name: str,
-        suffix: Callable[[Meter], str],
-        show: Callable[[str, int, int | None], None],
+        self, console: Progress, name: str, suffix: Callable[[Meter], str], show: Callable[[str, int, int | None], None]
     ) -> None:
         self.meter = Meter()
         self.note, self.warn = console.note, console.warn
@@ -116,9 +112,8 @@ class Bar:
     def update(self, done: int, total: int | None, unit: str) -> None:
         """Shows how much of the task is done."""
         self.meter.see(done, total)
-        self._show(
-            f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}{self._suffix(self.meter)}", done, total
-        )
+        line = f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}{self._suffix(self.meter)}"
+        self._show(line, done, total)
 
 
 class ConsoleProgress:
@@ -183,7 +178,7 @@ class ConsoleProgress:
 
 
 class _EventHandler(logging.Handler):
-    """Shows events, but for the notes and warnings that are shown already."""
+    # But for the notes and warnings that are shown already.
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -196,53 +191,39 @@ class _EventHandler(logging.Handler):
             self._console.print(self.format(record), style="dim", markup=False, soft_wrap=True)
 
 
-@dataclass
 class RunTimes:
-    """The times of a whole run: `stages` are those that this command runs, `scored` is the first receipt of a model."""
+    """The elapsed time and the ETA of a run: by the pace of its stage, and by a receipt of this one for the next."""
 
-    shards: int
-    stages: Sequence[StageRecord] = ()
-    scored: Receipt | None = None
-    _meter: Meter = field(default_factory=Meter, init=False)
-    _next_seconds: float | None = field(default=None, init=False)
+    def __init__(self, shards: int, stages: Sequence[StageRecord]) -> None:
+        self._shards, self._stages, self._meter = shards, stages, Meter()
+        self.scored: Receipt | None = None
+        self._next_seconds: float | None = None
 
     def words(self, stage: StageRecord, meter: Meter) -> str:
-        """The progress of the run; empty if the command runs only this stage."""
-        if len(self.stages) < 2:
+        """Follows the progress of a stage; empty if the command runs only this stage."""
+        if len(self._stages) < 2:
             return ""
         return f"; run: elapsed {duration(self._meter.elapsed_seconds)}, ETA {self._eta(stage, meter)}"
 
-    def note_first(self, stage: StageRecord, receipt: Receipt) -> None:
-        """Records the first receipt of a stage: that of a model tells how long the next model takes."""
-        if stage.work is not None:
-            self.scored = receipt
-
     def _eta(self, stage: StageRecord, meter: Meter) -> str:
-        later = self.stages[[each.name for each in self.stages].index(stage.name) + 1 :]
-        if later and stage.work is None:
-            first = next((each for each in later if each.work is not None), later[0])
-            return f"unknown until {first.name} starts"
-        if len(later) > 1:
-            return f"unknown until {later[-1].name} starts"
-        if later:
-            return self._eta_with_next(stage, later[0], meter)
-        if meter.seconds_left is not None:
+        later = self._stages[[each.name for each in self._stages].index(stage.name) + 1 :]
+        if not later and meter.seconds_left is not None:
             return duration(meter.seconds_left)
-        if self._next_seconds is not None:
+        if not later and self._next_seconds is not None:
             return f"about {duration(max(0.0, self._next_seconds - meter.elapsed_seconds))}"
-        return "unknown"
-
-    def _eta_with_next(self, stage: StageRecord, after: StageRecord, meter: Meter) -> str:
-        scored = [] if self.scored is None else [self.scored]
-        ratio = None if stage.work is None or after.work is None else work_ratio(after.work, stage.work, scored)
+        if later and (stage.work is None or len(later) > 1):
+            model = next((each for each in later if each.work is not None), later[0])
+            return f"unknown until {(model if stage.work is None else later[-1]).name} starts"
+        if not later or self.scored is None or later[0].work is None or stage.work is None:
+            return "unknown"
+        ratio = work_ratio(later[0].work, stage.work, [self.scored])
         if ratio is None or meter.pace is None or meter.seconds_left is None:
             return "unknown"
-        self._next_seconds = self.shards * ratio * meter.pace.seconds_each
+        self._next_seconds = self._shards * ratio * meter.pace.seconds_each
         return f"about {duration(meter.seconds_left + self._next_seconds)}"
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(NamedTuple):
     """What a job does before its shards: `count` returns how many units of it are done, `before` is how many were.
 
     The units are those of the corpus, of which earlier passes have read some, unless `noun` says otherwise.
@@ -257,44 +238,38 @@ class Scan:
 
 @dataclass
 class StageProgress:
-    """Returns how much of a stage is done, by the receipts in its folder, and shows it.
+    """Returns how much of a stage is done, and shows it.
 
-    `first_done` receives the receipt of the first shard that this job finishes. `inputs_done` is how many inputs of a
-    shard are scored, of how many, as far as this process can see.
+    `done` finds the shards that are done, of `shards`; `receipt` reads that of the first of this job. `inputs_done` is
+    how many inputs of a shard are scored, of how many, as far as this process can see.
     """
 
-    folder: StageFolder
-    digests: Sequence[str]
+    done: Callable[[], set[int]]
+    shards: int
     bar: Bar
-    scan: Scan | None
-    first_done: Callable[[Receipt], None] | None
+    receipt: Callable[[int], Receipt | None]
     inputs_done: Callable[[], tuple[int, int]]
+    scan: Scan | None = None
 
     def __post_init__(self) -> None:
-        self._before = self.folder.done(self.digests)
+        self._before: set[int] | None = self.done()
 
     def __call__(self) -> int:
         """The number of finished shards and of units read."""
-        done = self.folder.done(self.digests)
+        done = self.done()
         read = self.scan.count() if self.scan else 0
         if self.scan and read < self.scan.units:
             self.bar.update(self.scan.before + read, self.scan.total, self.scan.noun)
-        else:
-            inputs = self.inputs_done()
-            within = f" ({_fraction(*inputs)} inputs of the next)" if inputs[1] else ""
-            self.bar.update(len(done), len(self.digests), f"shards{within}")
-            self._note_first(done - self._before)
+            return len(done) + read
+        inputs = self.inputs_done()
+        within = f" ({_fraction(*inputs)} inputs of the next)" if inputs[1] else ""
+        self.bar.update(len(done), self.shards, f"shards{within}")
+        if self._before is not None and (new := done - self._before):
+            # Leaves the start-up before the first shard, of workers and models, out of the pace.
+            if (receipt := self.receipt(min(new))) is not None:
+                self.bar.meter.skip_start(receipt.seconds)
+            self._before = None
         return len(done) + read
-
-    def _note_first(self, new: set[int]) -> None:
-        """Leaves the start-up before the first shard, of workers and models, out of the pace."""
-        if not new or self.first_done is None:
-            return
-        tell, self.first_done = self.first_done, None
-        receipt = self.folder.receipt(min(new), self.digests[min(new)])
-        if receipt is not None:
-            self.bar.meter.skip_start(receipt.seconds)
-            tell(receipt)
 
 
 def duration(seconds: float) -> str:

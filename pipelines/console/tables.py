@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich import box
 from rich import table as rich_table
@@ -14,7 +14,7 @@ from rich.text import Text
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.status import StageStatus
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.evaluation.significance import SIGNIFICANT, Loss, find_losses
+from beamrank.evaluation.significance import SIGNIFICANT, find_losses
 from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
 from beamrank.formats.excluded import OWN_SHARE
 from beamrank.formats.notes import counted
@@ -87,26 +87,21 @@ def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
 def warn_of_losses(evaluations: Mapping[str, Evaluation], progress: Progress) -> None:
     """Warns about each stage that scores below the stage before it."""
     for loss in find_losses(evaluations):
-        progress.warn(_explain(loss))
+        found = loss.comparison
+        advice = (
+            "Use a larger checkpoint, or remove the stage"
+            if found.p_value is not None and found.p_value < SIGNIFICANT
+            else "A difference of this size can be due to chance"
+        )
+        progress.warn(
+            f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after {found.baseline:.4f}, "
+            f"difference {found.difference:+.4f} (topics better {found.better:,}, equal {found.equal:,}, worse "
+            f"{found.worse:,}; p = {shown(found.p_value, P_VALUE)}, paired t-test). {advice}: "
+            'docs/reference/measures.md, "A stage below the one before it"'
+        )
 
 
-def _explain(loss: Loss) -> str:
-    found = loss.comparison
-    advice = (
-        "Use a larger checkpoint, or remove the stage"
-        if found.p_value is not None and found.p_value < SIGNIFICANT
-        else "A difference of this size can be due to chance"
-    )
-    return (
-        f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after {found.baseline:.4f}, difference "
-        f"{found.difference:+.4f} (topics better {found.better:,}, equal {found.equal:,}, worse {found.worse:,}; "
-        f"p = {shown(found.p_value, P_VALUE)}, paired t-test). {advice}: docs/reference/measures.md, "
-        '"A stage below the one before it"'
-    )
-
-
-@dataclass(frozen=True)
-class _Reported:
+class _Reported(NamedTuple):
     """One count; `of` names the counts that add up to its total, `named` adds the receipts' examples.
 
     A share of the total below `least` is not reported.
@@ -122,48 +117,27 @@ class _Reported:
 
 # The join works shard by shard, so a doc that several shards need is counted in each of them.
 _NEEDED = "docs (counted once for each shard that needs them)"
+_NO_CANDIDATES = "have no candidates: they keep their place but have no run lines"
+_OWN_DOCS = (
+    "have the doc of their own id among the first ten candidates: where topics are docs, as in ArguAna and Quora, "
+    "`exclude: self` in the first stage leaves it out"
+)
+_DROPPED = "are not in the corpus: dropped (on_missing_doc: drop)"
+_FROM_EARLIER = "were not read from the corpus: their tokens were reused from an earlier run"
+_PARTS, _AGAIN = "parts of earlier runs", "so their scores were computed again"
 _REPORTED = (
-    _Reported(
-        "topics_without_candidates",
-        ("topics",),
-        "topics",
-        "have no candidates: they keep their place but have no run lines",
-        named=True,
-    ),
+    _Reported("topics_without_candidates", ("topics",), "topics", _NO_CANDIDATES, named=True),
     _Reported("excluded", (), "docs", "were left out of the candidates (exclude)"),
-    _Reported(
-        "own_docs",
-        ("topics",),
-        "topics",
-        "have the doc of their own id among the first ten candidates: where topics are docs, as in ArguAna and "
-        "Quora, `exclude: self` in the first stage leaves it out",
-        least=OWN_SHARE,
-    ),
-    _Reported(
-        "missing_docs",
-        ("distinct_docs", "missing_docs"),
-        _NEEDED,
-        "are not in the corpus: dropped (on_missing_doc: drop)",
-        named=True,
-    ),
+    _Reported("own_docs", ("topics",), "topics", _OWN_DOCS, least=OWN_SHARE),
+    _Reported("missing_docs", ("distinct_docs", "missing_docs"), _NEEDED, _DROPPED, named=True),
     _Reported("truncated_queries", ("queries",), "queries", "were truncated"),
     # Of the join, and of a stage that scores.
     _Reported("truncated_docs", ("distinct_docs",), _NEEDED, "were truncated"),
     _Reported("truncated_docs", ("candidates",), "query-document pairs", "had their doc truncated"),
-    _Reported(
-        "reused_docs",
-        ("distinct_docs",),
-        _NEEDED,
-        "were not read from the corpus: their tokens were reused from an earlier run",
-    ),
+    _Reported("reused_docs", ("distinct_docs",), _NEEDED, _FROM_EARLIER),
     _Reported("halvings", (), "batches", "were halved because memory ran out: scores may differ in the last digits"),
-    _Reported("unusable_parts", (), "parts of earlier runs", "could not be read, so their scores were computed again"),
-    _Reported(
-        "parts_of_other_machines",
-        (),
-        "parts of earlier runs",
-        "came from a different kind of machine than that of the worker, so their scores were computed again",
-    ),
+    _Reported("unusable_parts", (), _PARTS, f"could not be read, {_AGAIN}"),
+    _Reported("parts_of_other_machines", (), _PARTS, f"came from a different kind of machine, {_AGAIN}"),
 )
 
 
@@ -184,25 +158,17 @@ def cost_words(stage: StageStatus) -> Iterator[str]:
 
 def count_lines(manifest: Manifest) -> Iterator[str]:
     """A line for each count that is not zero, with its share if every receipt has the counts of the total."""
+    receipts = manifest.receipts
+    examples = [example for receipt in receipts for example in receipt.examples][:3]
     for each in _REPORTED:
-        if not any(all(name in receipt.counts for name in each.of) for receipt in manifest.receipts):
+        number, total = manifest.total(each.count), sum(map(manifest.total, each.of))
+        has_total = [all(name in receipt.counts for name in each.of) for receipt in receipts]
+        if not any(has_total) or not number or number < each.least * total:
             continue
-        number = manifest.total(each.count)
-        if number and number >= each.least * sum(map(manifest.total, each.of)):
-            first = _first(manifest) if each.named else ""
-            yield f"{manifest.stage}: {_shared(number, manifest, each)} {each.verb}{first}"
-
-
-def _shared(number: int, manifest: Manifest, reported: _Reported) -> str:
-    counted = all(name in receipt.counts for name in reported.of for receipt in manifest.receipts)
-    total = sum(map(manifest.total, reported.of)) if counted else 0
-    if not total:
-        return f"{number:,} {reported.noun}"
-    percent = 100 * number / total
-    share = f"{percent:.1f} %" if percent >= 0.1 else "less than 0.1 %"
-    return f"{number:,} of {total:,} {reported.noun} ({share})"
-
-
-def _first(manifest: Manifest) -> str:
-    examples = [example for receipt in manifest.receipts for example in receipt.examples][:3]
-    return f" (first: {'; '.join(examples)})"
+        share = ""
+        if total and all(has_total):
+            percent = 100 * number / total
+            share = f" ({percent:.1f} %)" if percent >= 0.1 else " (less than 0.1 %)"
+        of = f" of {total:,}" if share else ""
+        first = f" (first: {'; '.join(examples)})" if each.named else ""
+        yield f"{manifest.stage}: {number:,}{of} {each.noun}{share} {each.verb}{first}"

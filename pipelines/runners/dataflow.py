@@ -6,10 +6,8 @@ Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on G
 import importlib.metadata
 import re
 import sys
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
@@ -42,18 +40,16 @@ _ACCELERATOR_OPTION = "worker_accelerator="
 POLL_SECONDS = 10.0
 
 _Config = TypeVar("_Config", RunConfig, ScoreConfig)
-_Options = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Workers:
+class Workers(NamedTuple):
     """The machines of one job."""
 
     image: str
     machine_type: str
     disk_size_gb: int
     processes: str
-    accelerator: str | None = None
+    accelerator: str = ""
 
 
 _WORKERS = {
@@ -76,12 +72,9 @@ def settle(settings: _Config) -> tuple[_Config, Device]:
     backend `auto` is torch, because the processor is not known.
     """
     device = "cuda" if settings.device == "auto" else settings.device
-    dtype = settings.dtype
-    if dtype == "auto":
-        dtype = "float16" if is_cuda(device) else "float32"
+    dtype = settings.dtype if settings.dtype != "auto" else "float16" if is_cuda(device) else "float32"
     backend = "torch" if settings.backend == AUTO else settings.backend
-    threads = settings.threads or WORKER_THREADS
-    update = {"threads": threads, "device": device, "dtype": dtype, "backend": backend}
+    update = {"threads": settings.threads or WORKER_THREADS, "device": device, "dtype": dtype, "backend": backend}
     return settings.model_copy(update=update), Device(device, dtype, default_token_budget(device))
 
 
@@ -126,16 +119,40 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
             "'beamrank[gcp]'"
         ) from error
     options = PipelineOptions(list(flags)).get_all_options()
-    _check_cloud(options)
-    _check_images(options)
+    missing = [f"--{name}" for name in ("project", "region", "temp_location") if not options[name]]
+    if missing:
+        raise ConfigError(
+            f"Dataflow needs {', '.join(missing)}: beamrank run ... --runner dataflow -- --project=PROJECT "
+            "--region=REGION --temp_location=gs://BUCKET/FOLDER"
+        )
+    for name in ("temp_location", "staging_location"):
+        if options[name] and not options[name].startswith("gs://"):
+            raise ConfigError(f"--{name} must be a gs:// URL, not {options[name]!r}: Dataflow itself reads these files")
+    for name in ("setup_file", "requirements_file", "extra_packages"):
+        if options[name]:
+            raise ConfigError(
+                f"--{name} would install packages on each worker as it starts, and beamrank's images hold all that "
+                "they need: leave it out, or build an image and give --sdk_container_image"
+            )
+    if options["sdk_location"] not in ("default", "container"):
+        raise ConfigError("--sdk_location is pinned to `container`: the workers' image holds Beam and beamrank")
+    if options["resource_hints"]:
+        raise ConfigError(
+            "--resource_hints turn right fitting on, which excludes the service option that requests the GPU, and "
+            "FlexRS: choose machines with --worker_machine_type and --dataflow_service_options=worker_accelerator=..."
+        )
     pools = {_WORKERS[stage.worker_on(device)] for stage in stages}
-    for workers in pools:
-        _check_workers(options, workers)
+    for pool in pools:
+        other = {_ONE_PROCESS: _PROCESS_A_CORE, _PROCESS_A_CORE: _ONE_PROCESS}[pool.processes]
+        if other in (options["experiments"] or []):
+            raise ConfigError(
+                f"--experiments={other} contradicts {pool.processes}, which this stage is pinned to "
+                "(docs/guide/deployment.md explains why): leave it out"
+            )
     special = {
         "--sdk_container_image": options["sdk_container_image"],
         "--worker_machine_type": options["machine_type"],
         "--dataflow_service_options=worker_accelerator": _has_accelerator(options),
-        "--resource_hints": options["resource_hints"],
     }
     if any(special.values()) and len(pools) > 1:
         raise ConfigError(
@@ -148,49 +165,7 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
         raise ConfigError("--dry_run leaves nothing to inspect: --template_location=FILE writes the job instead")
 
 
-def _check_cloud(options: _Options) -> None:
-    missing = [f"--{name}" for name in ("project", "region", "temp_location") if not options[name]]
-    if missing:
-        raise ConfigError(
-            f"Dataflow needs {', '.join(missing)}: beamrank run ... --runner dataflow -- --project=PROJECT "
-            "--region=REGION --temp_location=gs://BUCKET/FOLDER"
-        )
-    for name in ("temp_location", "staging_location"):
-        if options[name] and not options[name].startswith("gs://"):
-            raise ConfigError(f"--{name} must be a gs:// URL, not {options[name]!r}: Dataflow itself reads these files")
-
-
-def _check_images(options: _Options) -> None:
-    for name in ("setup_file", "requirements_file", "extra_packages"):
-        if options[name]:
-            raise ConfigError(
-                f"--{name} would install packages on each worker as it starts, and beamrank's images hold all that "
-                "they need: leave it out, or build an image and give --sdk_container_image"
-            )
-    if options["sdk_location"] not in ("default", "container"):
-        raise ConfigError("--sdk_location is pinned to `container`: the workers' image holds Beam and beamrank")
-
-
-def _check_workers(options: _Options, workers: Workers) -> None:
-    other = {_ONE_PROCESS: _PROCESS_A_CORE, _PROCESS_A_CORE: _ONE_PROCESS}[workers.processes]
-    if other in (options["experiments"] or []):
-        raise ConfigError(
-            f"--experiments={other} contradicts {workers.processes}, which this stage is pinned to "
-            "(docs/guide/deployment.md explains why): leave it out"
-        )
-    # Dataflow takes an accelerator from a service option or from a resource hint, never from both.
-    hints = options["resource_hints"] or []
-    hinted = any(hint.startswith("accelerator=") for hint in hints)
-    if hints and (_has_accelerator(options) or (workers.accelerator and not hinted)):
-        raise ConfigError(
-            "resource hints turn right fitting on, and Dataflow does not take it together with the service option "
-            f"worker_accelerator: give the GPU as a hint too, --resource_hints='accelerator={workers.accelerator}'"
-        )
-    if hints and options["flexrs_goal"]:
-        raise ConfigError("resource hints and --flexrs_goal exclude each other: Dataflow's right fitting has no FlexRS")
-
-
-def _has_accelerator(options: _Options) -> bool:
+def _has_accelerator(options: dict[str, Any]) -> bool:
     return any(option.startswith(_ACCELERATOR_OPTION) for option in options["dataflow_service_options"] or [])
 
 
@@ -198,9 +173,12 @@ def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> Pipelin
     """The Beam options of a stage's job: the pinned ones, then the user's, which take precedence."""
     workers = _WORKERS[Worker.CPU if stage.name == RUNS else open_stage(plan.stages, stage.name).worker]
     options = PipelineOptions(list(flags)).get_all_options()
+    # A name that is the same for every attempt, as Dataflow refuses a second active job of one; it takes lower-case
+    # letters, digits and hyphens only.
+    shown = re.sub("[^a-z0-9-]+", "-", stage.name.lower())
     pinned = [
         "--runner=DataflowRunner",
-        f"--job_name={job_name(plan, stage)}",
+        f"--job_name=beamrank-{shown}-{digest([plan.digest, plan.output, stage.name])[:SHORT]}",
         "--sdk_location=container",
         f"--sdk_container_image={image_url(options['project'], options['region'], workers.image)}",
         f"--worker_machine_type={workers.machine_type}",
@@ -210,16 +188,9 @@ def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> Pipelin
         "--number_of_worker_harness_threads=1",
         f"--experiments={workers.processes}",
     ]
-    if workers.accelerator and not _has_accelerator(options) and not options["resource_hints"]:
+    if workers.accelerator and not _has_accelerator(options):
         pinned.append(f"--dataflow_service_options={_ACCELERATOR_OPTION}{workers.accelerator}")
     return PipelineOptions([*pinned, *flags])
-
-
-def job_name(plan: Plan, stage: StageRecord) -> str:
-    """The same for every attempt: Dataflow refuses a second active job of the same name."""
-    # Dataflow takes lower-case letters, digits and hyphens only.
-    shown = re.sub("[^a-z0-9-]+", "-", stage.name.lower())
-    return f"beamrank-{shown}-{digest([plan.digest, plan.output, stage.name])[:SHORT]}"
 
 
 def image_url(project: str, region: str, image: str) -> str:
@@ -236,11 +207,7 @@ def template_location(flags: Sequence[str]) -> str | None:
 
 
 def new_pipeline(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> beam.Pipeline:
-    """An empty pipeline for one job of a stage.
-
-    Raises:
-        ConfigError: Beam refuses the flags.
-    """
+    """An empty pipeline for one job of a stage."""
     try:
         return beam.Pipeline(options=job_options(plan, stage, flags))
     except ValueError as error:
@@ -248,14 +215,7 @@ def new_pipeline(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> beam.P
 
 
 def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> tuple[Any, str]:
-    """Submits the job of a stage.
-
-    Returns:
-        Beam's result, and the id of the job, or the file that it was written to.
-
-    Raises:
-        BeamrankError: Dataflow did not take the job.
-    """
+    """Submits the job of a stage; returns Beam's result, and the job's id or the file that it was written to."""
     options = pipeline.options.view_as(GoogleCloudOptions)
     try:
         result = pipeline.run()
@@ -274,27 +234,14 @@ def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> 
 
 
 def wait(result: Any, progress: Callable[[], int], limit: StallLimit, warn: Callable[[str], None]) -> None:
-    """Waits for a job; cancels one that stalls, because its workers cost money.
-
-    Raises:
-        BeamrankError: the job failed or stalled.
-    """
-    outcome: list[BaseException] = []
-
-    def finish() -> None:
-        try:
-            result.wait_until_finish()
-        except BaseException as error:
-            outcome.append(error)
+    """Waits for a job; cancels one that stalls, because its workers cost money."""
 
     def cancel() -> str:
         result.cancel()
         return f"the Dataflow job {result.job_id()} was cancelled"
 
-    thread = threading.Thread(target=finish, name="dataflow", daemon=True)
-    thread.start()
     try:
-        wait_with_stall(thread, progress, limit, on_stall=cancel, poll_seconds=POLL_SECONDS)
+        error = wait_with_stall(result.wait_until_finish, progress, limit, cancel, poll_seconds=POLL_SECONDS)
     except BeamrankError:
         raise
     except BaseException:
@@ -303,5 +250,5 @@ def wait(result: Any, progress: Callable[[], int], limit: StallLimit, warn: Call
             f"cancel it: gcloud dataflow jobs cancel {result.job_id()} --region REGION"
         )
         raise
-    if outcome:
-        raise explain(outcome[0]) from outcome[0]
+    if error is not None:
+        raise explain(error) from error

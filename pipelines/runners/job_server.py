@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import apache_beam as beam
 import grpc
@@ -46,15 +46,11 @@ _QUIET = ("-Dspark.ui.enabled=false", "-Dorg.slf4j.simpleLogger.defaultLogLevel=
 _LOGGER = "org.slf4j:slf4j-simple:1.7.30"
 
 
-@dataclass(frozen=True)
-class _JavaEngine:
-    """An engine whose job server is Java.
+class _JavaEngine(NamedTuple):
+    """Beam's runner on Maven Central, whose job server is `-job-server`, one jar with all in it; and how to start it.
 
-    Attributes:
-        artifact: Beam's runner on Maven Central; its job server is this with `-job-server`, one jar with all in it.
-        main_class: the job server.
-        master: the Beam option with the address of a cluster.
-        tested: Maven coordinates of the jars to take where there is no job server of Beam's own version.
+    `master` is the Beam option with the address of a cluster, `tested` are the coordinates of the jars to take where
+    there is no job server of Beam's own version.
     """
 
     artifact: str
@@ -84,11 +80,7 @@ _JAVA_ENGINES = {
 
 
 class JobServer:
-    """A job server that accepts connections.
-
-    Raises:
-        PreflightError: it does not start.
-    """
+    """A job server that accepts connections; PreflightError where it does not start."""
 
     def __init__(self, name: str, command: Command) -> None:
         (port,) = pick_port(None)
@@ -104,7 +96,16 @@ class JobServer:
             # A terminal sends Ctrl-C to the whole process group; the launcher ends its children itself.
             start_new_session=True,
         )
-        self._wait_until_ready()
+        deadline = time.monotonic() + _START_SECONDS
+        with grpc.insecure_channel(self.endpoint) as channel:
+            ready = grpc.channel_ready_future(channel)
+            while time.monotonic() < deadline and self.process.poll() is None:
+                with contextlib.suppress(grpc.FutureTimeoutError):
+                    ready.result(timeout=0.2)
+                    return
+            ready.cancel()
+        self.process.terminate()
+        raise PreflightError(f"the job server of {name} did not start{self._log_tail()}")
 
     def check(self) -> None:
         """Raises WorkerLostError if the server has ended."""
@@ -118,18 +119,6 @@ class JobServer:
         log = self._log.fileno()
         tail = os.pread(log, _TAIL_BYTES, max(0, os.fstat(log).st_size - _TAIL_BYTES)).decode(errors="replace").strip()
         return f"; its last output: {tail}" if tail else ""
-
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        with grpc.insecure_channel(self.endpoint) as channel:
-            ready = grpc.channel_ready_future(channel)
-            while time.monotonic() < deadline and self.process.poll() is None:
-                with contextlib.suppress(grpc.FutureTimeoutError):
-                    ready.result(timeout=0.2)
-                    return
-            ready.cancel()
-        self.process.terminate()
-        raise PreflightError(f"the job server of {self._name} did not start{self._log_tail()}")
 
 
 _servers: dict[str, JobServer] = {}
@@ -199,22 +188,24 @@ def _cache() -> Path:
     return cache_folder("engines") / beam.__version__
 
 
-def _missing(what: str, name: str, flag: str, program: str) -> str:
+def _missing(name: str, flag: str, program: str, advice: str) -> PreflightError:
     jars = os.environ.get("BEAMRANK_JARS")
     places = f"in {jars} (BEAMRANK_JARS) and {_cache()}" if jars else f"in {_cache()} (BEAMRANK_JARS is not set)"
-    return f"{what} was not found: --{flag} is not given, there is no {name} {places}, and {program} is not installed"
+    return PreflightError(
+        f"{name} was not found: --{flag} is not given, there is no such file {places}, and {program} is not installed. "
+        f"{advice}"
+    )
 
 
 def _build_prism(progress: Progress) -> Path:
     folder, go = _cache(), shutil.which("go")
     by_hand = f"GOBIN={folder} go install {_PRISM_PACKAGE}"
     if go is None:
-        missing = _missing("Prism", "file `prism`", "prism_location", "Go to build it")
-        raise PreflightError(f"{missing}. Install Go and run `{by_hand}`")
+        raise _missing("prism", "prism_location", "Go", f"Install Go and run `{by_hand}`")
     with exclusive(folder / ".prism.lock"):
         if not (folder / "prism").is_file():
             progress.note(f"building Prism {beam.__version__} with {go}, once for this machine: takes some minutes")
-            _run([go, "install", _PRISM_PACKAGE], f"cannot build Prism: {by_hand}", {"GOBIN": str(folder)})
+            _run([go, "install", _PRISM_PACKAGE], f"cannot build Prism: {by_hand}", GOBIN=str(folder))
     return folder / "prism"
 
 
@@ -224,43 +215,30 @@ def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> s
     own = f"org.apache.beam:{engine.artifact}-job-server:{beam.__version__}"
     copy = [f"-Dartifact={own}", f"-DoutputDirectory={folder}"]
     if mvn is None:
-        missing = _missing(f"the job server {jar}", "such file", flag, "Maven to download it")
-        by_hand = f"mvn dependency:copy {' '.join(copy)}"
-        raise PreflightError(
-            f"{missing}. Run `{by_hand}` on a machine that has Maven, and give the jar with --{flag} after `--`"
-        )
+        by_hand = f"Run `mvn dependency:copy {' '.join(copy)}` on a machine that has Maven"
+        raise _missing(jar, flag, "Maven", f"{by_hand}, and give the jar with --{flag} after `--`")
     listed = folder / f"{engine.artifact}.classpath"
-    with exclusive(listed.with_suffix(".lock")):
-        if stored := _class_path(listed):
+    with exclusive(listed.with_suffix(".lock")), tempfile.TemporaryDirectory() as work:
+        stored = listed.read_text().strip() if listed.is_file() else ""
+        if stored and all(map(os.path.isfile, stored.split(os.pathsep))):
             return stored
         progress.note(f"downloading {jar} with {mvn}, once for this machine")
-        maven = [mvn, "-B", "-q"]
         try:
-            _run([*maven, *copy, f"{_MAVEN_DEPENDENCY}:copy"], f"Maven has no {own}")
+            _run([mvn, "-B", "-q", *copy, f"{_MAVEN_DEPENDENCY}:copy"], f"Maven has no {own}")
             return str(folder / jar)
         except PreflightError as error:
-            part = listed.with_suffix(".part")
-            with tempfile.TemporaryDirectory() as work:
-                project = Path(work, "pom.xml")
-                project.write_text(
-                    _PROJECT.format("".join(_DEPENDENCY.format(*each.split(":")) for each in engine.tested))
-                )
-                resolve = ["-f", str(project), f"-Dmdep.outputFile={part}", f"{_MAVEN_DEPENDENCY}:build-classpath"]
-                advice = f"{error}. Maven has no {engine.tested[0]} either: give a job server with --{flag} after `--`"
-                _run([*maven, *resolve], advice)
-            part.replace(listed)
+            project, found = Path(work, "pom.xml"), Path(work, "classpath")
+            project.write_text(_PROJECT.format("".join(_DEPENDENCY.format(*each.split(":")) for each in engine.tested)))
+            resolve = ["-f", str(project), f"-Dmdep.outputFile={found}", f"{_MAVEN_DEPENDENCY}:build-classpath"]
+            advice = f"{error}. Maven has no {engine.tested[0]} either: give a job server with --{flag} after `--`"
+            _run([mvn, "-B", "-q", *resolve], advice)
             progress.note(f"Maven has no {own}: using {engine.tested[0]}")
-            return _class_path(listed)
+            listed.write_text(found.read_text())
+            return listed.read_text().strip()
 
 
-def _class_path(listed: Path) -> str:
-    """The class path of an earlier download; empty where one of its jars no longer exists."""
-    class_path = listed.read_text().strip() if listed.is_file() else ""
-    return class_path if all(map(os.path.isfile, class_path.split(os.pathsep))) else ""
-
-
-def _run(command: Sequence[str], failure: str, environment: Mapping[str, str] | None = None) -> None:
-    environ = {**os.environ, **(environment or {})}
+def _run(command: Sequence[str], failure: str, **environment: str) -> None:
+    environ = {**os.environ, **environment}
     nowhere = subprocess.DEVNULL
     done = subprocess.run(command, env=environ, capture_output=True, text=True, stdin=nowhere, check=False)
     if done.returncode:

@@ -53,11 +53,7 @@ IN_MEMORY = frozenset({Runner.LOCAL, Runner.EMBED, Runner.PRISM})
 
 
 def beam_options(runner: Runner, flags: Sequence[str]) -> "PipelineOptions":
-    """The pinned options of a runner with the user's Beam flags.
-
-    Raises:
-        ConfigError: a flag is unknown to Beam, is `--runner`, is not a flag, or asks for a negative number of workers.
-    """
+    """The pinned options of a runner with the user's Beam flags, which are checked."""
     from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
     _check_flags(flags, PipelineOptions)
@@ -110,9 +106,6 @@ def server_command(
     """The command of an engine's job server, from its port and a folder for temporary files.
 
     None if the runner has none, or the user names a running one. To download or build a program may take minutes.
-
-    Raises:
-        PreflightError: the engine was not found, and cannot be downloaded or built.
     """
     from apache_beam.options.pipeline_options import PortableOptions
 
@@ -127,7 +120,9 @@ def server_command(
 def _check_flags(flags: Sequence[str], root: Any) -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for options in dict.fromkeys(_subclasses(root)):
-        options._add_argparse_args(parser)
+        # Options that other installed libraries define exist on this machine only.
+        if options.__module__.startswith("apache_beam."):
+            options._add_argparse_args(parser)
     try:
         with contextlib.redirect_stderr(io.StringIO()) as complaint:
             _, unknown = parser.parse_known_args(list(flags))
@@ -145,8 +140,6 @@ def _check_flags(flags: Sequence[str], root: Any) -> None:
 
 
 def _subclasses(root: Any) -> Iterator[Any]:
-    """Beam's own; options that other installed libraries define exist on this machine only."""
     for each in root.__subclasses__():
-        if each.__module__.startswith("apache_beam."):
-            yield each
+        yield each
         yield from _subclasses(each)

@@ -1,6 +1,6 @@
-"""Runs a Beam pipeline and detects when it can no longer end.
+"""Runs a job and detects when it can no longer end.
 
-FnApiRunner hangs when a worker process is killed, so the pipeline runs in a thread while the main thread watches child
+FnApiRunner hangs when a worker process is killed, so a job runs in a thread while the main thread watches child
 processes and receipts.
 """
 
@@ -22,9 +22,8 @@ from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightErro
 from beamrank.logs import LoggedStderr
 from beamrank.storage.digested import RewrittenError
 from models.lucene.jvm import JavaError
-from pipelines.runners.ending import ENDING
 from pipelines.runners.job_server import check_job_server
-from pipelines.runners.workers import is_worker
+from pipelines.runners.workers import ENDING, is_worker
 from transforms import shards
 
 _POLL_SECONDS = 0.25
@@ -41,7 +40,6 @@ _RAISED = re.compile(
 )
 _EXIT_CODE = re.compile(r"return code (-?\d+)\Z")
 _WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
-
 # Raised for a full disk, a quota and a limit on the size of files.
 _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
 # The words of Prism.
@@ -49,11 +47,9 @@ _LOST_WORKER = re.compile(r"SDK worker disconnected|didn't get control connectio
 
 
 class StallLimit(NamedTuple):
-    """How long a job may complete nothing.
+    """For how many seconds a job may complete nothing.
 
-    Attributes:
-        seconds: so long, or for the seconds that `longer` finds out then.
-        longer: is called after these, since what a shard is expected to take may have to be measured.
+    After these `longer` is called: what a shard is expected to take may have to be measured.
     """
 
     seconds: float
@@ -68,15 +64,13 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], limit: Sta
 def watch(
     work: Callable[[], None], progress: Callable[[], int], limit: StallLimit, endpoint: str | None = None
 ) -> None:
-    """Does work in a thread; `progress`, how much is done, may stay the same up to a limit.
+    """Does work of this process and its workers; `progress`, how much is done, may stay the same up to a limit.
 
     Raises:
         WorkerLostError: a worker process or the job server at `endpoint` died.
         BeamrankError: the work failed, or stalled.
         Interrupted: this process was told to end, and no shard is in progress any more.
     """
-    outcome = _Outcome()
-    thread = threading.Thread(target=outcome(work), name="pipeline", daemon=True)
     # Beam prints the traceback of every failure that it raises, once or twice: the log has room for it.
     with contextlib.redirect_stderr(LoggedStderr()), _Workers() as workers, ENDING.after(workers):
 
@@ -87,11 +81,10 @@ def watch(
             # Beam's client would wait for a dead server as long as for a job.
             check_job_server(endpoint)
 
-        thread.start()
-        wait_with_stall(thread, progress, limit, on_stall=lambda: "treating the job as stalled", check=check)
-    if outcome.error is not None:
-        check_job_server(endpoint, outcome.error)
-        raise explain(outcome.error) from outcome.error
+        error = wait_with_stall(work, progress, limit, lambda: "treating the job as stalled", check)
+    if error is not None:
+        check_job_server(endpoint, error)
+        raise explain(error) from error
 
 
 class _Outcome(contextlib.ContextDecorator):
@@ -100,7 +93,7 @@ class _Outcome(contextlib.ContextDecorator):
     error: BaseException | None = None
 
     def __enter__(self) -> None:
-        """Does nothing."""
+        pass
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> bool:
         self.error = error
@@ -108,35 +101,37 @@ class _Outcome(contextlib.ContextDecorator):
 
 
 def wait_with_stall(
-    thread: threading.Thread,
-    done: Callable[[], int],
+    work: Callable[[], None],
+    progress: Callable[[], int],
     limit: StallLimit,
-    *,
     on_stall: Callable[[], str],
     check: Callable[[], None] = lambda: None,
     poll_seconds: float = _POLL_SECONDS,
-) -> None:
-    """Waits for the thread of a job, or raises BeamrankError where `done` stays the same beyond a limit.
+) -> BaseException | None:
+    """Does work in a thread; returns the error that ended it.
 
-    `on_stall` ends such a job, and describes that for the message; `check` raises where a job cannot end.
+    `on_stall` ends work whose `progress` stays the same beyond the limit, and describes that for the message of a
+    BeamrankError; `check` raises where it cannot end.
     """
-    last, moved, most = done(), time.monotonic(), limit.seconds
+    outcome = _Outcome()
+    thread = threading.Thread(target=outcome(work), name="pipeline", daemon=True)
+    thread.start()
+    last, moved, most = progress(), time.monotonic(), limit.seconds
     while True:
         thread.join(poll_seconds)
         if not thread.is_alive():
-            return
+            return outcome.error
         check()
-        now = done()
+        now = progress()
         if now != last:
             last, moved = now, time.monotonic()
         elif (idle := time.monotonic() - moved) > most:
             most = max(most, limit.longer())
-            if idle <= most:
-                continue
-            raise BeamrankError(
-                f"no shard was finished in {most / 60:g} minutes (stall_minutes): {on_stall()}. Run the same "
-                "command again to resume; raise stall_minutes if workers start, or a shard takes, longer"
-            )
+            if idle > most:
+                raise BeamrankError(
+                    f"no shard was finished in {most / 60:g} minutes (stall_minutes): {on_stall()}. Run the same "
+                    "command again to resume; raise stall_minutes if workers start, or a shard takes, longer"
+                )
 
 
 def _run(pipeline: beam.Pipeline) -> None:
@@ -211,7 +206,7 @@ class _Workers:
             raise WorkerLostError(f"{name} {how} (possibly out of memory)")
 
     def start_no_more(self) -> None:
-        """From now on no shard is started, here and in the worker processes; see `pipelines.runners.ending`."""
+        """From now on no shard is started, here and in the worker processes."""
         shards.start_no_more()
         for process in self._find():
             with contextlib.suppress(psutil.Error):
@@ -233,15 +228,13 @@ def explain(error: BaseException) -> BeamrankError:
     if isinstance(error, BeamrankError):
         kind = _OURS.get(f"{type(error).__module__}.{type(error).__name__}", BeamrankError)
         return in_mid_run(kind, _WHILE_RUNNING.sub("", str(error)))
-    raised = _RAISED.findall(str(error))
-    if raised:
+    if raised := _RAISED.findall(str(error)):
         name, message = raised[-1]
         return in_mid_run(_OURS[name], message.strip())
-    kept = "Finished shards are kept"
-    full = _FULL.search(str(error))
-    if full is not None:
+    if full := _FULL.search(str(error)):
         return BeamrankError(
-            f"a worker cannot write: {full[0]}. {kept}: make room, then run the same command again to resume"
+            f"a worker cannot write: {full[0]}. Finished shards are kept: make room, then run the same command again "
+            "to resume"
         )
     if _LOST_WORKER.search(str(error)):
         return WorkerLostError(f"a worker process was lost (possibly out of memory): {error}")

@@ -1,4 +1,4 @@
-"""Child processes: their environment, their end, and three kinds of them, `python -m pipelines.runners.workers KIND`.
+"""This process and its children: their environment, their end, and `python -m pipelines.runners.workers KIND`.
 
 `local` is a worker of the local runner. `pool --service_port=PORT` starts workers for Spark and Flink. `child FOLDER
 PROGRAM ARGUMENT ...` runs a program that must not outlive the launcher. Only the standard library is imported at first:
@@ -15,9 +15,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
+GRACE_SECONDS = 25.0
 WORKER_MODULE = "pipelines.runners.workers"
 _POLL_SECONDS = 1.0
 _SHORT_SECONDS = 0.05
@@ -25,6 +27,72 @@ _PATIENCE_SECONDS = 3
 # Only gRPC reads it, and no_proxy where it is not set.
 _SPARED_BY_GRPC = "no_grpc_proxy"
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+
+
+class Interrupted(BaseException):
+    """A signal was received. Not KeyboardInterrupt, which typer would turn into a silent exit."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+class Ending:
+    """The end of this process by a signal; `grace_seconds` are what the shards in progress get.
+
+    Machines that are taken away send SIGTERM and leave some seconds: no further shard starts.
+    """
+
+    def __init__(self) -> None:
+        self.grace_seconds = GRACE_SECONDS
+        self._job: Any = None
+        self._begun = False
+
+    @contextlib.contextmanager
+    def after(self, job: Any) -> Iterator[None]:
+        """In the `with` block, which calls `check` often, the first SIGTERM waits for the shards of a job.
+
+        The job has `start_no_more()`, and `is_busy()` while a shard is in progress.
+        """
+        self._job = job
+        try:
+            yield
+            while self.check():
+                time.sleep(_SHORT_SECONDS)
+        finally:
+            self._job = None
+
+    def check(self) -> bool:
+        """Whether the end has begun.
+
+        Raises:
+            Interrupted: it has, and no shard is in progress any more.
+        """
+        if self._begun and (self._job is None or not self._job.is_busy()):
+            raise Interrupted(signal.SIGTERM)
+        return self._begun
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """Handles SIGTERM and Ctrl-C."""
+        job = self._job
+        if number != signal.SIGTERM or self._begun or job is None or not self.grace_seconds:
+            raise Interrupted(number)
+        self._begun = True
+        job.start_no_more()
+        self.check()
+        signal.signal(signal.SIGALRM, _end)
+        signal.setitimer(signal.ITIMER_REAL, self.grace_seconds)
+        words = f"SIGTERM: no shard is started any more, those in progress have {self.grace_seconds:g} seconds\n"
+        # Standard error may be in the middle of a line.
+        with contextlib.suppress(OSError):
+            os.write(2, words.encode())
+
+
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise Interrupted(signal.SIGTERM)
+
+
+ENDING = Ending()
 
 
 def prepare_environment() -> None:
@@ -44,7 +112,7 @@ def prepare_environment() -> None:
 
 
 def end_children() -> None:
-    """Ends all child processes, so that none outlives an interrupted command."""
+    """Ends all child processes: none outlives the command."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # There are none.
@@ -169,8 +237,7 @@ def share_pools() -> Any:
     from apache_beam.runners.worker import worker_pool_main
 
     class SharedPool(worker_pool_main.BeamFnExternalWorkerPoolServicer):
-        """Beam's pool; a worker whose number is used twice ends when its own Java process disconnects."""
-
+        # A worker whose number is used twice ends when its own Java process disconnects.
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._used_twice: set[str] = set()

@@ -11,8 +11,7 @@ import pyarrow as pa
 from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig, load_config
 from pipelines.console.progress import ConsoleProgress
-from pipelines.launcher import Launcher
-from pipelines.only import OnlyLauncher
+from pipelines.launcher import Launcher, Share
 from pipelines.plan.make_plan import make_plan
 from pipelines.runs.run_files import write_runs
 
@@ -30,14 +29,14 @@ class PlannedRun(NamedTuple):
         config = self.config.model_copy(update={"output": str(output)})
         return PlannedRun(dataclasses.replace(self.plan, output=str(output)), config)
 
-    def run(self, launcher: type[Launcher] = OnlyLauncher) -> "PlannedRun":
+    def run(self, launcher: type[Launcher] | None = None) -> "PlannedRun":
         """Does what `beamrank run --only 0/1` does after planning: a Beam job would take longer than its shards."""
         progress = ConsoleProgress(quiet=True)
         self.plan.publish()
-        work = launcher(self.plan, self.config, progress)
+        share = Share(0, 1) if launcher is None else None
+        work = (launcher or Launcher)(self.plan, self.config, progress, share=share)
         work.run()
-        if isinstance(work, OnlyLauncher):
-            assert work.finish()
+        assert share is None or work.finish_share()
         write_runs(self.plan, self.config, progress)
         return self
 

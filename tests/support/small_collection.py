@@ -11,7 +11,6 @@ import yaml
 from beamrank.config.run import RunConfig, load_config
 from beamrank.storage import files as storage
 from pipelines.launcher import Launcher
-from pipelines.only import OnlyLauncher
 from tests.support.checkpoints import Pair, save_pair
 from tests.support.runs import PlannedRun, plan_run, trec_lines
 
@@ -111,7 +110,7 @@ class SmallCollection:
         return plan_run(self.path, overrides, output)
 
     def run(
-        self, *overrides: str, output: Path | str | None = None, launcher: type[Launcher] = OnlyLauncher
+        self, *overrides: str, output: Path | str | None = None, launcher: type[Launcher] | None = None
     ) -> PlannedRun:
         """Plans and executes a run in this process."""
         return self.plan(*overrides, output=output).run(launcher)

@@ -140,7 +140,7 @@ def test_bar_fits_a_terminal_of_any_width(width):
 
 @pytest.fixture
 def times(clock):
-    times = RunTimes(shards=10, stages=list(_STAGES.values()))
+    times = RunTimes(10, list(_STAGES.values()))
     clock.now += 60
     return times
 
@@ -182,9 +182,8 @@ def test_run_eta_is_that_of_the_last_stage(times, meter):
     assert times.words(_STAGES["duo"], meter) == "; run: elapsed 0:01:20, ETA 0:01:20"
 
 
-def test_run_eta_is_not_shown_for_a_single_stage(times, meter):
-    times.stages = [_STAGES["mono"]]
-    assert times.words(_STAGES["mono"], meter) == ""
+def test_run_eta_is_not_shown_for_a_single_stage(meter):
+    assert RunTimes(10, [_STAGES["mono"]]).words(_STAGES["mono"], meter) == ""
 
 
 def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
@@ -192,9 +191,14 @@ def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
     table, read, lines = pa.table({"x": [1]}), [0], []
     folder.commit(0, digests[0], table, seconds=1.0, counts={})
     bar = Bar(SILENT, "tokenize", lambda _: "", lambda line, *_: lines.append(line))
-    first: list[Receipt] = []
     scan = Scan(lambda: read[0], units=2, before=2, total=4)
-    ask = StageProgress(folder, digests, bar, scan, first.append, lambda: (0, 0))
+    first: list[Receipt | None] = []
+
+    def receipt(shard):
+        first.append(folder.receipt(shard, digests[shard]))
+        return first[-1]
+
+    ask = StageProgress(lambda: folder.done(digests), 3, bar, receipt, lambda: (0, 0), scan)
     assert ask() == 1
     clock.now += 30
     read[0] = 1
@@ -202,7 +206,7 @@ def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
     read[0] = 2
     ask()
     clock.now += 10
-    receipt = folder.commit(2, digests[2], table, seconds=4.0, counts={})
+    committed = folder.commit(2, digests[2], table, seconds=4.0, counts={})
     assert ask() == 4
     assert lines == [
         "tokenize: 2 of 4 corpus units read, elapsed 0:00:00, ETA unknown",
@@ -210,14 +214,14 @@ def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
         "tokenize: 1 of 3 shards, elapsed 0:00:30, ETA unknown",
         "tokenize: 2 of 3 shards, elapsed 0:00:40, ETA 0:00:10",
     ]
-    assert first == [receipt]
+    assert first == [committed]
     assert bar.meter.seconds_left == 4.0
 
 
-def test_stage_progress_shows_inputs_within_a_shard(clock, tmp_path):
+def test_stage_progress_shows_inputs_within_a_shard(clock):
     inputs, lines = [(0, 0)], []
     bar = Bar(SILENT, "pairs", lambda _: "", lambda line, *_: lines.append(line))
-    ask = StageProgress(StageFolder(str(tmp_path)), ["0" * 64], bar, None, lambda _: None, lambda: inputs[0])
+    ask = StageProgress(set, 1, bar, lambda _: None, lambda: inputs[0])
     for inputs[0] in ((0, 0), (0, 4096), (1024, 4096)):
         assert ask() == 0
         clock.now += 30

@@ -1,11 +1,12 @@
 """Commands of packages from outside, by their entry points."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.plugins import install
 
 _COMMAND = '''
 """A command from outside."""
@@ -22,28 +23,20 @@ def greet(name: str, loud: bool = False) -> None:
 
 
 @pytest.fixture
-def installed(tmp_path: Path):
-    """Installs a package with entry points, and returns how `beamrank` is called beside it."""
-
-    def install(entries: str, module: str = _COMMAND):
-        (tmp_path / "greeting.py").write_text(module)
-        info = tmp_path / "greeting-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[beamrank.commands]\n{entries}\n")
-        environ = os.environ | {"PYTHONPATH": str(tmp_path), "COLUMNS": "200"}
-
-        def beamrank(*arguments: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "pipelines.main", *arguments]
-            return subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120)
-
-        return beamrank
-
-    return install
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Installs a package with commands."""
+    (tmp_path / "greeting.py").write_text(_COMMAND)
+    return lambda **entries: install(tmp_path, monkeypatch, "beamrank.commands", **entries)
 
 
-def test_command_of_a_plugin_is_found_described_and_run(installed):
-    beamrank = installed("greet = greeting:greet\nconvert.greet = greeting:greet")
+def beamrank(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "pipelines.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_command_of_a_plugin_is_found_described_and_run(installed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    installed(**{"greet": "greeting:greet", "convert.greet": "greeting:greet"})
     assert "Greet somebody." in beamrank("--help").stdout
     assert "Greet somebody." in beamrank("convert", "--help").stdout
     assert "Nobody else does." in beamrank("greet", "--help").stdout
@@ -56,19 +49,19 @@ def test_command_of_a_plugin_is_found_described_and_run(installed):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ("greet = greeting:absent", "command 'greet' of the package greeting cannot be imported"),
-        ("greet = absent:greet", "command 'greet' of the package greeting cannot be imported"),
-        ("greet = greeting:greet\nverify = greeting:greet", "beamrank and the package greeting both have"),
+        ({"greet": "greeting:absent"}, "command 'greet' of the package outside cannot be imported"),
+        ({"greet": "absent:greet"}, "command 'greet' of the package outside cannot be imported"),
+        ({"greet": "greeting:greet", "verify": "greeting:greet"}, "beamrank and the package outside both have"),
     ],
 )
 def test_broken_command_of_a_plugin_is_named_and_ends_nothing_else(installed, entries, message):
-    beamrank = installed(entries)
+    installed(**entries)
     failed = beamrank("verify" if "verify" in entries else "greet", "Ada")
     assert failed.returncode == 3
     assert message in failed.stderr
     listed = beamrank("--help")
     assert (listed.returncode, "Traceback" in listed.stderr) == (0, False)
-    assert "package greeting" in listed.stdout or "verify" in entries
+    assert "package outside" in listed.stdout or "verify" in entries
     assert beamrank("status", "--help").returncode == 0
 
 

@@ -1,6 +1,5 @@
 """Formats of an installed package that is not beamrank: one of each kind, in this file, used in a whole run."""
 
-import importlib
 import json
 import os
 import pickle
@@ -23,6 +22,7 @@ from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse
 from beamrank.storage.streams import open_stream
 from pipelines.dataflow_template import parameters
 from tests import ROOT
+from tests.support.plugins import install
 from tests.support.small_collection import small_cascade
 
 
@@ -68,29 +68,14 @@ COLON = TextFormat("colon", (), whole_file, _read_topics, look=Look("lines with 
 TOY_QRELS = qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True)
 TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
 
-_ENTRY_POINTS = f"""
-[beamrank.corpora]
-blocks = {__name__}:BLOCKS
-broken = absent:BLOCKS
-[beamrank.topics]
-colon = {__name__}:COLON
-[beamrank.qrels]
-toy = {__name__}:TOY_QRELS
-[beamrank.run_formats]
-toy = {__name__}:TOY_RUN
-"""
-
 
 @pytest.fixture
 def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = tmp_path / "site/toy-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(_ENTRY_POINTS)
-    monkeypatch.syspath_prepend(str(info.parent))
-    importlib.invalidate_caches()
-    for registry in (corpora.FORMATS, topics.FORMATS, qrels.FORMATS, run_writer.FORMATS):
-        monkeypatch.setattr(registry, "_entries", None)
+    site = tmp_path / "site"
+    install(site, monkeypatch, corpora.FORMATS, blocks=f"{__name__}:BLOCKS", broken="absent:BLOCKS")
+    install(site, monkeypatch, topics.FORMATS, colon=f"{__name__}:COLON")
+    install(site, monkeypatch, qrels.FORMATS, toy=f"{__name__}:TOY_QRELS")
+    install(site, monkeypatch, run_writer.FORMATS, toy=f"{__name__}:TOY_RUN")
 
 
 def _in_toy_formats(path: Path) -> Path:
@@ -140,7 +125,7 @@ def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, reg
     (tmp_path / "corpus.blocks").write_text('{"id": "1", "contents": "x"}\n')
     with pytest.raises(PreflightError, match=r"does not begin with =\. The file looks like JSONL: set `corpus.format"):
         corpora.list_units(load_config(config).corpus)
-    with pytest.raises(PreflightError, match="the corpus format 'broken' of the package toy cannot be imported"):
+    with pytest.raises(PreflightError, match="the corpus format 'broken' of the package outside cannot be imported"):
         load_config(config, ["corpus.format=broken"])
     with pytest.raises(PreflightError, match=r"MS MARCO, 3 columns .*; TOY, 4 columns \(doc_id query_id rank score\)"):
         beamrank.read_run(tmp_path / "corpus.blocks")

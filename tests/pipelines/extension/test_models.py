@@ -22,6 +22,7 @@ from models.tokenizers.registry import load_tokenizer
 from pipelines.plan.estimate import estimate
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.models.tokenizers import save_tokenizer
+from tests.support.plugins import install
 from tests.support.small_collection import DOCS, TOPICS, small_cascade
 
 
@@ -137,23 +138,13 @@ def _checkpoint(folder):
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """Installs a package whose entry point names an object of this module."""
-
-    def install(group, name, entry):
-        info = tmp_path / "toys-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {__name__}:{entry}\n")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        for registry in (ARCHITECTURES, BACKENDS):
-            monkeypatch.setattr(registry, "_entries", None)
-
-    yield install
-    for registry in (ARCHITECTURES, BACKENDS):
-        registry._loaded.clear()
+    return lambda registry, name, entry: install(
+        tmp_path / "package", monkeypatch, registry, **{name: f"{__name__}:{entry}"}
+    )
 
 
 def test_architecture_of_a_package_scores_a_run(installed, tmp_path):
-    installed("beamrank.architectures", "sum_of_ids", "read_sum_of_ids")
+    installed(ARCHITECTURES, "sum_of_ids", "read_sum_of_ids")
     checkpoint = _checkpoint(tmp_path / "toy")
     rows = _mono_run(tmp_path, checkpoint=checkpoint).rows("mono")
     tokenizer = load_tokenizer(checkpoint)
@@ -167,7 +158,7 @@ def test_architecture_of_a_package_scores_a_run(installed, tmp_path):
 
 
 def test_architecture_can_bring_its_tokenizer(installed, tmp_path):
-    installed("beamrank.architectures", "SumOfIdsForRanking", "read_lowered")
+    installed(ARCHITECTURES, "SumOfIdsForRanking", "read_lowered")
     checkpoint = _checkpoint(tmp_path / "toy")
     save_tokenizer("roberta", tmp_path / "toy")
     (tmp_path / "toy" / "vocab.txt").unlink()
@@ -189,7 +180,7 @@ def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):
 
 
 def test_backend_of_a_package_halves_batches_on_oom(installed, tmp_path):
-    installed("beamrank.backends", "count", "CountTokens")
+    installed(BACKENDS, "count", "CountTokens")
     run = _mono_run(tmp_path, backend="count")
     manifest = run.plan.sealed("mono")
     assert manifest is not None
@@ -199,7 +190,7 @@ def test_backend_of_a_package_halves_batches_on_oom(installed, tmp_path):
 
 
 def test_backend_of_a_package_scores_in_memory_and_for_the_plan(installed, tmp_path, monkeypatch):
-    installed("beamrank.backends", "count", "CountTokens")
+    installed(BACKENDS, "count", "CountTokens")
     # [CLS], the query's and the doc's tokens, and two [SEP].
     assert Reranker("embedded:mono", backend="count").score([("oven", "door"), ("oven", "oven door")]).tolist() == [
         5,

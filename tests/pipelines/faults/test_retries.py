@@ -16,13 +16,13 @@ def _failing(failures: list[Exception]) -> tuple[type[Launcher], list[int]]:
     jobs: list[int] = []
 
     class Failing(Launcher):
-        def _run_job(self, stage, digests, bar, tasks, work, scan):
+        def _run_job(self, stage, folder, digests, show, tasks, work, scan):
             if stage.name == "mono":
                 jobs.append(len(tasks))
                 if failures:
-                    super()._run_job(stage, digests, bar, tasks[:1], work, scan)
+                    super()._run_job(stage, folder, digests, show, tasks[:1], work, scan)
                     raise failures.pop()
-            super()._run_job(stage, digests, bar, tasks, work, scan)
+            super()._run_job(stage, folder, digests, show, tasks, work, scan)
 
     return Failing, jobs
 

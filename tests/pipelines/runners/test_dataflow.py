@@ -83,9 +83,6 @@ def test_dataflow_request_has_the_settings(service, kind, image, machine_type, e
     assert experiments == {experiment}
     assert job["environment"].get("serviceOptions", []) == service_options
     assert re.fullmatch(rf"beamrank-{kind}(-t1)?-[0-9a-f]{{12}}", job["name"])
-    # What Dataflow calls right fitting is on as soon as there is one hint, and excludes the service option.
-    staged = service.pipeline(job)
-    assert [dict(each.resource_hints) for each in staged.components.environments.values()] == [{}]
     # Nothing is installed on a worker: its image holds all. Beam logs the second file, and installs nothing from it.
     assert {Path(url).name for url in service.objects} == {"pipeline.pb", "submission_environment_dependencies.txt"}
 
@@ -119,44 +116,18 @@ def test_dataflow_flags_of_the_user_win(service: Service) -> None:
     assert {"enable_something", "no_use_multiple_sdk_containers"} <= set(job["environment"]["experiments"])
 
 
-def test_dataflow_resource_hint_replaces_the_service_option(service: Service) -> None:
-    accelerator = "type:nvidia-l4;count:1;machine_type:g2-standard-8;install-nvidia-driver"
-    job = _submitted(service, "duo", f"--resource_hints=accelerator={accelerator}", "--resource_hints=min_ram=30GB")
-    assert job["environment"].get("serviceOptions", []) == []
-    (environment,) = service.pipeline(job).components.environments.values()
-    assert dict(environment.resource_hints) == {
-        "beam:resources:accelerator:v1": accelerator.encode(),
-        "beam:resources:min_ram_bytes:v1": b"30000000000",
-    }
-
-
-def test_dataflow_dry_run_has_the_same_environment(service: Service) -> None:
-    plan = _plan("retrieve")
-    options = dataflow.job_options(plan, plan.stages[-1], (*FLAGS, "--dry_run=true"))
+def test_dataflow_job_file_has_the_settings(service: Service, tmp_path: Path) -> None:
+    plan, path = _plan("mono"), tmp_path / "job.json"
+    options = dataflow.job_options(plan, plan.stages[-1], (*service.flags, f"--template_location={path}"))
     pipeline = beam.Pipeline(options=options)
     _ = pipeline | "Tasks" >> beam.Create([1])
-    proto = pipeline.run().job.proto_pipeline
-    (environment,) = proto.components.environments.values()
-    assert environment.urn == "beam:env:docker:v1"
-    assert _CPU_IMAGE.search(environment.payload.decode())
-    assert service.requests == []
-
-
-@pytest.mark.parametrize("flag", ["template_location", "dataflow_job_file"])
-def test_dataflow_job_file_equals_the_request(service: Service, tmp_path: Path, flag: str) -> None:
-    plan = _plan("mono")
-    path = tmp_path / "job.json"
-    options = dataflow.job_options(plan, plan.stages[-1], (*service.flags, f"--{flag}={path}"))
-    pipeline = beam.Pipeline(options=options)
-    _ = pipeline | "Tasks" >> beam.Create([1])
-    result = pipeline.run()
+    assert not pipeline.run().has_job
     job = json.loads(path.read_text())
     (pool,) = job["environment"]["workerPools"]
     assert (pool["machineType"], pool["numThreadsPerWorker"]) == ("g2-standard-4", 1)
     assert job["environment"]["serviceOptions"] == [_L4]
     assert _GPU_IMAGE.fullmatch(pool["workerHarnessContainerImage"])
-    assert len(service.requests) == (1 if result.has_job else 0)
-    assert result.has_job == (flag == "dataflow_job_file")
+    assert service.requests == []
 
 
 @pytest.mark.parametrize(
@@ -169,8 +140,6 @@ def test_dataflow_job_file_equals_the_request(service: Service, tmp_path: Path, 
         ([*FLAGS, "--experiments=use_multiple_sdk_containers"], ["mono"], "contradicts no_use_multiple_sdk_containers"),
         ([*FLAGS, "--experiments=no_use_multiple_sdk_containers"], ["tokenize"], "contradicts use_multiple"),
         ([*FLAGS, "--resource_hints=min_ram=30GB"], ["mono"], "right fitting"),
-        ([*FLAGS, "--resource_hints=accelerator=a", f"--dataflow_service_options={_L4}"], ["mono"], "right fitting"),
-        ([*FLAGS, "--resource_hints=min_ram=9GB", "--flexrs_goal=COST_OPTIMIZED"], ["tokenize"], "exclude each other"),
         (
             [*FLAGS, "--worker_machine_type=n2-standard-8"],
             ["tokenize", "mono"],
@@ -191,7 +160,6 @@ def test_dataflow_unusual_flags_are_accepted() -> None:
     pytest.importorskip("google.cloud.dataflow", reason=GCP)
     dataflow.check_flags(FLAGS, list(_BY_STEP.values()), "cuda", wait=True)
     dataflow.check_flags([*FLAGS, "--flexrs_goal=COST_OPTIMIZED"], [TokenizeDocs], "cuda", wait=True)
-    dataflow.check_flags([*FLAGS, "--resource_hints=min_ram=30GB"], [RetrieveBm25], "cuda", wait=True)
     dataflow.check_flags([*FLAGS, "--template_location=job.json"], [ScoreMono], "cuda", wait=False)
 
 
