@@ -161,25 +161,16 @@ def test_run_eta_is_unknown_before_mono(times, meter):
     assert times.words(_STAGES["mono"], meter).endswith("ETA unknown")
 
 
-def test_run_eta_forecasts_duo_from_mono(times, meter):
+def test_run_eta_forecasts_duo_from_mono_until_duos_own_pace(times, meter, clock):
     """Twenty pairs of five candidates, twice as long as mono's ten inputs: four times mono's ten seconds a shard."""
     times.scored = _MONO
     assert times.words(_STAGES["mono"], meter) == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
-
-
-def test_run_eta_keeps_the_forecast_until_duos_pace(times, meter, clock):
-    times.scored = _MONO
-    times.words(_STAGES["mono"], meter)
     own = Meter()
     own.see(0, 10)
     clock.now += 30
     assert times.words(_STAGES["duo"], own).endswith(f"ETA about {duration(10 * 40 - 30)}")
     own.see(1, 10)
     assert times.words(_STAGES["duo"], own).endswith(f"ETA {duration(9 * 30)}")
-
-
-def test_run_eta_is_that_of_the_last_stage(times, meter):
-    assert times.words(_STAGES["duo"], meter) == "; run: elapsed 0:01:20, ETA 0:01:20"
 
 
 def test_run_eta_is_not_shown_for_a_single_stage(meter):
