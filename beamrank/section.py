@@ -142,7 +142,7 @@ def texts_of(name: str, value: Any) -> list[str]:
     if isinstance(value, str | os.PathLike):
         return [os.fspath(value)]
     check_ordered(name, value)
-    found = [value] if isinstance(value, bytes) or not isinstance(value, Iterable) else list(value)
+    found: list[Any] = [value] if isinstance(value, bytes) or not isinstance(value, Iterable) else list(value)
     for each in found:
         if not isinstance(each, str | os.PathLike):
             raise ConfigError(f"{name} holds {each!r:.60} ({type(each).__name__}): give a list of texts")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TextColumn
@@ -223,7 +223,8 @@ class RunTimes:
         return f"about {duration(meter.seconds_left + self._next_seconds)}"
 
 
-class Scan(NamedTuple):
+@dataclass(frozen=True)
+class Scan:
     """What a job does before its shards: `count` returns how many units of it are done, `before` is how many were.
 
     The units are those of the corpus, of which earlier passes have read some, unless `noun` says otherwise.

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from rich import box
 from rich import table as rich_table
@@ -101,7 +101,8 @@ def warn_of_losses(evaluations: Mapping[str, Evaluation], progress: Progress) ->
         )
 
 
-class _Reported(NamedTuple):
+@dataclass(frozen=True)
+class _Reported:
     """One count; `of` names the counts that add up to its total, `named` adds the receipts' examples.
 
     A share of the total below `least` is not reported.
