@@ -16,17 +16,12 @@ class Progress(Protocol):
         """Reports how many units are done, of how many; `total` is None where it is unknown."""
 
 
-class Silent:
+class Silent(Progress):
     """Ignores everything."""
 
-    def note(self, text: str) -> None:
-        """Does nothing."""
-
-    def warn(self, text: str) -> None:
-        """Does nothing."""
-
-    def update(self, done: int, total: int | None, unit: str) -> None:
-        """Does nothing."""
+    def note(self, text: str) -> None: ...
+    def warn(self, text: str) -> None: ...
+    def update(self, done: int, total: int | None, unit: str) -> None: ...
 
 
 SILENT: Progress = Silent()

@@ -13,11 +13,11 @@ import apache_beam as beam
 import numpy as np
 
 from beamrank.commit import listing
+from beamrank.commit.job_files import UnitFile, UnitSource
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import StageFolder
-from beamrank.commit.scan_reports import ScanReport, ScanWatch
+from beamrank.commit.scan_reports import ScanReport, watch_scans
 from beamrank.commit.shards import ShardTask
-from beamrank.commit.unit_file import UnitFile, UnitSource
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import list_units, unit_digest
@@ -88,7 +88,7 @@ class CorpusJoin:
         )
         self._join(tasks, needed, sources, unread, reusable)
         present = storage.sizes_bytes(storage.join(self._folder.url, listing.RECEIPTS))
-        left = [task for task in tasks if listing.receipt_name(task.shard, task.digest) not in present]
+        left = [task for task in tasks if listing.RECEIPT.name(task.digest, task.shard) not in present]
         if left:
             self.note(
                 f"{self.stage.name}: the whole corpus is read for {counted(len(left), 'shard')}: "
@@ -130,7 +130,7 @@ class CorpusJoin:
 
     def _prefix(self, tasks: Sequence[ShardTask], what: str) -> str:
         """How the files of a list are named: lists of other shards, or that say something else, have other names."""
-        return listing.needed_list_prefix(listing.needed_prefix(self.digests), [what, *(task.digest for task in tasks)])
+        return listing.needed_prefix(self.digests, [what, *(task.digest for task in tasks)])
 
     def _earlier_units(self, sources: Sequence[UnitSource]) -> list[_EarlierUnit]:
         """The units of the earlier corpus."""
@@ -194,7 +194,7 @@ class CorpusJoin:
         for number in range(passes):
             some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
             of_pass = replace(needed, shards=(some[0].shard, some[-1].shard + 1))
-            count = ScanWatch(self._folder.url).count
+            count = watch_scans(self._folder.url)
             scan = Scan(count, len(read), before=number * len(read), total=passes * len(read))
             self.run_job(some, JoinCorpus(self.stage, self._folder, of_pass, units, _ranges(read), reusable), scan)
 

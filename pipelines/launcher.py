@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import apache_beam as beam
 
+from beamrank.commit.job_files import TaskFile
 from beamrank.commit.listing import RUNS, tasks_prefix
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
@@ -23,7 +24,6 @@ from beamrank.commit.scan_reports import read_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry
-from beamrank.commit.tasks import TaskFile
 from beamrank.config.run import JobConfig, RunConfig
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, WorkerLostError
 from beamrank.formats.notes import counted
@@ -39,7 +39,7 @@ from pipelines.run_join import join_run
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline
 from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched, watch
-from pipelines.runs.spools import ShardWriter
+from pipelines.runs.run_file import ShardWriter
 from transforms.shards import RunShards, SpreadTasks, WriteShards
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.scan_reports import ScanWatch
+from beamrank.commit.scan_reports import watch_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.join.run_units import SMALL_BYTES, UNIT_BYTES, unit_ranges, write_units
 from models.stages.given_run import GivenRun, RunScan
@@ -58,7 +58,7 @@ def join_run(
         some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
         work = ReadRun(replace(scan, units=url, is_open=_are_open(plan, some)), ranges)
         before, total = number * len(ranges), passes * len(ranges)
-        run_job(some, work, Scan(ScanWatch(folder.url).count, len(ranges), before, total, noun="units of the run read"))
+        run_job(some, work, Scan(watch_scans(folder.url), len(ranges), before, total, noun="units of the run read"))
 
 
 def _are_open(plan: Plan, tasks: Sequence[ShardTask]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":

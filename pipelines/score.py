@@ -25,7 +25,7 @@ from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, beam_options, server_command, settle_kernel
 from pipelines.runs.owner import made_current
-from pipelines.runs.score_files import write_scores
+from pipelines.runs.run_files import write_scores
 
 _SAMPLE_ROWS = 64
 

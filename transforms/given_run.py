@@ -8,8 +8,8 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from beamrank.commit.job_files import StoredTask
 from beamrank.commit.shards import ShardTask
-from beamrank.commit.tasks import StoredTask
 from beamrank.join.run_shards import SENT
 from models.stages.given_run import RunScan, SentRows
 from transforms.join import task_and_rows, task_batch

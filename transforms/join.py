@@ -14,10 +14,9 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from beamrank.commit.job_files import StoredTask, UnitFile
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import ShardTask
-from beamrank.commit.tasks import StoredTask
-from beamrank.commit.unit_file import UnitFile
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs, NeededList, write_needed
 from beamrank.join.join import doc_tokens_schema

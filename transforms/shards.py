@@ -16,9 +16,9 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beamrank import logs
+from beamrank.commit.job_files import StoredTask, TaskFile
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
-from beamrank.commit.tasks import StoredTask, TaskFile
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from beamrank.storage.stores import StoreSettings

@@ -1,7 +1,7 @@
 """The reader of a shard's parts: each is read and ranked once."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, StageFolder
 from beamrank.commit.shards import find_shards
-from beamrank.commit.stage import Stage, StageRecord
+from beamrank.commit.stage import Stage
 from beamrank.errors import PreflightError
 from beamrank.ranking.rankings import Rankings
 from beamrank.ranking.run_table import ranked_by
@@ -24,25 +24,14 @@ class ShardParts:
         """Reads nothing yet; `read` returns the shard's part of a stage, and `stages` are in order."""
         self.shard = shard
         self.stages = [stage for stage in stages if stage.ranks]
-        self._read = read
-        self._parts: dict[str, Any] = {}
+        self.part = cache(read)
+        """The part of a stage, by its name; raises ReceiptError where it is missing or damaged."""
         self._rankings: dict[str, Rankings] = {}
-
-    def part(self, name: str) -> Any:
-        """The part of a stage.
-
-        Raises:
-            ReceiptError: it is missing or damaged.
-        """
-        if name not in self._parts:
-            self._parts[name] = self._read(name)
-        return self._parts[name]
 
     def rankings(self, name: str) -> Rankings:
         """The rankings after a stage, by query_id."""
         if name not in self._rankings:
-            stage = next(each for each in self.stages if each.name == name)
-            self._rankings[name] = self.rank(stage)
+            self._rankings[name] = self.rank(next(each for each in self.stages if each.name == name))
         return self._rankings[name]
 
     def rank(self, stage: Stage, k: int | None = None) -> Rankings:
@@ -73,29 +62,18 @@ def sealed_stages(plan: Plan) -> dict[str, Manifest]:
     """
     found = plan.manifests(StageFolder.seal)
     missing = [stage for stage in plan.stages if stage.name not in found]
-    if missing:
-        raise PreflightError(_unfinished(plan, missing))
-    return found
-
-
-def _unfinished(plan: Plan, missing: Sequence[StageRecord]) -> str:
-    """The message about unfinished stages, with two remedies: to run them, or to leave them out."""
-    steps = dict.fromkeys(stage.step for stage in missing)
+    if not missing:
+        return found
+    steps = ", then ".join(f"--stage {step}" for step in dict.fromkeys(stage.step for stage in missing))
     message = (
         f"{', '.join(stage.name for stage in missing)} {'is' if len(missing) == 1 else 'are'} not finished under "
         f"{plan.output}, and the runs are written from all stages of the configuration. Run what is missing: with "
-        f"{', then '.join(f'--stage {step}' for step in steps)}, or everything without --stage"
+        f"{steps}, or everything without --stage"
     )
     ranking = [stage for stage in plan.stages if stage.run_name is not None]
-    optional = [stage.name for stage in ranking[1:] if stage in missing]
-    if not optional:
-        return message
-    kept = [stage.name for stage in ranking if stage.name not in optional]
-    last = "the first stage" if len(kept) < 2 else kept[-1]
-    return (
-        f"{message}. To stop after {last}, leave {' and '.join(f'`{name}`' for name in reversed(optional))} out of the "
-        f"configuration ({' '.join(f'--set {name}=null' for name in reversed(optional))})"
-    )
+    if optional := [f"--set {stage.name}=null" for stage in reversed(ranking[1:]) if stage in missing]:
+        message += f". Or do without: {' '.join(optional)}"
+    raise PreflightError(message)
 
 
 def iter_shards(

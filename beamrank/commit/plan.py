@@ -4,6 +4,7 @@ A plan is made once, before anything runs, and never depends on the runner or it
 status of a run can be read from it without models, Java or Beam.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -11,14 +12,14 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from beamrank.commit.listing import CURRENT, PLAN, RejectsFile, is_plan
+from beamrank.commit.listing import CURRENT, PLAN, RejectsFile
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.shards import InputPart, Shard, Shards, ShardTask, read_shards, write_shards
 from beamrank.commit.stage import StageRecord
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import DigestedCorpus
 from beamrank.storage import files as storage
-from beamrank.storage.documents import SHORT, checked_json, checked_values, digest, validated
+from beamrank.storage.documents import checked_json, checked_values, digest, validated
 from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
 from beamrank.topic_table import TopicTable
@@ -61,8 +62,8 @@ class _Stored:
     shards_file: str
     shards: Annotated[int, Field(ge=1)]
     stages: tuple[StageRecord, ...]
-    config: dict[str, Any]
-    rejects: dict[str, Rejected] = field(default_factory=dict)
+    config: Mapping[str, Any]
+    rejects: Mapping[str, Rejected] = field(default_factory=dict)
 
 
 _CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
@@ -91,6 +92,11 @@ class Plan:
         return digest([ENGINE_VERSION, self.shards.digests, stages])
 
     @property
+    def name(self) -> str:
+        """The name of its file."""
+        return PLAN.name(self.digest)
+
+    @property
     def limited(self) -> bool:
         """Whether `topics.limit` left topics out."""
         return self.config.get("topics", {}).get("limit") is not None
@@ -107,7 +113,7 @@ class Plan:
 
     def stored_shards(self) -> str:
         """The URL of the file with the topics or rows of the shards, once the plan is written."""
-        stored = validated(_STORED, checked_values(_content(storage.join(self.output, plan_name(self)))))
+        stored = validated(_STORED, checked_values(_content(storage.join(self.output, self.name))))
         return storage.join(self.output, stored.shards_file)
 
     def stage(self, name: str) -> StageRecord:
@@ -174,12 +180,6 @@ class Plan:
         """A stage's manifest if it exists. Writes nothing."""
         return self.manifests(lambda folder, _, digests: folder.manifest(digests), name).get(name)
 
-    def expected_digests(self, stage: StageRecord) -> tuple[str, ...] | None:
-        """The digests that a stage's receipts must have; None while an input is unfinished. Writes nothing."""
-        inputs = [self.finished(name) for name in stage.inputs]
-        whole = [manifest for manifest in inputs if manifest is not None]
-        return self.shard_digests(stage, whole) if len(whole) == len(inputs) else None
-
     @property
     def config_digest(self) -> str:
         """The digest of the configuration; the plan digest does not cover all of it, such as the measures."""
@@ -187,44 +187,30 @@ class Plan:
 
     def is_named_by(self, current: CurrentPlan) -> bool:
         """Whether the pointer of a folder names this plan, with this configuration."""
-        return current.plan == plan_name(self) and current.config in ("", self.config_digest)
+        return current.plan == self.name and current.config in ("", self.config_digest)
 
     def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
         """Writes the pointer to this plan, and who runs it."""
-        current = CurrentPlan(plan_name(self), self.config_digest, owner)
+        current = CurrentPlan(self.name, self.config_digest, owner)
         storage.replace(storage.join(self.output, CURRENT), checked_json(current._asdict()))
 
     def publish(self, owner: Mapping[str, Any] | None = None) -> str:
-        """Writes `plan-<digest12>.json`, the topics or rows of its shards, and the pointer to it."""
-        name = self.write()
+        """Writes `plan-<digest12>.json`, the topics or rows of its shards, and the pointer to it; returns its name."""
+        self.write()
         self.make_current(owner)
-        return name
+        return self.name
 
-    def write(self) -> str:
+    def write(self) -> None:
         """Writes the plan and the topics or rows of its shards; the pointer keeps naming a different one."""
         shards_file, content = write_shards(self.shards)
         storage.publish_content(storage.join(self.output, shards_file), content)
-        values = {
-            "engine_version": ENGINE_VERSION,
-            "digest": self.digest,
-            "run_tag": self.run_tag,
-            "shards_file": shards_file,
-            "shards": len(self.shards),
-            "stages": [asdict(stage) for stage in self.stages],
-            "config": self.config,
-            "rejects": {kind: asdict(each) for kind, each in self.rejects.items()},
-        }
-        name = plan_name(self)
-        storage.replace(storage.join(self.output, name), checked_json(values))
-        return name
+        identity = ENGINE_VERSION, self.digest, self.run_tag
+        stored = _Stored(*identity, shards_file, len(self.shards), self.stages, self.config, self.rejects)
+        storage.replace(storage.join(self.output, self.name), checked_json(asdict(stored)))
 
 
 def read_current(output: str) -> CurrentPlan | None:
-    """The plan that was last run into a folder, if any.
-
-    Raises:
-        PreflightError: the pointer cannot be read.
-    """
+    """The plan that was last run into a folder, if any; raises PreflightError where the pointer cannot be read."""
     url = storage.join(output, CURRENT)
     try:
         return validated(_CURRENT, checked_values(storage.read_bytes(url)))
@@ -236,14 +222,13 @@ def read_current(output: str) -> CurrentPlan | None:
 
 def plan_names(output: str) -> list[str]:
     """The names of all plans that were run into a folder."""
-    return sorted(filter(is_plan, storage.sizes_bytes(output)))
+    return sorted(name for name in storage.sizes_bytes(output) if re.fullmatch(PLAN.pattern, name))
 
 
 def read_plan(output: str) -> Plan:
     """The plan that was last run into a folder.
 
     Raises:
-        ConfigError: the folder is a URL with credentials.
         PreflightError: the folder holds no run, or one of a different engine version, or its plan is damaged.
     """
     refuse_credentials(output, "DIR")
@@ -252,13 +237,11 @@ def read_plan(output: str) -> Plan:
         current = read_current(output)
     if current is None:
         raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
-    name = current.plan
     try:
-        return load_plan(output, name)
+        return load_plan(output, current.plan)
     except ValueError as error:
-        raise PreflightError(
-            f"the plan {storage.join(output, name)} cannot be read ({error}): run again to write it again"
-        ) from error
+        url = storage.join(output, current.plan)
+        raise PreflightError(f"the plan {url} cannot be read ({error}): run again to write it again") from error
 
 
 def load_plan(output: str, name: str) -> Plan:
@@ -270,9 +253,7 @@ def load_plan(output: str, name: str) -> Plan:
     """
     url = storage.join(output, name)
     values = checked_values(_content(url))
-    if "engine_version" not in values:
-        raise ValueError("it has no engine_version")
-    if values["engine_version"] != ENGINE_VERSION:
+    if values.get("engine_version", ENGINE_VERSION) != ENGINE_VERSION:
         raise EngineVersionError(
             f"{url} was written by engine version {values['engine_version']} and this is version {ENGINE_VERSION}: use "
             "the beamrank that wrote it, or run again into a new folder"
@@ -285,7 +266,7 @@ def load_plan(output: str, name: str) -> Plan:
         names.add(stage.name)
     shards = read_shards(stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards)
     plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config, stored.rejects)
-    if plan_name(plan) != name:
+    if plan.name != name:
         raise ValueError("it is not the plan of its name")
     return plan
 
@@ -295,8 +276,3 @@ def _content(url: str) -> bytes:
         return storage.read_bytes(url)
     except FileNotFoundError as error:
         raise ValueError(f"{storage.name(url)} is missing") from error
-
-
-def plan_name(plan: Plan) -> str:
-    """The name of a plan's file."""
-    return f"plan-{plan.digest[:SHORT]}.json"

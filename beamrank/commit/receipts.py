@@ -9,10 +9,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +28,6 @@ from beamrank.storage.documents import SHORT, Count, Document, Seconds, checked_
 PARQUET: Mapping[str, Any] = {"compression": "zstd", "write_statistics": False}
 ROW_GROUP_ROWS = 1 << 16
 
-T = TypeVar("T")
 # The digests of all shards, in order, or those of some by shard.
 ShardDigests = Iterable[str] | Mapping[int, str]
 _log = logging.getLogger(__name__)
@@ -74,18 +73,6 @@ class Manifest(Document):
         """The digests of the sealed shards."""
         return tuple(receipt.digest for receipt in self.receipts)
 
-    @property
-    def part_sha256s(self) -> tuple[str, ...]:
-        """The content of the parts, which the digests of the next stage cover."""
-        return tuple(receipt.part_sha256 for receipt in self.receipts)
-
-    @classmethod
-    def of(cls, stage: str, shard_digests: Sequence[str], receipts: Mapping[int, Receipt]) -> "Manifest | None":
-        """The manifest of a stage with these receipts; None while shards are missing."""
-        if len(receipts) != len(shard_digests):
-            return None
-        return cls(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
-
     def total(self, count: str) -> int:
         """The sum of one count over the shards."""
         return sum(receipt.counts.get(count, 0) for receipt in self.receipts)
@@ -98,21 +85,20 @@ def record_machine(output: str) -> str:
     """Describes this machine in an output, under the digest of its description; returns that for receipts."""
     content = checked_json(asdict(describe_machine()))
     name = sha256(content)[:SHORT]
-    url = storage.join(output, listing.MACHINES, f"{name}.json")
+    url = storage.join(output, listing.MACHINES, listing.MACHINE.name(name))
     # At a store, a request of a process and not of each of its shards. A local output may be deleted and made again.
     (_publish_once if storage.is_remote(url) else storage.publish_content)(url, content)
     return name
 
 
-@cache
-def _publish_once(url: str, content: bytes) -> None:
-    storage.publish_content(url, content)
+_publish_once = cache(storage.publish_content)
 
 
 def read_machine(output: str, name: str) -> Machine | None:
     """The machine that a receipt names; None if its description is missing or damaged."""
+    url = storage.join(output, listing.MACHINES, listing.MACHINE.name(name))
     try:
-        return checked_record(_MACHINE, storage.read_bytes(storage.join(output, listing.MACHINES, f"{name}.json")))
+        return checked_record(_MACHINE, storage.read_bytes(url))
     except FileNotFoundError:
         return None
 
@@ -130,13 +116,7 @@ def part_bytes(table: Any) -> bytes:
 
 
 def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, int]) -> str | None:
-    """Why a receipt does not count; None if it does.
-
-    Args:
-        receipt: None if it could not be read.
-        shard_digest: the digest that it must have.
-        sizes: those of the files in the stage's folder.
-    """
+    """Why a receipt (None if it could not be read) does not count, given the files in its stage's folder; else None."""
     if receipt is None:
         return "it is truncated or damaged"
     if receipt.digest != shard_digest:
@@ -162,24 +142,28 @@ class StageFolder:
         """The URL of a receipt's part."""
         return storage.join(self.url, receipt.part)
 
+    def _receipt_url(self, shard: int, shard_digest: str) -> str:
+        return storage.join(self._receipts_url, listing.RECEIPT.name(shard_digest, shard))
+
     def read_part(self, receipt: Receipt) -> Any:
         """A shard's table; raises ReceiptError as `part_content`."""
         return pq.read_table(pa.BufferReader(self.part_content(receipt)))
 
     def part_content(self, receipt: Receipt) -> bytes:
-        """A shard's part, checked against its receipt.
+        """A shard's part.
 
         Raises:
-            ReceiptError: the part is missing or its content changed.
+            ReceiptError: the part is missing, or does not hold what its receipt says.
         """
+        url = self.part_url(receipt)
         try:
-            content = storage.read_bytes(self.part_url(receipt))
+            content = storage.read_bytes(url)
         except FileNotFoundError as error:
-            raise ReceiptError(f"{self.part_url(receipt)} is missing; run again, which recreates it") from error
+            raise ReceiptError(f"{url} is missing; run again, which recreates it") from error
         if sha256(content) != receipt.part_sha256:
             raise ReceiptError(
-                f"{self.part_url(receipt)} does not hold the bytes that its receipt names: it was changed after it "
-                "was written. Delete it and run again, which recreates it"
+                f"{url} does not hold the bytes that its receipt names: it was changed after it was written. Delete it "
+                "and run again, which recreates it"
             )
         return content
 
@@ -205,7 +189,7 @@ class StageFolder:
         receipt = Receipt(
             shard=shard,
             digest=shard_digest,
-            part=listing.part_name(shard, content_digest),
+            part=listing.PART.name(content_digest, shard),
             part_sha256=content_digest,
             part_bytes=len(content),
             rows=table.num_rows,
@@ -220,8 +204,13 @@ class StageFolder:
             rejects_file=rejects_file,
         )
         storage.publish_content(self.part_url(receipt), content)
-        url = storage.join(self._receipts_url, listing.receipt_name(shard, shard_digest))
-        return _publish(url, receipt.to_json(), receipt, lambda: self.receipt(shard, shard_digest))
+        url = self._receipt_url(shard, shard_digest)
+        if not storage.publish(url, receipt.to_json()):
+            first = self.receipt(shard, shard_digest)
+            if first is not None:
+                return first
+            storage.replace(url, receipt.to_json())
+        return receipt
 
     def receipts(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
         """The valid receipts: they parse, their digest is the shard's, and their part exists with its size."""
@@ -234,40 +223,33 @@ class StageFolder:
             The valid ones.
         """
         whole, broken = self._read(shard_digests)
-        for name, reason in broken.items():
-            _log.warning(
-                "%s is discarded, and its shard is done again: %s",
-                storage.join(self._receipts_url, name),
-                reason,
-            )
-            storage.remove(storage.join(self._receipts_url, name))
+        for url, reason in broken.items():
+            _log.warning("%s is discarded, and its shard is done again: %s", url, reason)
+            storage.remove(url)
         return whole
 
     def _read(self, shard_digests: ShardDigests) -> tuple[dict[int, Receipt], dict[str, str]]:
-        """The valid receipts, and the names of the others with what is wrong with them."""
+        """The valid receipts, and the URLs of the others with what is wrong with them."""
         present = storage.sizes_bytes(self._receipts_url)
         of_shards = shard_digests if isinstance(shard_digests, Mapping) else dict(enumerate(shard_digests))
-        names = {listing.receipt_name(shard, each): (shard, each) for shard, each in of_shards.items()}
+        names = {listing.RECEIPT.name(each, shard): shard for shard, each in of_shards.items()}
         contents = storage.read_files(self._receipts_url, [name for name in names if name in present])
         # Listed last: parts are published before their receipts, so the part of each of these receipts is listed.
         sizes = storage.sizes_bytes(self.url)
         whole, broken = {}, {}
         for name, content in contents.items():
-            shard, shard_digest = names[name]
-            receipt = Receipt.from_json(content)
-            reason = why_broken(receipt, shard_digest, sizes)
+            receipt, shard = Receipt.from_json(content), names[name]
+            reason = why_broken(receipt, of_shards[shard], sizes)
             if receipt is not None and reason is None:
                 whole[shard] = receipt
             else:
-                broken[name] = str(reason)
+                broken[storage.join(self._receipts_url, name)] = str(reason)
         return whole, broken
 
     def receipt(self, shard: int, shard_digest: str) -> Receipt | None:
         """One shard's receipt, if it is valid."""
         try:
-            receipt = Receipt.from_json(
-                storage.read_bytes(storage.join(self._receipts_url, listing.receipt_name(shard, shard_digest)))
-            )
+            receipt = Receipt.from_json(storage.read_bytes(self._receipt_url(shard, shard_digest)))
             sizes = {} if receipt is None else {receipt.part: storage.size_bytes(self.part_url(receipt))}
         except FileNotFoundError:
             return None
@@ -276,10 +258,7 @@ class StageFolder:
     def done(self, shard_digests: Iterable[str]) -> set[int]:
         """The shards that have a receipt, by name only: cheap enough to call twice a second."""
         present = storage.sizes_bytes(self._receipts_url)
-        return {shard for shard, each in enumerate(shard_digests) if listing.receipt_name(shard, each) in present}
-
-    def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
-        return storage.join(self.url, listing.manifest_name(shard_digests))
+        return {shard for shard, each in enumerate(shard_digests) if listing.RECEIPT.name(each, shard) in present}
 
     def manifest(self, shard_digests: tuple[str, ...], *, any_parts: bool = False) -> Manifest | None:
         """The manifest over exactly these shards, if it and, unless `any_parts`, every part that it names exist."""
@@ -289,24 +268,28 @@ class StageFolder:
             return None
         if found is None or found.digest != digest(shard_digests) or found.shard_digests != shard_digests:
             return None
-        if any_parts:
-            return found
-        sizes = storage.sizes_bytes(self.url)
-        return found if all(sizes.get(each.part) == each.part_bytes for each in found.receipts) else None
+        sizes = {} if any_parts else storage.sizes_bytes(self.url)
+        return found if any_parts or all(sizes.get(each.part) == each.part_bytes for each in found.receipts) else None
+
+    def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
+        return storage.join(self.url, listing.manifest_name(shard_digests))
 
     def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest, as it is or as it would be sealed now; None while shards are missing. Writes nothing."""
-        return self.manifest(shard_digests) or self._gather(stage, shard_digests)
+        return self.manifest(shard_digests) or self._gathered(stage, shard_digests)
 
     def stated(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """Like `whole`, also if parts that the manifest names are missing."""
-        return self.manifest(shard_digests, any_parts=True) or self._gather(stage, shard_digests)
+        return self.manifest(shard_digests, any_parts=True) or self._gathered(stage, shard_digests)
 
-    def _gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+    def _gathered(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest of a finished stage. Receipts are read only if none is missing by name."""
         if len(self.done(shard_digests)) < len(shard_digests):
             return None
-        return Manifest.of(stage, shard_digests, self.receipts(shard_digests))
+        receipts = self.receipts(shard_digests)
+        if len(receipts) < len(shard_digests):
+            return None
+        return Manifest(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
 
     def seal(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """Publishes the manifest if every shard has its receipt; sealing twice changes nothing.
@@ -317,18 +300,19 @@ class StageFolder:
         sealed = self.manifest(shard_digests)
         if sealed is not None:
             return sealed
-        manifest = self._gather(stage, shard_digests)
-        if manifest is None:
-            return None
-        return _publish(
-            self._manifest_url(shard_digests), manifest.to_json(), manifest, lambda: self.manifest(shard_digests)
-        )
+        manifest = self._gathered(stage, shard_digests)
+        if manifest is not None and not storage.publish(self._manifest_url(shard_digests), manifest.to_json()):
+            first = self.manifest(shard_digests)
+            if first is not None:
+                return first
+            storage.replace(self._manifest_url(shard_digests), manifest.to_json())
+        return manifest
 
     def sweep(self, shard_digests: tuple[str, ...]) -> None:
         """Removes the needed docs and the tasks of a sealed stage, and leftovers of killed attempts."""
-        of_jobs = listing.needed_prefix(shard_digests), listing.tasks_prefix(shard_digests)
+        of_jobs = f"-{digest(shard_digests)[:SHORT]}-"
         for entry in listing.list_folder(self.url):
-            if not entry.temporary and entry.name.startswith(of_jobs):
+            if entry.kind in (listing.NEEDED, listing.TASKS) and of_jobs in entry.name and not entry.temporary:
                 storage.remove(storage.join(self.url, entry.path))
         self.remove_leftovers()
 
@@ -336,13 +320,3 @@ class StageFolder:
         """Removes the temporary files of killed processes."""
         for folder in (self.url, self._receipts_url, storage.join(self.url, listing.SCANS)):
             storage.remove_leftovers(folder)
-
-
-def _publish(url: str, content: bytes, mine: T, first: Callable[[], T | None]) -> T:
-    """Publishes a document; returns that of another attempt if a valid one was first."""
-    if not storage.publish(url, content):
-        found = first()
-        if found is not None:
-            return found
-        storage.replace(url, content)
-    return mine

@@ -4,15 +4,15 @@ Reports are named by the corpus, not by the candidates: every pass, attempt and 
 rows in a unit.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from beamrank.commit.listing import SCAN, SCANS, RejectsFile, list_folder, scan_name
+from beamrank.commit.listing import SCAN, SCANS, RejectsFile, list_folder
 from beamrank.storage import files as storage
-from beamrank.storage.digested import FileState, file_states
+from beamrank.storage.digested import file_states
 from beamrank.storage.documents import SHORT, Count, Document, Seconds
 
 
@@ -40,36 +40,16 @@ class ScanReport(Document):
 
     def publish(self, folder: str, corpus_digest: str) -> None:
         """Writes the report, also over that of an earlier scan, so that its time shows the progress of this one."""
-        storage.replace(storage.join(folder, SCANS, scan_name(self.unit, corpus_digest)), self.to_json())
+        storage.replace(storage.join(folder, SCANS, SCAN.name(corpus_digest, self.unit)), self.to_json())
 
 
-@dataclass(frozen=True)
-class ScanTotal:
-    """All units together."""
-
-    docs: int
-    bad_rows: int
-    examples: tuple[str, ...]
-    seconds: float = 0.0
-    twice_encoded: int = 0
-    twice_example: str = ""
-    remark: str = ""
-    kind: str = "docs"
-
-
-class ScanWatch:
-    """Counts the units that are scanned after its creation."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = storage.join(folder, SCANS)
-        self._before = self._reports()
-
-    def count(self) -> int:
-        """The number of units scanned since, again or for the first time."""
-        return sum(state != self._before.get(name) for name, state in self._reports().items())
-
-    def _reports(self) -> dict[str, FileState]:
-        return {name: state for name, state in file_states(self._folder).items() if name.endswith(".json")}
+def watch_scans(folder: str) -> Callable[[], int]:
+    """A function that counts the units that were scanned since this call, again or for the first time."""
+    scans = storage.join(folder, SCANS)
+    before = file_states(scans)
+    return lambda: sum(
+        name.endswith(".json") and state != before.get(name) for name, state in file_states(scans).items()
+    )
 
 
 def read_reports(folder: str, corpus_digests: Collection[str]) -> list[ScanReport]:
@@ -81,17 +61,21 @@ def read_reports(folder: str, corpus_digests: Collection[str]) -> list[ScanRepor
     return [report for report in map(ScanReport.from_json, contents) if report is not None]
 
 
-def read_scans(folder: str, corpus_digest: str) -> ScanTotal:
-    """The sum of a corpus's reports, by unit; a truncated one counts once its unit is read again."""
+def read_scans(folder: str, corpus_digest: str) -> ScanReport:
+    """The sum of a corpus's reports, whose `unit` is how many they are.
+
+    A truncated report counts once its unit is read again.
+    """
     reports = read_reports(folder, [corpus_digest])
-    examples = [example for report in reports for example in report.examples]
-    return ScanTotal(
-        sum(one.docs for one in reports),
-        sum(one.bad_rows for one in reports),
-        tuple(examples[:5]),
-        sum(one.seconds for one in reports),
-        sum(one.twice_encoded for one in reports),
-        next((one.twice_example for one in reports if one.twice_example), ""),
-        reports[0].remark if reports and all(one.remark for one in reports) else "",
-        reports[0].kind if reports else "docs",
+    first = reports[0] if reports else ScanReport(0, 0, 0, ())
+    return ScanReport(
+        unit=len(reports),
+        docs=sum(one.docs for one in reports),
+        bad_rows=sum(one.bad_rows for one in reports),
+        examples=tuple(example for report in reports for example in report.examples)[:5],
+        seconds=sum(one.seconds for one in reports),
+        twice_encoded=sum(one.twice_encoded for one in reports),
+        twice_example=next((one.twice_example for one in reports if one.twice_example), ""),
+        remark=first.remark if all(one.remark for one in reports) else "",
+        kind=first.kind,
     )

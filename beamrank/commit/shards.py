@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -27,7 +27,6 @@ _MANY_SHARDS, _MOST_TOPICS_PER_SHARD = 4096, 160
 _ROWS_AT_ONCE, _GROUPS_AT_ONCE = 1 << 18, 1 << 11
 # Those that are held, by their file: plans with the same topics share them.
 _read: "WeakValueDictionary[str, Shards]" = WeakValueDictionary()
-_TOPICS_FILE, _ROWS_FILE = "topics-", "rows-"
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Shard:
         return digest(list(self.topics) if self.rows is None else [self.rows.file.content, *self.rows[1:]])
 
 
-class Shards(Sequence[Shard]):
+class Shards:
     """All shards of a plan, over one Arrow table; a `Shard` is made when it is read.
 
     The table has the schema TOPICS or FILE_ROWS of `beamrank.join.schemas`, sorted by shard.
@@ -74,22 +73,22 @@ class Shards(Sequence[Shard]):
         return len(self._starts) - 1
 
     def __iter__(self) -> Iterator[Shard]:
-        return map(self._shard, range(len(self)))
+        return map(self.__getitem__, range(len(self)))
 
-    @overload
-    def __getitem__(self, place: int) -> Shard: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Shard]: ...
-    def __getitem__(self, place: int | slice) -> Shard | Sequence[Shard]:
-        found = range(len(self))[place]
-        return self._shard(found) if isinstance(found, int) else [self._shard(each) for each in found]
+    def __getitem__(self, index: int) -> Shard:
+        rows = self.rows_of(range(len(self))[index])
+        if not self.of_rows:
+            return Shard(index, TopicTable(rows))
+        (row,) = rows.to_pylist()
+        file = DigestedFile(row["url"], row["version"], row["sha256"])
+        return Shard(index, rows=RowRange(file, row["start"], row["end"]))
 
     def rows_of(self, index: int) -> Any:
         """The rows of the table that are a shard."""
         start, end = self._starts[index : index + 2].tolist()
         return self.table.slice(start, end - start)
 
-    def topics_of(self, indices: Sequence[int]) -> npt.NDArray[np.int64]:
+    def topics_of(self, indices: Iterable[int]) -> npt.NDArray[np.int64]:
         """The rows of `topics` that are in some shards: int64[n]."""
         ranges = [np.arange(*self._starts[index : index + 2]) for index in indices]
         return np.concatenate([np.empty(0, np.int64), *ranges])
@@ -103,22 +102,10 @@ class Shards(Sequence[Shard]):
         """The lowest of some numbers of topics, uint64[topics], for each shard."""
         return np.minimum.reduceat(hashes, self._starts[:-1])
 
-    def _shard(self, index: int) -> Shard:
-        return _shard_of(index, self.rows_of(index))
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Shards) and bool(self.table.equals(other.table))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _shard_of(index: int, rows: Any) -> Shard:
-    if "url" in rows.schema.names:
-        row = rows.to_pylist()[0]
-        return Shard(
-            index, rows=RowRange(DigestedFile(row["url"], row["version"], row["sha256"]), row["start"], row["end"])
-        )
-    return Shard(index, TopicTable(rows))
 
 
 class InputPart(NamedTuple):
@@ -126,6 +113,11 @@ class InputPart(NamedTuple):
 
     folder: StageFolder
     receipt: Receipt
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.folder.part_url(self.receipt)
 
     def read(self) -> Any:
         """The table."""
@@ -203,10 +195,10 @@ def cut_shards(topics: Iterable[Topic], shards: int | None) -> Shards:
 
     Args:
         topics: the topics.
-        shards: how many; by default one for 16 topics, and above 4,096 shards as many as keep one at 160 topics.
+        shards: how many; by default as `default_shards` says.
     """
     table = TopicTable.of(topics).table
-    count = min(shards or _default_shards(len(table)), len(table))
+    count = min(shards or default_shards(len(table)), len(table))
     hashes = _hashes(table)
     # Topics whose hashes collide share a shard: `find_shards` relies on it.
     firsts = np.unique(np.sort(hashes)[np.linspace(0, len(table), count, endpoint=False).astype(int)])
@@ -270,7 +262,8 @@ class SharedTopics(NamedTuple):
         return found
 
 
-def _default_shards(topics: int) -> int:
+def default_shards(topics: int) -> int:
+    """How many shards so many topics have: one for 16, and above 4,096 as many as keep one at 160 topics."""
     small = -(-topics // TOPICS_PER_SHARD)
     return small if small <= _MANY_SHARDS else max(_MANY_SHARDS, -(-topics // _MOST_TOPICS_PER_SHARD))
 
@@ -286,23 +279,13 @@ def cut_rows(files: Iterable[tuple[DigestedFile, int]], shard_rows: int) -> Shar
 
 
 def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
-    """The first `limit` topics in the order of the shards."""
+    """The first `limit` topics by a hash of their ids, as of the shards: a fair sample."""
     if limit is None or limit >= len(topics):
         return topics
     table = TopicTable.of(topics).table
-    return TopicTable(table.take(_ordered(table)[0][:limit]))
-
-
-def _ordered(topics: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """The order of topics by a hash of their ids, so that the first ones are a fair sample; the hashes in this order.
-
-    Returns:
-        The rows, int64[n], and uint64[n].
-    """
-    hashes = _hashes(topics)
-    keyed = pa.table({"hash": hashes, "query_id": topics["query_id"]})
-    order: npt.NDArray[np.int64] = pc.sort_indices(keyed, [("hash", "ascending"), ("query_id", "ascending")]).to_numpy()
-    return order, hashes[order]
+    keyed = pa.table({"hash": _hashes(table), "query_id": table["query_id"]})
+    order = pc.sort_indices(keyed, [("hash", "ascending"), ("query_id", "ascending")])
+    return TopicTable(table.take(order[:limit]))
 
 
 def _hashes(topics: Any) -> npt.NDArray[np.uint64]:
@@ -311,25 +294,14 @@ def _hashes(topics: Any) -> npt.NDArray[np.uint64]:
     return np.concatenate([np.empty(0, np.uint64), *batches])
 
 
-def _name(prefix: str, content: bytes) -> str:
-    return f"{prefix}{sha256(content)[:SHORT]}.parquet"
-
-
 def write_shards(shards: Shards) -> tuple[str, bytes]:
     """The name and the content of the file that lists the topics of all shards, a row group each, or their rows."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, shards.table.schema, compression="zstd", write_statistics=False) as writer:
         for group in [shards.table] if shards.of_rows else map(shards.rows_of, range(len(shards))):
             writer.write_table(group)
-    return _name(_ROWS_FILE if shards.of_rows else _TOPICS_FILE, sink.getvalue()), sink.getvalue()
-
-
-def _read_groups(content: bytes) -> Iterator[Any]:
-    """The tables of some row groups after the other: one with a chunk for each would be slow to cut."""
-    file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-    for first in range(0, max(1, file.num_row_groups), _GROUPS_AT_ONCE):
-        groups = range(first, min(first + _GROUPS_AT_ONCE, file.num_row_groups))
-        yield file.read_row_groups(list(groups), use_threads=False).combine_chunks()
+    content = sink.getvalue()
+    return f"{'rows' if shards.of_rows else 'topics'}-{sha256(content)[:SHORT]}.parquet", content
 
 
 def read_shards(name: str, content: bytes, count: int) -> Shards:
@@ -343,13 +315,21 @@ def read_shards(name: str, content: bytes, count: int) -> Shards:
     known = _read.get(name)
     if known is not None and len(known) == count:
         return known
-    schema = FILE_ROWS if name.startswith(_ROWS_FILE) else TOPICS
-    what = f"the {name.partition('-')[0]} of {count} shards"
+    kind = name.partition("-")[0]
+    schema = {"rows": FILE_ROWS}.get(kind, TOPICS)
     try:
         table = pa.concat_tables(_read_groups(content)).select(schema.names).cast(schema)
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise ValueError(f"{name} does not hold {what}: {error}") from error
-    numbers = np.unique(table["shard"].to_numpy(zero_copy_only=False))
-    if len(numbers) != count or not np.array_equal(numbers, np.arange(count)):
-        raise ValueError(f"{name} does not hold {what}")
+        numbers = np.unique(table["shard"].to_numpy(zero_copy_only=False))
+        if len(numbers) != count or not np.array_equal(numbers, np.arange(count)):
+            raise ValueError(f"it has {len(numbers)}")
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{name} does not hold the {kind} of {count} shards: {error}") from error
     return _read.setdefault(name, Shards(table))
+
+
+def _read_groups(content: bytes) -> Iterator[Any]:
+    """The tables of some row groups after the other: one with a chunk for each would be slow to cut."""
+    file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
+    for first in range(0, max(1, file.num_row_groups), _GROUPS_AT_ONCE):
+        groups = range(first, min(first + _GROUPS_AT_ONCE, file.num_row_groups))
+        yield file.read_row_groups(list(groups), use_threads=False).combine_chunks()

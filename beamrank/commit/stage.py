@@ -88,19 +88,18 @@ def _type_name(type_: Any) -> str:
 
 
 class Stage(Protocol):
-    """A stage of a plan whose parts are read."""
+    """A stage of a plan whose parts are read: see `models.stages.base.Stage`, which says more of each."""
 
     @property
-    def ranks(self) -> bool:
-        """Whether its parts yield rankings; a stage that only prepares those of others has none."""
-
+    def ranks(self) -> bool: ...
     @property
-    def name(self) -> str:
-        """Its folder, and its name in `--stage`."""
-
+    def name(self) -> str: ...
     @property
-    def run_name(self) -> str | None:
-        """The name of its run; None where it does not rank."""
+    def run_name(self) -> str | None: ...
+    @property
+    def tokens(self) -> str: ...
+    @property
+    def alternatives(self) -> Sequence["Stage"]: ...
 
     def rank(self, before: "Rankings | None", part: Any, k: int | None = None) -> "Rankings":
         """The rankings of a shard after this stage. A pure function of the rows.
@@ -111,22 +110,7 @@ class Stage(Protocol):
             k: as if it had scored only the first k docs; by default all that it scored.
         """
 
-    @property
-    def alternatives(self) -> Sequence["Stage"]:
-        """The stage, and the same with other settings that its parts can be ranked with, such as aggregations."""
-
-    def variants(self, depths: "Depths") -> "Variants | None":
-        """How it could have ranked: the points of a curve; None for a stage that has none."""
-
-    def details(self, part: Any, query_id: str) -> Mapping[str, Mapping[str, Any]]:
-        """What is shown of the docs of a query beside ranks and scores: by doc_id and name."""
-
-    @property
-    def tokens(self) -> str:
-        """The stage that makes its tokens; empty where it reads none."""
-
-    def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:
-        """How many tokens of each doc its model reads, given the lengths of queries and docs."""
-
-    def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None:
-        """The settings and the `k` behind the name of a run that its parts can be ranked as; None for no such run."""
+    def variants(self, depths: "Depths") -> "Variants | None": ...
+    def details(self, part: Any, query_id: str) -> Mapping[str, Mapping[str, Any]]: ...
+    def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths: ...
+    def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None: ...

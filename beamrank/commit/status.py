@@ -1,24 +1,137 @@
-"""The progress of a run and the attempts at a shard, read from its plan and receipts only."""
+"""The progress of a run and the attempts at a shard, read from its plan and receipts only, and what was predicted."""
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple, Self
 
-from beamrank.commit.listing import PART, RECEIPT, RECEIPTS, RETRY, Entry, list_stage, retry_name
-from beamrank.commit.pace import Pace, work_ratio
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from beamrank.commit.listing import PART, PREDICTED, RECEIPT, RECEIPTS, RETRY, Entry, list_stage
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, why_broken
-from beamrank.commit.scan_reports import ScanTotal, read_scans
-from beamrank.commit.stage import StageRecord
+from beamrank.commit.scan_reports import ScanReport, read_scans
+from beamrank.commit.stage import ScoringWork, StageRecord
+from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import Document, Seconds
+from beamrank.storage.documents import Document, Seconds, checked_json, checked_values, sha256, validated
 
 # A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
 # Between two passes over the corpus no shard is joined.
 _SCAN_PAUSE_SECONDS = 1800.0
 _COUNTS = "counts"
+_HOUR_SECONDS = 3600.0
+
+
+class Pace(NamedTuple):
+    """The things finished in one stretch of work: `done` (at least one) between `start` and `last`.
+
+    Times are seconds of any one clock. A pace counts what all workers finish together.
+    """
+
+    start: float
+    last: float
+    done: int
+
+    @property
+    def seconds_each(self) -> float:
+        """The mean time between two finished things."""
+        return (self.last - self.start) / self.done
+
+    def seconds_left(self, more: int, now: float) -> float:
+        """Seconds until `more` things are finished; at least what one takes."""
+        if more == 0:
+            return 0.0
+        return max(self.seconds_each, more * self.seconds_each - max(0.0, now - self.last))
+
+    @classmethod
+    def of_last_stretch(cls, finished: Iterable[tuple[float, float]], pause_seconds: float) -> Self | None:
+        """The pace since work was last resumed; None if nothing is finished.
+
+        Args:
+            finished: when each thing was finished, and how many seconds it took.
+            pause_seconds: a new stretch begins after a longer pause than this.
+        """
+        found: Self | None = None
+        for end, seconds in sorted(finished):
+            if found is None or end - seconds - found.last > pause_seconds:
+                found = cls(end - seconds, end, 1)
+            else:
+                found = cls(min(found.start, end - seconds), end, found.done + 1)
+        return found
+
+
+def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]) -> float | None:
+    """The ratio of a stage's duration to that of the stage before it, on the same workers.
+
+    An input with two docs is taken to be twice as long as one with one doc, up to the most tokens of an input, and the
+    same share of inputs to be reused.
+
+    The inputs of the stage before it have one doc; None if its receipts lack the counts.
+    """
+    names = ("queries", "candidates", "inferences", "reused", "tokens")
+    queries, candidates, inferences, reused, tokens = _sums(scored, *names)
+    if not (candidates and tokens and before.token_cost):
+        return None
+    length = min(float(work.max_length), work.docs * tokens / inferences)
+    inputs = queries * work.inferences(candidates / queries) * inferences / (inferences + reused)
+    return inputs * length * work.token_cost / (tokens * before.token_cost)
+
+
+def _sums(receipts: Iterable[Receipt], *names: str) -> list[int]:
+    """The sum of each of some counts."""
+    counts = [receipt.counts for receipt in receipts]
+    return [sum(each.get(name, 0) for each in counts) for name in names]
+
+
+class Price(BaseModel):
+    """The machines of a run and what they cost; worker seconds are spread over them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    machine: str
+    """Its name, for the reader."""
+    per_hour: Annotated[float, Field(ge=0)] = 0.0
+    """In any currency, for one machine."""
+    machines: Annotated[int, Field(ge=1)] = 1
+    """How many of them work at once."""
+
+    def cost(self, worker_seconds: float) -> float:
+        """The cost of work, whatever the number of machines."""
+        return worker_seconds / _HOUR_SECONDS * self.per_hour
+
+    def elapsed_seconds(self, worker_seconds: float) -> float:
+        """How long the machines take together, if there are shards for all of them."""
+        return worker_seconds / self.machines
+
+
+class Prediction(BaseModel):
+    """What `beamrank plan --save` predicts: the worker seconds of each step, and the price of its machines."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seconds: Mapping[str, Annotated[float, Field(ge=0)]]
+    """By step: retrieve, tokenize, mono, duo."""
+    price: Price | None = None
+
+    def save(self, output: str) -> None:
+        """Writes it into an output, over an earlier one."""
+        storage.replace(storage.join(output, PREDICTED), checked_json(self.model_dump(mode="json")))
+
+
+def read_prediction(output: str) -> Prediction | None:
+    """The last prediction that was saved in an output; None if there is none."""
+    path = storage.join(output, PREDICTED)
+    try:
+        return validated(TypeAdapter(Prediction), checked_values(storage.read_bytes(path)))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise PreflightError(
+            f"{path} is damaged: remove it, or save it again with `beamrank plan --save`: {error}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -33,7 +146,7 @@ class Retry(Document):
     def publish(self, output: str) -> None:
         """Writes the record into an output."""
         content = self.to_json()
-        storage.publish_content(storage.join(output, retry_name(content)), content)
+        storage.publish_content(storage.join(output, RETRY.name(sha256(content))), content)
 
 
 def _read_retries(plan: Plan) -> list[Retry]:
@@ -123,24 +236,24 @@ def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
 def _stage_status(
     plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt], retries: Sequence[Retry], now: float
 ) -> StageStatus:
-    shards = len(plan.shards)
+    left = len(plan.shards) - len(receipts)
     done = receipts.values()
-    scan = _scan(plan, stage)
-    queries, inferences, reused, tokens, padded = (
-        sum(receipt.counts.get(name, 0) for receipt in done)
-        for name in ("queries", "inferences", "reused", "tokens", "padded_tokens")
-    )
+    scan = ScanReport(0, 0, 0, ())
+    if stage.scan_digest is not None:
+        scan = read_scans(plan.folder(stage.name).url, stage.scan_digest)
+    names = ("queries", "inferences", "reused", "tokens", "padded_tokens")
+    queries, inferences, reused, tokens, padded = _sums(done, *names)
     answered = inferences + reused
     work = sum(receipt.seconds for receipt in done)
-    pace = _pace(stage, receipts) if len(done) < shards else None
+    pace = _pace(stage, receipts) if left else None
     running = pace is not None and now - pace.last <= _pause(stage) + max(receipt.seconds for receipt in done)
-    left = None if pace is None else pace.seconds_left(shards - len(done), now if running else pace.last)
+    eta = None if pace is None else round(pace.seconds_left(left, now if running else pace.last), 1)
     return StageStatus(
         stage=stage.name,
-        shards=shards,
+        shards=len(plan.shards),
         done=len(done),
         bad_rows=sum(receipt.bad_rows for receipt in done) + scan.bad_rows,
-        eta_seconds=0.0 if len(done) == shards else None if left is None else round(left, 1),
+        eta_seconds=eta if left else 0.0,
         elapsed_seconds=round(now - pace.start, 1) if pace is not None and running else None,
         inferences=inferences,
         reused=reused,
@@ -153,16 +266,13 @@ def _stage_status(
     )
 
 
-def _scan(plan: Plan, stage: StageRecord) -> ScanTotal:
-    """The reports of its scan, for a stage that has one."""
-    if stage.scan_digest is None:
-        return ScanTotal(0, 0, ())
-    return read_scans(plan.folder(stage.name).url, stage.scan_digest)
-
-
 def _pace(stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
     finished = [(receipt.committed_seconds, receipt.seconds) for receipt in receipts.values()]
     return Pace.of_last_stretch(finished, _pause(stage))
+
+
+def _pause(stage: StageRecord) -> float:
+    return _PAUSE_SECONDS if stage.scan_digest is None else _SCAN_PAUSE_SECONDS
 
 
 def _forecast(plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int, Receipt]]) -> float | None:
@@ -173,10 +283,6 @@ def _forecast(plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int
     scored = receipts[before.name]
     pace, ratio = _pace(before, scored), work_ratio(stage.work, before.work, scored.values())
     return None if pace is None or ratio is None else round(len(plan.shards) * ratio * pace.seconds_each, 1)
-
-
-def _pause(stage: StageRecord) -> float:
-    return _PAUSE_SECONDS if stage.scan_digest is None else _SCAN_PAUSE_SECONDS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, TypeAdapter
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.receipts import Manifest, Receipt
-from beamrank.commit.scan_reports import ScanTotal
+from beamrank.commit.scan_reports import ScanReport
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork, StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
@@ -232,7 +232,7 @@ class Stage(ABC):
             ) from error
         return stage
 
-    def review(self, manifest: Manifest, scan: ScanTotal) -> list[str]:  # noqa: ARG002
+    def review(self, manifest: Manifest, scan: ScanReport) -> list[str]:  # noqa: ARG002
         """Notes on the sealed stage and the reports of its scan; raises an error where it cannot be used."""
         return []
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
-from beamrank.commit.scan_reports import ScanReport, ScanTotal, read_scans
+from beamrank.commit.scan_reports import ScanReport, read_scans
 from beamrank.commit.shards import ShardTask, find_shards
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
@@ -128,7 +128,7 @@ class GivenRun(FirstStage):
         scan = RunScan(self, task.folder, *self.open(), np.zeros(1, np.uint64), np.ones(1, np.bool_))
         return scan.join(task, [batch for _, batch in scan.read_all()])
 
-    def check_scan(self, scan: ScanTotal) -> None:
+    def check_scan(self, scan: ScanReport) -> None:
         """Raises PreflightError where too many rows cannot be used."""
         if scan.bad_rows > self.limit(scan.kind):
             first = "".join(f"\n  {example}" for example in scan.examples)
@@ -141,7 +141,7 @@ class GivenRun(FirstStage):
         """How many rows of a kind may be left out."""
         return self.max_bad_rows.get(kind, 0)
 
-    def review(self, manifest: Manifest, scan: ScanTotal) -> list[str]:
+    def review(self, manifest: Manifest, scan: ScanReport) -> list[str]:
         """Notes on the run, by what its shards and units counted.
 
         Raises:

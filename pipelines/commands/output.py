@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from beamrank.commit.check import Garbage, Verification, find_garbage, remove_garbage, verify_stages
-from beamrank.commit.pace import read_prediction
 from beamrank.commit.parts import sealed_stages
 from beamrank.commit.plan import Plan, read_plan
-from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
+from beamrank.commit.status import StageStatus, read_prediction, read_status, run_eta_seconds
 from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.notes import counted
@@ -117,8 +116,7 @@ def verify(folder: _Folder, as_json: AsJson = False) -> None:
 def _verified(output: str, console: ConsoleProgress) -> Verification:
     # They take a second to import, and other commands do without.
     from models.stages.core import open_stages
-    from pipelines.runs.score_files import verify_scores
-    from pipelines.runs.verify_runs import verify_runs
+    from pipelines.runs.run_files import verify_runs, verify_scores
 
     with console.bar("verify") as bar:
         found = verify_stages(output, bar)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.commit.pace import Prediction, Price
+from beamrank.commit.status import Prediction, Price
 from beamrank.config.run import ScoreConfig
 from beamrank.config.yaml import anchor_paths, check_document
 from beamrank.errors import ConfigError

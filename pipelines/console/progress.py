@@ -17,9 +17,9 @@ from rich.segment import Segment
 from rich.table import Column
 from rich.text import Text
 
-from beamrank.commit.pace import Pace, work_ratio
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.stage import StageRecord
+from beamrank.commit.status import Pace, work_ratio
 from beamrank.logs import EventFormatter, is_event
 from beamrank.progress import Progress
 from beamrank.storage.urls import printable, shown_message

@@ -36,8 +36,7 @@ def plan_changes(before: Plan, after: Plan) -> list[Change]:
     """The keys that decide bytes and differ, in the order of the stages; never the run tag or measures."""
     found: dict[str, Change] = {}
     for change in (*_topic_changes(before, after), *_stage_changes(before, after)):
-        same = found.get(change.key)
-        stages = change.stages if same is None else (*same.stages, *change.stages)
+        stages = {*change.stages, *(found[change.key].stages if change.key in found else ())}
         steps = dict.fromkeys(stage.step for stage in after.stages)
         found[change.key] = replace(change, stages=tuple(step for step in steps if step in stages))
     return list(found.values())
@@ -55,33 +54,37 @@ def _topic_changes(before: Plan, after: Plan) -> Iterator[Change]:
 
 
 def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
-    opened = [{stage.name: stage.config_keys for stage in open_stages(plan.stages)} for plan in (before, after)]
+    names_before, names_after = (
+        {stage.name: stage.config_keys for stage in open_stages(plan.stages)} for plan in (before, after)
+    )
     for stage in after.stages:
-        old = _counterpart(before, stage)
         affected = _following(after, stage)
-        names = {**(opened[0][old.name] if old else {}), **opened[1][stage.name]}
+        # Another tokenizer has another folder.
+        same = before.of_step(stage.step)
+        old = next((each for each in same if each.name == stage.name), same[0] if same else None)
         if old is None:
             # A new model brings its tokens too: both are one change.
-            models = (name for key, name in names.items() if key.endswith(_DIGEST) and name.endswith(".checkpoint"))
+            keys = names_after[stage.name].items()
+            models = (name for key, name in keys if key.endswith(_DIGEST) and name.endswith(".checkpoint"))
             name = next(models, None)
             shown = stage.type_name if name is None else _configured(after.config, name)
             yield Change((name or stage.step).removesuffix(".checkpoint"), None, shown, affected)
             continue
-        for key in dict.fromkeys([*old.keys, *stage.keys]):
-            if key == RANKED_BY:
-                then, now = old.keys.get(key, {}), stage.keys.get(key, {})
-                for name in {**then, **now}:
-                    if then.get(name) != now.get(name):
-                        yield Change(name, then.get(name), now.get(name), affected)
-            elif old.keys.get(key) != stage.keys.get(key):
-                name = names[key]
-                yield Change(name, _value(before, old, key, name), _value(after, stage, key, name), affected)
+        then, now = _flat(old.keys), _flat(stage.keys)
+        names = names_before[old.name] | names_after[stage.name]
+        for key in {**then, **now}:
+            if then.get(key) != now.get(key):
+                name = names.get(key, key)
+                values = [
+                    _configured(plan.config, name) if key.endswith(_DIGEST) else keys.get(key)
+                    for plan, keys in ((before, then), (after, now))
+                ]
+                yield Change(name, values[0], values[1], affected)
 
 
-def _counterpart(before: Plan, stage: StageRecord) -> StageRecord | None:
-    """The stage of the other plan with the same step; another tokenizer has another folder."""
-    same = before.of_step(stage.step)
-    return next((old for old in same if old.name == stage.name), same[0] if same else None)
+def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a stage, with those of how the stages before it rank, which have the names of the configuration."""
+    return {**{key: value for key, value in keys.items() if key != RANKED_BY}, **keys.get(RANKED_BY, {})}
 
 
 def _following(plan: Plan, stage: StageRecord) -> tuple[str, ...]:
@@ -93,13 +96,11 @@ def _following(plan: Plan, stage: StageRecord) -> tuple[str, ...]:
     return tuple(names.values())
 
 
-def _value(plan: Plan, stage: StageRecord, key: str, name: str) -> Any:
-    """The value of a key; for a digest, the path or name in the configuration."""
-    return _configured(plan.config, name) if key.endswith(_DIGEST) else stage.keys.get(key)
-
-
 def _configured(config: Mapping[str, Any], name: str) -> Any:
-    """The value of a dotted key, also of a stage in the list; None where the configuration does not have it."""
+    """The value of a dotted key, also of a stage in the list; None where the configuration does not have it.
+
+    A digest is shown by it: users know the path or name.
+    """
     first, *rest = name.split(".")
     found: Any = find_section(dict(config), first) or config.get(first)
     for part in rest:

@@ -10,12 +10,11 @@ import psutil
 import pyarrow as pa
 
 from beamrank.commit.listing import CURRENT
-from beamrank.commit.pace import read_prediction
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import arithmetic_digest
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import StageRecord
-from beamrank.commit.status import read_receipts
+from beamrank.commit.status import read_prediction, read_receipts
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import parse_measures

@@ -1,11 +1,12 @@
 """The outputs whose scores and tokens a run reuses: its own output's earlier plans, and those that `reuse` names."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
-from beamrank.commit.listing import is_plan
-from beamrank.commit.plan import EngineVersionError, Plan, load_plan, plan_name, read_current
+from beamrank.commit.listing import PLAN
+from beamrank.commit.plan import EngineVersionError, Plan, load_plan, read_current
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder, arithmetic_digest, read_machine
 from beamrank.commit.scan_reports import ScanReport, read_reports
 from beamrank.commit.shards import InputPart, ReusablePart, ShardTask, SharedTopics, TokensPart
@@ -71,11 +72,11 @@ class ReusableTokens:
 
     def parts(self, task: ShardTask) -> tuple[TokensPart, ...]:
         """The parts with the topics of a task."""
-        candidates = self.plan.folder(self.record.inputs[0])
+        candidates = self.record.inputs[0]
         return tuple(
             TokensPart(
-                InputPart(self.folder, _short(self.tokens.receipts[shard])),
-                InputPart(candidates, _short(self.candidates.receipts[shard])),
+                _part(self.plan, self.record.name, self.tokens.receipts[shard]),
+                _part(self.plan, candidates, self.candidates.receipts[shard]),
                 self.record.keys["k"],
             )
             for shard in self.shared.shards(task.shard)
@@ -83,8 +84,7 @@ class ReusableTokens:
 
     def reports(self) -> list[ScanReport]:
         """The reports on the units of its corpus."""
-        assert self.record.corpus_digest is not None
-        return read_reports(self.folder.url, [self.record.corpus_digest])
+        return read_reports(self.folder.url, [str(self.record.corpus_digest)])
 
 
 class Reuse:
@@ -93,6 +93,7 @@ class Reuse:
     def __init__(self, plan: Plan, outputs: Sequence[str]) -> None:
         """`outputs` are those that the user named."""
         self._plan, self._outputs = plan, outputs
+        # By the place of the earlier plan.
         self._found_shared: dict[str, SharedTopics] = {}
 
     def scores(self, record: StageRecord) -> ReusableStages:
@@ -104,24 +105,32 @@ class Reuse:
             return ReusableStages((), [*refused, reason])
         found: list[ReusableStage] = []
         reasons = list(refused)
-        seen: set[str] = set()
         for plan in plans:
-            of_kind = [each for each in plan.stages if each.work is not None and each.schema == record.schema]
-            same = [each for each in of_kind if not _differing(stage, each)]
-            if not same and (of_kind or plan.output != self._plan.output):
-                reasons.append(f"{_place(plan)}: {_why_none(stage, of_kind)}")
-            for before in same:
-                try:
-                    all_parts = self._parts(plan, before)
-                except (BeamrankError, OSError) as error:
-                    reasons.append(f"{_place(plan)}: {error}")
-                    continue
-                parts = {shard: part for shard, part in all_parts.items() if _url(part) not in seen}
-                seen |= {_url(part) for part in parts.values()}
-                if parts:
-                    found.append(ReusableStage(plan, before, parts, self._shared(plan)))
-                    reasons += () if stage.of_any_machine else _other_machines(plan, before, all_parts.values())
+            try:
+                for before in self._same_scores(plan, stage, record):
+                    parts = self._parts(plan, before)
+                    seen = {part.scores.url for each in found for part in each.parts.values()}
+                    new = {shard: part for shard, part in parts.items() if part.scores.url not in seen}
+                    if new:
+                        found.append(ReusableStage(plan, before, new, self._shared(plan)))
+                        reasons += () if stage.of_any_machine else _other_machines(plan, before, parts.values())
+            except (BeamrankError, OSError) as error:
+                reasons.append(f"{_place(plan)}: {error}")
         return ReusableStages(found, reasons)
+
+    def _same_scores(self, plan: Plan, stage: ScoringStage, record: StageRecord) -> list[StageRecord]:
+        """The stages of an earlier plan that give an input the same score; PreflightError says why there is none."""
+        of_kind = [each for each in plan.stages if each.work is not None and each.schema == record.schema]
+        differing = [
+            [stage.config_keys[key] for key, value in stage.score_keys.items() if before.keys.get(key) != value]
+            for before in of_kind
+        ]
+        if of_kind and all(differing):
+            fewest = min(differing, key=lambda keys: len(keys))
+            raise PreflightError(f"{', '.join(dict.fromkeys(fewest))} differs")
+        if not of_kind and plan.output != self._plan.output:
+            raise PreflightError(f"it has no {stage.name}")
+        return [before for before, keys in zip(of_kind, differing, strict=True) if not keys]
 
     def tokens(self, record: StageRecord) -> tuple[ReusableTokens | None, list[str]]:
         """The tokens of docs for a stage of the plan that tokenizes, and why those of other plans are not reused.
@@ -149,10 +158,10 @@ class Reuse:
         return max(found, key=lambda each: each[0], default=(None, None))[1], reasons
 
     def _shared(self, plan: Plan) -> SharedTopics:
-        name = _place(plan)
-        if name not in self._found_shared:
-            self._found_shared[name] = SharedTopics.of(self._plan.shards, plan.shards)
-        return self._found_shared[name]
+        place = _place(plan)
+        if place not in self._found_shared:
+            self._found_shared[place] = SharedTopics.of(self._plan.shards, plan.shards)
+        return self._found_shared[place]
 
     @cached_property
     def _plans(self) -> tuple[list[Plan], list[str]]:
@@ -182,9 +191,9 @@ class Reuse:
         Raises:
             PreflightError: a run may be writing into the output, or it holds none.
         """
-        plans = {name: state for name, state in file_states(output).items() if is_plan(name)}
+        plans = {name: state for name, state in file_states(output).items() if re.fullmatch(PLAN.pattern, name)}
         if output == self._plan.output:
-            plans.pop(plan_name(self._plan), None)
+            plans.pop(self._plan.name, None)
         elif not plans:
             raise PreflightError("it holds no beamrank run")
         elif (current := read_current(output)) is not None:
@@ -194,62 +203,46 @@ class Reuse:
         return sorted(plans, key=lambda name: plans[name].modified_seconds or 0.0, reverse=True)[:_MOST_PLANS]
 
     def _parts(self, plan: Plan, before: StageRecord) -> Mapping[int, ReusablePart]:
-        """The parts of a stage of an earlier plan, by shard.
-
-        Raises:
-            PreflightError: they cannot be used; the message explains why.
-        """
-        tokens = plan.stage(before.inputs[0])
-        tokenized, scored = self._receipts(plan, tokens), self._receipts(plan, before)
+        """The parts of a stage of an earlier plan, by shard; raises PreflightError where they cannot be used."""
+        tokens, backend = before.inputs[0], before.keys["backend"]
+        tokenized, scored = self._receipts(plan, tokens), self._receipts(plan, before.name)
         return {
             shard: ReusablePart(
-                InputPart(plan.folder(before.name), _short(receipt)),
-                InputPart(plan.folder(tokens.name), _short(tokenized[shard])),
+                _part(plan, before.name, receipt),
+                _part(plan, tokens, tokenized[shard]),
                 before.keys,
-                _arithmetic(plan.output, receipt.machine, before.keys["backend"]),
+                _arithmetic(plan.output, receipt.machine, backend),
             )
             for shard, receipt in scored.items()
         }
 
-    def _receipts(self, plan: Plan, stage: StageRecord) -> Mapping[int, Receipt]:
+    def _receipts(self, plan: Plan, name: str) -> Mapping[int, Receipt]:
         """The receipts of a stage.
 
         In this output those of a killed run count, as if it were resumed; another run may still be writing elsewhere.
         """
         if plan.output == self._plan.output:
-            return read_receipts(plan)[stage.name]
-        manifest = plan.seal_of(stage.name)
+            return read_receipts(plan)[name]
+        manifest = plan.seal_of(name)
         if manifest is None:
-            raise PreflightError(f"{stage.name} is not finished, or files of it are missing")
+            raise PreflightError(f"{name} is not finished, or files of it are missing")
         return dict(enumerate(manifest.receipts))
-
-
-def _differing(stage: ScoringStage, before: StageRecord) -> list[str]:
-    """The keys of a score that a stage of an earlier plan has with different values."""
-    return [stage.config_keys[key] for key, value in stage.score_keys.items() if before.keys.get(key) != value]
-
-
-def _why_none(stage: ScoringStage, of_kind: Sequence[StageRecord]) -> str:
-    if not of_kind:
-        return f"it has no {stage.name}"
-    names = min((_differing(stage, each) for each in of_kind), key=len)
-    return f"{', '.join(dict.fromkeys(names))} differs"
 
 
 def _other_machines(plan: Plan, record: StageRecord, parts: Iterable[ReusablePart]) -> Iterator[str]:
     """Why this machine reuses no scores of some parts; a worker may be of their kind."""
     backend = record.keys["backend"]
     here = describe_machine().arithmetic(backend)
-    names = {part.scores.receipt.machine for part in parts}
-    for machine in (read_machine(plan.output, name) for name in sorted(names)):
+    for name in sorted({part.scores.receipt.machine for part in parts}):
+        machine = read_machine(plan.output, name)
         there = {} if machine is None else machine.arithmetic(backend)
-        if there != here:
-            differ = ", ".join(
-                f"{name} {there.get(name) or 'unknown'} (here {here.get(name) or 'none'})"
-                for name in {**here, **there}
-                if there.get(name) != here.get(name)
-            )
-            yield f"{_place(plan)}: {record.name} was computed with a different {differ}"
+        differ = [
+            f"{each} {there.get(each) or 'unknown'} (here {here.get(each) or 'none'})"
+            for each in {**here, **there}
+            if there.get(each) != here.get(each)
+        ]
+        if differ:
+            yield f"{_place(plan)}: {record.name} was computed with a different {', '.join(differ)}"
 
 
 @cache
@@ -264,14 +257,10 @@ def _same_tokens(stage: StageRecord, other: StageRecord) -> bool:
     return stage.type_name == other.type_name and all(stage.keys.get(key) == other.keys[key] for key in _TOKEN_KEYS)
 
 
-def _short(receipt: Receipt) -> Receipt:
-    """A receipt without what is not needed to read its part: tasks are sent to workers."""
-    return replace(receipt, counts={}, examples=())
-
-
-def _url(part: ReusablePart) -> str:
-    return part.scores.folder.part_url(part.scores.receipt)
+def _part(plan: Plan, stage: str, receipt: Receipt) -> InputPart:
+    """A part for a task, which workers get: without what is not needed to read it."""
+    return InputPart(plan.folder(stage), replace(receipt, counts={}, examples=()))
 
 
 def _place(plan: Plan) -> str:
-    return storage.join(plan.output, plan_name(plan))
+    return storage.join(plan.output, plan.name)

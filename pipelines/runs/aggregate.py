@@ -67,12 +67,7 @@ def other_runs(
     seed: int | None,
     stage: str | None = None,
 ) -> OtherRuns:
-    """The runs of other aggregations; see `aggregate`.
-
-    Raises:
-        ConfigError: see `aggregate`.
-        PreflightError: see `aggregate`.
-    """
+    """The runs of other aggregations; its arguments and errors are those of `aggregate`."""
     plan = read_plan(output)
     config = stored_config(plan.config, output)
     stages = open_stages(plan.stages)
@@ -90,21 +85,16 @@ def other_runs(
     files = []
     for name in aggregations:
         drawn = (opponents, seed or 0) if name == "sample" and opponents is not None else None
-        varied = replace(duo, aggregation=name, drawn=drawn)
-        variant = (("aggregation", name), ("drawn", drawn))
-        files.append(RunFile(varied.varied_run_name(k1), duo.name, k=k1, variant=variant))
+        run = replace(duo, aggregation=name, drawn=drawn).varied_run_name(k1)
+        files.append(RunFile(run, duo.name, k=k1, variant=(("aggregation", name), ("drawn", drawn))))
     return OtherRuns(plan, config, stages, files)
 
 
 def _pairwise(output: str, stages: Sequence[Any], name: str | None) -> ScoreDuo:
     """The stage whose pairs are aggregated."""
-    found = [each for each in stages if isinstance(each, ScoreDuo)]
-    names = ", ".join(each.name for each in found)
+    found = {each.name: each for each in stages if isinstance(each, ScoreDuo)}
     if not found:
         raise PreflightError(f"{output} has no duo stage: there are no pairs to aggregate")
-    if name is None and len(found) > 1:
-        raise ConfigError(f"{output} has several stages that compare pairs: choose one with --stage ({names})")
-    chosen = [each for each in found if name in (None, each.name)]
-    if not chosen:
-        raise ConfigError(f"--stage {name}: the stages of {output} that compare pairs are {names}")
-    return chosen[0]
+    if name not in found and (name is not None or len(found) > 1):
+        raise ConfigError(f"--stage {name}: choose a stage of {output} that compares pairs: {', '.join(found)}")
+    return next(iter(found.values())) if name is None else found[name]

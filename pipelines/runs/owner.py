@@ -67,7 +67,16 @@ def made_current(plan: Plan) -> Iterator[None]:
     Raises:
         PreflightError: another process of this machine runs another plan, or configuration, into the same output.
     """
-    _refuse_another(plan)
+    current = None
+    # A broken pointer is written again.
+    with suppress(PreflightError):
+        current = read_current(plan.output)
+    owner = None if current is None or plan.is_named_by(current) else Owner.of(current)
+    if owner is not None and owner.is_another():
+        raise PreflightError(
+            f"{plan.output} is in use: {owner} runs another configuration into it. Both would write the same files, "
+            "and the runs of one would be lost. Wait until that process ends, or give this run another --output"
+        )
     mine = asdict(Owner.this_process())
     plan.publish(mine)
     open_run_log(plan)
@@ -92,8 +101,7 @@ def open_run_log(plan: Plan) -> None:
 
 
 def _remove_leftovers(plan: Plan) -> None:
-    """Removes the temporary files of killed processes, wherever a run writes."""
-    # The output itself may be a folder that the user keeps other things in.
+    """Removes the temporary files of killed processes; in the output itself a user may keep other things."""
     storage.remove_leftovers(plan.output)
     for folder in (MACHINES, REJECTS, RUNS):
         storage.remove_leftovers(storage.join(plan.output, folder))
@@ -101,32 +109,13 @@ def _remove_leftovers(plan: Plan) -> None:
         plan.folder(stage.name).remove_leftovers()
 
 
-def _refuse_another(plan: Plan) -> None:
-    try:
-        current = read_current(plan.output)
-    except PreflightError:
-        # A broken pointer is written again.
-        return
-    owner = None if current is None or plan.is_named_by(current) else Owner.of(current)
-    if owner is not None and owner.is_another():
-        raise PreflightError(
-            f"{plan.output} is in use: {owner} runs another configuration into it. Both would write the same files, "
-            "and the runs of one would be lost. Wait until that process ends, or give this run another --output"
-        )
-
-
 def check_current(plan: Plan) -> None:
-    """Makes sure that no other plan or configuration has been started into the output since.
-
-    Raises:
-        BeamrankError: one has; its runs must not be overwritten.
-    """
+    """Raises BeamrankError where another plan or configuration was started into the output: its runs must stay."""
     current = read_current(plan.output)
-    if current is None or plan.is_named_by(current):
-        return
-    raise BeamrankError(
-        f"another configuration was started into {plan.output} while this one ran: {current.plan}, by "
-        f"{Owner.of(current) or 'a process that has ended'}. The files in runs/ are its own now, so the runs of this "
-        "configuration are not written. Finished shards of both are kept. Once the other process has ended, run the "
-        "same command again; to have the runs of both, give another --output"
-    )
+    if current is not None and not plan.is_named_by(current):
+        raise BeamrankError(
+            f"another configuration was started into {plan.output} while this one ran: {current.plan}, by "
+            f"{Owner.of(current) or 'a process that has ended'}. The files in runs/ are its own now, so the runs of "
+            "this configuration are not written. Finished shards of both are kept. Once the other process has ended, "
+            "run the same command again; to have the runs of both, give another --output"
+        )

@@ -1,22 +1,31 @@
-"""One run to write: its name, and its rows from the parts of a shard."""
+"""A run to write: its name, its rows from the parts of a shard, and where they go: one file, or a folder of parts."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from beamrank.commit.listing import RUNS
-from beamrank.commit.part_folder import PartFolder
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import part_bytes
+from beamrank.commit.receipts import PARQUET, ROW_GROUP_ROWS, part_bytes
+from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import Stage
 from beamrank.config.run import RunConfig
-from beamrank.formats.run_writer import FORMATS, run_lines
+from beamrank.errors import BeamrankError
+from beamrank.formats.run_writer import FORMATS, RUN_TABLE, run_lines
 from beamrank.ranking.rankings import Rankings, rows_by_query
 from beamrank.ranking.run_table import run_table
 from beamrank.storage import files as storage
-from models.stages.base import RANKED_BY
-from pipelines.runs.run_metadata import Component
+
+SUCCESS = "_SUCCESS"
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,9 +49,19 @@ class RunFile:
     in_parts: bool = False
 
     @property
+    def ending(self) -> str:
+        """That of its file, or of its parts."""
+        return FORMATS[self.run_format].ending
+
+    @property
     def base(self) -> str:
         """The name of the file, or of the folder."""
-        return f"{self.name}.{FORMATS[self.run_format].ending}"
+        return f"{self.name}.{self.ending}"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is Parquet."""
+        return FORMATS[self.run_format].is_table
 
     def rankings(self, parts: ShardParts) -> Rankings:
         """Each query's ranking, from the parts of a shard."""
@@ -69,19 +88,13 @@ class RunFile:
             return part_bytes(self._table(parts))
         return b"".join(lines for _, lines in self.by_query(parts, run_tag))
 
-    @property
-    def is_table(self) -> bool:
-        """Whether it is Parquet."""
-        return FORMATS[self.run_format].is_table
-
     def _table(self, parts: ShardParts) -> Any:
         rankings = self.rankings(parts)
         return run_table(rankings, parts.ranked_by(self.stage, rankings))
 
-    def folder(self, plan: Plan) -> PartFolder:
-        """Where its parts are, if it is in parts."""
-        url = storage.join(plan.output, RUNS, self.base)
-        return PartFolder(url, FORMATS[self.run_format].ending, len(plan.shards))
+    def url(self, plan: Plan) -> str:
+        """Where it is."""
+        return storage.join(plan.output, RUNS, self.base)
 
 
 def run_files(stages: Sequence[Stage], config: RunConfig) -> list[RunFile]:
@@ -105,24 +118,161 @@ def parse_run_file(stages: Sequence[Stage], base: str) -> RunFile | None:
     return None
 
 
-def describe_retrieval(stages: Sequence[Any], file: RunFile) -> Iterator[Component]:
-    """The stages up to that of a run, with the settings that decide its scores."""
-    before: str | None = None
-    for stage in stages:
-        if not stage.ranks:
-            continue
-        is_last = stage.name == file.stage
-        varied = replace(stage, **dict(file.variant)) if is_last else stage
-        # The first stage's folder has a name of ours.
-        name = stage.method if before is None or stage.name == stage.type_name else f"{stage.method}:{stage.name}"
-        settings = {
-            **({} if before is None else {"checkpoint": getattr(stage, "checkpoint", None)}),
-            **{key: value for key, value in stage.keys.items() if key != RANKED_BY},
-            **varied.described,
-            **({"k": file.k} if is_last and file.k is not None else {}),
-            "reranks": before,
-        }
-        yield {"name": name, **{key: value for key, value in settings.items() if value not in (None, {})}}
-        if is_last:
+class RunSpool:
+    """A run on disk while it is made, so that memory holds an id and a number a query."""
+
+    def __init__(self, run: RunFile, run_tag: str) -> None:
+        self._run, self._tag = run, run_tag
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._query_ids: list[Any] = []
+        # Where the rows of each query begin, and the last ones end.
+        self._places = array("q", [0])
+
+    def __enter__(self) -> "RunSpool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, parts: ShardParts) -> None:
+        """Takes the rankings of a shard."""
+        query_ids = []
+        for query_id, content in self._run.by_query(parts, self._tag):
+            query_ids.append(query_id)
+            self._places.append(self._places[-1] + self._file.write(content))
+        self._query_ids.append(pa.array(query_ids, pa.string()))
+
+    def sha256(self) -> str:
+        """The SHA-256 of the run as a file, in hex."""
+        digest = hashlib.sha256()
+        for chunk in self.chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    def chunks(self) -> Iterator[bytes]:
+        """The run as a file, queries sorted by id."""
+        if not self._run.is_table:
+            yield from self._by_query_id()
             return
-        before = name
+        with tempfile.TemporaryFile() as file:
+            self._write_table(file)
+            file.seek(0)
+            yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
+
+    def _by_query_id(self) -> Iterator[bytes]:
+        for place in pc.sort_indices(pa.chunked_array(self._query_ids, pa.string())).to_numpy().tolist():
+            self._file.seek(self._places[place])
+            yield self._file.read(self._places[place + 1] - self._places[place])
+
+    def _write_table(self, file: IO[bytes]) -> None:
+        """Writes a table whose row groups do not depend on shards."""
+        with pq.ParquetWriter(file, RUN_TABLE, **PARQUET) as writer:
+            batches, rows = list[Any](), 0
+            for content in self._by_query_id():
+                batches.append(pa.ipc.read_record_batch(pa.py_buffer(content), RUN_TABLE))
+                rows += len(batches[-1])
+                if rows >= ROW_GROUP_ROWS:
+                    writer.write_table(pa.Table.from_batches(batches))
+                    batches, rows = [], 0
+            writer.write_table(pa.Table.from_batches(batches, RUN_TABLE))
+
+
+@dataclass(frozen=True)
+class PartFolder:
+    """A run or a table as a folder of parts, one for each shard, for readers that know nothing of plans: Spark, DuckDB.
+
+    It holds exactly the parts of one plan wherever it holds `_SUCCESS`, which is removed first and written last.
+    `ending` is that of the names of the parts.
+    """
+
+    url: str
+    ending: str
+    shards: int
+
+    def part(self, shard: int) -> str:
+        """The name of a shard's part."""
+        return f"part-{shard:05d}.{self.ending}"
+
+    @property
+    def names(self) -> Iterator[str]:
+        """The names of all files of a whole folder."""
+        yield from map(self.part, range(self.shards))
+        yield SUCCESS
+
+    def begin(self) -> None:
+        """Removes all that is there, `_SUCCESS` first: parts of other plans, lost attempts, a file of this name."""
+        if not remove_parts(self.url):
+            storage.remove(self.url)
+
+    def write(self, shard: int, content: bytes) -> None:
+        """Writes a shard's part; another attempt's is replaced, by the same bytes."""
+        storage.replace(storage.join(self.url, self.part(shard)), content)
+
+    def missing(self) -> list[int]:
+        """The shards without a part."""
+        present = storage.sizes_bytes(self.url)
+        return [shard for shard in range(self.shards) if self.part(shard) not in present]
+
+    def problems(self, expected: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+        """The names of files that are wrong, each with its problem; `expected` are the SHA-256 of parts, by shard."""
+        names = set(self.names)
+        present = storage.sizes_bytes(self.url).keys() | storage.folder_names(self.url)
+        for shard, sha256 in expected.items():
+            name = self.part(shard)
+            if name in present and storage.sha256(storage.join(self.url, name)) != sha256:
+                yield name, "is not the part that the sealed stages of the current plan give"
+        yield from ((name, "is missing") for name in sorted(names - present))
+        yield from ((name, "is none of its parts, and would be read as one") for name in sorted(present - names))
+
+    def seal(self) -> None:
+        """Removes all but the parts, and writes `_SUCCESS`; an error where a part is missing."""
+        missing = self.missing()
+        if missing:
+            raise BeamrankError(
+                f"{self.url} lacks {self.part(missing[0])} and the parts of {len(missing) - 1:,} more shards: run "
+                "again, which writes it again"
+            )
+        storage.clear(self.url, set(self.names))
+        storage.replace(storage.join(self.url, SUCCESS), b"")
+
+
+def remove_parts(url: str) -> bool:
+    """Removes a folder with all that is in it, `_SUCCESS` first; returns whether there was one."""
+    is_folder = storage.is_folder(url)
+    if is_folder:
+        storage.remove(storage.join(url, SUCCESS))
+        storage.remove_folder(url)
+    return is_folder
+
+
+@dataclass(frozen=True)
+class ShardWriter:
+    """Writes the parts of runs, shard by shard: in a pass over the parts of the stages that rank, or on a worker."""
+
+    stages: tuple[Any, ...]
+    runs: tuple[tuple[RunFile, PartFolder], ...]
+    run_tag: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of the stages."""
+        return tuple(stage.name for stage in self.stages)
+
+    @property
+    def folders(self) -> list[PartFolder]:
+        """Where the parts are."""
+        return [folder for _, folder in self.runs]
+
+    def done(self) -> set[int]:
+        """The shards whose parts are all there."""
+        missing = {shard for folder in self.folders for shard in folder.missing()}
+        return {shard for folder in self.folders[:1] for shard in range(folder.shards)} - missing
+
+    def write(self, parts: ShardParts) -> None:
+        """Writes the parts of a shard: the same bytes wherever that is done."""
+        for run, folder in self.runs:
+            folder.write(parts.shard, run.part(parts, self.run_tag))
+
+    def __call__(self, task: ShardTask) -> None:
+        inputs = dict(zip(self.reads, task.inputs, strict=True))
+        self.write(ShardParts(task.shard, self.stages, lambda name: inputs[name].read()))

@@ -1,34 +1,53 @@
-"""The last stage: the files in `runs/`, written from the sealed parts and measured in the same pass."""
+"""The last stage: the files in `runs/`, written from the sealed parts and measured in the same pass; and their checks.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+To verify a run, it is made again from the sealed parts, and compared.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beamrank.commit.check import Finding, Verification
 from beamrank.commit.listing import RUNS
-from beamrank.commit.part_folder import remove_parts
 from beamrank.commit.parts import ShardParts, iter_shards, sealed_stages
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.stage import Stage
 from beamrank.config.run import RunConfig
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, ReceiptError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
 from beamrank.formats.notes import counted
 from beamrank.formats.qrels import read_qrels
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
+from beamrank.storage.documents import sha256
 from models.stages.core import open_stages
 from pipelines.console.tables import count_lines
-from pipelines.runs.measures import write_measures
 from pipelines.runs.owner import check_current
-from pipelines.runs.run_file import RunFile, describe_retrieval, run_files
-from pipelines.runs.run_metadata import describe_data, machine_of, write_metadata
-from pipelines.runs.spools import PartWriter, RunSpool, ShardWriter, Sink
+from pipelines.runs.run_file import PartFolder, RunFile, RunSpool, ShardWriter, parse_run_file, remove_parts, run_files
+from pipelines.runs.run_metadata import ENDING, is_unchanged, write_run_metadata
 
 Evaluators: TypeAlias = Mapping[RunFile, Evaluator]
 WriteParts: TypeAlias = Callable[[ShardWriter, Mapping[str, Manifest]], None]
+MEASURES, PER_QUERY = "measures.json", "per-query.parquet"
+# The values of more topics are a table: JSON of millions of them would have to be read whole.
+MOST_IN_JSON = 100_000
+_SCHEMA = pa.schema(
+    {"query_id": pa.string(), "run": pa.string(), "measure": pa.string(), "value": pa.float64()},
+    metadata={"beamrank.schema": "per_query/1"},
+)
+_FILES_AT_ONCE = 8
+_WRITE_AGAIN = "`beamrank run CONFIG --stage runs` writes it again"
+_AGGREGATE_AGAIN = "`beamrank aggregate` writes it again"
+_DELETE_OR_AGGREGATE = f"{_AGGREGATE_AGAIN}; delete it if you do not need it"
 
 
 class WrittenRuns(NamedTuple):
@@ -41,16 +60,10 @@ class WrittenRuns(NamedTuple):
 def write_runs(
     plan: Plan, config: RunConfig, progress: Progress = SILENT, write_parts: WriteParts | None = None
 ) -> WrittenRuns:
-    """Writes every run of the plan in every format that the configuration asks for, and their measures.
+    """Writes every run of a plan in every format that its configuration asks for, and their measures.
 
-    Args:
-        plan: its stages are finished.
-        config: of the plan.
-        progress: receives notes.
-        write_parts: lets workers write the parts of folders; by default this process does.
-
-    Raises:
-        PreflightError: stages are not finished; it names them, and how to run them or to do without them.
+    `write_parts` lets workers write the parts of folders; by default this process does. Raises PreflightError where
+    stages are not finished: see `sealed_stages`.
     """
     manifests, stages = sealed_stages(plan), open_stages(plan.stages)
     for manifest in manifests.values():
@@ -63,7 +76,12 @@ def write_runs(
     if evaluations:
         _note_evaluations(plan, config, evaluations, progress)
         check_current(plan)
-        write_measures(plan.output, evaluations)
+        for name, content in measure_files(evaluations).items():
+            url = storage.join(plan.output, RUNS, name)
+            if content is None:
+                storage.remove(url)
+            else:
+                storage.replace(url, content)
     return WrittenRuns(paths, evaluations)
 
 
@@ -77,59 +95,34 @@ def write_run_files(
     write_parts: WriteParts | None = None,
 ) -> dict[RunFile, str]:
     """Writes some runs with their metadata, lets evaluators see those that they measure, and returns their paths."""
-    urls = {file: storage.join(plan.output, RUNS, file.base) for file in files}
-    data = describe_data(config)
-    goal = {} if config.qrels is None else {"evaluation": {"reported measures": list(config.measures)}}
-    writers = {file: PartWriter(file, config.run_tag, file.folder(plan)) for file in files if file.in_parts}
-    for writer in writers.values():
+    urls = {file: file.url(plan) for file in files}
+    folders = {file: PartFolder(urls[file], file.ending, len(plan.shards)) for file in files if file.in_parts}
+    writer = ShardWriter(tuple(stage for stage in stages if stage.ranks), tuple(folders.items()), config.run_tag)
+    for folder in folders.values():
         check_current(plan)
-        writer.folder.begin()
+        folder.begin()
+    if folders and write_parts is not None:
+        write_parts(writer, manifests)
+    # Another process may have begun to write the same runs again.
+    written = writer.done()
     with ExitStack() as stack:
         spools = {file: stack.enter_context(RunSpool(file, config.run_tag)) for file in files if not file.in_parts}
-        sinks: dict[RunFile, Sink] = {**spools}
-        if writers and write_parts is not None:
-            ranking = tuple(stage for stage in stages if stage.ranks)
-            write_parts(ShardWriter(ranking, tuple(writers.values())), manifests)
-        else:
-            sinks |= writers
-        feed(iter_shards(plan, stages, manifests), sinks, evaluators)
+        if spools or evaluators or len(written) < len(plan.shards):
+            for parts in iter_shards(plan, stages, manifests):
+                for spool in spools.values():
+                    spool.add(parts)
+                if parts.shard not in written:
+                    writer.write(parts)
+                evaluate_shard(parts, evaluators)
         for file, url in urls.items():
             check_current(plan)
-            if file in writers:
-                # Another process may have begun to write the same runs again.
-                missing = set(writers[file].folder.missing())
-                again = (parts for parts in iter_shards(plan, stages, manifests) if parts.shard in missing)
-                feed(again, {file: writers[file]} if missing else {}, {})
-                writers[file].folder.seal()
+            if file in folders:
+                folders[file].seal()
             else:
                 remove_parts(url)
                 storage.replace_stream(url, spools[file].chunks())
-            machine = machine_of(plan.output, manifests[file.stage])
-            write_metadata(url, config.run_tag, machine, list(describe_retrieval(stages, file)), data, goal)
+            write_run_metadata(plan, config, file, stages, manifests[file.stage])
     return urls
-
-
-def feed(
-    shards: Iterable[ShardParts],
-    sinks: Mapping[RunFile, Sink],
-    evaluators: Evaluators,
-    failed: dict[RunFile, BeamrankError] | None = None,
-) -> None:
-    """Makes runs in one pass over the parts. Evaluators see the rankings of their runs, until a run has failed.
-
-    `failed` receives the runs that cannot be made; by default the first error is raised.
-    """
-    for parts in shards if sinks or evaluators else ():
-        for file, sink in sinks.items():
-            try:
-                sink.add(parts)
-            except BeamrankError as error:
-                if failed is None:
-                    raise
-                failed[file] = error
-        for file, evaluator in () if failed else evaluators.items():
-            # A written run is read in the rankings' own order: its scores decrease strictly.
-            evaluator.add((query_id, each.doc_ids) for query_id, each in file.rankings(parts).items())
 
 
 def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> Evaluators:
@@ -140,6 +133,12 @@ def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> E
     if plan.limited:
         qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance))
     return {file: Evaluator(qrels, config.measures) for file in files[:: len(config.run_formats)]}
+
+
+def evaluate_shard(parts: ShardParts, evaluators: Evaluators) -> None:
+    """Lets evaluators see the rankings of a shard: a written run is read in this order, as its scores decrease."""
+    for file, evaluator in evaluators.items():
+        evaluator.add((query_id, each.doc_ids) for query_id, each in file.rankings(parts).items())
 
 
 def finish_evaluations(plan: Plan, evaluators: Evaluators) -> dict[str, Evaluation]:
@@ -160,3 +159,175 @@ def _note_evaluations(plan: Plan, config: RunConfig, evaluations: Mapping[str, E
             f"a trial: the measures are means over the {counted(notes.topics, 'judged topic')} among the "
             f"{len(plan.topics):,} that were run (topics.limit), not over all topics of the qrels"
         )
+
+
+def measure_files(evaluations: Mapping[str, Evaluation]) -> dict[str, bytes | None]:
+    """`measures.json`, the means of runs, by their names, with the values of each topic; many of these are a table.
+
+    Returns:
+        The content of both files by name; None for one that there is not.
+    """
+    means: dict[str, Any] = {name: each.means for name, each in evaluations.items()}
+    table = None
+    if any(len(each.per_query) > MOST_IN_JSON for each in evaluations.values()):
+        sink = io.BytesIO()
+        with pq.ParquetWriter(sink, _SCHEMA, compression="zstd") as writer:
+            for group in _groups(evaluations):
+                writer.write_table(group, len(group))
+        table = sink.getvalue()
+    else:
+        means["per_query"] = {name: dict(each.per_query.items()) for name, each in evaluations.items()}
+    return {PER_QUERY: table, MEASURES: json.dumps(means, indent=1).encode()}
+
+
+def _groups(evaluations: Mapping[str, Evaluation]) -> Iterator[Any]:
+    """The table, a row group for each run and measure, in the order of the topics."""
+    for run, each in evaluations.items():
+        values = each.per_query
+        order = pa.array(values.order)
+        query_ids = values.ids.take(order)
+        for name in each.means:
+            names = (pa.repeat(pa.scalar(label, pa.string()), len(order)) for label in (run, name))
+            yield pa.table([query_ids, *names, pa.array(values.of(name)).take(order)], schema=_SCHEMA)
+
+
+def scores_folder(plan: Plan) -> PartFolder:
+    """The scores of `beamrank score` as a table."""
+    return PartFolder(storage.join(plan.output, RUNS, "scores.parquet"), "parquet", len(plan.shards))
+
+
+def write_scores(plan: Plan, manifest: Manifest) -> str:
+    """Copies the sealed parts, in the order of the pairs, for readers of tables; returns the URL of the folder."""
+    parts, table = plan.folder(manifest.stage), scores_folder(plan)
+
+    def copy(receipt: Receipt) -> None:
+        table.write(receipt.shard, parts.part_content(receipt))
+
+    check_current(plan)
+    table.begin()
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        list(pool.map(copy, manifest.receipts))
+    check_current(plan)
+    table.seal()
+    return table.url
+
+
+def verify_runs(plan: Plan, stages: Sequence[Stage], config: RunConfig, found: Verification) -> None:
+    """Adds the findings about the runs and their measures, which are written from sealed stages."""
+    manifests = plan.manifests(StageFolder.stated)
+    unknown = [stage.name for stage in plan.stages if stage.name not in manifests]
+    if unknown:
+        damaged = any(finding.file.partition("/")[0] in unknown for finding in found.findings)
+        why = "receipts and manifests are damaged" if damaged else "the run is not finished"
+        found.notes.append(f"{why} ({', '.join(unknown)}): its runs were not checked")
+        return
+    here = storage.join(plan.output, RUNS)
+    sizes, folders = storage.sizes_bytes(here), storage.folder_names(here)
+    own = {file.base: file for file in run_files(stages, config)}
+    missing = sorted(base for base, file in own.items() if base not in (folders if file.in_parts else sizes))
+    if len(missing) == len(own):
+        found.notes.append(f"the runs are not written yet: {_WRITE_AGAIN.replace('it again', 'them')}")
+    else:
+        found.findings += [Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in missing]
+    metadata = {f"{base}{ENDING}" for base in {*sizes, *folders}} & sizes.keys()
+    ours = []
+    for base in sorted((sizes.keys() | folders) - metadata - {MEASURES, PER_QUERY}):
+        file = own.get(base) or parse_run_file(stages, base)
+        if file is None or file.in_parts != (base in folders):
+            found.notes.append(f"not checked: {RUNS}/{base}, which is not a run of the current plan")
+        else:
+            ours.append(file)
+    evaluators = _evaluators(plan, config, list(own.values()), found) if MEASURES in sizes else {}
+    _verify_files(plan, stages, manifests, {file: file.base in own for file in ours}, evaluators, found)
+    for base in sorted({*metadata, *(f"{file.base}{ENDING}" for file in ours)}):
+        is_own = base.removesuffix(ENDING) in own
+        if base not in sizes:
+            remedy = _WRITE_AGAIN if is_own else _AGGREGATE_AGAIN
+            found.findings.append(Finding(f"{RUNS}/{base}", "is missing", remedy))
+        # What they hold depends on the machine that wrote them.
+        elif not is_unchanged(storage.read_bytes(storage.join(here, base))):
+            remedy = _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
+            found.findings.append(Finding(f"{RUNS}/{base}", "was changed after it was written", remedy))
+    in_one = [file.base for file in ours if not file.in_parts]
+    found.count([sizes[base] for base in (*in_one, *metadata, *({MEASURES, PER_QUERY} & sizes.keys()))])
+
+
+def _evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile], found: Verification) -> Evaluators:
+    if config.qrels is None:
+        found.notes.append(f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels")
+    try:
+        return run_evaluators(plan, config, files)
+    except (BeamrankError, OSError) as error:
+        found.notes.append(f"not checked: {RUNS}/{MEASURES}: {error}")
+        return {}
+
+
+def _verify_files(
+    plan: Plan,
+    stages: Sequence[Stage],
+    manifests: Mapping[str, Manifest],
+    files: Mapping[RunFile, bool],
+    evaluators: Evaluators,
+    found: Verification,
+) -> None:
+    """Makes runs again, and compares them with the files; notes those whose parts are damaged.
+
+    `files` tells of each whether it is one of the configuration.
+    """
+    failed: dict[RunFile, BeamrankError] = {}
+    hashes: dict[RunFile, dict[int, str]] = {file: {} for file in files if file.in_parts}
+    with ExitStack() as stack:
+        spools = {file: stack.enter_context(RunSpool(file, plan.run_tag)) for file in files if not file.in_parts}
+
+        def see(file: RunFile, parts: ShardParts) -> None:
+            if file in spools:
+                spools[file].add(parts)
+            else:
+                hashes[file][parts.shard] = sha256(file.part(parts, plan.run_tag))
+
+        for parts in iter_shards(plan, stages, manifests) if files or evaluators else ():
+            for file in files:
+                try:
+                    see(file, parts)
+                except BeamrankError as error:
+                    failed[file] = error
+            if not failed:
+                evaluate_shard(parts, evaluators)
+        for file, is_own in files.items():
+            name, remedy = f"{RUNS}/{file.base}", _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
+            if file in hashes:
+                folder = PartFolder(file.url(plan), file.ending, len(plan.shards))
+                _verify_parts(folder, hashes[file], remedy, found)
+            if isinstance(failed.get(file), ReceiptError):
+                found.notes.append(f"not checked: {name}, which is made from a damaged part")
+            elif file in failed:
+                problem = f"cannot be made from the sealed stages ({failed[file]})"
+                found.findings.append(Finding(name, problem, _DELETE_OR_AGGREGATE))
+            elif file in spools and spools[file].sha256() != storage.sha256(file.url(plan)):
+                problem = "is not the run that the sealed stages of the current plan give"
+                found.findings.append(Finding(name, problem, remedy))
+    if evaluators and failed:
+        found.notes.append(f"not checked: {RUNS}/{MEASURES}, as not all runs can be made")
+    elif evaluators:
+        expected = measure_files(finish_evaluations(plan, evaluators))
+        present = storage.read_files(storage.join(plan.output, RUNS), [MEASURES, PER_QUERY])
+        problem = "does not hold the measures that runs and qrels give"
+        changed = [name for name, each in expected.items() if each is not None and present.get(name) != each]
+        found.findings += [Finding(f"{RUNS}/{name}", problem, _WRITE_AGAIN) for name in changed]
+
+
+def verify_scores(plan: Plan, found: Verification) -> None:
+    """Adds the findings about the table of `beamrank score`."""
+    manifest = next(iter(plan.manifests(StageFolder.stated).values()), None)
+    table = scores_folder(plan)
+    if manifest is None or not storage.sizes_bytes(table.url):
+        found.notes.append(f"not checked: {RUNS}/{storage.name(table.url)}, which is not written yet: run again")
+        return
+    expected = {receipt.shard: receipt.part_sha256 for receipt in manifest.receipts}
+    _verify_parts(table, expected, "run again, which writes it again", found)
+
+
+def _verify_parts(folder: PartFolder, expected: Mapping[int, str], remedy: str, found: Verification) -> None:
+    place = f"{RUNS}/{storage.name(folder.url)}"
+    found.findings += [Finding(f"{place}/{name}", why, remedy) for name, why in folder.problems(expected)]
+    found.count(storage.sizes_bytes(folder.url).values())

@@ -3,16 +3,20 @@
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, read_machine
 from beamrank.config.run import RunConfig
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.documents import sha256
+from models.stages.base import RANKED_BY
+from pipelines.runs.run_file import RunFile
 
 ENDING = ".metadata.yaml"
 _SCHEMA_VERSION = 0.1
@@ -28,15 +32,9 @@ def write_metadata(
     data: Component | None = None,
     goal: Component | None = None,
 ) -> None:
-    """Writes the metadata of a run file, with the command of this process.
+    """Writes the metadata of the run file at a URL, with the command of this process.
 
-    Args:
-        run: the URL of the run file.
-        run_tag: its sixth column.
-        machine: that made it.
-        retrieval: the rankers, in order.
-        data: the collection.
-        goal: what the run is evaluated for.
+    `retrieval` are the rankers, in order, `data` is the collection, and `goal` what the run is evaluated for.
     """
     metadata = {
         "schema-version": _SCHEMA_VERSION,
@@ -64,21 +62,47 @@ def _checked(content: bytes) -> bytes:
     return b"# sha256: %b\n%b" % (sha256(content).encode(), content)
 
 
-def machine_of(output: str, stage: Manifest) -> Machine:
-    """The machine that did the most shards of a stage; this one if its description is missing."""
-    ((name, _),) = Counter(receipt.machine for receipt in stage.receipts).most_common(1)
-    return read_machine(output, name) or describe_machine()
+def write_run_metadata(plan: Plan, config: RunConfig, file: RunFile, stages: Sequence[Any], sealed: Manifest) -> None:
+    """Writes the metadata of a run of a plan; the machine is the one that did the most shards of its `sealed` stage."""
+    ((name, _),) = Counter(receipt.machine for receipt in sealed.receipts).most_common(1)
+    machine = read_machine(plan.output, name) or describe_machine()
+    goal = {} if config.qrels is None else {"evaluation": {"reported measures": list(config.measures)}}
+    retrieval = list(describe_retrieval(stages, file))
+    write_metadata(file.url(plan), config.run_tag, machine, retrieval, describe_data(config), goal)
+
+
+def describe_retrieval(stages: Sequence[Any], file: RunFile) -> Iterator[Component]:
+    """The stages up to that of a run, with the settings that decide its scores."""
+    before: str | None = None
+    for stage in stages:
+        if not stage.ranks:
+            continue
+        is_last = stage.name == file.stage
+        varied = replace(stage, **dict(file.variant)) if is_last else stage
+        # The first stage's folder has a name of ours.
+        name = stage.method if before is None or stage.name == stage.type_name else f"{stage.method}:{stage.name}"
+        settings = {
+            **({} if before is None else {"checkpoint": getattr(stage, "checkpoint", None)}),
+            **{key: value for key, value in stage.keys.items() if key != RANKED_BY},
+            **varied.described,
+            **({"k": file.k} if is_last and file.k is not None else {}),
+            "reranks": before,
+        }
+        yield {"name": name, **{key: value for key, value in settings.items() if value not in (None, {})}}
+        if is_last:
+            return
+        before = name
 
 
 def describe_data(config: RunConfig) -> Component:
     """The test collection."""
-    paths = {
+    found = {
+        "name": storage.name(config.corpus.path),
         "source": config.corpus.path,
         "qrels": getattr(config.qrels, "path", config.qrels),
         "topics": config.topics.path,
     }
-    named = {"name": storage.name(config.corpus.path), **paths}
-    return {"test collection": {key: value for key, value in named.items() if value is not None}}
+    return {"test collection": {key: value for key, value in found.items() if value is not None}}
 
 
 def _platform(machine: Machine) -> Component:

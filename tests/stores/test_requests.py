@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.commit.listing import RECEIPTS, receipt_name
+from beamrank.commit.listing import RECEIPT, RECEIPTS
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import cut_shards
@@ -39,7 +39,7 @@ def plan(s3: Store) -> Plan:
         receipt = Receipt(shard, digest, part, sha256(content), len(content), 1, 0, 1.0, {}, ())
         bucket.put_object(BUCKET, f"thousand/retrieve/{part}", content)
         encoded = json.dumps(asdict(receipt)).encode()
-        bucket.put_object(BUCKET, f"thousand/retrieve/{RECEIPTS}/{receipt_name(shard, digest)}", encoded)
+        bucket.put_object(BUCKET, f"thousand/retrieve/{RECEIPTS}/{RECEIPT.name(digest, shard)}", encoded)
     return plan
 
 

@@ -9,10 +9,10 @@ import fsspec.config
 import pyarrow as pa
 from apache_beam.internal import pickler
 
+from beamrank.commit.job_files import StoredTask, TaskFile
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import ShardTask, cut_rows
-from beamrank.commit.tasks import StoredTask, TaskFile
 from beamrank.storage.stores import StoreSettings
 from tests import ROOT
 from transforms.shards import RunShardFn

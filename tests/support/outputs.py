@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from beamrank.commit.listing import needed_list_prefix, needed_prefix
+from beamrank.commit.listing import needed_prefix
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.scan_reports import ScanReport
@@ -114,4 +114,4 @@ def list_docs(needed: Iterable[tuple[int, Sequence[str]]], folder: str, ranges: 
     """Publishes the list of the docs that some shards need, by their ids."""
     none = np.empty(0, np.uint64)
     entries = (each for shard, doc_ids in needed for each in cut_needed(shard, hashes64(doc_ids), none, ranges))
-    return write_needed(entries, ranges, folder, needed_list_prefix(needed_prefix(("a",)), ("b",)))
+    return write_needed(entries, ranges, folder, needed_prefix(("a",), ("b",)))

@@ -7,8 +7,8 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beamrank.commit.job_files import UnitFile
 from beamrank.commit.receipts import StageFolder
-from beamrank.commit.unit_file import UnitFile
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.doc_hashes import NeededList

@@ -13,10 +13,10 @@ import pytest
 from beamrank.commit.listing import manifest_name
 from beamrank.commit.receipts import Receipt, StageFolder
 
-SHARDS = 60
+SHARDS = 24
 _ROWS = 30_000
-_KILLS = 10
-# How many shards a worker that will be killed may commit: all ten together cannot finish, on any machine.
+_KILLS = 4
+# How many shards a worker that will be killed may commit: all four together cannot finish, on any machine.
 _COMMITS = 5
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.commit.plan import Plan, read_plan
@@ -28,6 +28,7 @@ def make_plan(output: str, shards: int = 3, **changes: Any) -> Plan:
     return dataclasses.replace(plan, **changes)
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 60), st.lists(st.text(min_size=1), min_size=1, max_size=50, unique=True))
 def test_shards_are_even_complete_and_ordered_alike(count: int, query_ids: list[str]) -> None:
     topics = [Topic(query_id, "x") for query_id in query_ids]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank.commit.listing import RECEIPTS, manifest_name, receipt_name
+from beamrank.commit.listing import RECEIPT, RECEIPTS, manifest_name
 from beamrank.commit.receipts import Receipt, ShardDigests, StageFolder, part_bytes
 from beamrank.errors import ReceiptError
 from beamrank.storage import files as storage
@@ -26,7 +26,7 @@ def commit(folder: StageFolder, shard: int, values: list[int]) -> Receipt:
 
 
 def receipt_url(folder: StageFolder, shard: int) -> str:
-    return storage.join(folder.url, RECEIPTS, receipt_name(shard, DIGESTS[shard]))
+    return storage.join(folder.url, RECEIPTS, RECEIPT.name(DIGESTS[shard], shard))
 
 
 def test_committed_shard_reads_back(folder):

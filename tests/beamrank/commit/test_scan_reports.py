@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.commit.scan_reports import ScanReport, ScanTotal, ScanWatch, read_scans
+from beamrank.commit.scan_reports import ScanReport, read_scans, watch_scans
 from beamrank.storage import files as storage
 
 
@@ -18,14 +18,14 @@ def _examples(unit: int, count: int) -> tuple[str, ...]:
 
 
 def test_read_scans_of_no_scan_is_empty(folder):
-    assert read_scans(folder, "a" * 64) == ScanTotal(0, 0, ())
-    assert ScanWatch(folder).count() == 0
+    assert read_scans(folder, "a" * 64) == ScanReport(0, 0, 0, ())
+    assert watch_scans(folder)() == 0
 
 
 def test_scan_reports_are_summed_in_unit_order(folder):
     for unit in (11, 2, 0):
         ScanReport(unit, 10, 3, _examples(unit, 3)).publish(folder, "a" * 64)
-    expected = ScanTotal(30, 9, (*_examples(0, 3), *_examples(2, 2)))
+    expected = ScanReport(3, 30, 9, (*_examples(0, 3), *_examples(2, 2)))
     assert read_scans(folder, "a" * 64) == expected
     ScanReport(2, 10, 3, _examples(2, 3)).publish(folder, "a" * 64)
     assert read_scans(folder, "a" * 64) == expected
@@ -34,18 +34,18 @@ def test_scan_reports_are_summed_in_unit_order(folder):
 def test_scan_reports_of_other_corpora_are_ignored(folder):
     ScanReport(0, 10, 3, _examples(0, 3)).publish(folder, "a" * 64)
     ScanReport(0, 5, 0, ()).publish(folder, "b" * 64)
-    assert read_scans(folder, "b" * 64) == ScanTotal(5, 0, ())
+    assert read_scans(folder, "b" * 64) == ScanReport(1, 5, 0, ())
     assert read_scans(folder, "a" * 64).bad_rows == 3
 
 
 def test_scan_watch_counts_a_unit_that_is_read_again(folder):
     report = ScanReport(0, 10, 0, ())
     report.publish(folder, "a" * 64)
-    watch = ScanWatch(folder)
-    assert watch.count() == 0
+    watch = watch_scans(folder)
+    assert watch() == 0
     report.publish(folder, "a" * 64)
     ScanReport(1, 10, 0, ()).publish(folder, "a" * 64)
-    assert watch.count() == 2
+    assert watch() == 2
 
 
 def test_truncated_scan_report_is_counted_after_rereading(folder):

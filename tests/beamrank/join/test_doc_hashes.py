@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamrank.commit.listing import NEEDED, list_folder, list_ranges, needed_list_prefix, needed_prefix
+from beamrank.commit.listing import NEEDED, list_folder, list_ranges, needed_prefix
 from beamrank.errors import DataError
 from beamrank.join.doc_hashes import (
     NeededDocs,
@@ -109,10 +109,10 @@ def test_needed_docs_read_back(root: str, tmp_path: Path) -> None:
 def test_files_of_a_list_are_found_by_range(tmp_path: Path) -> None:
     written = list_docs([(3, list("abcdefgh"))], str(tmp_path), ranges=3)
     list_docs([(3, ["a"])], str(tmp_path / "other"), ranges=3)
-    found = list_ranges(str(tmp_path), needed_list_prefix(needed_prefix(("a",)), ("b",)))
+    found = list_ranges(str(tmp_path), needed_prefix(("a",), ("b",)))
     assert listed([found[number] for number in range(3)]) == written
     assert [entry.kind for entry in list_folder(str(tmp_path))] == [NEEDED] * 3
-    assert list_ranges(str(tmp_path), needed_list_prefix(needed_prefix(("a",)), ("c",))) == {}
+    assert list_ranges(str(tmp_path), needed_prefix(("a",), ("c",))) == {}
 
 
 def test_file_of_a_range_stays_below_64_megabytes() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beamrank.commit.receipts import Manifest, StageFolder
+from beamrank.commit.receipts import StageFolder
 from beamrank.commit.scan_reports import read_scans
 from beamrank.commit.shards import ShardTask, cut_shards
 from beamrank.errors import DataError, PreflightError
@@ -40,7 +40,7 @@ class _Execution:
         is_open = np.ones(len(SHARDS), np.bool_)
         scan = RunScan(self.stage, self.folder, *self.stage.open(), SHARDS.first_hashes, is_open)
         scan.run_here(self.tasks, lambda _: None)
-        manifest = Manifest.of("retrieve", DIGESTS, self.folder.receipts(DIGESTS))
+        manifest = self.folder.whole("retrieve", DIGESTS)
         assert manifest is not None
         self.notes = self.stage.review(manifest, read_scans(self.folder.url, self.stage.scan_digest))
 

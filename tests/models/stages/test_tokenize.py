@@ -11,7 +11,7 @@ import pytest
 from transformers import BertTokenizer
 
 from beamrank.commit.receipts import StageFolder
-from beamrank.commit.scan_reports import ScanWatch, read_scans
+from beamrank.commit.scan_reports import read_scans, watch_scans
 from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
@@ -122,15 +122,15 @@ def test_flushing_early_changes_nothing_but_the_batches(scanned, monkeypatch):
 
 
 def test_bad_rows_are_counted_once_for_rereads(scanned):
-    watch = ScanWatch(scanned.folder.url)
+    watch = watch_scans(scanned.folder.url)
     for _ in range(2):
         scanned.all()
         total = read_scans(scanned.folder.url, scanned.stage.corpus_digest)
         assert (total.docs, total.bad_rows, len(total.examples)) == (298, 2, 2)
-        assert watch.count() == len(scanned.units)
+        assert watch() == len(scanned.units)
         # A running scan is seen, even if every unit was read before.
-        watch = ScanWatch(scanned.folder.url)
-        assert watch.count() == 0
+        watch = watch_scans(scanned.folder.url)
+        assert watch() == 0
 
 
 def _change(scanned: Scanned) -> Path:

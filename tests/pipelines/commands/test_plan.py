@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from beamrank.commit.pace import Prediction
-from beamrank.commit.status import read_status
+from beamrank.commit.status import Prediction, read_status
 from pipelines.plan.estimate import shard_seconds
 from tests.support.checkpoints import save_tiny
 from tests.support.processes import refused, succeed

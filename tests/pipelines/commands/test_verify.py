@@ -21,8 +21,7 @@ from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_dige
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
 from pipelines.plan.make_plan import make_plan
-from pipelines.runs.run_files import write_runs
-from pipelines.runs.verify_runs import verify_runs
+from pipelines.runs.run_files import verify_runs, write_runs
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import PlannedRun, plan_run
 from tests.support.services.faulty_store import snapshot

@@ -8,7 +8,7 @@ from beamrank.commit.check import Verification
 from beamrank.errors import ConfigError
 from beamrank.ranking.aggregation import METHODS
 from models.stages.core import open_stages
-from pipelines.runs.verify_runs import verify_runs
+from pipelines.runs.run_files import verify_runs
 from tests.support.processes import beamrank_here
 from tests.support.runs import plan_run, read_trec
 from tests.support.small_collection import small_cascade

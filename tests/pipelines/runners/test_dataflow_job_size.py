@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
+from beamrank.commit.job_files import TaskFile, UnitFile
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import InputPart, ShardTask, cut_shards
-from beamrank.commit.tasks import TaskFile
-from beamrank.commit.unit_file import UnitFile
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.doc_hashes import NeededList

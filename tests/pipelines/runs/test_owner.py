@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from beamrank.commit.listing import CURRENT
-from beamrank.commit.plan import Plan, plan_name, read_current, read_plan
+from beamrank.commit.plan import Plan, read_current, read_plan
 from beamrank.commit.shards import cut_shards
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import machine_id
@@ -96,7 +96,7 @@ def test_broken_pointer_is_replaced(tmp_path, content):
     with made_current(_plan(tmp_path)):
         assert Owner.of(read_current(str(tmp_path)) or pytest.fail("there is a pointer")) is not None
     assert _current(tmp_path)["owner"] is None
-    assert _current(tmp_path)["plan"] == plan_name(_plan(tmp_path))
+    assert _current(tmp_path)["plan"] == _plan(tmp_path).name
 
 
 def test_failed_owner_releases_the_output(tmp_path):
@@ -135,10 +135,10 @@ def test_plan_that_was_taken_over_names_the_new_owner(tmp_path, sleeper):
     with made_current(_plan(tmp_path)):
         other = _plan(tmp_path, k=20)
         other.publish(dataclasses.asdict(_owner(sleeper)))
-        with pytest.raises(BeamrankError, match=rf"{plan_name(other)}, by process {sleeper.pid} on ") as raised:
+        with pytest.raises(BeamrankError, match=rf"{other.name}, by process {sleeper.pid} on ") as raised:
             check_current(_plan(tmp_path))
         assert raised.value.exit_code == 1
-    assert _current(tmp_path)["plan"] == plan_name(other)
+    assert _current(tmp_path)["plan"] == other.name
 
 
 def test_run_that_was_taken_over_keeps_its_shards(tmp_path):

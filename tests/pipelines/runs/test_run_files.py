@@ -92,8 +92,7 @@ def test_missing_docs_are_named():
         (
             ["retrieve"],
             "tokenize-0a1b2c3d, mono are not finished under .*: with --stage tokenize, then --stage mono, or "
-            r"everything without --stage\. To stop after the first stage, leave `mono` out of the configuration "
-            r"\(--set mono=null\)",
+            r"everything without --stage\. Or do without: --set mono=null",
         ),
         (["retrieve", "tokenize-0a1b2c3d"], "mono is not finished under .*: with --stage mono, or everything"),
     ],

@@ -12,8 +12,8 @@ import yaml
 
 from beamrank.config.run import RunConfig
 from beamrank.machine import describe_machine
-from pipelines.runs.run_file import RunFile, describe_retrieval
-from pipelines.runs.run_metadata import describe_data, write_metadata
+from pipelines.runs.run_file import RunFile
+from pipelines.runs.run_metadata import describe_data, describe_retrieval, write_metadata
 from tests.support.models.stages import a_stage
 from tests.support.processes import succeed
 from tests.support.runs import undisturbed_run

@@ -18,7 +18,6 @@ import pytest
 
 from beamrank.api import evaluate, read_run
 from beamrank.commit.check import Verification
-from beamrank.commit.part_folder import SUCCESS
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
 from beamrank.config.run import RunConfig, stored_config
@@ -27,9 +26,8 @@ from beamrank.formats.run_writer import RUN_TABLE
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
-from pipelines.runs.run_files import write_runs
-from pipelines.runs.spools import ShardWriter
-from pipelines.runs.verify_runs import verify_runs
+from pipelines.runs.run_file import SUCCESS, ShardWriter
+from pipelines.runs.run_files import verify_runs, write_runs
 from tests.support.processes import succeed
 from tests.support.scored_outputs import ScoredOutput
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from beamrank.commit.part_folder import SUCCESS, PartFolder
 from beamrank.errors import BeamrankError
+from pipelines.runs.run_file import SUCCESS, PartFolder
 from tests.support.outputs import files_below
 
 
