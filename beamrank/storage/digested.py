@@ -48,7 +48,7 @@ def file_states(folder: str) -> dict[str, FileState]:
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:
-    for value in filter(None, map(entry.get, _TIMES)):
+    for value in (each for each in map(entry.get, _TIMES) if each is not None):
         if isinstance(value, int | float):
             return float(value)
         with suppress(ValueError):
