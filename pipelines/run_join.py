@@ -13,7 +13,7 @@ from models.stages.given_run import GivenRun, RunScan
 from pipelines.console.progress import Bar, Scan
 from pipelines.corpus_join import RunJob
 from pipelines.plan.estimate import shuffle_passes
-from transforms.given_run import ReadRun
+from transforms.join import ReadRun
 
 
 def join_run(

@@ -1,6 +1,6 @@
-"""The join: one scan of the corpus tokenizes the needed docs, one shuffle brings their tokens to the query shards.
+"""Joins: one scan of units, of the corpus or of a given run, and one shuffle that brings rows to the query shards.
 
-A job before it lists the needed docs, where they are many.
+Of the corpus, the needed docs are tokenized; a job before it lists them, where they are many.
 """
 
 import pickle
@@ -20,7 +20,9 @@ from beamrank.commit.shards import ShardTask
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs, NeededList, write_needed
 from beamrank.join.join import doc_tokens_schema
+from beamrank.join.run_shards import SENT
 from models.scoring.reuse import UnusableTokensError
+from models.stages.given_run import RunScan, SentRows
 from models.stages.tokenize import SentTokens, TokenizeDocs
 from transforms.shards import StorageDoFn, run_shard
 
@@ -186,20 +188,54 @@ class JoinCorpus(beam.PTransform):
                 note(shard)
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
-        tokens = (
-            tasks.pipeline
-            | "UnitRanges" >> beam.Create(self.read)
-            | "Units" >> beam.FlatMapTuple(lambda start, end: range(start, end))
-            | "SpreadUnits" >> beam.Reshuffle()
-            # (shard, RecordBatch[doc_id, unit, position, tokens, truncated])
-            | "ScanUnit" >> beam.ParDo(EachFn(self._work.scan)).with_output_types(tuple[int, pa.RecordBatch])
-        )
+        ranges = tasks.pipeline | "UnitRanges" >> beam.Create(self.read)
+        units = ranges | "Units" >> beam.FlatMapTuple(lambda start, end: range(start, end))
         schema = doc_tokens_schema(schemas.token_type(self.stage.vocab_size))
-        addressed = tasks | "TaskBatch" >> beam.Map(task_batch, schema).with_output_types(tuple[int, pa.RecordBatch])
-        return (
-            (tokens, addressed)
-            | "Flatten" >> beam.Flatten()
-            # The only shuffle: tokens meet the shard that wants them.
-            | "GroupByShard" >> beam.GroupByKey()
-            | "JoinShard" >> beam.ParDo(EachFn(self._work.join_group)).with_output_types(int)
-        )
+        return _joined(tasks, units, self._work.scan, schema, self._work.join_group)
+
+
+def _read_range(scan: RunScan, units: tuple[int, int]) -> Iterator[SentRows]:
+    """A range of units of a run -> its rows, by shard."""
+    yield from scan.read(*units)
+
+
+def _order_shard(scan: RunScan, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
+    """(shard, batches) -> the shard's number once it has a receipt."""
+    task, rows = task_and_rows(grouped[1])
+    yield run_shard(task, partial(scan.join, task, rows)).receipt.shard
+
+
+@dataclass
+class ReadRun(beam.PTransform):
+    """Tasks -> the numbers of the shards that have a receipt, by some ranges of units of a given run."""
+
+    scan: RunScan
+    ranges: Sequence[tuple[int, int]]
+
+    def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
+        """The same without Beam, in this process: notes the number of each shard that has a receipt."""
+        self.scan.run_here(tasks, note)
+
+    def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
+        units = tasks.pipeline | "UnitRanges" >> beam.Create(self.ranges)
+        return _joined(tasks, units, partial(_read_range, self.scan), SENT, partial(_order_shard, self.scan))
+
+
+def _joined(
+    tasks: beam.PCollection[StoredTask],
+    units: beam.PCollection[Any],
+    scan: Callable[[Any], Iterator[tuple[int, pa.RecordBatch]]],
+    schema: pa.Schema,
+    join: Callable[[tuple[int, Iterable[pa.RecordBatch]]], Iterator[int]],
+) -> beam.PCollection[int]:
+    """What `join` gives for each shard: its task and the rows of `schema` that a scan of the units found for it."""
+    batch: Any = tuple[int, pa.RecordBatch]
+    rows = units | "SpreadUnits" >> beam.Reshuffle() | "ScanUnit" >> beam.ParDo(EachFn(scan)).with_output_types(batch)
+    addressed = tasks | "TaskBatch" >> beam.Map(task_batch, schema).with_output_types(batch)
+    return (
+        (rows, addressed)
+        | "Flatten" >> beam.Flatten()
+        # The only shuffle: rows meet the shard that wants them.
+        | "GroupByShard" >> beam.GroupByKey()
+        | "JoinShard" >> beam.ParDo(EachFn(join)).with_output_types(int)
+    )
