@@ -61,11 +61,8 @@ def _read(read: Callable[..., _Read], what: str, frame: Frame, **options: Any) -
 def texts_of(what: str, meaning: str, frame: Frame, only: Collection[str] | None = None) -> dict[str, str]:
     """The text of each topic or doc by its id; a doc's text begins with its title, if there is one.
 
-    Args:
-        what: names the frame in messages.
-        meaning: of the id: `query_id` or `doc_id`.
-        frame: the topics or docs.
-        only: the ids of those that are read; the texts of others are not looked at.
+    `what` names the frame in messages, `meaning` is that of the id: `query_id` or `doc_id`. With `only`, the texts of
+    other ids are not looked at.
 
     Raises:
         DataError: a column is missing or of another type, a value is null, or an id is there twice.

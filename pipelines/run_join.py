@@ -28,15 +28,8 @@ def join_run(
 ) -> None:
     """Reads a small run here, and a larger one as a Beam job: several where the shuffle does not fit in memory.
 
-    Args:
-        plan: the plan.
-        stage: the stage.
-        tasks: its open shards.
-        run_job: runs a job.
-        bar: shows what this process does.
-        note: prints a note for the user.
-        units_prefix: how the list of a run's units is named.
-        shuffles_in_memory: whether the runner keeps the shuffle in this machine's memory.
+    `tasks` are the open shards of the stage; `note` prints a note for the user; the list of units is named with
+    `units_prefix`.
     """
     reader, units = stage.open()
     folder, sizes = plan.folder(stage.name), [unit.size_bytes for unit in units]

@@ -113,7 +113,7 @@ def read_excluded(path: str) -> Excluded:
     """
     if path == SELF:
         return Excluded(SELF)
-    rows = _ExcludedRows(path, [_PAIR], {"pairs": _PAIR})
+    rows = _ExcludedRows(path)
     pairs: dict[str, set[str]] = {}
     repeated = count = 0
     for batch in rows.batches():
@@ -134,6 +134,7 @@ class _ExcludedRows(FileRows):
     """
 
     what = "file of docs to exclude"
+    layouts = (_PAIR,)
     without_docs = 0
 
     def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:  # noqa: ARG002
@@ -147,6 +148,10 @@ class _ExcludedRows(FileRows):
             return [[str(query_id).encode(), str(doc_id).encode()] for doc_id in named]
 
         return read
+
+    @property
+    def plain(self) -> Mapping[str, Sequence[str]]:
+        return {"pairs": _PAIR}
 
     def explain_columns(self, count: int) -> str:
         return f"{count} columns, where a query_id and a doc_id are expected"

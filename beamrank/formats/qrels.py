@@ -165,14 +165,9 @@ def read_qrels(
 ) -> Qrels:
     """Reads qrels from files at any fsspec URL, compressed or not.
 
-    Columns are separated by tabs or spaces, and a first line may hold their names; a line that begins with `#` is a
-    comment. Parquet and JSONL have the columns of a header. A negative relevance means what
-    it means to trec_eval: the doc was in the pool, but was not judged.
-
-    Args:
-        paths: a file, a glob, or a list of them; or the section of a configuration that names them; or a table.
-        columns: names of their columns, where these have others than usual.
-        rejects: takes the rows that cannot be used, which are left out; by default each is an error.
+    A negative relevance means what it means to trec_eval: the doc was in the pool, but was not judged. `columns` names
+    columns that have other names than usual; `rejects` takes the rows that cannot be used, which are left out: by
+    default each is an error.
 
     Raises:
         PreflightError: a file does not exist, or lines are wrong: columns, a relevance that is not a whole number
@@ -183,9 +178,9 @@ def read_qrels(
     if isinstance(paths, QrelsConfig):
         columns = column_names(paths.columns)
     if isinstance(paths, pa.Table):
-        files = [_QrelsRows("the table of the qrels", {}, rejects, paths)]
+        files = [_QrelsRows("the table of the qrels", None, rejects, paths)]
     else:
-        files = [_QrelsRows(url, columns or {}, rejects) for url in find_files(paths)]
+        files = [_QrelsRows(url, columns, rejects) for url in find_files(paths)]
     tables = [file.table() for file in files]
     table = pa.concat_tables(tables)
     starts = np.cumsum([0, *map(len, tables)])
@@ -229,12 +224,13 @@ def _level(column: bytes) -> int:
 
 class _QrelsRows(FileRows):
     what = "qrels file"
+    layouts = (_JUDGMENT,)
     numbers: ClassVar = {"relevance": Number(pa.int16(), _level, MAX_RELEVANCE)}
 
-    def __init__(self, url: str, columns: Columns, rejects: Rejects | None, table: pa.Table | None = None) -> None:
+    @property
+    def plain(self) -> Mapping[str, Sequence[str]]:
         # Ours come first: a plugin's format of as many columns replaces none of them.
-        plain = {name: each.columns for name, each in FORMATS.items() if not each.header}
-        super().__init__(url, [_JUDGMENT], plain, columns, rejects=rejects, table=table)
+        return {name: each.columns for name, each in FORMATS.items() if not each.header}
 
     @property
     def format_name(self) -> str:
@@ -274,10 +270,7 @@ class _QrelsRows(FileRows):
 
 
 def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
-    """Qrels in memory.
-
-    Args:
-        relevance: by query_id and doc_id; queries without judgments are left out.
+    """Qrels of a dictionary; queries without judgments are left out.
 
     Raises:
         DataError: there are no judgments, an id cannot be used, or a relevance is not a whole number

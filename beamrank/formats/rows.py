@@ -83,6 +83,7 @@ class FileRows:
 
     Attributes:
         what: the file in messages.
+        layouts: rows with names need the meanings of one of these; those without have the columns of a `plain` one.
         numbers: the columns of numbers, by their meanings; those of ids come before them in a batch.
         name: of the format without names; empty for a file with names, or without a row of a format.
         names: of all columns of a row, if they have names.
@@ -93,22 +94,19 @@ class FileRows:
     """
 
     what = "file"
+    layouts: ClassVar[Sequence[Sequence[str]]] = ()
     numbers: ClassVar[Mapping[str, Number]] = {}
 
     def __init__(
         self,
         url: str,
-        layouts: Sequence[Sequence[str]],
-        plain: Mapping[str, Sequence[str]],
         columns: Columns | None = None,
-        accepted: str = "",
         rejects: Rejects | None = None,
         table: pa.Table | None = None,
     ) -> None:
-        """Rows with names need the meanings of one of the `layouts`; those without have the columns of a `plain` one.
+        """Takes the names of columns that a configuration gives, and what takes the rows that are left out.
 
-        `columns` are names that a configuration gives, `accepted` the end of messages about columns, `rejects` takes
-        the rows that are left out; without it, each is an error. A `table` is read in place of the file.
+        By default, each is an error. A `table` is read in place of the file.
         """
         self.url = url
         self.is_table = table is not None or is_table(url)
@@ -118,12 +116,22 @@ class FileRows:
         self.comments: list[bytes] = []
         self.noun = "line"
         self.kind: Literal["lines", "json", "csv", "dictionary"] = "lines"
-        self._layouts, self._plain, self._columns, self._accepted = layouts, plain, columns or {}, accepted
+        self._columns = columns or {}
         self._table = table
         self._width = -1
         self._left_out: list[str] = []
         self._reader: ReadRecord | None = None
         self._problems = Problems(url, rejects or Rejects("rows"))
+
+    @property
+    def plain(self) -> Mapping[str, Sequence[str]]:
+        """The columns of rows without names, by the names of formats."""
+        return {}
+
+    @property
+    def accepted(self) -> str:
+        """The end of a message about columns."""
+        return ""
 
     def batches(self, start: int = 0, end: int = 0) -> Iterator[pa.RecordBatch]:
         """The rows of a range, in order: query_id, doc_id, the numbers (null where there is none), position (int64).
@@ -378,14 +386,14 @@ class FileRows:
                 yield line, columns
             else:
                 # A row of a different format says that the file is not what it was taken for.
-                changed = any(len(columns) == len(each) for each in self._plain.values()) and not self.names
+                changed = any(len(columns) == len(each) for each in self.plain.values()) and not self.names
                 self.bad(line, self.explain_columns(len(columns)), columns, always=changed)
 
     def _place(self, count: int) -> None:
         """Finds where the columns of rows are, by their names or by how many there are."""
         if not self.names:
-            self.name = next((name for name, columns in self._plain.items() if len(columns) == count), "")
-            self.places = {column: at for at, column in enumerate(self._plain.get(self.name, ()))}
+            self.name = next((name for name, columns in self.plain.items() if len(columns) == count), "")
+            self.places = {column: at for at, column in enumerate(self.plain.get(self.name, ()))}
         self._width = len(self.names or self.places) or -1
 
     def _split_rows(self, lines: _Lines, may_be_header: bool) -> _Rows:
@@ -420,12 +428,12 @@ class FileRows:
     def _find(self, names: list[str]) -> dict[str, int]:
         """The columns of each meaning among the names of the first row."""
         try:
-            return find_columns(names, list(dict.fromkeys(itertools.chain(*self._layouts))), self._columns)
+            return find_columns(names, list(dict.fromkeys(itertools.chain(*self.layouts))), self._columns)
         except RowError as error:
             raise PreflightError(f"{self.url}: the first row {error}") from error
 
     def _is_complete(self, found: Iterable[str]) -> bool:
-        return any(set(found) >= set(layout) for layout in self._layouts)
+        return any(set(found) >= set(layout) for layout in self.layouts)
 
     def _check_unnamed(self, text: bytes, columns: list[bytes]) -> None:
         """Raises PreflightError where rows without names cannot be read, whatever is in them."""
@@ -437,7 +445,7 @@ class FileRows:
         if len(columns) == 1 and checks.csv_row(text):
             raise PreflightError(
                 f"{self.url} looks like CSV without a header line, which says what its columns are: add one, such as "
-                f"{','.join(self._layouts[0])}"
+                f"{','.join(self.layouts[0])}"
             )
 
     def _csv_rows(self, lines: Iterable[bytes]) -> _Rows:
@@ -510,10 +518,10 @@ class FileRows:
             self._left_out = [names[at] for meaning, at in found.items() if meaning not in present]
             found = present
         if not self._is_complete(found):
-            needed = " or ".join(f"({', '.join(layout)})" for layout in self._layouts)
+            needed = " or ".join(f"({', '.join(layout)})" for layout in self.layouts)
             raise PreflightError(
                 f"{self.url} needs columns for {needed}, and it has: {', '.join(names)}. Rename its columns, or name "
-                f"them in `columns`{self._accepted}"
+                f"them in `columns`{self.accepted}"
             )
         self.places = {meaning: at for at, meaning in enumerate(found)}
         self.names = tuple(names[at] for at in found.values())

@@ -99,13 +99,8 @@ class Ordered(NamedTuple):
 def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ordered:
     """Orders rows by query, then by score, descending, ties by rank and place, or by doc_id, descending.
 
-    A run without scores is ordered by rank and place; one without ranks has ties by doc_id.
-
-    Args:
-        rows: by place, with the columns doc_id, rank and score.
-        query: the column of the query.
-        layout: that of the run.
-        ties: how tied scores are ordered.
+    A run without scores is ordered by rank and place; one without ranks has ties by doc_id. `rows` are given by place,
+    with the columns doc_id, rank, score and that of the query.
     """
     by_rank = not layout.has_scores or (ties == "rank" and layout.has_ranks)
     keys = [(query, "ascending"), *([("score", "descending")] if layout.has_scores else [])]

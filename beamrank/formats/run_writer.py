@@ -162,13 +162,8 @@ def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: str = "
 def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_format: str = "trec") -> None:
     """Writes a run; a file that exists is replaced, never left half-written. Queries are in the order of `rankings`.
 
-    It is compressed if its name ends in .gz, .bz2, .xz or .zst. A device or a pipe is written to.
-
-    Args:
-        url: where to.
-        rankings: doc_ids and raw scores of each query, in their final order; ties keep the given order.
-        run_tag: the sixth column.
-        run_format: its name in `text_formats`.
+    It is compressed if its name ends in .gz, .bz2, .xz or .zst. A device or a pipe is written to. Rankings are in their
+    final order, and ties keep it.
     """
     lines = (
         f"{line}\n".encode()

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -26,8 +26,6 @@ RunScores: TypeAlias = dict[str, dict[str, float]]
 
 # A file of passages has rows of any number of words.
 _TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
-# What a run's columns are called by their names: they need a rank or a score.
-_NAMED = (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score"))
 _MOST_RANK = 2**63 - 1
 # What rounds to infinity in float32.
 _INFINITE = 3.4028235677973366e38
@@ -59,20 +57,20 @@ class RunRows(FileRows):
     """The rows of a run file."""
 
     what = "run"
+    # What the columns are called by their names: they need a rank or a score.
+    layouts = (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score"))
     numbers: ClassVar = {
         "rank": Number(pa.int64(), _rank, _MOST_RANK),
         "score": Number(pa.float32(), _score, _INFINITE),
     }
 
-    def __init__(
-        self,
-        url: str,
-        columns: Columns | None = None,
-        rejects: Rejects | None = None,
-        table: pa.Table | None = None,
-    ) -> None:
-        plain = {name: each.columns for name, each in text_formats().items()}
-        super().__init__(url, _NAMED, plain, columns, f"; {described()}", rejects, table)
+    @property
+    def plain(self) -> Mapping[str, Sequence[str]]:
+        return {name: each.columns for name, each in text_formats().items()}
+
+    @property
+    def accepted(self) -> str:
+        return f"; {described()}"
 
     @property
     def format_name(self) -> str:
@@ -157,12 +155,9 @@ def read_run(
     A run with scores is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's
     order. Its rank column is not read. A run without scores is ordered by rank, ties in the order of the file.
 
-    Args:
-        url: the file, the folder of its parts, or a glob; or a table in memory.
-        ties: how tied scores are ordered: `rank` takes the rank column, if there is one (for a run that feeds a stage).
-        columns: names of its columns, where they have others than usual.
-        rejects: takes the rows that cannot be used, which are left out; by default each is an error.
-        progress: receives the rows that are read.
+    With `ties="rank"` the rank column, if there is one, orders tied scores, as for a run that feeds a stage. `url` can
+    be a table in memory; `columns` names columns that have other names than usual; `rejects` takes the rows that cannot
+    be used, which are left out: by default each is an error.
 
     Raises:
         PreflightError: the file does not exist, or lines are wrong: columns, ranks, scores that are not finite in
@@ -223,11 +218,9 @@ def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[
 
 
 def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") -> Run:
-    """A run in memory, in the order of `read_run`.
+    """A run of a dictionary, in the order of `read_run`; `ties="rank"` keeps its order where scores tie in float32.
 
-    Args:
-        scores: the score of each doc, by query_id and doc_id; queries without docs are left out.
-        ties: how scores that tie in float32 are ordered: `rank` keeps the order of the dictionary.
+    Queries without docs are left out.
 
     Raises:
         DataError: there are no rows, an id cannot be used, or a score is not finite in float32.

@@ -64,15 +64,10 @@ def order_shard(
     ties: Ties,
     where: Callable[[int, int], tuple[str, str]],
 ) -> ShardRun:
-    """Puts a shard's rows in their order (`order_rows`).
+    """Puts a shard's rows in their order (`order_rows`), and keeps the first `depth` docs of its topics.
 
-    Args:
-        rows: `SENT`, by place; queries that are no topics are checked and counted too.
-        query_ids: the shard's topics.
-        depth: how many docs of a topic are kept.
-        layout: of the run.
-        ties: how tied scores are ordered.
-        where: the file of a row and its place in it, by the number of its unit and its position.
+    Queries that are no topics are checked and counted too. `rows` are `SENT`, by place, `query_ids` the shard's topics;
+    `where` gives the file of a row and its place in it, by the number of its unit and its position.
 
     Raises:
         PreflightError: a query has a doc twice.

@@ -243,12 +243,7 @@ class RunReader(NamedTuple):
 
 
 def open_run(paths: Paths, columns: Columns, expected: str | None = None) -> tuple[RunReader, list[RunUnit]]:
-    """The reader and the units of a run.
-
-    Args:
-        paths: where it is.
-        columns: names of its columns.
-        expected: the digest that it must have.
+    """The reader and the units of a run, which has the digest that is expected.
 
     Raises:
         PreflightError: it cannot be read, or has no rows.

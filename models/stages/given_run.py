@@ -274,11 +274,9 @@ class RunScan:
         return self.stage.commit(task, found.candidates, start, found.counts, examples)
 
     def run_here(self, tasks: Sequence[ShardTask], done: Callable[[int], None]) -> None:
-        """Does all open shards in this process; commits none where a row of the run is wrong.
+        """Does all open shards in this process, and commits none where a row of the run is wrong.
 
-        Args:
-            tasks: the open shards.
-            done: receives the number of each shard that has a receipt.
+        `done` receives the number of each shard that has a receipt.
 
         Raises:
             PreflightError: the run has wrong rows (duplicates among them), or none of the topics.

@@ -75,11 +75,9 @@ class PairRows(NamedTuple):
 
 
 def find_pairs(paths: Sequence[str], renamed: Mapping[str, str] = MappingProxyType({})) -> list[PairsFile]:
-    """The files that some paths name, in the order of the paths; those of a folder or a glob sorted by name.
+    """The files that some paths, folders or globs name, in this order; those of a folder or a glob sorted by name.
 
-    Args:
-        paths: files, folders or globs.
-        renamed: the names in the files of columns that get other names, by these.
+    `renamed` are the names in the files of columns that get other names, by these.
 
     Raises:
         PreflightError: there are none, they are not Parquet, lack columns, do not agree, or hold no rows.
