@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.checkpoint import Checkpoint
-from models.scoring.backends.protocol import Device
-from models.scoring.batching import Rows, fill_batches
+from models.scoring.backends.registry import Device
+from models.scoring.packing import Rows, fill_batches
 
 NAME = "hashes"
 _TOKEN_BUDGET = 1 << 16

@@ -2,9 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,8 +29,7 @@ _SHOWN = 5
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RerankStage:
+class _Stage(NamedTuple):
     """A stage in memory: its name, its model, and the section that says how it ranks."""
 
     name: str
@@ -43,48 +41,14 @@ class RerankStage:
         """The name of its run."""
         return self.name if self.model.kind == "mono" else f"{self.name}-{self.section.aggregation}"
 
-    def rerank(self, before: Rankings, tokens: Mapping[str, pa.Table]) -> Rankings:
-        """Scores a shard and ranks it; `tokens` are its tokenized tables by the tokenizer's digest."""
-        section, table = self.section, tokens[self.model.tokenizer.digest]
-        docs = received(before, section.k)
-        if self.model.kind == "mono":
-            return rank_docs(before, self.model.score_shard(table, docs)[0], section.k)
-        part, _ = self.model.score_shard(table, docs, section.opponents, section.seed)
-        return rank_pairs(before, part, section.k, section.aggregation)
 
-
-@dataclass(frozen=True)
-class Cascade:
-    """Re-ranks shards by its stages, in order."""
-
-    stages: Sequence[RerankStage]
-
-    @property
-    def depth(self) -> int:
-        """How many candidates of a query are read."""
-        return int(self.stages[0].section.k)
-
-    def rank(self, candidates: pa.Table, tokens: Mapping[str, pa.Table]) -> dict[str, Rankings]:
-        """The rankings of each stage, by the name of its run."""
-        ranking, found = rank_candidates(candidates), {}
-        for stage in self.stages:
-            ranking = stage.rerank(ranking, tokens)
-            found[stage.run_name] = ranking
-        return found
-
-    def tokenize(
-        self, queries: Mapping[str, str], candidates: pa.Table, texts: Mapping[str, str]
-    ) -> dict[str, pa.Table]:
-        """The tokenized tables of a shard, by the tokenizer's digest."""
-        some = candidates.filter(pc.less_equal(candidates["rank"], self.depth))
-        most: dict[str, tuple[Reranker, int]] = {}
-        for model in (stage.model for stage in self.stages):
-            _, before = most.get(model.tokenizer.digest, (model, 0))
-            most[model.tokenizer.digest] = model, max(before, model.max_doc_tokens)
-        return {
-            digest: tokenize_shard(model.tokenizer, queries, some, texts, length)
-            for digest, (model, length) in most.items()
-        }
+def rerank_shard(model: Reranker, section: Any, before: Rankings, tokens: pa.Table) -> Rankings:
+    """Scores a tokenized shard and ranks it, as the section of a stage says."""
+    docs = received(before, section.k)
+    if model.kind == "mono":
+        return rank_docs(before, model.score_shard(tokens, docs)[0], section.k)
+    part, _ = model.score_shard(tokens, docs, section.opponents, section.seed)
+    return rank_pairs(before, part, section.k, section.aggregation)
 
 
 def rerank(
@@ -168,18 +132,15 @@ def rerank(
     if isinstance(corpus, Frame):
         corpus = texts_of("the corpus", "doc_id", corpus, needed)
     _check_docs(needed, corpus)
-    loaded = Cascade(
-        [RerankStage(name, _load(model, section, name, options), section) for name, model, section in sections]
-    )
-    names = [stage.run_name for stage in loaded.stages]
+    stages = [_Stage(name, _load(model, section, name, options), section) for name, model, section in sections]
+    names = [stage.run_name for stage in stages]
     if len(set(names)) < len(names):
         raise ConfigError(f"rerank: two stages give the run {max(names, key=names.count)}: choose a different `name`")
     found: dict[str, RunScores] = {}
     for shard in cut_shards(queries, None):
-        for name, rankings in _rerank_shard(loaded, shard, candidates, corpus).items():
-            run_of_name = found.setdefault(name, {})
-            for query_id, ranking in rankings.items():
-                run_of_name[query_id] = run_scores(query_id, ranking)
+        for name, rankings in _rerank_stages(stages, shard, candidates, corpus):
+            scores = {query_id: run_scores(query_id, ranking) for query_id, ranking in rankings.items()}
+            found.setdefault(name, {}).update(scores)
     given = run if isinstance(run, Mapping | Frame) else topics
     runs = {name: dict(sorted(rankings.items())) for name, rankings in found.items()}
     return {name: run_like(given, each) for name, each in runs.items()} if isinstance(given, Frame) else {**runs}
@@ -191,26 +152,34 @@ def _read(run: Mapping[str, Mapping[str, float]] | Frame | str | os.PathLike[str
     return run_of(run, ties="rank") if isinstance(run, Mapping) else read_run(os.fsdecode(run), ties="rank")
 
 
-def _rerank_shard(cascade: Cascade, shard: Shard, run: Run, corpus: Mapping[str, str]) -> dict[str, Rankings]:
+def _rerank_stages(
+    stages: Sequence[_Stage], shard: Shard, run: Run, corpus: Mapping[str, str]
+) -> Iterator[tuple[str, Rankings]]:
+    """The rankings of each stage, and the name of its run."""
     queries = {topic.query_id: topic.text for topic in sorted(shard.topics) if topic.query_id in run.order}
     order = [run.order[query_id] for query_id in queries]
     candidates = candidates_table(list(queries), order, [run.scores[query_id] for query_id in queries])
-    needed = dict.fromkeys(doc_id for doc_ids in order for doc_id in doc_ids[: cascade.depth])
-    texts = {doc_id: corpus[doc_id] for doc_id in needed}
+    depth = stages[0].section.k
+    texts = {doc_id: corpus[doc_id] for doc_ids in order for doc_id in doc_ids[:depth]}
     for doc_id, text in texts.items():
         if not isinstance(text, str):
             raise DataError(f"the text of doc_id {doc_id!r} is not a string but {type(text).__name__}: give its text")
-    return cascade.rank(candidates, cascade.tokenize(queries, candidates, texts))
+    most: dict[str, int] = {}
+    for model in (stage.model for stage in stages):
+        most[model.tokenizer.digest] = max(most.get(model.tokenizer.digest, 0), model.max_doc_tokens)
+    tokenizers = {stage.model.tokenizer.digest: stage.model.tokenizer for stage in stages}
+    some = candidates.filter(pc.less_equal(candidates["rank"], depth))
+    tokens = {key: tokenize_shard(each, queries, some, texts, most[key]) for key, each in tokenizers.items()}
+    ranking = rank_candidates(candidates)
+    for stage in stages:
+        ranking = rerank_shard(stage.model, stage.section, ranking, tokens[stage.model.tokenizer.digest])
+        yield stage.run_name, ranking
 
 
 def _sections(
     cascade: Sequence[Mapping[str, Mapping[str, Any]]], hint: str = ""
 ) -> list[tuple[str, str | Reranker, Any]]:
-    """The name, the model and the checked section of each stage; `hint` explains the names of keys in an error.
-
-    Raises:
-        ConfigError: they are not those of a cascade.
-    """
+    """The name, the model and the checked section of each stage; `hint` explains the names of keys in an error."""
     entries, models = [], []
     try:
         for entry in cascade:

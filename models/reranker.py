@@ -19,11 +19,10 @@ from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, PackedInputs, Truncation, kept_lengths, max_doc_tokens
 from beamrank.section import check_ordered
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
-from models.scoring.backends.registry import choose_backend, find_backend
-from models.scoring.backends.torch import choose_kernel
-from models.scoring.duo import score_duo
+from models.scoring.backends.registry import choose_backend, choose_kernel, find_backend
+from models.scoring.duo import prepare_duo
 from models.scoring.engine import ScoringEngine, StageCounts
-from models.scoring.mono import score_mono
+from models.scoring.mono import prepare_mono
 from models.scoring.packing import distinct, number_texts
 from models.tokenizers.base import Tokenizer
 
@@ -132,38 +131,20 @@ class Reranker:
     def score_shard(
         self, tokens: pa.Table, received: Mapping[str, Sequence[str]], opponents: int | None = None, seed: int = 0
     ) -> tuple[pa.Table, StageCounts]:
-        """Scores a shard as its stage does.
-
-        Args:
-            tokens: `schemas.tokenized`, with the special tokens as metadata.
-            received: the docs of each query that are scored, or compared, best first.
-            opponents: for duo, how many opponents SAMPLE draws; None asks every pair.
-            seed: decides which are drawn.
-
-        Returns:
-            `schemas.MONO` or `schemas.DUO`, and the counts.
-        """
+        """Scores a shard as its stage does: see `prepare_mono` and `prepare_duo`."""
+        model = self.engine.checkpoint.architecture
         if self.kind == "mono":
-            return score_mono(self.engine, tokens, received, self.limits)
-        return score_duo(self.engine, tokens, received, self.limits, opponents, seed)
+            return prepare_mono(model, tokens, received, self.limits).score(self.engine)
+        return prepare_duo(model, tokens, received, self.limits, opponents, seed).score(self.engine)
 
 
 def score_texts(
     engine: ScoringEngine, tokenizer: Tokenizer, limits: InputLimits, texts: Sequence[Sequence[str]]
 ) -> tuple[npt.NDArray[np.float32], StageCounts]:
-    """Scores n inputs. Equal inputs are scored once.
-
-    Args:
-        engine: with a checkpoint for two texts (mono) or three (duo).
-        tokenizer: of the checkpoint.
-        limits: the truncation rule and its lengths.
-        texts: the queries, docs and, for duo, second docs of the inputs; n each.
+    """Scores n inputs, their queries, docs and, for duo, second docs; n each. Equal inputs are scored once.
 
     Returns:
         float32[n] log-odds in the order of the inputs, and the counts for a receipt.
-
-    Raises:
-        DataError: a score is not finite.
     """
     architecture = engine.checkpoint.architecture
     template = architecture.template(tokenizer.special)
@@ -212,14 +193,9 @@ def tokenize_shard(
     texts: Mapping[str, str],
     most: int,
 ) -> pa.Table:
-    """The queries of a shard with the tokens of their candidates.
+    """The queries of a shard with the first tokens of their candidates' texts: `schemas.tokenized`.
 
-    Args:
-        tokenizer: whose ids they are.
-        queries: the texts of the queries.
-        candidates: `schemas.CANDIDATES`, the queries in the same order.
-        texts: the texts of the candidates' docs, by doc_id.
-        most: how many tokens of a text are kept.
+    `candidates` are `schemas.CANDIDATES`, the queries in the same order.
     """
     row_of = {doc_id: row for row, doc_id in enumerate(texts)}
     return tokenized_table(

@@ -24,7 +24,7 @@ from beamrank.formats.corpora import list_units, unit_digest
 from beamrank.formats.notes import counted
 from beamrank.join.doc_hashes import NeededList, count_ranges, find_unread, listed, open_unit_docs, write_needed
 from beamrank.storage import files as storage
-from models.checkpoints.disk_cache import local_copy
+from beamrank.storage.disk_cache import local_copy
 from models.stages.tokenize import LISTS, TokenizeDocs
 from pipelines.console.progress import Scan
 from pipelines.plan.estimate import join_passes
@@ -163,7 +163,7 @@ class CorpusJoin:
 
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
             urls = [storage.join(old, report.docs_file) for report, _ in units]
-            docs = list(pool.map(lambda url: open_unit_docs(local_copy(LISTS, url)), urls))
+            docs = list(pool.map(lambda url: open_unit_docs(local_copy(LISTS, url, listing.holds_content)), urls))
             unchanged = np.array([number is not None for _, number in units])
             prefix = self._prefix(self.tasks, "reused")
             is_unread, reusable = find_unread(needed, docs, unchanged, self._folder.url, prefix)

@@ -14,7 +14,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.logs import run_log
 from beamrank.section import Texts, check_ordered, texts_of
-from models.scoring.backends.protocol import Device
+from models.scoring.backends.registry import Device
 from models.stages.base import Stage
 from models.stages.core import steps_of
 from pipelines.console.progress import ConsoleProgress

@@ -104,6 +104,10 @@ class PackedInputs:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def take(self, rows: Lengths) -> "PackedInputs":
+        """Some of the inputs."""
+        return PackedInputs(self.tokens, self.starts[rows], self.kept[rows], self.template)
+
     @property
     def lengths(self) -> Lengths:
         """int64[n], tokens of each input, special tokens included."""

@@ -26,15 +26,14 @@ from benchmarks.workspace import Workspace
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
 from models.lucene.bm25 import Bm25Searcher
 from models.reranker import tokenize_shard
-from models.scoring.backends.registry import find_backend
-from models.scoring.backends.torch import default_token_budget
+from models.scoring.backends.registry import default_token_budget, find_backend
 from models.scoring.engine import (
     Scores,
     ScoringEngine,
     StageCounts,
 )
-from models.scoring.mono import score_mono
-from models.tokenizers.registry import load_tokenizer
+from models.scoring.mono import prepare_mono
+from models.tokenizers.library import load_tokenizer
 
 _LIMITS = InputLimits("hf", 64, 512)
 _BATCH_SIZES = (8, 16, 32, 64, 128)
@@ -191,7 +190,7 @@ class _Ours:
     def _score_with(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
         table = self._tokenize()
         received = dict(zip((topic.query_id for topic in self._job.topics), self._job.candidates, strict=True))
-        return score_mono(engine, table, received, _LIMITS)
+        return prepare_mono(engine.checkpoint.architecture, table, received, _LIMITS).score(engine)
 
     def _tokenize(self) -> pa.Table:
         job, tokenizer = self._job, load_tokenizer(self._checkpoint.folder)

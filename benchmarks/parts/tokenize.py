@@ -18,7 +18,7 @@ from benchmarks.subprocess_meter import run_apart
 from benchmarks.tokenizer_families import train_families
 from benchmarks.workspace import Workspace
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.tokenizers.registry import load_tokenizer
+from models.tokenizers.library import load_tokenizer
 
 _MAX_TOKENS = 512
 _PROCESSES = 2

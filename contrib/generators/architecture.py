@@ -2,57 +2,75 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
-from beamrank.records import SpecialTokens
 from contrib.generators.prompts import MXBAI, QWEN3, T5, Prompt, PromptTokenizer
-from models.architectures.protocol import ModelFiles, Shapes
-from models.architectures.transformers import checked_tensors, count_products, load_model, make_skeleton, slower
-from models.tokenizers.registry import load_with_transformers
-
-if TYPE_CHECKING:
-    import torch
+from models.architectures.protocol import ModelFiles
+from models.architectures.transformers import (
+    TransformersModel,
+    TransformersScorer,
+    checked_tensors,
+    count_products,
+    load_model,
+    make_skeleton,
+    slower,
+)
+from models.tokenizers.library import load_with_transformers
 
 # T5 has relative positions, without a table that ends.
 _T5_POSITIONS = 1 << 14
 
 
 @dataclass(frozen=True)
-class WordModel:
-    """A language model that transformers computes: an `Architecture`.
+class WordModel(TransformersModel):
+    """A language model.
 
     Attributes:
-        config: config.json.
         class_name: of transformers.
         word_map: the tensor of the map to words.
         words: the ids of the words for not relevant and relevant: the only rows of the map that are computed.
         decodes: whether an answer comes from a decoder beside the encoder.
-        own_layout: the ids of the prompt.
     """
 
-    config: Mapping[str, Any]
     class_name: str
     word_map: str
     words: tuple[int, int]
     decodes: bool
-    own_layout: InputTemplate
-    positions: int
-    vocab_size: int
-    token_cost: int
-    tensors: Shapes
-    warnings: tuple[str, ...]
-    num_labels: int = 2
 
-    def template(self, special: SpecialTokens) -> InputTemplate:  # noqa: ARG002
-        return self.own_layout
+    @property
+    def own_layout(self) -> InputTemplate:
+        """The ids of the prompt, which decide scores."""
+        return self.layout
 
-    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
-        from contrib.generators.scorer import WordScorer
-
-        model = load_model(self.config, lambda _: _class(self.class_name), weights, dtype)
+    def build(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> nn.Module:
+        """See `Architecture.build`."""
+        model = load_model(self.config, lambda _: getattr(transformers, self.class_name), weights, dtype)
         return WordScorer(model, weights[self.word_map][list(self.words)], self.decodes)
+
+
+class WordScorer(TransformersScorer):
+    """The logits of two words after a prompt."""
+
+    def __init__(self, model: Any, rows: Tensor, decodes: bool) -> None:
+        """Replaces the map to all words by one to the two that count, whose rows are float32[2, d]."""
+        head = nn.Linear(rows.shape[1], 2, bias=False)
+        head.load_state_dict({"weight": rows})
+        model.set_output_embeddings(head)
+        super().__init__(model, head)
+        self._decodes = decodes
+
+    def logits(self, ids: Tensor, types: Tensor) -> Tensor:  # noqa: ARG002
+        given: dict[str, Any] = {"logits_to_keep": 1}
+        if self._decodes:
+            given = {"decoder_input_ids": ids.new_full((len(ids), 1), self.model.config.decoder_start_token_id)}
+        logits: Tensor = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **given).logits
+        return logits[:, -1]
 
 
 @dataclass(frozen=True)
@@ -80,16 +98,9 @@ class Generator:
         return PromptTokenizer(folder, self.prompts[SEGMENTS["mono"]])
 
     def __call__(self, files: ModelFiles, segments: int) -> WordModel:
-        """Checks a checkpoint.
-
-        Raises:
-            PreflightError: it cannot be scored.
-        """
-        reference = files.reference
+        """Checks a checkpoint; raises PreflightError where it cannot be scored."""
         if segments not in self.prompts:
-            raise PreflightError(
-                f"the checkpoint {reference} is a {self.name}, whose prompt has one doc: it is for mono alone"
-            )
+            raise PreflightError(f"{files} is a {self.name}, whose prompt has one doc: it is for mono alone")
         skeleton = make_skeleton(files, self._find_class, *(("decoder_input_ids",) if self.decodes else ()))
         words, ids = self._find_words(files)
         word_map = skeleton.get_output_embeddings().weight
@@ -97,29 +108,30 @@ class Generator:
         start = skeleton.config.decoder_start_token_id if self.decodes else 0
         if not isinstance(start, int) or not 0 <= start < rows:
             raise PreflightError(
-                f"config.json of the checkpoint {reference} has decoder_start_token_id {start!r:.100}, which must be "
-                "the id of the token that the answer starts after"
+                f"config.json of {files} has decoder_start_token_id {start!r:.100}, which must be the id of the token "
+                "that the answer starts after"
             )
         return WordModel(
             config=files.config,
-            class_name=self.name,
-            word_map=next(name for name, each in skeleton.named_parameters() if each is word_map),
-            words=ids,
-            decodes=self.decodes,
-            own_layout=self.prompts[segments].template(files.folder),
+            layout=self.prompts[segments].template(files.folder),
+            num_labels=2,
             positions=_T5_POSITIONS if self.decodes else skeleton.config.max_position_embeddings,
             vocab_size=rows,
             token_cost=count_products(skeleton),
             tensors=checked_tensors(skeleton, files),
             warnings=(
                 slower(files),
-                f"the score of {reference} is the logit of {words[1]!r} minus that of {words[0]!r} after the prompt of "
-                f"docs/reference/model-inputs.md: a {self.name} that was not trained on it scores badly",
+                f"the score of {files.reference} is the logit of {words[1]!r} minus that of {words[0]!r} after the "
+                f"prompt of docs/reference/model-inputs.md: a {self.name} that was not trained on it scores badly",
             ),
+            class_name=self.name,
+            word_map=next(name for name, each in skeleton.named_parameters() if each is word_map),
+            words=ids,
+            decodes=self.decodes,
         )
 
     def _find_class(self, config: Any) -> Any:
-        found = _class(self.name)
+        found = getattr(transformers, self.name)
         if not isinstance(config, found.config_class):
             raise ValueError(f"it names the class {self.name} and the model_type {config.model_type!r}")
         return found
@@ -133,17 +145,11 @@ class Generator:
         if missing or not found:
             lacks = missing or [word for words in choices for word in words]
             raise PreflightError(
-                f"the tokenizer of the checkpoint {files.reference} lacks {', '.join(map(repr, lacks))}, which the "
-                "prompt and the answers of its model need: give the checkpoint its own tokenizer"
+                f"the tokenizer of {files} lacks {', '.join(map(repr, lacks))}, which the prompt and the answers of "
+                "its model need: give the checkpoint its own tokenizer"
             )
         negative, positive = found[0]
         return found[0], (vocabulary[negative], vocabulary[positive])
-
-
-def _class(name: str) -> Any:
-    import transformers
-
-    return getattr(transformers, name)
 
 
 _FALSE_TRUE = ("▁false", "▁true")

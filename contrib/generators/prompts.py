@@ -7,8 +7,7 @@ from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.documents import digest
 from models.tokenizers.base import TokenColumn
-from models.tokenizers.library import LibraryTokenizer
-from models.tokenizers.registry import read_library
+from models.tokenizers.library import LibraryTokenizer, read_library
 
 
 @dataclass(frozen=True)

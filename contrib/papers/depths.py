@@ -14,7 +14,7 @@ from beamrank.errors import ConfigError
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings
 from models.scoring.duo import Asked, prepare_pairs, reusable_duo
-from models.scoring.packing import Prepared
+from models.scoring.engine import Prepared
 from models.scoring.reuse import ReusableScores
 from models.stages.base import Key
 from models.stages.duo import ScoreDuo

@@ -18,9 +18,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage.documents import parse_json, read_at_most
-from models.architectures.bert import CLASSIFIER, TOKEN_TYPES, bert_tensors, missing_types, read_shape
+from models.architectures.encoder.family import check_types
 from models.architectures.encoder.shape import EncoderShape, Layers, Size
-from models.architectures.protocol import Shapes
+from models.architectures.families import CLASSIFIER, TOKEN_TYPES, bert_shape, bert_tensors
+from models.architectures.protocol import ModelFiles, Shapes
 
 PRETRAINED = {"pretraining": "BertForPreTraining", "masked_lm": "BertForMaskedLM"}
 NEXT_SENTENCE = "cls/seq_relationship"
@@ -111,7 +112,7 @@ def check_variables(
     Raises:
         PreflightError: a variable is missing, unexpected, or has another shape than in config.
     """
-    shape = read_shape(config.model_dump(), next(iter(found.get(_TYPES, ())), 0), source)
+    shape = bert_shape(ModelFiles(source, config.model_dump()), next(iter(found.get(_TYPES, ())), 0))
     expected = {tensorflow_name(name): _stored(name, size) for name, size in _tensors(shape, kind).items()}
     _check_names(found, expected, kind, source)
     labels = found.get(_RANKER[f"{CLASSIFIER}.bias"], ()) if kind in SEGMENTS else ()
@@ -227,7 +228,8 @@ def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> Non
 
 
 def _check_token_types(rows: int, config: OriginalConfig, kind: str, source: str) -> tuple[str, ...]:
-    missing = missing_types(rows, SEGMENTS.get(kind, 0), f"the checkpoint {source}")
+    texts = range(SEGMENTS.get(kind, 0))
+    missing = check_types(f"the checkpoint {source}", rows, tuple(texts), adds_type=True) if texts else ()
     if rows != config.type_vocab_size:
         note = f"bert_config.json has {config.type_vocab_size} token types and {_TYPES} {rows} rows: using the rows"
         return (note, *missing)

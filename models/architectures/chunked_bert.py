@@ -14,10 +14,9 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
 from beamrank.storage.documents import validated
-from models.architectures.bert import BERT
-from models.architectures.classifier import check_tensors
 from models.architectures.encoder.family import EncoderClassifier
-from models.architectures.protocol import ModelFiles
+from models.architectures.families import BERT
+from models.architectures.protocol import ModelFiles, check_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -59,26 +58,24 @@ class ChunkedBert(EncoderClassifier):
         return replace(super().template(special), doc_parts=self.chunks)
 
     def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
-        from models.architectures.chunk_pooling import ChunkedScorer
+        from models.architectures.encoder.model import ChunkedScorer
 
-        encoder = super().build(weights, dtype)
         pooling = {name.removeprefix(f"{POOLING}."): each for name, each in weights.items() if name.startswith(POOLING)}
-        return ChunkedScorer(encoder, self.chunks, self.attention_size, pooling)
+        return ChunkedScorer(super().build(weights, dtype), self.chunks, self.attention_size, pooling)
 
 
 def read_chunked_bert(files: ModelFiles, segments: int) -> ChunkedBert:
     """Reads a checkpoint; an `ArchitectureReader`."""
-    place = f"the checkpoint {files.reference}"
     if segments != SEGMENTS["mono"]:
-        raise PreflightError(f"{place} reads passages in chunks, which is for mono alone")
+        raise PreflightError(f"{files} reads passages in chunks, which is for mono alone")
     try:
         chunks, attention_size = chunk_sizes(files.config)
     except ValueError as error:
-        raise PreflightError(f"config.json of {place} cannot be used: {error}") from error
+        raise PreflightError(f"config.json of {files} cannot be used: {error}") from error
     bert = BERT.read(files, segments)
     if bert.own_layout is not None:
         raise PreflightError(
-            f"{place} reads passages in chunks, and its tokenizer does not lay them out as BERT's ([CLS] query [SEP] "
+            f"{files} reads passages in chunks, and its tokenizer does not lay them out as BERT's ([CLS] query [SEP] "
             "passage [SEP] with token types 0 and 1): give it the tokenizer that it was trained with"
         )
     model = ChunkedBert(**vars(bert), chunks=chunks, attention_size=attention_size)
@@ -93,11 +90,7 @@ def chunk_entry(count: int, attention_size: int) -> dict[str, Any]:
 
 
 def chunk_sizes(config: Mapping[str, Any]) -> tuple[int, int]:
-    """The arguments of `chunk_entry`.
-
-    Raises:
-        ValueError: the entry is missing or wrong.
-    """
+    """The arguments of `chunk_entry`; raises ValueError where the entry is missing or wrong."""
     try:
         entry = validated(_ENTRY, config.get(CHUNKS))
     except ValueError as error:

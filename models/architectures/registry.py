@@ -6,60 +6,45 @@ from typing import Any
 from beamrank.errors import PreflightError
 from beamrank.plugins import Registry
 from models.architectures.protocol import Architecture, ArchitectureReader, ModelFiles
-from models.architectures.transformers import classifier_types, read_classifier
 
-_HERE = "models.architectures."
+_FAMILIES = "models.architectures.families:"
 ARCHITECTURES: Registry[ArchitectureReader] = Registry(
     "architecture",
     "beamrank.architectures",
     {
-        "bert": f"{_HERE}bert:BERT.read",
-        "chunked_bert": f"{_HERE}chunked_bert:read_chunked_bert",
-        "roberta": f"{_HERE}bert_variants:ROBERTA.read",
-        "xlm-roberta": f"{_HERE}bert_variants:ROBERTA.read",
-        "camembert": f"{_HERE}bert_variants:ROBERTA.read",
-        "electra": f"{_HERE}bert_variants:ELECTRA.read",
-        "distilbert": f"{_HERE}bert_variants:DISTILBERT.read",
-        "modernbert": f"{_HERE}modernbert:MODERNBERT.read",
+        "bert": f"{_FAMILIES}BERT.read",
+        "chunked_bert": "models.architectures.chunked_bert:read_chunked_bert",
+        "roberta": f"{_FAMILIES}ROBERTA.read",
+        "xlm-roberta": f"{_FAMILIES}ROBERTA.read",
+        "camembert": f"{_FAMILIES}ROBERTA.read",
+        "electra": f"{_FAMILIES}ELECTRA.read",
+        "distilbert": f"{_FAMILIES}DISTILBERT.read",
+        "modernbert": f"{_FAMILIES}MODERNBERT.read",
     },
 )
 
 
 def find_reader(config: Mapping[str, Any]) -> ArchitectureReader | None:
-    """The architecture of a config.json: by its class, else by its model_type.
-
-    Raises:
-        PreflightError: its package cannot be imported.
-    """
-    classes = config.get("architectures")
-    names = (classes[0] if isinstance(classes, list) and classes else None, config.get("model_type"))
+    """The architecture of a config.json: by its class, else by its model_type."""
+    names = (ModelFiles("", config).class_name, config.get("model_type"))
     found = next((name for name in names if isinstance(name, str) and name in ARCHITECTURES), None)
     return None if found is None else ARCHITECTURES[found]
 
 
 def read_architecture(files: ModelFiles, segments: int) -> Architecture:
-    """Finds the architecture of a checkpoint and reads it; without one of its own, transformers computes the model.
-
-    Args:
-        files: the checkpoint's.
-        segments: how many texts an input has.
-
-    Raises:
-        PreflightError: the architecture is not known, or the checkpoint cannot be scored.
-    """
+    """The architecture of a checkpoint for inputs of so many texts, or that which transformers computes."""
     if reader := find_reader(files.config):
         return reader(files, segments)
-    model_type = files.config.get("model_type")
-    if not isinstance(model_type, str) or files.config.get("auto_map") or model_type not in classifier_types():
-        raise PreflightError(_unknown(files))
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+
+    model_type, own_code = files.config.get("model_type"), files.config.get("auto_map")
+    if own_code or not isinstance(model_type, str) or model_type not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+        name = f" ({files.class_name})" if files.class_name else ""
+        raise PreflightError(
+            f"{files} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; known: "
+            f"{', '.join(map(repr, ARCHITECTURES))}, every sequence classifier of transformers"
+            + (". The code that it comes with (auto_map) is never run" if own_code else "")
+        )
+    from models.architectures.transformers import read_classifier
+
     return read_classifier(files, segments)
-
-
-def _unknown(files: ModelFiles) -> str:
-    model_type, classes = files.config.get("model_type"), files.config.get("architectures")
-    name = f" ({classes[0]})" if isinstance(classes, list) and classes else ""
-    code = ". The code that it comes with (auto_map) is never run" if files.config.get("auto_map") else ""
-    return (
-        f"the checkpoint {files.reference} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; "
-        f"known: {', '.join(map(repr, ARCHITECTURES))}, every sequence classifier of transformers{code}"
-    )

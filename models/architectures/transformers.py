@@ -1,39 +1,38 @@
 """Any sequence classifier of transformers as a mono that transformers computes: slower than the encoder here."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+from transformers.utils.logging import disable_progress_bar
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
-from models.architectures.classifier import check_class, check_tensors, count_labels
-from models.architectures.encoder.family import refuse_missing_types
-from models.architectures.protocol import ModelFiles, Shapes
+from models.architectures.encoder.family import check_types
+from models.architectures.kernels.token_rows import Group, TokenRows
+from models.architectures.protocol import ModelFiles, Shapes, check_class, check_tensors, count_labels
 from models.tokenizers.layout import pair_layout
-
-if TYPE_CHECKING:
-    import torch
 
 _MOST_LAYERS, _MOST_POSITIONS = 1000, 1 << 24
 # Keys that name other code for a part of the model, or another format of its weights.
 _REFUSED_KEYS = ("attn_implementation", "experts_implementation", "quantization_config", "auto_map")
+_NO_ID = -1
 
 
 @dataclass(frozen=True)
-class TransformersClassifier:
-    """A classifier that transformers computes: an `Architecture`.
-
-    Attributes:
-        config: config.json.
-        classifier: the tensor of the linear map to the logits.
-        layout: of a pair, by the checkpoint's tokenizer.
-    """
+class TransformersModel:
+    """A model that transformers computes: an `Architecture` whose layout is its tokenizer's."""
 
     config: Mapping[str, Any]
-    classifier: str
     layout: InputTemplate
     num_labels: int
     positions: int
@@ -45,62 +44,56 @@ class TransformersClassifier:
     def template(self, special: SpecialTokens) -> InputTemplate:  # noqa: ARG002
         return self.layout
 
-    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
-        from models.architectures.transformers_scorer import ClassifierScorer
 
+@dataclass(frozen=True)
+class TransformersClassifier(TransformersModel):
+    """A sequence classifier; `classifier` is the tensor of the linear map to the logits."""
+
+    classifier: str
+
+    def build(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> nn.Module:
+        """See `Architecture.build`."""
         model = load_model(self.config, find_classifier_class, weights, dtype)
         _check_dtype(model, dtype)
         return ClassifierScorer(model, self.classifier, weights, typed=any(self.layout.token_types))
 
 
-def classifier_types() -> frozenset[str]:
-    """The model_type of every sequence classifier of transformers."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
-
-    return frozenset(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES)
-
-
 def find_classifier_class(config: Any) -> Any:
     """The class of transformers for a configuration of transformers."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-
     return MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
 
 
 def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
-    """Checks a sequence classifier of a family that has no architecture of its own; an `ArchitectureReader`.
-
-    Raises:
-        PreflightError: it cannot be scored.
-    """
-    reference, model_type = files.reference, files.config["model_type"]
+    """Checks a sequence classifier of a family that has no architecture of its own; an `ArchitectureReader`."""
+    model_type = files.config["model_type"]
     check_class(files)
     if segments != SEGMENTS["mono"]:
         raise PreflightError(
-            f"the checkpoint {reference} has the model_type {model_type!r}, which is scored through transformers, for "
-            "mono alone: its tokenizer lays out two texts, and duo's input has three"
+            f"{files} has the model_type {model_type!r}, which is scored through transformers, for mono alone: its "
+            "tokenizer lays out two texts, and duo's input has three"
         )
     if len(files.modules) > 1:
         raise PreflightError(
-            f"the checkpoint {reference} has modules of sentence-transformers after a {model_type!r}, which is scored "
-            "through transformers: only a ...ForSequenceClassification of this family is"
+            f"{files} has modules of sentence-transformers after a {model_type!r}, which is scored through "
+            "transformers: only a ...ForSequenceClassification of this family is"
         )
     skeleton = make_skeleton(files, find_classifier_class)
-    classifier = _find_classifier(skeleton, reference)
+    classifier = _find_classifier(skeleton, files)
     labels, tensors = count_labels(files, classifier), checked_tensors(skeleton, files)
-    types = _count_types(skeleton)
-    layout = pair_layout(files.folder, reference, reads_types=None if types is None else True)
-    refuse_missing_types(types, layout.token_types, f"the checkpoint {reference}")
+    tables = (each for name, each in skeleton.named_modules() if name.endswith("token_type_embeddings"))
+    types = next((each.num_embeddings for each in tables), None)
+    layout = pair_layout(files.folder, files.reference, reads_types=None if types is None else True)
+    check_types(str(files), types, layout.token_types)
     return TransformersClassifier(
         config=files.config,
-        classifier=classifier,
         layout=layout,
         num_labels=labels,
-        positions=_count_positions(skeleton, reference),
+        positions=_count_positions(skeleton, files),
         vocab_size=skeleton.get_input_embeddings().num_embeddings,
         token_cost=count_products(skeleton),
         tensors=tensors,
         warnings=(slower(files),),
+        classifier=classifier,
     )
 
 
@@ -119,20 +112,15 @@ def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_input
         files: the checkpoint's.
         find_class: the class of transformers for a configuration of transformers; its errors are of any type.
         id_inputs: what the model needs beside input_ids, such as decoder_input_ids.
-
-    Raises:
-        PreflightError: transformers cannot build the model or run it on text, or only with other code than its own.
     """
-    import torch
-
     for key in _keys(files.config):
         if any(key.endswith(refused) for refused in _REFUSED_KEYS):
             raise PreflightError(
-                f"config.json of the checkpoint {files.reference} has the key {key!r:.100}: other code and quantized "
-                "weights are not supported. Save the model without it"
+                f"config.json of {files} has the key {key!r:.100}: other code and quantized weights are not supported. "
+                "Save the model without it"
             )
     try:
-        config = _read_config(files.config)
+        config = AutoConfig.for_model(**files.config)
         layers = getattr(config, "num_hidden_layers", 0)
         if not 0 <= layers <= _MOST_LAYERS:
             raise ValueError(f"{layers} layers")
@@ -144,36 +132,25 @@ def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_input
     # transformers checks a configuration in parts, with errors of any type.
     except Exception as error:
         raise PreflightError(
-            f"config.json of the checkpoint {files.reference} cannot be used: transformers cannot run its model on "
-            f"text: {type(error).__name__}: {error!s:.400}"
+            f"config.json of {files} cannot be used: transformers cannot run its model on text: "
+            f"{type(error).__name__}: {error!s:.400}"
         ) from error
     return model
 
 
 def load_model(
-    config: Mapping[str, Any],
-    find_class: Callable[[Any], Any],
-    weights: Mapping[str, "torch.Tensor"],
-    dtype: "torch.dtype",
+    config: Mapping[str, Any], find_class: Callable[[Any], Any], weights: Mapping[str, Tensor], dtype: torch.dtype
 ) -> Any:
     """The model of transformers with its weights."""
-    from transformers.utils.logging import disable_progress_bar
-
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    described = _read_config(config)
+    described = AutoConfig.for_model(**config)
     return find_class(described).from_pretrained(
         None, config=described, state_dict=dict(weights), dtype=dtype, attn_implementation="eager"
     )
 
 
 def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ...]]:
-    """The tensors of the model under the names of its files, all of which the checkpoint has.
-
-    Raises:
-        PreflightError: one is missing or has another shape.
-    """
-    from transformers.core_model_loading import revert_weight_conversion
-
+    """The tensors of the model under the names of its files, all of which the checkpoint has."""
     saved = skeleton.state_dict()
     every = chain(skeleton.named_parameters(), skeleton.named_buffers())
     kept = {name: each for name, each in every if name in saved and each.is_floating_point()}
@@ -184,15 +161,7 @@ def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ..
 
 def count_products(skeleton: Any) -> int:
     """The number of multiplications for one token."""
-    import torch
-
-    return sum(module.weight.numel() for module in skeleton.modules() if isinstance(module, torch.nn.Linear))
-
-
-def _read_config(config: Mapping[str, Any]) -> Any:
-    from transformers import AutoConfig
-
-    return AutoConfig.for_model(**config)
+    return sum(module.weight.numel() for module in skeleton.modules() if isinstance(module, nn.Linear))
 
 
 def _growing_ropes(parameters: object) -> list[str]:
@@ -205,8 +174,6 @@ def _growing_ropes(parameters: object) -> list[str]:
 
 def _try_out(model: Any, id_inputs: tuple[str, ...]) -> None:
     """Runs the model on ids alone, which all models here read. Raises an error of any type where it needs more."""
-    import torch
-
     model.get_input_embeddings().num_embeddings  # noqa: B018
     ids = torch.zeros(1, 4, dtype=torch.long)
     try:
@@ -218,10 +185,8 @@ def _try_out(model: Any, id_inputs: tuple[str, ...]) -> None:
             raise
 
 
-def _check_dtype(model: Any, dtype: "torch.dtype") -> None:
+def _check_dtype(model: Any, dtype: torch.dtype) -> None:
     """Raises PreflightError for a model whose code computes partly in float32, such as the first DeBERTa's."""
-    import torch
-
     if dtype == torch.float32:
         return
     try:
@@ -245,37 +210,72 @@ def _keys(value: object) -> Iterator[str]:
             yield from _keys(each)
 
 
-def _find_classifier(skeleton: Any, reference: str) -> str:
+def _find_classifier(skeleton: Any, files: ModelFiles) -> str:
     """The weights of the linear map to the logits."""
-    import torch
-
     labels = skeleton.config.num_labels
-    linear = {name: each for name, each in skeleton.named_modules() if isinstance(each, torch.nn.Linear)}
+    linear = {name: each for name, each in skeleton.named_modules() if isinstance(each, nn.Linear)}
     found: list[str] = [name for name, each in linear.items() if each.out_features == labels]
     if not found:
-        raise PreflightError(
-            f"the checkpoint {reference} has no linear classifier over {labels} labels, so its head is not known"
-        )
+        raise PreflightError(f"{files} has no linear classifier over {labels} labels, so its head is not known")
     return f"{found[-1]}.weight"
 
 
-def _count_types(skeleton: Any) -> int | None:
-    """The rows of the table of token types; None without one."""
-    tables = (each for name, each in skeleton.named_modules() if name.endswith("token_type_embeddings"))
-    return next((each.num_embeddings for each in tables), None)
-
-
-def _count_positions(skeleton: Any, reference: str) -> int:
-    import torch
-
+def _count_positions(skeleton: Any, files: ModelFiles) -> int:
     positions = getattr(skeleton.config, "max_position_embeddings", None)
     if not isinstance(positions, int) or not 0 < positions <= _MOST_POSITIONS:
         raise PreflightError(
-            f"config.json of the checkpoint {reference} has max_position_embeddings {positions!r:.100}, which must be "
-            "the largest number of tokens that the model reads"
+            f"config.json of {files} has max_position_embeddings {positions!r:.100}, which must be the largest number "
+            "of tokens that the model reads"
         )
     for name, module in skeleton.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             # With padding in the table, positions start after its id.
             return positions - (0 if module.padding_idx is None else module.padding_idx + 1)
     return positions
+
+
+class TransformersScorer(nn.Module, ABC):
+    """Log-odds by a model of transformers, which gets inputs without padding.
+
+    A subclass says how the model is called: `logits`. The head is computed in float32.
+    """
+
+    def __init__(self, model: Any, head: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
+
+    @abstractmethod
+    def logits(self, ids: Tensor, types: Tensor) -> Tensor:
+        """int64[b, n] ids and token types -> float32[b, 1 or 2]."""
+
+    def forward(self, rows: TokenRows) -> Tensor:
+        """Scores the inputs of a batch: float32[b]."""
+        return torch.cat([self._score(group, rows) for group in rows.groups])
+
+    def _score(self, group: Group, rows: TokenRows) -> Tensor:
+        """Log-odds of inputs of one length; on a CPU one at a time, because a sum may round by its place in a batch."""
+        ids, types = (group.split(each).long() for each in (rows.token_ids, rows.token_types))
+        size = 1 if rows.token_ids.device.type == "cpu" else group.count
+        some = zip(torch.split(ids, size), torch.split(types, size), strict=True)
+        logits = torch.cat([self.logits(*each) for each in some])
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
+
+
+class ClassifierScorer(TransformersScorer):
+    """A sequence classifier, which gets token types if it is `typed`: some add an embedding for an untrained type."""
+
+    def __init__(self, model: Any, classifier: str, weights: Mapping[str, Tensor], typed: bool) -> None:
+        name = classifier.removesuffix(".weight")
+        head: nn.Module = model.get_submodule(name).float()
+        head.load_state_dict({part: weights[f"{name}.{part}"] for part in head.state_dict()})
+        super().__init__(model, head)
+        self._typed = typed
+        # Decoders look for padding after the last token; there is none.
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = _NO_ID
+
+    def logits(self, ids: Tensor, types: Tensor) -> Tensor:
+        given = {"token_type_ids": types} if self._typed else {}
+        logits: Tensor = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), **given).logits
+        return logits

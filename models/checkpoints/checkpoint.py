@@ -39,8 +39,7 @@ from models.checkpoints.files import (
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 from models.tokenizers.base import Tokenizer
 from models.tokenizers.files import TOKENIZER_FILES, TokenizerFiles
-from models.tokenizers.library import check_prefix_space
-from models.tokenizers.registry import load_tokenizer
+from models.tokenizers.library import check_prefix_space, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +64,7 @@ class Checkpoint:
         weights: the names of the weights' files; of several, their index is first.
         architecture: the model that the files describe.
         config: config.json.
-        files: the files that the digest covers.
+        files: what the digest covers.
     """
 
     folder: str
@@ -120,18 +119,7 @@ class Checkpoint:
             pass
 
     def check_tokenizer(self, ids: int, special: SpecialTokens) -> tuple[str, ...]:
-        """Compares a tokenizer with the model: see `check_fit`.
-
-        Args:
-            ids: it gives ids from 0 to `ids` - 1.
-            special: its special tokens.
-
-        Returns:
-            Warnings.
-
-        Raises:
-            PreflightError: it does not fit the model.
-        """
+        """`check_fit` for the model's input, whose special tokens the tokenizer must have."""
         template = self.architecture.template(special)
         around = (*template.start, *chain(*template.ends), template.pad_id)
         if NO_TOKEN in around:
@@ -145,14 +133,13 @@ class Checkpoint:
 
 
 def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
-    """Finds a checkpoint, brings it to this machine and checks that it can be used.
+    """Finds a checkpoint, brings it to this machine and checks that it can be used as `mono` or `duo`.
 
     Args:
         reference: `embedded:mono`, `embedded:duo`, a folder, an fsspec URL, or a Hugging Face id, `@revision` or not.
         kind: `mono` or `duo`.
 
     Raises:
-        ConfigError: the kind is unknown.
         PreflightError: the checkpoint does not exist, cannot be reached or is not a cross-encoder that can be scored.
     """
     if kind not in SEGMENTS:
@@ -180,45 +167,32 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
 
 
 def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
-    """The tensors that the checkpoint's architecture needs, float32 on the CPU.
-
-    Raises:
-        PreflightError: a weight is NaN or infinite.
-    """
+    """The tensors that the checkpoint's architecture needs, float32 on the CPU."""
     for warning in checkpoint.architecture.warnings:
         logging.getLogger(__name__).warning("%s", warning)
     return {name: tensor.float() for name, tensor in _read_weights(checkpoint)}
 
 
 def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]":
-    """The tensors by name, as they are stored.
-
-    Raises:
-        BeamrankError: this process was forked from one that used torch.
-        PreflightError: a weight is NaN or infinite.
-    """
+    """The tensors by name, as they are stored; raises PreflightError where one is NaN or infinite."""
     check_process("load")
-    names = checkpoint.architecture.tensors
-    for folder in sorted({name.rpartition("/")[0] for name in names}):
-        read = tensor_reader(os.path.join(checkpoint.folder, folder))
-        for name in names:
-            below, _, own = name.rpartition("/")
-            if below != folder:
-                continue
-            tensor = read(own)
-            if not tensor.isfinite().all():
-                raise PreflightError(
-                    f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its scores would be NaN. "
-                    "Its training diverged, or the file is damaged"
-                )
-            yield name, tensor
+    readers: dict[str, Callable[[str], torch.Tensor]] = {}
+    for name in sorted(checkpoint.architecture.tensors, key=lambda name: name.rpartition("/")[0]):
+        folder, _, own = name.rpartition("/")
+        if folder not in readers:
+            readers = {folder: tensor_reader(os.path.join(checkpoint.folder, folder))}
+        tensor = readers[folder](own)
+        if not tensor.isfinite().all():
+            raise PreflightError(
+                f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its scores would be NaN. Its "
+                "training diverged, or the file is damaged"
+            )
+        yield name, tensor
 
 
 def _refuse_prompts(path: str, reference: str) -> None:
     """Raises PreflightError for a model that puts an instruction before its inputs."""
-    if not os.path.isfile(path):
-        return
-    prompt = usable(_Prompts, read_json(path), path).default_prompt_name
+    prompt = usable(_Prompts, read_json(path), path).default_prompt_name if os.path.isfile(path) else None
     if prompt:
         raise PreflightError(
             f"the checkpoint {reference} puts the prompt {prompt!r:.100} before its inputs (default_prompt_name in "
@@ -243,14 +217,7 @@ _ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 def check_fit(
     reference: str, config: Mapping[str, Any], rows: int, ids: int, special: SpecialTokens
 ) -> tuple[str, ...]:
-    """Compares a tokenizer with a model.
-
-    Args:
-        reference: names the checkpoint.
-        config: its config.json.
-        rows: of its table of embeddings.
-        ids: the tokenizer gives ids from 0 to `ids` - 1, and the model needs an embedding for each.
-        special: the tokenizer's special tokens.
+    """Compares a tokenizer, which gives `ids` ids, with a model, whose table of embeddings has so many rows.
 
     Returns:
         Warnings: the table has many more rows than the tokenizer ids, or padding has another id.
@@ -302,11 +269,7 @@ class _Transformer:
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
-    """A checkpoint's tokenizer.
-
-    Raises:
-        PreflightError: it cannot be used, or does not fit the checkpoint's model.
-    """
+    """A checkpoint's tokenizer; raises PreflightError where it does not fit the checkpoint's model."""
     tokenizer = _load_tokenizer(checkpoint.folder, checkpoint.config)
     checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     check_prefix_space(checkpoint.folder)
@@ -315,11 +278,7 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def warnings_of(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """What the user of a checkpoint should know about its model, and about how its tokenizer fits it.
-
-    Raises:
-        PreflightError: as `tokenizer_of`.
-    """
+    """What the user of a checkpoint should know about its model, and about how its tokenizer fits it."""
     tokenizer = tokenizer_of(checkpoint)
     fit = checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     return (*checkpoint.architecture.warnings, *fit)
@@ -339,12 +298,7 @@ def input_warnings(checkpoint: Checkpoint, limits: Mapping[str, object]) -> tupl
 
 
 def fetch_tokenizer(reference: str) -> Tokenizer:
-    """The tokenizer of a checkpoint, of which only the small files are brought to this machine.
-
-    Raises:
-        ConfigError: the reference can carry a credential.
-        PreflightError: the checkpoint cannot be reached, or its tokenizer not be used.
-    """
+    """The tokenizer of a checkpoint, of which only the small files are brought to this machine."""
     folder, definite = locate(reference, (CONFIG, *TOKENIZER_FILES))
     has_config = os.path.isfile(os.path.join(folder, CONFIG))
     return _load_tokenizer(folder, read_config(folder, definite) if has_config else {})
@@ -358,7 +312,7 @@ def _load_tokenizer(folder: str, config: Mapping[str, Any]) -> Tokenizer:
 def _check_case(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
     """Raises PreflightError where sentence-transformers writes texts in lower case and the tokenizer does not."""
     path = os.path.join(checkpoint.folder, TRANSFORMER)
-    if not os.path.isfile(path) or not os.path.isfile(os.path.join(checkpoint.folder, SENTENCE_TRANSFORMERS)):
+    if not all(os.path.isfile(each) for each in (path, os.path.join(checkpoint.folder, SENTENCE_TRANSFORMERS))):
         return
     lowers = usable(_Transformer, read_json(path), path).do_lower_case
     text = "The Quick BROWN Fox É"
@@ -371,19 +325,16 @@ def _check_case(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
 
 
 _Use = Literal["load", "score"]
-# After which uses of another process a use hangs. A model that was loaded and not used can score in several processes.
-_HANGS_AFTER: dict[_Use, tuple[_Use, ...]] = {"load": ("load", "score"), "score": ("score",)}
+# The process that first loaded a model, and that which first scored.
 _first: dict[_Use, int] = {}
 
 
 def check_process(use: _Use) -> None:
-    """Notes that this process is about to use torch.
-
-    Raises:
-        BeamrankError: it was forked from one that used torch before, and would hang.
-    """
+    """Notes that this process is about to use torch; raises BeamrankError where it would hang, after a fork."""
     process_id = os.getpid()
-    earlier = next((_first[each] for each in _HANGS_AFTER[use] if _first.get(each, process_id) != process_id), None)
+    # A model that was loaded and not used can score in several processes.
+    uses: tuple[_Use, ...] = ("load", "score") if use == "load" else ("score",)
+    earlier = next((_first[each] for each in uses if _first.get(each, process_id) != process_id), None)
     if earlier is not None:
         raise BeamrankError(
             f"this process ({process_id}) was forked from one that computed with torch ({earlier}), whose threads do "

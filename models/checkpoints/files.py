@@ -1,16 +1,16 @@
 """The files of a checkpoint's folder: Hugging Face's names, what config.json and modules.json hold, a digest."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from safetensors import safe_open
 
 from beamrank.errors import PreflightError
 from beamrank.storage.digested import DigestedFile, digest_file
-from beamrank.storage.documents import digest, parse_json, read_at_most, usable, validated
+from beamrank.storage.documents import digest, parse_json, read_at_most, usable
 from models.architectures.protocol import Module
 from models.tokenizers.files import TOKENIZER_FILES
 
@@ -38,7 +38,10 @@ CHECKPOINT_FILES = (
     *(*WEIGHTS, *PARTS.values()),
     *_MODULES_BELOW,
 )
-_MOST_JSON_BYTES = 1 << 24
+_MOST_JSON_BYTES = 1 << 26
+_FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
+# The names that TensorFlow's checkpoints and the first conversions of BERT have for the parts of a normalisation.
+_RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 
 
 @dataclass(frozen=True)
@@ -49,30 +52,27 @@ class _Module:
     path: Annotated[str, Field(pattern=r"^(\w[\w.-]*)?$")] = ""
 
 
-_WEIGHTED = ("Dense", "LayerNorm")
+@dataclass(frozen=True)
+class _Index:
+    """The index of weights in several files. A file is a plain name: it must not lead out of the folder."""
+
+    weight_map: dict[str, Annotated[str, Field(pattern=r"^\w[\w.-]*$")]]
 
 
 def read_modules(folder: str) -> tuple[Module, ...]:
-    """The modules of a sentence-transformers model; none in a folder without modules.json.
-
-    Raises:
-        PreflightError: modules.json or the config.json of a module is damaged.
-    """
+    """The modules of a sentence-transformers model; none in a folder without modules.json."""
     path = os.path.join(folder, SENTENCE_TRANSFORMERS)
-    if not os.path.isfile(path):
-        return ()
-    return tuple(
-        Module(entry.type.rpartition(".")[2], entry.path, _read_module_config(os.path.join(folder, entry.path, CONFIG)))
-        for entry in _read_entries(path)
-    )
+    modules = []
+    for entry in _read_entries(path) if os.path.isfile(path) else ():
+        config = os.path.join(folder, entry.path, CONFIG)
+        modules.append(
+            Module(entry.type.rpartition(".")[2], entry.path, _read_object(config) if os.path.isfile(config) else {})
+        )
+    return tuple(modules)
 
 
 def module_folders(url: str) -> tuple[str, ...]:
-    """The folders of the modules after the first, as the modules.json at a URL names them.
-
-    Raises:
-        PreflightError: modules.json is damaged.
-    """
+    """The folders of the modules after the first, as the modules.json at a URL names them."""
     return tuple(entry.path for entry in _read_entries(url)[1:] if entry.path)
 
 
@@ -80,16 +80,9 @@ def _read_entries(url: str) -> list[_Module]:
     return usable(list[_Module], read_json(url), f"the list of the modules of sentence-transformers {url}")
 
 
-def _read_module_config(path: str) -> dict[str, Any]:
-    config = read_json(path) if os.path.isfile(path) else {}
-    if not isinstance(config, dict):
-        raise PreflightError(f"{path} does not hold a JSON object")
-    return config
-
-
 def weighted_modules(modules: Sequence[Module]) -> tuple[Module, ...]:
     """The modules below the first that have weights of their own."""
-    return tuple(module for module in modules[1:] if module.kind in _WEIGHTED)
+    return tuple(module for module in modules[1:] if module.kind in ("Dense", "LayerNorm"))
 
 
 def digest_files(folder: str, names: Sequence[str] | None = None) -> tuple[DigestedFile, ...]:
@@ -117,12 +110,7 @@ def digest_of(files: Sequence[DigestedFile], folder: str) -> str:
 
 
 def read_json(path: str) -> Any:
-    """The JSON document in a file.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        PreflightError: it is not valid JSON, or too large.
-    """
+    """The JSON document in a file; raises FileNotFoundError, and PreflightError where it is not valid or too large."""
     try:
         return parse_json(read_at_most(path, _MOST_JSON_BYTES))
     except (ValueError, IsADirectoryError) as error:
@@ -130,38 +118,19 @@ def read_json(path: str) -> Any:
 
 
 def read_config(folder: str, reference: str) -> dict[str, Any]:
-    """The config.json of a checkpoint.
-
-    Raises:
-        PreflightError: it is missing or is not a JSON object, or the folder holds an adapter.
-    """
+    """The config.json of a checkpoint."""
     try:
-        config = read_json(os.path.join(folder, CONFIG))
+        return _read_object(os.path.join(folder, CONFIG))
     except FileNotFoundError as error:
         refuse_adapter(folder)
         raise PreflightError(
             f"the checkpoint {reference} has no {CONFIG}: it is not in Hugging Face's format. `beamrank convert` makes "
             "such a folder of a TensorFlow checkpoint (docs/reference/checkpoints.md)"
         ) from error
-    if not isinstance(config, dict):
-        raise PreflightError(f"the {CONFIG} of the checkpoint {reference} does not hold a JSON object")
-    return config
 
 
-_MOST_INDEX_BYTES = 1 << 26
-_FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
-# The names that TensorFlow's checkpoints and the first conversions of BERT have for the parts of a normalisation.
-_RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
-
-
-@dataclass(frozen=True)
-class _Index:
-    """The index of weights in several files. A file is a plain name: it must not lead out of the folder."""
-
-    weight_map: dict[str, Annotated[str, Field(pattern=r"^\w[\w.-]*$")]]
-
-
-_INDEXES = TypeAdapter(_Index)
+def _read_object(path: str) -> dict[str, Any]:
+    return usable(dict[str, Any], read_json(path), path)
 
 
 def refuse_adapter(folder: str) -> None:
@@ -180,12 +149,7 @@ def first_format(names: Collection[str]) -> str | None:
 
 
 def weight_files(folder: str) -> tuple[str, ...]:
-    """The names of the files that a folder's weights are read from, their index first if they have one.
-
-    Raises:
-        PreflightError: the folder has no weights that can be read, or those of an adapter; the index is damaged, or a
-            file that it names is missing.
-    """
+    """The names of the files that a folder's weights are read from, their index first if they have one."""
     refuse_adapter(folder)
     name = first_format([name for name in WEIGHTS if os.path.isfile(os.path.join(folder, name))])
     if name is None:
@@ -195,7 +159,7 @@ def weight_files(folder: str) -> tuple[str, ...]:
         )
     if not name.endswith(_INDEX):
         return (name,)
-    parts = sorted(set(_read_index(folder, name).weight_map.values()))
+    parts = sorted(set(_read_index(folder, name).values()))
     missing = [part for part in parts if not os.path.isfile(os.path.join(folder, part))]
     if missing or not parts:
         what = f"lacks {', '.join(missing[:3])}, which {name} names" if missing else f"has a {name} without tensors"
@@ -203,20 +167,14 @@ def weight_files(folder: str) -> tuple[str, ...]:
     return (name, *parts)
 
 
-def _read_index(folder: str, name: str) -> _Index:
+def _read_index(folder: str, name: str) -> dict[str, str]:
+    """The file of each tensor."""
     path = os.path.join(folder, name)
-    try:
-        return validated(_INDEXES, parse_json(read_at_most(path, _MOST_INDEX_BYTES)))
-    except ValueError as error:
-        raise PreflightError(f"{path} is not an index of weights: {error}") from error
+    return usable(_Index, read_json(path), f"the index of weights {path}").weight_map
 
 
 def tensor_shapes(folder: str, reference: str) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of a folder's weights, by the headers of the files.
-
-    Raises:
-        PreflightError: a file cannot be read, holds more than tensors, or does not hold what the index says.
-    """
+    """The shape of each tensor of a folder's weights, by the headers of the files."""
     found: dict[str, tuple[int, ...]] = {}
     index, *parts = weight_files(folder)
     for name in parts or [index]:
@@ -226,8 +184,7 @@ def tensor_shapes(folder: str, reference: str) -> dict[str, tuple[int, ...]]:
             if tensor in found:
                 raise PreflightError(f"the weights of the checkpoint {reference} hold {tensor} twice: again in {path}")
             found[tensor] = shape
-    mapped = _read_index(folder, index).weight_map if parts else {}
-    missing = [name for name in mapped if _current_name(name) not in found]
+    missing = [name for name in (_read_index(folder, index) if parts else ()) if _current_name(name) not in found]
     if missing:
         raise PreflightError(
             f"{os.path.join(folder, index)} names {missing[0]}, which is not in its file: it belongs to other files. "
@@ -238,23 +195,17 @@ def tensor_shapes(folder: str, reference: str) -> dict[str, tuple[int, ...]]:
 
 def tensor_reader(folder: str) -> "Callable[[str], torch.Tensor]":
     """A function that reads a tensor of a folder's weights by its name in `tensor_shapes`."""
+    import torch
+    from safetensors.torch import load_file
+
     tensors: dict[str, torch.Tensor] = {}
     index, *parts = weight_files(folder)
     for name in parts or [index]:
-        read = _load(os.path.join(folder, name))
+        path = os.path.join(folder, name)
+        is_pickled = not path.endswith(".safetensors")
+        read = torch.load(path, map_location="cpu", weights_only=True) if is_pickled else load_file(path)
         tensors |= {_current_name(stored): tensor for stored, tensor in read.items()}
     return tensors.__getitem__
-
-
-def _load(path: str) -> "dict[str, torch.Tensor]":
-    if path.endswith(".safetensors"):
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    import torch
-
-    tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return tensors
 
 
 def _current_name(name: str) -> str:
@@ -268,22 +219,21 @@ def _file_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
         if path.endswith(".safetensors"):
             with safe_open(path, framework="numpy") as file:
                 slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-                _check_types({name: each.get_dtype() for name, each in slices.items()})
-                return {name: tuple(each.get_shape()) for name, each in slices.items()}
-        import torch
+                types = {name: each.get_dtype() for name, each in slices.items()}
+                shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}
+        else:
+            import torch
 
-        tensors = torch.load(path, map_location="meta", weights_only=True)
-        _check_types({name: str(tensor.dtype) for name, tensor in tensors.items()})
-        return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+            tensors = torch.load(path, map_location="meta", weights_only=True)
+            types = {name: str(tensor.dtype) for name, tensor in tensors.items()}
+            shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        # Quantized weights mean nothing without their scales; positions may be integers.
+        for name, kind in types.items():
+            if kind not in _FLOATS and not name.endswith("_ids"):
+                raise ValueError(f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or float64")
+        return shapes
     # An unpickler raises errors of any type on broken bytes.
     except Exception as error:
         raise PreflightError(
             f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
         ) from error
-
-
-def _check_types(types: Mapping[str, str]) -> None:
-    """Refuses quantized weights, which mean nothing without their scales; positions may be integers."""
-    for name, kind in types.items():
-        if kind not in _FLOATS and not name.endswith("_ids"):
-            raise ValueError(f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or float64")

@@ -11,9 +11,9 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage import files as storage
 from beamrank.storage.digested import RemoteFile, remote_files
+from beamrank.storage.disk_cache import cache_folder, fetched
 from beamrank.storage.documents import digest
 from beamrank.storage.urls import hide_credentials, refuse_credentials
-from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
@@ -23,8 +23,6 @@ from models.checkpoints.files import (
     PICKLED_PARTS,
     SENTENCE_TRANSFORMERS,
     WEIGHTS,
-    digest_files,
-    digest_of,
     first_format,
     module_folders,
 )
@@ -39,15 +37,11 @@ def locate(reference: str, files: Sequence[str] = CHECKPOINT_FILES) -> tuple[str
     """Brings a checkpoint, or some of its files, to this machine.
 
     Args:
-        reference: `embedded:mono`, `embedded:duo`, a folder, an fsspec URL, or a Hugging Face id, `@revision` or not.
+        reference: as for `resolve_checkpoint`.
         files: which files are needed; `TOKENIZER_FILES` leaves the weights where they are.
 
     Returns:
         The folder, and the definite reference: a Hugging Face id with its commit, a folder with its absolute path.
-
-    Raises:
-        ConfigError: the reference can carry a credential.
-        PreflightError: the checkpoint does not exist or cannot be reached.
     """
     refuse_credentials(reference, "the checkpoint")
     if reference.startswith(EMBEDDED):
@@ -106,26 +100,19 @@ def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> 
 def _copied(url: str, files: Sequence[str]) -> str:
     """Copies a folder once a machine; its state at the store (sizes, checksums) finds the copy again."""
     state = _state(url, files)
-    source = cache_folder(_KIND) / f"source-{digest([url, state])}"
 
-    def fetch(folder: Path) -> str:
+    def fetch(folder: Path) -> None:
         for name in state:
             (folder / name).parent.mkdir(exist_ok=True)
             storage.download(storage.join(url, name), str(folder / name))
         copied = {name: (folder / name).stat().st_size for name in state}
         if _state(url, files) != state or copied != {name: file.size_bytes for name, file in state.items()}:
             raise PreflightError(f"the checkpoint {url} changed while it was copied: run the same command again")
-        return digest_of(digest_files(str(folder), None if PICKLED in files else files), str(folder))
 
     try:
-        with exclusive(source.with_name(f".{source.name}.lock")):
-            folder = find_entry(_KIND, source.read_text()) if source.is_file() else None
-            if folder is None:
-                folder = add_entry(_KIND, source.name, fetch)
-                storage.replace(str(source), folder.name.encode())
+        return str(fetched(_KIND, digest([url, state]), fetch))
     except OSError as error:
         raise PreflightError(f"cannot copy the checkpoint {url} to {cache_folder(_KIND)}: {error}") from error
-    return str(folder)
 
 
 def _state(url: str, files: Sequence[str]) -> dict[str, RemoteFile]:

@@ -29,8 +29,8 @@ from beamrank.formats.texts.units import CorpusUnit, DocBatch, duplicate_doc
 from beamrank.progress import SILENT, Progress
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
+from beamrank.storage.disk_cache import cache_folder, exclusive
 from beamrank.storage.documents import SHORT, hashes64, sha256
-from models.checkpoints.disk_cache import cache_folder, exclusive
 from models.lucene import jvm
 from models.lucene.index import (
     CACHE_KIND,

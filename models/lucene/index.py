@@ -17,8 +17,8 @@ from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file, file_version
+from beamrank.storage.disk_cache import cache_folder, discard, fetched
 from beamrank.storage.documents import SHORT, checked_json, checked_values, digest, sha256, validated
-from models.checkpoints.disk_cache import add_entry, cache_folder, discard_entry, exclusive, find_entry
 
 INFO_NAME = "beamrank.json"
 UPLOADING_NAME = "beamrank.uploading"
@@ -163,20 +163,19 @@ def local_index(url: str, index_digest: str) -> LocalIndex:
         _check_digest(url, found.files, index_digest)
         return found
 
-    def fetch(folder: Path) -> str:
+    def fetch(folder: Path) -> None:
         info = read_index_info(url)
         for name in [*info.files, INFO_NAME] if info.corpus_digest else info.files:
             storage.download(storage.join(url, name), str(folder / name))
         _check_digest(url, describe_files(str(folder)), index_digest)
-        return index_digest
 
     try:
-        with exclusive(cache_folder(CACHE_KIND) / f".{index_digest}.lock"):
-            copy = find_entry(CACHE_KIND, index_digest)
-            if copy is not None and files_digest(_read_local(str(copy)).files) != index_digest:
-                discard_entry(copy)
-                copy = None
-            return _read_local(str(copy or add_entry(CACHE_KIND, index_digest, fetch)))
+        copy = fetched(CACHE_KIND, index_digest, fetch)
+        found = _read_local(str(copy))
+        if files_digest(found.files) != index_digest:
+            discard(copy)
+            found = _read_local(str(fetched(CACHE_KIND, index_digest, fetch)))
+        return found
     except OSError as error:
         raise PreflightError(f"cannot copy the index {url} to {cache_folder(CACHE_KIND)}: {error}") from error
 

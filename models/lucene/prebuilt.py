@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar
 from beamrank.errors import PreflightError
 from beamrank.progress import Progress
 from beamrank.storage import files as storage
+from beamrank.storage.disk_cache import cache_folder, fetched
 from beamrank.storage.documents import SHORT, sha256
-from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
 from models.lucene import jvm
 from models.lucene.index import CACHE_KIND, require_index
 
@@ -73,7 +73,7 @@ def fetch_prebuilt(index: PrebuiltIndex, progress: Progress) -> str:
         PreflightError: it cannot be downloaded, is not the archive that its table names, or holds no Lucene index.
     """
 
-    def fetch(folder: Path) -> str:
+    def fetch(folder: Path) -> None:
         progress.note(f"downloading the index {index.name} ({index.compressed_bytes / 1e9:.1f} GB) from {index.url}")
         archive = folder / "archive"
         storage.download(index.url, str(archive))
@@ -87,16 +87,14 @@ def fetch_prebuilt(index: PrebuiltIndex, progress: Progress) -> str:
         _unpack(archive, folder)
         archive.unlink()
         require_index(str(folder))
-        return index.entry
 
     return str(_fetched(CACHE_KIND, index.entry, fetch, f"the index {index.name} from {index.url}"))
 
 
-def _fetched(kind: str, key: str, fetch: Callable[[Path], str], what: str) -> Path:
+def _fetched(kind: str, key: str, fetch: Callable[[Path], None], what: str) -> Path:
     """An entry of the cache, which is fetched if this machine does not have it."""
     try:
-        with exclusive(cache_folder(kind) / f".{key}.lock"):
-            return find_entry(kind, key) or add_entry(kind, key, fetch)
+        return fetched(kind, key, fetch)
     except (OSError, tarfile.TarError, EOFError) as error:
         raise PreflightError(f"cannot fetch {what}: {error}") from error
 
@@ -124,9 +122,8 @@ def fetch_topics(name: str) -> str:
     url = _TOPICS_URL + base
     key = sha256(url.encode())[:SHORT]
 
-    def fetch(folder: Path) -> str:
+    def fetch(folder: Path) -> None:
         storage.download(url, str(folder / base))
-        return key
 
     return str(_fetched(_TOPICS, key, fetch, f"the topics {name} from {url}") / base)
 

@@ -2,29 +2,31 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from beamrank.errors import BeamrankError, DataError
 from beamrank.ranking.input_layout import Lengths, PackedInputs, cut_docs, lay_out
 from models.checkpoints.checkpoint import Checkpoint, check_process
-from models.scoring.backends.protocol import OutOfMemory
-from models.scoring.backends.registry import find_backend
-from models.scoring.batching import Rows
+from models.scoring.backends.registry import OutOfMemory, find_backend
+from models.scoring.packing import Rows
 
 # Of the tokens of a batch that did not fit in memory, how many a later batch may have. Its halves have about 1/2.
 _KEPT_OF_A_LIMIT = 3 / 4
 
 _log = logging.getLogger(__name__)
+# A batch that went through the model: its rows, float32[b] log-odds, and the tokens that were computed, with padding.
+_Scored: TypeAlias = tuple[Rows, npt.NDArray[np.float32], int]
 # The shards that this process is scoring: their inputs, and the sizes of the batches that are done.
 _at_work: list[tuple[int, list[int]]] = []
 
@@ -91,20 +93,7 @@ class ScoringEngine:
         backend: str = "torch",
         kernel: str = "torch",
     ) -> None:
-        """Loads the checkpoint.
-
-        Args:
-            checkpoint: the model.
-            device: where the backend runs it.
-            dtype: of the model's layers; the head is float32.
-            threads: how many batches a CPU works on at a time, a thread each.
-            token_budget: the most tokens of a batch, where the backend does not decide them.
-            backend: its name.
-            kernel: what computes attention, by `choose_kernel`.
-
-        Raises:
-            PreflightError: this machine cannot honour the device, the dtype or the kernel.
-        """
+        """Loads the checkpoint; arguments are those of `Backend`, and the most tokens of a batch."""
         self.checkpoint = checkpoint
         self.token_budget = token_budget
         self.threads = threads
@@ -122,7 +111,6 @@ class ScoringEngine:
 
         Raises:
             DataError: an input does not fit the model, or scores are not finite.
-            BeamrankError: memory runs out with a single input, or this process was forked from one that scored.
         """
         check_process("score")
         self._check(inputs)
@@ -138,27 +126,27 @@ class ScoringEngine:
         if splits:
             _log.warning("out of memory: %d batches were scored in %d parts", len(batches), len(scored))
         log_odds = np.empty(len(inputs), dtype=np.float32)
-        for each in scored:
-            log_odds[each.rows] = each.log_odds
-        _check_finite(log_odds, self.checkpoint.reference)
-        return Scores(
-            log_odds,
-            inferences=len(inputs),
-            tokens=int(lengths.sum()),
-            padded_tokens=sum(each.padded_tokens for each in scored),
-            halvings=splits,
-        )
+        for rows, values, _ in scored:
+            log_odds[rows] = values
+        if broken := int(np.count_nonzero(~np.isfinite(log_odds))):
+            raise DataError(
+                f"{broken} of {len(log_odds)} scores of the checkpoint {self.checkpoint.reference} are not finite, and "
+                "cannot be ranked: its activations overflow in this dtype, or its weights are broken. Run with dtype "
+                "float32"
+            )
+        padded_tokens = sum(tokens for _, _, tokens in scored)
+        return Scores(log_odds, len(inputs), int(lengths.sum()), padded_tokens, halvings=splits)
 
-    def _score_batch(self, parts: PackedInputs, lengths: Lengths, done: list[int], rows: Rows) -> list["_Scored"]:
+    def _score_batch(self, parts: PackedInputs, lengths: Lengths, done: list[int], rows: Rows) -> list[_Scored]:
         """Scores some inputs together, in halves where memory is short, and adds their number to what is done."""
         tokens = int(lengths[rows].sum())
         if len(rows) == 1 or tokens <= self._limit:
             places = np.arange(lengths.size).reshape(lengths.shape)[rows].ravel()
             batch = lay_out(parts, places, int(lengths[rows].max()))
             try:
-                scored = _Scored(rows, self._backend.forward(batch), self._backend.computed_tokens(batch.lengths))
+                log_odds = self._backend.forward(batch)
                 done.append(len(rows))
-                return [scored]
+                return [(rows, log_odds, self._backend.computed_tokens(batch.lengths))]
             except OutOfMemory as error:
                 if len(rows) == 1:
                     raise BeamrankError(
@@ -195,18 +183,12 @@ def _counting(inputs: int) -> Iterator[list[int]]:
         _at_work.remove(shard)
 
 
-class _Scored(NamedTuple):
-    """A batch that went through the model: float32[b] log-odds of some rows."""
+class Prepared(NamedTuple):
+    """A shard that can be scored: its inputs, and what makes its rows, and the counts for its receipt, of scores."""
 
-    rows: Rows
-    log_odds: npt.NDArray[np.float32]
-    padded_tokens: int
+    inputs: PackedInputs
+    finish: Callable[[Scores], tuple[pa.Table, StageCounts]]
 
-
-def _check_finite(log_odds: npt.NDArray[np.float32], reference: str) -> None:
-    broken = int(np.count_nonzero(~np.isfinite(log_odds)))
-    if broken:
-        raise DataError(
-            f"{broken} of {len(log_odds)} scores of the checkpoint {reference} are not finite, and cannot be ranked: "
-            "its activations overflow in this dtype, or its weights are broken. Run with dtype float32"
-        )
+    def score(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
+        """Scores all inputs."""
+        return self.finish(engine.score(self.inputs))

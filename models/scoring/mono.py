@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.join.schemas import special_tokens
 from beamrank.ranking.input_layout import (
     InputLimits,
     Lengths,
@@ -21,20 +20,9 @@ from beamrank.ranking.input_layout import (
     mono_kept,
 )
 from models.architectures.protocol import Architecture
-from models.scoring.engine import Scores, ScoringEngine, StageCounts
-from models.scoring.packing import ChosenDocs, Prepared, ShardTokens, choose_docs, distinct, number_texts, read_shard
+from models.scoring.engine import Prepared, Scores, StageCounts
+from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
 from models.scoring.reuse import ReusableScores
-
-
-def score_mono(
-    engine: ScoringEngine,
-    tokens: pa.Table,
-    received: Mapping[str, Sequence[str]],
-    limits: InputLimits,
-    segment_rule: SegmentRule | None = None,
-) -> tuple[pa.Table, StageCounts]:
-    """Scores what `prepare_mono` prepares."""
-    return prepare_mono(engine.checkpoint.architecture, tokens, received, limits, segment_rule).score(engine)
 
 
 def prepare_mono(
@@ -49,12 +37,8 @@ def prepare_mono(
     Inputs that are the same for a query once they are cut are scored once. Rows are `beamrank.join.schemas.MONO`, a row
     a segment, sorted by query_id, rank and segment.
 
-    Args:
-        model: of a checkpoint for mono.
-        tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata.
-        received: the docs of each query, best first.
-        limits: the truncation rule and its lengths.
-        segment_rule: how docs are cut into segments; None scores each as a whole.
+    `tokens` are `beamrank.join.schemas.tokenized` with the special tokens as metadata, `received` the docs of each
+    query, best first. Without a rule for segments, each doc is scored as a whole.
     """
     laid_out = _lay_out(model, tokens, received, limits, segment_rule)
     shard, inputs = laid_out.shard, laid_out.inputs
@@ -75,7 +59,7 @@ def prepare_mono(
             duplicate_inputs=len(queries) - len(rows),
         )
 
-    return Prepared(PackedInputs(inputs.tokens, inputs.starts[rows], inputs.kept[rows], inputs.template), finish)
+    return Prepared(inputs.take(rows), finish)
 
 
 def reusable_mono(
@@ -85,14 +69,7 @@ def reusable_mono(
     limits: InputLimits,
     segment_rule: SegmentRule | None = None,
 ) -> ReusableScores:
-    """The inputs of `score_mono` with the scores that it gave them.
-
-    Args:
-        model: of the checkpoint.
-        tokens: some queries of a shard.
-        mono: the rows of these queries in what `score_mono` returned.
-        limits: as it got them.
-        segment_rule: as it got it.
+    """The inputs of `prepare_mono`, for some queries of a shard, with their scores: the rows of these queries.
 
     Raises:
         DataError: the rows are not those of the tokens.
@@ -115,34 +92,26 @@ class _LaidOut:
     """The n inputs of a shard, those of a candidate side by side.
 
     Attributes:
-        shard: the shard.
         chosen: the docs that are scored.
         segments: of these docs.
+        docs: int64[n], the candidate that each input is of.
+        queries: int64[n], the row of each input's query.
         inputs: n of them.
     """
 
     shard: ShardTokens
     chosen: ChosenDocs
     segments: Segments
+    docs: Lengths
+    queries: Lengths
     inputs: PackedInputs
-
-    @property
-    def docs(self) -> Lengths:
-        """int64[n], the candidate that each input is of."""
-        return self.chosen.docs[self.segments.docs]
-
-    @property
-    def queries(self) -> Lengths:
-        """int64[n], the row of each input's query."""
-        return self.shard.queries[self.docs]
 
     def table(self, log_odds: npt.NDArray[np.float32]) -> pa.Table:
         """`beamrank.join.schemas.MONO` in the order of the inputs."""
-        shard = self.shard
         return pa.table(
             [
-                shard.query_ids.take(pa.array(self.queries)),
-                shard.doc_ids.take(pa.array(self.docs)),
+                self.shard.query_ids.take(pa.array(self.queries)),
+                self.shard.doc_ids.take(pa.array(self.docs)),
                 pa.array(self.segments.numbers, pa.int16()),
                 pa.array(self.chosen.places[self.segments.docs] + 1, pa.int32()),
                 pa.array(log_odds),
@@ -161,9 +130,9 @@ def _lay_out(
     shard = read_shard(tokens)
     chosen = choose_docs(shard, received)
     segments = cut_segments(shard.doc_lengths[chosen.docs], segment_rule)
-    docs = chosen.docs[segments.docs]
-    queries = shard.queries[docs]
-    template = model.template(special_tokens(tokens.schema))
+    docs, queries = chosen.docs[segments.docs], chosen.queries[segments.docs]
+    template = model.template(schemas.special_tokens(tokens.schema))
     kept = mono_kept(template, limits, shard.query_lengths[queries], segments.lengths)
     starts = np.stack([shard.query_starts[queries], shard.doc_starts[docs] + segments.starts], axis=1)
-    return _LaidOut(shard, chosen, segments, PackedInputs(shard.tokens, starts, np.stack(kept, axis=1), template))
+    inputs = PackedInputs(shard.tokens, starts, np.stack(kept, axis=1), template)
+    return _LaidOut(shard, chosen, segments, docs, queries, inputs)

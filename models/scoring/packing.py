@@ -1,8 +1,8 @@
-"""A tokenized shard as flat numpy arrays, over the Arrow buffers where that is possible."""
+"""A tokenized shard as flat numpy arrays, and batches of inputs by their lengths alone: the same on every machine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,21 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.errors import DataError
-from beamrank.ranking.input_layout import Lengths, PackedInputs
-from models.scoring.engine import Scores, ScoringEngine, StageCounts
+from beamrank.ranking.input_layout import Lengths
 
 Tokens = npt.NDArray[np.unsignedinteger]
+Rows = npt.NDArray[np.intp]
 
-
-class Prepared(NamedTuple):
-    """A shard that can be scored: its inputs, and what makes its rows, and the counts for its receipt, of scores."""
-
-    inputs: PackedInputs
-    finish: Callable[[Scores], tuple[pa.Table, StageCounts]]
-
-    def score(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
-        """The rows and the counts, by an engine that scores all inputs."""
-        return self.finish(engine.score(self.inputs))
+_MULTIPLE_TOKENS = 8
+# A small shard is shared out among the threads, in batches of at least so many tokens.
+_SMALLEST_BUDGET = 1024
 
 
 @dataclass(frozen=True)
@@ -51,11 +44,6 @@ class ShardTokens:
     doc_starts: Lengths
     doc_lengths: Lengths
 
-    @property
-    def queries(self) -> Lengths:
-        """int64[c], the row of each candidate's query."""
-        return np.repeat(np.arange(len(self.candidates)), self.candidates)
-
 
 @dataclass(frozen=True)
 class ChosenDocs:
@@ -75,32 +63,19 @@ class ChosenDocs:
 
 
 def choose_docs(shard: ShardTokens, received: Mapping[str, Sequence[str]]) -> ChosenDocs:
-    """Finds the docs that a stage receives; those that the corpus lacks have no tokens, and are left out.
-
-    Args:
-        shard: the shard.
-        received: the docs of each query, best first.
-
-    Raises:
-        DataError: a query is not one of the shard.
-    """
+    """Finds the docs that a stage receives, best first, but for those that the corpus lacks, which have no tokens."""
     query_ids, doc_ids = shard.query_ids.to_pylist(), shard.doc_ids.to_pylist()
     foreign = received.keys() - set(query_ids)
     if foreign:
         raise DataError(f"query_id {min(foreign)!r} has scores and no tokens in its shard")
     ends = np.cumsum(shard.candidates).tolist()
-    docs: list[int] = []
-    places: list[int] = []
-    counts = []
-    for query_id, start, end in zip(query_ids, [0, *ends], ends, strict=False):
+    found: list[tuple[int, int, int]] = []
+    for query, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         row_of = dict(zip(doc_ids[start:end], range(start, end), strict=True))
-        found = [(row_of[doc], place) for place, doc in enumerate(received.get(query_id, ())) if doc in row_of]
-        docs += [row for row, _ in found]
-        places += [place for _, place in found]
-        counts.append(len(found))
-    by_query = np.array(counts, np.int64)
-    queries = np.repeat(np.arange(len(by_query)), by_query)
-    return ChosenDocs(np.array(docs, np.int64), queries, np.array(places, np.int64), by_query)
+        wanted = enumerate(received.get(query_ids[query], ()))
+        found += [(row_of[doc_id], query, place) for place, doc_id in wanted if doc_id in row_of]
+    docs, queries, places = np.array(found, np.int64).reshape(-1, 3).T
+    return ChosenDocs(docs, queries, places, np.bincount(queries, minlength=len(query_ids)))
 
 
 def read_shard(table: pa.Table) -> ShardTokens:
@@ -128,23 +103,13 @@ def number_texts(tokens: Tokens, starts: Lengths, kept: Lengths, numbers: dict[b
     `numbers` holds those of texts that were numbered before, and receives the new ones.
     """
     numbers = {} if numbers is None else numbers
-    ends = starts + kept
-    return np.fromiter(
-        (
-            numbers.setdefault(tokens[start:end].tobytes(), len(numbers))
-            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        ),
-        dtype=np.int64,
-        count=len(starts),
-    )
+    texts = zip(starts.tolist(), (starts + kept).tolist(), strict=True)
+    found = (numbers.setdefault(tokens[start:end].tobytes(), len(numbers)) for start, end in texts)
+    return np.fromiter(found, dtype=np.int64, count=len(starts))
 
 
 def distinct(*keys: Lengths) -> tuple[Lengths, Lengths]:
-    """The first of each group of equal rows, int64[d], and the group of each row, int64[n].
-
-    Args:
-        keys: int64[n] each; rows are the same where all keys are.
-    """
+    """The first of each group of equal rows, int64[d], and the group of each row, int64[n], by keys of int64[n]."""
     _, rows, inverse = np.unique(np.stack(keys, axis=1), axis=0, return_index=True, return_inverse=True)
     return rows, inverse.reshape(-1)
 
@@ -156,3 +121,69 @@ def _list_lengths(lists: pa.Array) -> Lengths:
 def _numpy(array: pa.Array) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values
+
+
+def padded_width(lengths: Lengths, positions: int) -> int:
+    """The width of a batch: its longest input, padded up to a multiple of 8, at most the model's positions."""
+    longest = int(lengths.max())
+    return min(-(-longest // _MULTIPLE_TOKENS) * _MULTIPLE_TOKENS, positions)
+
+
+def even_budget(lengths: Lengths, token_budget: int, streams: int) -> int:
+    """How many tokens a batch may have, so that all streams finish at about the same time."""
+    tokens = int(lengths.sum())
+    rounds = max(1, -(-tokens // (streams * token_budget)))
+    return min(token_budget, max(_SMALLEST_BUDGET, -(-tokens // (streams * rounds))))
+
+
+def fill_batches(lengths: Lengths, token_budget: int) -> list[Rows]:
+    """Cuts inputs of int64[n] tokens into batches of so many tokens without padding; an input above goes alone.
+
+    The longest come first, so that inputs of one length meet. Every row is in one of the batches.
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[longest_first])
+    batches = []
+    start = before = 0
+    while start < len(lengths):
+        end = max(start + 1, int(np.searchsorted(ends, before + token_budget, side="right")))
+        batches.append(longest_first[start:end])
+        start, before = end, int(ends[end - 1])
+    return batches
+
+
+def fill_blocks(rows: Lengths, block: int) -> list[Rows]:
+    """Cuts inputs of int64[n] rows into batches of so many rows, each filled with the longest that still fit.
+
+    An input above goes alone; every input is in one of the batches.
+    """
+    order = np.argsort(-rows, kind="stable")
+    sizes, starts = np.unique(-rows[order], return_index=True)
+    waiting = dict(zip((-sizes).tolist(), np.split(order, starts)[1:], strict=True))
+    batches = []
+    while waiting:
+        room, chosen = max(block, next(iter(waiting))), []
+        for size, some in [*waiting.items()]:
+            if fitting := room // size:
+                chosen.append(some[:fitting])
+                room -= size * len(chosen[-1])
+                waiting[size] = some[fitting:]
+        waiting = {size: some for size, some in waiting.items() if len(some)}
+        batches.append(np.concatenate(chosen))
+    return batches
+
+
+def cut_batches(lengths: Lengths, token_budget: int, positions: int) -> list[Rows]:
+    """Cuts inputs of int64[n] tokens into batches of inputs of about one length, the longest first.
+
+    A batch holds so many tokens, padding included; an input above goes alone. Every row is in one of the batches.
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    batches = []
+    start = 0
+    while start < len(lengths):
+        width = padded_width(lengths[longest_first[start : start + 1]], positions)
+        end = start + max(1, token_budget // width)
+        batches.append(longest_first[start:end])
+        start = end
+    return batches

@@ -46,8 +46,7 @@ class Reused:
     @property
     def rest(self) -> PackedInputs:
         """The inputs that must be scored."""
-        inputs = self.inputs
-        return PackedInputs(inputs.tokens, inputs.starts[self.missing], inputs.kept[self.missing], inputs.template)
+        return self.inputs.take(self.missing)
 
     def complete(self, scores: Scores | None = None) -> Scores:
         """The scores of all inputs, given those of `rest`; without them, those are 0, and counted as inferences."""
@@ -140,9 +139,6 @@ def reusable_tokens(
         needed: the hashes of the docs.
         of_type: of the tokens.
         of_queries: whether docs are found by their `doc_keys`.
-
-    Raises:
-        UnusableTokensError: a part is missing or damaged.
     """
     found: dict[str, None] = {}
     columns = [pa.array([], of_type)]

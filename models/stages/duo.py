@@ -18,7 +18,7 @@ from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs
 from beamrank.ranking.variants import Depths, PairVariants, Variants, opponents
 from models.scoring.duo import prepare_duo, reusable_duo
-from models.scoring.packing import Prepared
+from models.scoring.engine import Prepared
 from models.scoring.reuse import ReusableScores
 from models.stages.base import Cost, CostOf, Key, Stage
 from models.stages.planning import Planning, Sample

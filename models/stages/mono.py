@@ -15,8 +15,8 @@ from beamrank.join import schemas
 from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, cut_segments, mono_kept
 from beamrank.ranking.rankings import Rankings, rank_docs
 from beamrank.ranking.variants import Depths, DepthVariants, Variants
+from models.scoring.engine import Prepared
 from models.scoring.mono import prepare_mono, reusable_mono
-from models.scoring.packing import Prepared
 from models.scoring.reuse import ReusableScores
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Key, Stage
 from models.stages.planning import Planning, Sample

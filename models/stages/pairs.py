@@ -20,7 +20,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import RowRange
 from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.reranker import check_limits, score_texts
-from models.scoring.backends.protocol import Device
+from models.scoring.backends.registry import Device
 from models.scoring.engine import StageCounts
 from models.stages.base import Key
 from models.stages.scoring import ModelStage

@@ -24,7 +24,7 @@ from beamrank.records import Doc, Topic
 from beamrank.storage.streams import text_bytes
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.reranker import Reranker, RerankerKind, tokenize_shard
-from models.scoring.backends.protocol import Device
+from models.scoring.backends.registry import Device
 
 # Spread evenly over the topics and the corpus. Batches are for threads: each must get work.
 _TOPICS, _TOPICS_PER_THREAD = 24, 12

@@ -20,11 +20,8 @@ from beamrank.errors import PreflightError
 from beamrank.machine import is_cuda, usable_threads
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
-from models.scoring.backends.protocol import Device
-from models.scoring.backends.registry import choose_backend, find_backend
-from models.scoring.backends.torch import choose_kernel
-from models.scoring.engine import ScoringEngine, StageCounts
-from models.scoring.packing import Prepared
+from models.scoring.backends.registry import Device, choose_backend, choose_kernel, find_backend
+from models.scoring.engine import Prepared, ScoringEngine, StageCounts
 from models.scoring.reuse import ReusableParts, ReusableScores, find_reused
 from models.stages.base import Key, LaterStage, ShardStage, Stage, Worker
 from models.stages.planning import Planning, threads_of

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.commit.listing import SCANS
+from beamrank.commit.listing import SCANS, holds_content
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.scan_reports import ScanReport, read_scans
 from beamrank.commit.shards import InputPart, ShardTask, TokensPart
@@ -35,9 +35,9 @@ from beamrank.join.schemas import tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
+from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import hashes64
 from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, tokenizer_of
-from models.checkpoints.disk_cache import local_copy
 from models.scoring.reuse import UnusableTokensError, reusable_tokens
 from models.stages.base import Cost, CostOf, Key, Stage
 from models.stages.first_stage import FIRST
@@ -308,7 +308,7 @@ def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
 @lru_cache(maxsize=2)
 def _opened(urls: tuple[str, ...]) -> OpenedList:
     """A list of docs, whose files this machine copies once where they are at a store."""
-    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(LISTS, url)))
+    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(LISTS, url, holds_content)))
 
 
 def _first(candidates: InputPart, k: int) -> pa.Table:

@@ -63,15 +63,10 @@ def encode_in_slices(
     *,
     splits_at_spaces: bool,
 ) -> TokenColumn:
-    """Encodes texts a few thousand at a time and cuts their ids.
+    """Encodes texts a few thousand at a time and keeps the first `max_tokens` ids of each.
 
-    Args:
-        texts: the texts.
-        max_tokens: how many ids of a text are kept.
-        vocab_size: one more than the largest id.
-        encode: the ids of some texts, one after the other, and how many each text has.
-        splits_at_spaces: whether the ids of a word depend on no word after it, so that the beginning of a long text
-            is enough.
+    `encode` gives the ids of some texts, one after the other, and how many each text has. Where `splits_at_spaces`, the
+    ids of a word depend on no word after it, so that the beginning of a long text is enough.
     """
     token_type = schemas.token_type(vocab_size)
     ids: list[Ids] = [np.empty(0, token_type.to_pandas_dtype())]
@@ -80,7 +75,14 @@ def encode_in_slices(
     limit = max_tokens * _CHARS_PER_TOKEN
     heads = [_head(text, limit) for text in texts] if splits_at_spaces else texts
     for some in _slices(heads):
-        slice_ids, slice_counts = _encode_slice(texts[some], heads[some], max_tokens, encode)
+        slice_ids, slice_counts = encode(heads[some])
+        short = [
+            len(head) < len(text) and count <= max_tokens
+            for text, head, count in zip(texts[some], heads[some], slice_counts, strict=True)
+        ]
+        if any(short):
+            whole = zip(texts[some], heads[some], short, strict=True)
+            slice_ids, slice_counts = encode([text if is_short else head for text, head, is_short in whole])
         kept = np.minimum(slice_counts, max_tokens)
         if kept.sum() < len(slice_ids):
             slice_ids = gather_rows(slice_ids, np.cumsum(slice_counts) - slice_counts, kept)
@@ -92,22 +94,6 @@ def encode_in_slices(
         ids=pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(np.concatenate(ids), token_type)),
         truncated=np.concatenate(truncated),
     )
-
-
-def _encode_slice(
-    texts: Sequence[str],
-    heads: Sequence[str],
-    max_tokens: int,
-    encode: Callable[[Sequence[str]], tuple[Ids, Lengths]],
-) -> tuple[Ids, Lengths]:
-    """At least the first `max_tokens` ids of each text, and one more where there are more."""
-    ids, counts = encode(heads)
-    short = [
-        len(head) < len(text) and count <= max_tokens for text, head, count in zip(texts, heads, counts, strict=True)
-    ]
-    if not any(short):
-        return ids, counts
-    return encode([text if whole else head for text, head, whole in zip(texts, heads, short, strict=True)])
 
 
 def _head(text: str, limit: int) -> str:

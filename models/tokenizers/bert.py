@@ -8,23 +8,30 @@ It is 3 to 5 times as fast as the library, which matters for a large corpus such
 docs/reference/model-inputs.md.
 """
 
+import io
+import json
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, compress, islice
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, compress
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from beamrank.errors import PreflightError
 from beamrank.join import schemas
+from beamrank.records import SpecialTokens
+from beamrank.storage import files as storage
+from beamrank.storage.documents import read_at_most, sha256
 from models.tokenizers.base import Ids, Lengths, TokenColumn, check_unicode, encode_in_slices, gather_rows
-from models.tokenizers.vocabulary import BertVocabulary, read_vocabulary
+from models.tokenizers.files import FAST, MOST_BYTES, VOCABULARY, TokenizerConfig, TokenizerFiles, is_control
+from models.tokenizers.id_table import IdTable
 
+BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+_WANTED = "give a checkpoint with a plain BERT WordPiece tokenizer"
 # An ASCII word falls apart into runs of letters and digits, and single punctuation characters.
 _PIECES = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 _BREAK = "\n"
@@ -34,20 +41,39 @@ _CHUNKS_PER_CALL = 512
 
 
 class BertTokenizer:
-    """A WordPiece `Tokenizer` with a memory for words. Threads take turns."""
+    """A WordPiece `Tokenizer` with a memory for words. Threads take turns.
 
-    def __init__(self, vocabulary: BertVocabulary) -> None:
-        self.vocab_size = vocabulary.vocab_size
-        self.special = vocabulary.special
-        self.digest = vocabulary.digest
-        self._lowercase = vocabulary.lowercase
+    Attributes:
+        token_ids: the vocabulary.
+    """
+
+    def __init__(self, folder: str, library: Any, config: TokenizerConfig, named: Mapping[str, str]) -> None:
+        """Makes it of the library's; settings and names in `config` and `named` override those of its files."""
+        model, normalizer = library.model, library.normalizer
+        self.token_ids: dict[str, int] = library.get_vocab(with_added_tokens=False)
+        tokens = {"unk": model.unk_token, "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]"}
+        tokens = {role: named.get(role, token) for role, token in tokens.items()}
+        for role, token in tokens.items():
+            if token not in self.token_ids:
+                raise PreflightError(f"{folder}: the vocabulary has no {token!r}, its {role}_token: {_WANTED}")
+        self._lowercase = _first(config.do_lower_case, normalizer.lowercase)
+        chinese = _first(config.tokenize_chinese_chars, normalizer.handle_chinese_chars)
+        accents = _first(config.strip_accents, normalizer.strip_accents, self._lowercase)
+        wordpiece = (tokens["unk"], model.continuing_subword_prefix, model.max_input_chars_per_word)
+        self.special = SpecialTokens(*(self.token_ids[tokens[role]] for role in ("cls", "sep", "pad")))
+        self.vocab_size = max(self.token_ids.values()) + 1
+        # SHA-256 of the vocabulary and of every setting that decides an id; names of files do not count.
+        content = [
+            sorted((token_id, token) for token, token_id in self.token_ids.items()),
+            [self._lowercase, accents, chinese],
+            wordpiece,
+            list(self.special),
+        ]
+        self.digest = sha256(json.dumps(content).encode())
         # It has no special tokens, so that no part of a text becomes one.
-        self._reference = Tokenizer(vocabulary.wordpiece())
+        self._reference = Tokenizer(_wordpiece(self.token_ids, *wordpiece))
         self._reference.normalizer = normalizers.BertNormalizer(
-            clean_text=True,
-            handle_chinese_chars=vocabulary.tokenize_chinese_chars,
-            strip_accents=vocabulary.strip_accents,
-            lowercase=vocabulary.lowercase,
+            clean_text=True, handle_chinese_chars=chinese, strip_accents=accents, lowercase=self._lowercase
         )
         self._reference.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         self._model = self._reference.model
@@ -63,7 +89,11 @@ class BertTokenizer:
 
     def _encode_whole(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         cleaned = [text if "\v" not in text and "\f" not in text else text.translate(_REMOVED) for text in texts]
-        split = pc.ascii_split_whitespace(_arrow_strings(cleaned))
+        try:
+            split = pc.ascii_split_whitespace(pa.array(cleaned, pa.large_string()))
+        except UnicodeEncodeError:
+            check_unicode(cleaned)
+            raise
         words = split.values.dictionary_encode()
         distinct = words.dictionary.to_pylist()
         with self._lock:
@@ -112,112 +142,65 @@ class BertTokenizer:
 
 
 def load_bert(folder: str) -> BertTokenizer:
-    """Loads the tokenizer of a Hugging Face folder or fsspec URL, which must be BERT's.
+    """Loads the tokenizer of a Hugging Face folder or fsspec URL, by `tokenizer.json`, else `vocab.txt`."""
+    files = TokenizerFiles(folder)
+    if files.added:
+        raise PreflightError(f"{folder}: {_adds(files.added)}: {_WANTED}")
+    if (fast := files.read_fast()) is not None:
+        if reason := why_not_bert(fast[0], files.named):
+            raise PreflightError(f"{files.url}: {reason}: {_WANTED}")
+        library = fast[0]
+    elif files.has(VOCABULARY):
+        library = _read_vocab_txt(storage.join(folder, VOCABULARY), files.config)
+    else:
+        raise PreflightError(f"{folder} has no tokenizer.json and no vocab.txt: {_WANTED}")
+    return BertTokenizer(folder, library, files.config, files.named)
 
-    Raises:
-        PreflightError: the folder does not hold a plain BERT WordPiece tokenizer.
-    """
-    return BertTokenizer(read_vocabulary(folder))
+
+def names_bert(config: TokenizerConfig) -> bool:
+    """Whether a vocab.txt with this configuration is BERT's."""
+    return config.kind is None or config.kind in BERT_CLASSES
 
 
-def _arrow_strings(texts: Sequence[str]) -> Any:
+def why_not_bert(tokenizer: Any, named: Mapping[str, str]) -> str | None:
+    """Why a tokenizer of the library, whose files name these special tokens, is not plain BERT's; None if it is."""
+    for part, found, expected in (
+        ("model", tokenizer.model, models.WordPiece),
+        ("normalizer", tokenizer.normalizer, normalizers.BertNormalizer),
+        ("pre-tokenizer", tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer),
+    ):
+        if not isinstance(found, expected):
+            return f"its {part} is {'none' if found is None else type(found).__name__}, not {expected.__name__}"
+    if not tokenizer.normalizer.clean_text:
+        return "its normalizer has clean_text off, which BERT has on"
+    added = tokenizer.get_added_tokens_decoder().values()
+    extra = [token.content for token in added if not (token.special and is_control(token.content, named.values()))]
+    return _adds(extra) if extra else None
+
+
+def _adds(tokens: Collection[str]) -> str:
+    return f"it adds tokens to BERT's vocabulary ({', '.join(map(repr, sorted(tokens)[:5]))})"
+
+
+def _read_vocab_txt(url: str, config: TokenizerConfig) -> Any:
+    if not names_bert(config):
+        raise PreflightError(f"{url} belongs to a {config.tokenizer_class} without a {FAST}: {_WANTED}")
     try:
-        return pa.array(texts, pa.large_string())
-    except UnicodeEncodeError:
-        check_unicode(texts)
-        raise
+        lines = io.StringIO(read_at_most(url, MOST_BYTES).decode(), newline=None).readlines()
+    except UnicodeDecodeError as error:
+        raise PreflightError(f"{url} is not UTF-8 text: {error}") from error
+    except ValueError as error:
+        raise PreflightError(f"{url} is not a vocabulary: {error}") from error
+    library = Tokenizer(_wordpiece({line.rstrip("\n"): number for number, line in enumerate(lines)}, "[UNK]"))
+    library.normalizer = normalizers.BertNormalizer()
+    return library
 
 
-_LONGEST_KEPT_CHARS = 40
+def _wordpiece(token_ids: dict[str, int], unknown: str, prefix: str = "##", most_chars: int = 100) -> Any:
+    return models.WordPiece(
+        token_ids, unk_token=unknown, continuing_subword_prefix=prefix, max_input_chars_per_word=most_chars
+    )
 
 
-class IdTable:
-    """Token ids by text. Missing texts are computed once, all new texts of a call together.
-
-    A full table keeps, of the first half of its rows, the short ones: frequent words come early and are rarely long.
-    So it never holds more than `max_rows` texts of `max_chars` characters in all, and one call's new texts. With the
-    defaults and English words a full table takes about 60 MB.
-
-    Args:
-        dtype: the type of an id.
-        compute: for new texts, their ids one after the other and how many each has.
-        max_rows: how many texts are kept.
-        max_chars: how many characters they may have in all.
-    """
-
-    def __init__(
-        self,
-        dtype: np.dtype[Any],
-        compute: Callable[[Sequence[str]], tuple[Ids, Lengths]],
-        max_rows: int = 1 << 18,
-        max_chars: int = 1 << 23,
-    ) -> None:
-        self._dtype = dtype
-        self._compute = compute
-        self._max_rows = max_rows
-        self._max_chars = max_chars
-        self._clear()
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def rows_of(self, texts: Iterable[str], count: int) -> NDArray[np.int32]:
-        """The row of each of `count` texts. Rows are valid until the next call of this method."""
-        if len(self._rows) > self._max_rows or self._chars > self._max_chars:
-            self._forget()
-        before = len(self._rows)
-        try:
-            rows = np.fromiter(map(self._rows.__getitem__, texts), np.int32, count=count)
-            new = list(islice(reversed(self._rows), len(self._rows) - before))[::-1]
-            if new:
-                self._append(new, *self._compute(new))
-        except BaseException:
-            # Rows without ids must not outlive this call.
-            self._clear()
-            raise
-        return rows
-
-    def lengths(self, rows: NDArray[np.int32]) -> Lengths:
-        """The number of ids of each of these rows."""
-        return self._ends[rows + 1] - self._ends[rows]
-
-    def gather(self, rows: NDArray[np.int32], lengths: Lengths) -> Ids:
-        """The ids of these rows, one after the other; `lengths` is what `lengths(rows)` gave."""
-        return gather_rows(self._ids, self._ends[rows], lengths)
-
-    def _clear(self) -> None:
-        # A missing text gets the next row inside the dictionary's own C code.
-        self._rows: defaultdict[str, int] = defaultdict()
-        self._rows.default_factory = self._rows.__len__
-        self._chars = 0
-        self._ids = np.empty(1024, self._dtype)
-        self._ends = np.zeros(1024, np.int64)
-
-    def _append(self, new: Sequence[str], ids: Ids, lengths: Lengths) -> None:
-        count = len(self._rows)
-        first = count - len(new)
-        start = int(self._ends[first])
-        self._ends = _with_room(self._ends, first + 1, count + 1)
-        self._ends[first + 1 : count + 1] = start + np.cumsum(lengths)
-        self._ids = _with_room(self._ids, start, start + len(ids))
-        self._ids[start : start + len(ids)] = ids
-        self._chars += sum(map(len, new))
-
-    def _forget(self) -> None:
-        half = list(islice(self._rows, self._max_rows // 2))
-        rows = np.array([row for row, text in enumerate(half) if len(text) <= _LONGEST_KEPT_CHARS], np.int32)
-        lengths = self.lengths(rows)
-        ids = self.gather(rows, lengths)
-        self._clear()
-        kept = [half[row] for row in rows]
-        for text in kept:
-            self._rows[text]
-        self._append(kept, ids, lengths)
-
-
-def _with_room(buffer: Ids, used: int, size: int) -> Ids:
-    if size <= len(buffer):
-        return buffer
-    grown = np.empty(max(size, 2 * len(buffer)), buffer.dtype)
-    grown[:used] = buffer[:used]
-    return grown
+def _first(*values: bool | None) -> bool:
+    return bool(next(value for value in values if value is not None))

@@ -1,11 +1,11 @@
 """The files of a tokenizer: tokenizer.json, and what the configurations and lists beside it add to it."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import StrictBool
+from pydantic import BeforeValidator, StrictBool
 from tokenizers import Tokenizer
 
 from beamrank.errors import PreflightError
@@ -24,16 +24,8 @@ _CONTROL = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "<unk>", "<s>", "</s>"
 _CONTROL_FORMS = re.compile(r"<\|.*\|>|<extra_id_\d+>", re.DOTALL)
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class _AddedToken:
-    """A token as tokenizer_config.json may write it."""
-
-    content: str
-
-
-_Token = str | _AddedToken
+# A token, or an object that describes it.
+_Token = Annotated[str, BeforeValidator(lambda token: token.get("content") if isinstance(token, dict) else token)]
 
 
 @dataclass(frozen=True)
@@ -56,33 +48,28 @@ class TokenizerConfig:
     eos_token: _Token | None = None
     additional_special_tokens: list[_Token] | None = None
     extra_special_tokens: list[_Token] | dict[str, _Token] | None = None
-    added_tokens_decoder: dict[int, _AddedToken] | None = None
+    added_tokens_decoder: dict[int, _Token] | None = None
 
     @property
     def named(self) -> dict[str, str]:
         """The special tokens that it names, by role."""
         tokens = {role: getattr(self, f"{role}_token") for role in ROLES}
-        return {role: _content(token) for role, token in tokens.items() if token}
+        return {role: token for role, token in tokens.items() if token}
 
     @property
     def added(self) -> set[str]:
         """The tokens that it adds to a vocabulary."""
         extra = self.extra_special_tokens or ()
-        lists: tuple[Iterable[_Token], ...] = (
-            self.additional_special_tokens or (),
-            extra.values() if isinstance(extra, dict) else extra,
-            (self.added_tokens_decoder or {}).values(),
-        )
-        return {_content(token) for tokens in lists for token in tokens}
+        return {
+            *(self.additional_special_tokens or ()),
+            *(extra.values() if isinstance(extra, dict) else extra),
+            *(self.added_tokens_decoder or {}).values(),
+        }
 
     @property
     def kind(self) -> str | None:
         """The class of transformers; the fast one of two has the same name."""
         return None if self.tokenizer_class is None else self.tokenizer_class.removesuffix("Fast")
-
-
-def _content(token: _Token) -> str:
-    return token.content if isinstance(token, _AddedToken) else token
 
 
 @dataclass(frozen=True)
@@ -107,19 +94,26 @@ class TokenizerFiles:
     def __init__(self, folder: str) -> None:
         """Reads them, except for tokenizer.json; raises PreflightError where one is damaged."""
         self.folder, self.url = folder, storage.join(folder, FAST)
-        config = _read(folder, _SETTINGS, TokenizerConfig) or TokenizerConfig()
-        mapped = _read(folder, _MAP, TokenizerConfig) or TokenizerConfig()
+        config = self._read(_SETTINGS, TokenizerConfig) or TokenizerConfig()
+        mapped = self._read(_MAP, TokenizerConfig) or TokenizerConfig()
         if config.tokenizer_class is None:
-            model = _read(folder, "config.json", _ModelConfig) or _ModelConfig()
+            model = self._read("config.json", _ModelConfig) or _ModelConfig()
             config = replace(config, tokenizer_class=model.tokenizer_class)
         self.config, self.named = config, mapped.named | config.named
         self.names_agree = all(mapped.named.get(role, token) == token for role, token in config.named.items())
-        listed = mapped.added | config.added | {*(_read(folder, _ADDED, dict[str, int]) or ())}
+        listed = mapped.added | config.added | {*(self._read(_ADDED, dict[str, int]) or ())}
         self.added = {token for token in listed if not is_control(token, self.named.values())}
 
     def read_fast(self) -> tuple[Any, bytes] | None:
-        """`read_fast` of tokenizer.json; None where there is none."""
-        return read_fast(self.url) if storage.exists(self.url) else None
+        """tokenizer.json: the library's tokenizer, and the file's content; None where there is none."""
+        if not storage.exists(self.url):
+            return None
+        try:
+            content = read_at_most(self.url, MOST_BYTES)
+            return Tokenizer.from_str(content.decode()), content
+        # The library raises a bare Exception for a file that it cannot read.
+        except Exception as error:
+            raise PreflightError(f"cannot read the tokenizer {self.url}: {error}") from error
 
     def has(self, *names: str) -> list[str]:
         """Which of these files there are."""
@@ -133,32 +127,17 @@ class TokenizerFiles:
             side = (fast[0].truncation or {}).get("direction")
         return side == "left"
 
+    def _read(self, name: str, kind: type[_T]) -> _T | None:
+        url = storage.join(self.folder, name)
+        if not storage.exists(url):
+            return None
+        try:
+            content = parse_json(read_at_most(url, MOST_BYTES))
+        except ValueError as error:
+            raise PreflightError(f"{url} is not valid JSON: {error}") from error
+        return usable(kind, content, f"the tokenizer's configuration {url}")
+
 
 def is_control(token: str, named: Collection[str]) -> bool:
     """Whether a special token has a role in inputs, so that a text that spells it is text; others stand in texts."""
     return token in named or token in _CONTROL or _CONTROL_FORMS.fullmatch(token) is not None
-
-
-def _read(folder: str, name: str, kind: type[_T]) -> _T | None:
-    url = storage.join(folder, name)
-    if not storage.exists(url):
-        return None
-    try:
-        content = parse_json(read_at_most(url, MOST_BYTES))
-    except ValueError as error:
-        raise PreflightError(f"{url} is not valid JSON: {error}") from error
-    return usable(kind, content, f"the tokenizer's configuration {url}")
-
-
-def read_fast(url: str) -> tuple[Any, bytes]:
-    """A tokenizer.json: the library's tokenizer, and the file's content.
-
-    Raises:
-        PreflightError: the library cannot read it.
-    """
-    try:
-        content = read_at_most(url, MOST_BYTES)
-        return Tokenizer.from_str(content.decode()), content
-    # The library raises a bare Exception for a file that it cannot read.
-    except Exception as error:
-        raise PreflightError(f"cannot read the tokenizer {url}: {error}") from error

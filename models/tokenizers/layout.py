@@ -14,8 +14,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import NO_TOKEN, SpecialTokens
 from models.tokenizers.files import FAST, TOKENIZER_FILES, VOCABULARY, TokenizerConfig, TokenizerFiles
-from models.tokenizers.library import special_ids
-from models.tokenizers.registry import load_fast, load_tokenizer
+from models.tokenizers.library import load_fast, load_tokenizer, special_ids
 
 # The class that takes tokenizer.json as it is, in transformers 4 and 5: the former gives token types, the latter none.
 _GENERIC_4, _GENERIC = "PreTrainedTokenizer", "TokenizersBackend"
@@ -48,14 +47,7 @@ class FamilyLayout(NamedTuple):
 def own_layout(folder: str, reference: str, family: FamilyLayout, reads_types: bool) -> InputTemplate | None:
     """The layout of a pair where the tokenizer's is not the family's; None where it is, or without a tokenizer.
 
-    Args:
-        folder: has the checkpoint's files.
-        reference: names the checkpoint in errors.
-        family: the layout of the model's family.
-        reads_types: whether the model has a table of token types.
-
-    Raises:
-        PreflightError: the tokenizer cannot be loaded, or its layout not be expressed.
+    `reference` names the checkpoint in errors; `reads_types` is whether the model has a table of token types.
     """
     files = TokenizerFiles(folder)
     config, named = files.config, files.named
@@ -85,46 +77,37 @@ def own_layout(folder: str, reference: str, family: FamilyLayout, reads_types: b
 def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputTemplate:
     """The special tokens and token types that the tokenizer of a local folder puts around a query and a doc.
 
-    Args:
-        folder: has the tokenizer's files.
-        reference: names the checkpoint in errors.
-        reads_types: whether the model has a table of token types; None if it is not known.
-
-    Raises:
-        PreflightError: the tokenizer cannot be loaded, puts nothing between the two texts, or has token types that
-            change within a text; or its files leave open what it does.
+    `reads_types` is whether the model has a table of token types, or None if it is not known.
     """
     tokenizer = load_fast(folder, reference)
+    files, name = TokenizerFiles(folder), type(tokenizer).__name__
     typed = reads_types is not False and _TYPES in tokenizer.model_input_names
-    own, files = _library_pair(tokenizer.backend_tokenizer, typed), TokenizerFiles(folder)
-    if reads_types and not typed and _leaves_types_open(files.config, tokenizer.backend_tokenizer):
-        raise PreflightError(
-            f"the tokenizer of the checkpoint {reference} is a PreTrainedTokenizerFast, which gives token types in "
-            "transformers 4 and none in transformers 5, so beamrank does not know which its model was trained on. Set "
-            'model_input_names in tokenizer_config.json, to ["input_ids", "token_type_ids", "attention_mask"] if it '
-            "was trained with transformers 4"
-        )
-    fast = files.read_fast()
+    own, fast = _library_pair(tokenizer.backend_tokenizer, typed), files.read_fast()
     stated = None if fast is None else fast[0]
-    if stated is None and type(tokenizer).__name__ in _CHANGED:
-        raise PreflightError(
-            f"the checkpoint {reference} has no {FAST}, and {type(tokenizer).__name__}, its class, puts one separator "
-            "between two texts in transformers 4 and two in transformers 5, so the layout that the model was trained "
-            f"on is not known. Give it the {FAST} that transformers 4 saves"
+    problem = ""
+    if reads_types and not typed and _leaves_types_open(files.config, tokenizer.backend_tokenizer):
+        problem = (
+            "is a PreTrainedTokenizerFast, which gives token types in transformers 4 and none in transformers 5, so "
+            "beamrank does not know which its model was trained on. Set model_input_names in tokenizer_config.json, to "
+            '["input_ids", "token_type_ids", "attention_mask"] if it was trained with transformers 4'
         )
-    if stated is not None and stated.post_processor is not None and _library_pair(stated, typed) != own:
-        raise PreflightError(
-            f"the tokenizer of the checkpoint {reference} contradicts itself: its class, {type(tokenizer).__name__} of "
-            f"transformers, lays a pair out otherwise than its {FAST}, so the layout that the model was trained on is "
-            f"not known. Set tokenizer_class in tokenizer_config.json to PreTrainedTokenizerFast if {FAST} is right, "
-            "else save the tokenizer again (`AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)`)"
+    elif stated is None and name in _CHANGED:
+        problem = (
+            f"has no {FAST}, and {name}, its class, puts one separator between two texts in transformers 4 and two in "
+            f"transformers 5, so the layout that the model was trained on is not known. Give it the {FAST} that "
+            "transformers 4 saves"
         )
-    if isinstance(own, str):
-        raise PreflightError(
-            f"the tokenizer of the checkpoint {reference} {own}, so beamrank does not know the input that its model "
-            "was trained on"
+    elif stated is not None and stated.post_processor is not None and _library_pair(stated, typed) != own:
+        problem = (
+            f"contradicts itself: its class, {name} of transformers, lays a pair out otherwise than its {FAST}, so the "
+            "layout that the model was trained on is not known. Set tokenizer_class in tokenizer_config.json to "
+            f"PreTrainedTokenizerFast if {FAST} is right, else save the tokenizer again "
+            "(`AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)`)"
         )
-    return own
+    elif isinstance(own, InputTemplate):
+        return own
+    problem = problem or f"{own}, so beamrank does not know the input that its model was trained on"
+    raise PreflightError(f"the tokenizer of the checkpoint {reference} {problem}")
 
 
 def extend_layout(pair: InputTemplate, segments: int) -> InputTemplate:

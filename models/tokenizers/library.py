@@ -1,4 +1,4 @@
-"""Any tokenizer of the `tokenizers` library: Unigram, byte-level BPE, and WordPiece other than plain BERT's.
+"""The tokenizer of a folder: BERT's from a table of words, any other (Unigram, byte-level BPE) from the library.
 
 The library finds special tokens in a text by their spelling, and a document could end its own segment or speak for a
 model's user. Its `encode_special_tokens` stops that search, but a model may still know the spelling as a piece of its
@@ -7,20 +7,24 @@ reach, in the vocabulary and among the added tokens. Their ids stay, and so do t
 without a role in an input were added for texts, and are found there, as in transformers.
 """
 
+import importlib
 import json
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer as Library
 
 from beamrank.errors import PreflightError
 from beamrank.join import schemas
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.documents import digest
-from models.tokenizers.base import Ids, Lengths, TokenColumn, check_unicode, encode_in_slices
-from models.tokenizers.files import TokenizerFiles, is_control
+from models.tokenizers.base import Ids, Lengths, TokenColumn, Tokenizer, check_unicode, encode_in_slices
+from models.tokenizers.bert import load_bert, names_bert, why_not_bert
+from models.tokenizers.files import FAST, ROLES, TOKENIZER_FILES, VOCABULARY, TokenizerFiles, is_control
 
 # What tokenizers call the special tokens of an input where no file names them.
 _USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
@@ -30,7 +34,101 @@ _SPLITTERS |= {"Metaspace": "split"}
 _SPACES = " {2,}"
 # The classes of transformers whose add_prefix_space replaces that of tokenizer.json; by default it is off.
 _SET_PREFIX_SPACE = ("RobertaTokenizer", "BartTokenizer", "GPT2Tokenizer", "DebertaTokenizer", "LongformerTokenizer")
+_ADVICE = (
+    "save its tokenizer.json where it can be loaded (`AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)`) "
+    "and add it to the checkpoint"
+)
+
 _DECIDES_IDS = ("normalizer", "pre_tokenizer", "model", "added_tokens")
+
+
+def load_tokenizer(folder: str) -> Tokenizer:
+    """Loads the tokenizer of a Hugging Face folder. No code of the folder is run."""
+    files = TokenizerFiles(folder)
+    if (fast := files.read_fast()) is not None:
+        original, content = fast
+        if files.added <= {token.content for token in original.get_added_tokens_decoder().values()}:
+            if why_not_bert(original, files.named) is None:
+                return load_bert(folder)
+            return LibraryTokenizer(files.url, original, content, files.named)
+    present = files.has(*TOKENIZER_FILES)
+    if fast is None and VOCABULARY in present and names_bert(files.config) and not files.added:
+        return load_bert(folder)
+    if not set(present) - {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}:
+        raise PreflightError(
+            f"{folder} has no tokenizer: neither {FAST} nor a vocabulary ({VOCABULARY}, a SentencePiece model, or "
+            "vocab.json with merges.txt). Give a checkpoint with its tokenizer's files"
+        )
+    return LibraryTokenizer(*_convert(folder))
+
+
+def load_with_transformers(folder: str, reference: str | None = None) -> Any:
+    """The tokenizer of a local folder as transformers loads it; neither code of the folder nor the network is used."""
+    from transformers import AutoTokenizer
+
+    provide_sentencepiece_format()
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    # The errors of damaged files are of any type.
+    except Exception as error:
+        found = f"{type(error).__name__}: {error!s:.400}"
+        if _has_fast(folder):
+            name = reference or folder
+            raise PreflightError(f"transformers cannot load the tokenizer of the checkpoint {name}: {found}") from error
+        raise PreflightError(
+            f"{folder} has no {FAST}, and transformers cannot make one of its other files: {found}; {_ADVICE}"
+        ) from error
+
+
+def load_fast(folder: str, reference: str | None = None) -> Any:
+    """`load_with_transformers` for a tokenizer that the library computes, of all its files."""
+    tokenizer = load_with_transformers(folder, reference)
+    kind, fast = type(tokenizer).__name__, _has_fast(folder)
+    refusal = f"{reference or folder} has {'a' if fast else 'no'} {FAST}, and its {kind}"
+    if not tokenizer.is_fast:
+        raise PreflightError(
+            f"{refusal} is Python code without a counterpart in the tokenizers library: "
+            + (f"the {FAST} is that of another tokenizer. Give the checkpoint its own" if fast else _ADVICE)
+        )
+    needed = [name for key, name in tokenizer.vocab_files_names.items() if key != "tokenizer_file" and not fast]
+    missing = [name for name in needed if not os.path.isfile(os.path.join(folder, name))]
+    # transformers makes a tokenizer without words where it finds none.
+    if missing or tokenizer.vocab_size <= len(tokenizer.all_special_ids):
+        found = f"lacks {' and '.join(missing)}" if missing else f"has no words in {' and '.join(needed) or FAST}"
+        raise PreflightError(f"{refusal} {found}: {_ADVICE}")
+    return tokenizer
+
+
+def _has_fast(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, FAST))
+
+
+def read_library(folder: str) -> tuple[str, Any, bytes | str, dict[str, str]]:
+    """The arguments of `LibraryTokenizer`: by tokenizer.json, else by the other files as transformers converts them."""
+    files = TokenizerFiles(folder)
+    fast = files.read_fast()
+    return _convert(folder) if fast is None else (files.url, *fast, files.named)
+
+
+def _convert(folder: str) -> tuple[str, Any, str, dict[str, str]]:
+    """`read_library` with the special tokens that transformers names."""
+    tokenizer = load_fast(folder)
+    library = tokenizer.backend_tokenizer
+    named = {role: getattr(tokenizer, f"{role}_token") for role in ROLES}
+    return folder, library, library.to_str(), {role: token for role, token in named.items() if token}
+
+
+def provide_sentencepiece_format() -> None:
+    """Lets transformers read SentencePiece models with its own description of their format.
+
+    It prefers sentencepiece's, which may need a newer protobuf than Beam allows.
+    """
+    name = "sentencepiece.sentencepiece_model_pb2"
+    try:
+        importlib.import_module(name)
+    # protobuf's error for this is not an ImportError.
+    except Exception:
+        sys.modules[name] = importlib.import_module("transformers.utils.sentencepiece_model_pb2_new")
 
 
 class LibraryTokenizer:
@@ -44,7 +142,7 @@ class LibraryTokenizer:
     def __init__(
         self, source: str, original: Any, content: bytes | str, named: Mapping[str, str], all_special: bool = False
     ) -> None:
-        """Makes the tokenizer of a tokenizer.json.
+        """Makes the tokenizer of a tokenizer.json, whose special tokens must be told from text.
 
         Args:
             source: names it in errors.
@@ -52,11 +150,8 @@ class LibraryTokenizer:
             content: the JSON.
             named: the special tokens that its configuration names, by role.
             all_special: whether no special token stands in texts, also none without a role.
-
-        Raises:
-            PreflightError: a named special token is not in the vocabulary, or special tokens cannot be told from text.
         """
-        by_role = _by_role(source, original, named)
+        roles = _by_role(source, original, named).values()
         self.special = special_ids(source, original, named)
         added = {token.content: (token_id, token) for token_id, token in original.get_added_tokens_decoder().items()}
         in_texts = {
@@ -64,11 +159,11 @@ class LibraryTokenizer:
             for content, (token_id, token) in added.items()
             if not (token.special and (all_special or is_control(content, named.values())))
         }
-        spelled = {*added} - {*in_texts} | {token for token in (named.get("unk"), *by_role.values()) if token}
+        spelled = {*added} - {*in_texts} | {token for token in (named.get("unk"), *roles) if token}
         definition = json.loads(content)
         plain = _without_special(definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))})
         try:
-            self._library = Tokenizer.from_str(json.dumps(plain))
+            self._library = Library.from_str(json.dumps(plain))
         except Exception as error:
             raise PreflightError(f"{source}: its special tokens cannot be told from its text: {error}") from error
         self._library.encode_special_tokens = True
@@ -118,14 +213,23 @@ def check_prefix_space(folder: str) -> None:
 
 
 def special_ids(source: str, original: Any, named: Mapping[str, str]) -> SpecialTokens:
-    """The special tokens of a tokenizer of the library; arguments and errors as for `LibraryTokenizer`."""
+    """The special tokens of a tokenizer of the library; arguments as for `LibraryTokenizer`."""
     found = _by_role(source, original, named).values()
     cls_id, sep_id, pad_id = (NO_TOKEN if token is None else original.token_to_id(token) for token in found)
     return SpecialTokens(cls_id, sep_id, pad_id)
 
 
 def _by_role(source: str, original: Any, named: Mapping[str, str]) -> dict[str, str | None]:
-    return {role: _find(source, original, role, named) for role in _USUAL}
+    found: dict[str, str | None] = {}
+    for role, usual in _USUAL.items():
+        token = named.get(role)
+        if token is not None and original.token_to_id(token) is None:
+            raise PreflightError(
+                f"{source}: the vocabulary has no {token!r}, its {role}_token: give the checkpoint the tokenizer that "
+                "its model was trained with"
+            )
+        found[role] = token or next((each for each in usual if original.token_to_id(each) is not None), None)
+    return found
 
 
 def _splits_at_spaces(definition: Mapping[str, Any]) -> bool:
@@ -146,17 +250,6 @@ def _parts(part: Any, key: str) -> Iterator[Any]:
             yield from _parts(each, key) if each["type"] == "Sequence" else [each]
 
 
-def _find(source: str, original: Any, role: str, named: Mapping[str, str]) -> str | None:
-    token = named.get(role)
-    if token is not None and original.token_to_id(token) is None:
-        raise PreflightError(
-            f"{source}: the vocabulary has no {token!r}, its {role}_token: give the checkpoint the tokenizer that its "
-            "model was trained with"
-        )
-    usual = (token for token in _USUAL[role] if original.token_to_id(token) is not None)
-    return token if token is not None else next(usual, None)
-
-
 def _without_special(definition: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """The definition with new names for special tokens, and without what adds or removes tokens."""
     model = dict(definition["model"])
@@ -167,7 +260,7 @@ def _without_special(definition: dict[str, Any], names: Mapping[str, str]) -> di
         model["vocab"] = [[names.get(piece, piece), score] for piece, score in pieces]
     if model.get("unk_token") is not None:
         model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
-    if model.get("dropout") is not None:
+    if "dropout" in model:
         # It is for training: the same text would give other ids each time.
         model["dropout"] = None
     added = [

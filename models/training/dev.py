@@ -15,7 +15,7 @@ from beamrank.formats.topics import read_topics
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Rankings, doc_orders, rank_candidates
-from models.rerank import Cascade, RerankStage
+from models.rerank import rerank_shard
 from models.reranker import Reranker, tokenize_shard
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
@@ -69,9 +69,7 @@ class DevSet:
         assert self.kind != "tcp"
         reranker = Reranker(folder, self.kind, device=device, threads=threads, **self.limits._asdict())
         section = (MonoConfig if self.kind == "mono" else DuoConfig)(checkpoint=folder, k=self.k)
-        cascade = Cascade([RerankStage(self.kind, reranker, section)])
-        (rankings,) = cascade.rank(self.candidates, {reranker.tokenizer.digest: self.tokens}).values()
-        return rankings
+        return rerank_shard(reranker, section, rank_candidates(self.candidates), self.tokens)
 
     def evaluate(self, rankings: Rankings, measures: Sequence[str]) -> Evaluation:
         """Measures rankings of its topics."""

@@ -15,12 +15,11 @@ from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
 from beamrank.formats.notes import counted, first_few
-from beamrank.ranking.input_layout import SEGMENTS
-from models.architectures.bert import BERT, CLASSIFIER, bert_tensors, missing_types, read_shape
-from models.architectures.chunk_pooling import ChunkPooling
 from models.architectures.chunked_bert import CHUNKED_BERT, CHUNKS, POOLING, chunk_entry, chunk_sizes
-from models.architectures.classifier import check_attention, check_labels, refuse_unread
-from models.architectures.protocol import Shapes
+from models.architectures.encoder.family import check_types
+from models.architectures.encoder.model import ChunkPooling
+from models.architectures.families import BERT, CLASSIFIER, bert_shape, bert_tensors
+from models.architectures.protocol import ModelFiles, Shapes, check_attention, check_labels, refuse_unread
 from models.checkpoints.checkpoint import check_fit
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
@@ -154,7 +153,7 @@ class Start:
             PreflightError: the weights do not fit the configuration, or the kept head has the relevant label first.
         """
         if labels == self.labels:
-            check_labels(read_config(self.folder, self.reference), labels, self.reference)
+            check_labels(ModelFiles(self.reference, read_config(self.folder, self.reference)), labels)
         configured_duo = read_config(self.folder, self.reference).get("type_vocab_size", 2) > 2
         config = self._configured(labels, dropout)
         if chunks is None:
@@ -257,8 +256,9 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
     document = read_config(folder, reference)
     if document.get("model_type") != "bert":
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
-    check_attention(document, reference)
-    sizes = bert_tensors(read_shape(document, 0, reference), labels=1)
+    files = ModelFiles(reference, document)
+    check_attention(files)
+    sizes = bert_tensors(bert_shape(files, 0), labels=1)
     types = None if random_weights else _check_weights(reference, tensor_shapes(folder, reference), sizes)
     # The training decides how many labels there are; transformers would name these.
     document.pop("num_labels", None)
@@ -269,7 +269,7 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
         raise PreflightError(f"the {CONFIG} of the model {reference} cannot be used: {error}") from error
     # As many token types as the weights have: the first duoBERTs promise three over a table of two.
     config.type_vocab_size = types or config.type_vocab_size
-    missing_types(config.type_vocab_size, SEGMENTS["mono"], f"the model {reference}")
+    check_types(f"the model {reference}", config.type_vocab_size, (0, 1), adds_type=True)
     return config
 
 
@@ -278,8 +278,7 @@ def _check_weights(reference: str, found: Shapes, sizes: Shapes) -> int | None:
     _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
     prefix = "" if f"{BERT.names['words']}.weight" in found else BERT.prefix
     expected = {name if prefix else name.removeprefix(BERT.prefix): size for name, size in sizes.items()}
-    refuse_unread(reference, found, expected)
-    BERT.refuse_other_parts(reference, found, expected, prefix)
+    refuse_unread(ModelFiles(reference, {}, found), expected, BERT.roots(prefix))
     return next(iter(found.get(f"{prefix}{_TYPES}", ())), None)
 
 

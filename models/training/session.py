@@ -22,7 +22,6 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
 from models.checkpoints.files import CONFIG, TRAINED_INPUT, WEIGHTS
 from models.scoring.backends.torch import resolve_dtype
-from models.tokenizers.vocabulary import read_vocabulary
 from models.training.config import Kind, TrainConfig
 from models.training.data.groups import InputEncoder, Source
 from models.training.data.pretraining import Masking
@@ -168,7 +167,7 @@ class Session:
         return model.to(self.processes.device)
 
     def _masking(self) -> Masking:
-        mask_id = read_vocabulary(self.start.folder).token_ids.get("[MASK]")
+        mask_id = self.start.tokenizer.token_ids.get("[MASK]")
         if mask_id is None:
             raise PreflightError(
                 f"the vocabulary in {self.start.folder} has no [MASK], so words of the corpus cannot be masked"

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.scoring.batching import cut_batches, padded_width
+from models.scoring.packing import cut_batches, padded_width
 from models.training.data.groups import Group, InputEncoder, Texts
 from models.training.data.pretraining import NOT_PREDICTED, Ids, Masking
 from models.training.data.texts import TokenTable

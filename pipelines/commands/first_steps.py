@@ -21,9 +21,9 @@ from beamrank.evaluation.tables import MEAN, Column, Table
 from beamrank.logs import run_log
 from beamrank.machine import usable_cores
 from beamrank.storage import files as storage
+from beamrank.storage.disk_cache import cache_root
 from beamrank.storage.urls import hide_credentials
 from beamrank.version import __version__
-from models.checkpoints.disk_cache import cache_root
 from models.lucene.jvm import java_home
 from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, option
 from pipelines.console.tables import print_table

@@ -26,8 +26,7 @@ from beamrank.storage.stores import UnreachableError
 from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import input_warnings, warnings_of
 from models.lucene.index import INFO_NAME
-from models.scoring.backends.protocol import Device
-from models.scoring.backends.registry import find_backend
+from models.scoring.backends.registry import Device, find_backend
 from models.stages.core import plan_stages
 from models.stages.planning import Planning, resolve_checkpoints
 from pipelines.console.progress import ConsoleProgress

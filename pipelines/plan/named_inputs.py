@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 from beamrank.config.run import RunConfig, with_formats
 from beamrank.errors import PreflightError
 from beamrank.formats.files import Paths, paths_of
+from beamrank.storage.disk_cache import fetched
 from beamrank.storage.documents import SHORT, digest
-from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
 from models.lucene.prebuilt import fetch_topics, find_prebuilt
 from models.stages.planning import PlanningProgress
 from models.training.config import DataConfig, DevConfig, TrainConfig
@@ -130,21 +130,18 @@ def export(reference: str, part: Part, progress: PlanningProgress, fields: Seque
     owner = ir_datasets.docs_parent_id(name) or name if part == "docs" else name
     key = digest([owner, part, fields, ir_datasets.__version__])[:SHORT]
 
-    def fetch(folder: Path) -> str:
+    def fetch(folder: Path) -> None:
         progress.note(f"exporting the {part} of {reference}")
         with progress.bar("export") as bar, open(folder / _FILES[part], "w", encoding="utf-8") as file:
             for count, line in enumerate(_lines(dataset, part, fields), 1):
                 file.write(f"{line}\n")
                 if count % 10_000 == 0:
                     bar.update(count, None, part)
-        return key
 
-    with exclusive(cache_folder(_CACHE) / f".{key}.lock"):
-        try:
-            folder = find_entry(_CACHE, key) or add_entry(_CACHE, key, fetch)
-        except (OSError, RuntimeError) as error:
-            raise PreflightError(f"cannot export the {part} of {reference}: {error}") from error
-    return str(folder / _FILES[part])
+    try:
+        return str(fetched(_CACHE, key, fetch) / _FILES[part])
+    except (OSError, RuntimeError) as error:
+        raise PreflightError(f"cannot export the {part} of {reference}: {error}") from error
 
 
 def _lines(dataset: Any, part: Part, fields: Sequence[str] | None) -> Iterator[str]:

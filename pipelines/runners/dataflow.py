@@ -21,9 +21,7 @@ from beamrank.machine import is_cuda
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__
-from models.scoring.backends.protocol import Device
-from models.scoring.backends.registry import AUTO
-from models.scoring.backends.torch import default_token_budget
+from models.scoring.backends.registry import AUTO, Device, default_token_budget
 from models.stages.base import Stage, Worker
 from models.stages.core import open_stage, steps_of
 from models.stages.scoring import path_of_checkpoint

@@ -23,7 +23,7 @@ from apache_beam.utils.subprocess_server import pick_port
 
 from beamrank.errors import PreflightError, WorkerLostError
 from beamrank.progress import Progress
-from models.checkpoints.disk_cache import cache_folder, exclusive
+from beamrank.storage.disk_cache import cache_folder, exclusive
 from pipelines.runners.workers import child_command
 
 # The command of a job server, given its port and a folder for its temporary files.

@@ -20,7 +20,7 @@ from beamrank.records import SpecialTokens
 from beamrank.report.views import CandidateView
 from contrib.fusion import methods as fusion
 from docs.generate import generated
-from models.architectures.bert import bert_template
+from models.architectures.families import bert_template
 from models.training.config import OBJECTIVES, RECIPES
 from pipelines.plan.estimate import Estimate, StageEstimate
 from pipelines.score import ScorePreview

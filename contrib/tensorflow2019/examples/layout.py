@@ -11,7 +11,7 @@ import pyarrow as pa
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out
 from beamrank.records import SpecialTokens
 from contrib.tensorflow2019.examples.files import SCHEMAS, lists
-from models.architectures.bert import bert_template
+from models.architectures.families import bert_template
 
 _LAID_OUT = 2048
 _TABLE_EXAMPLES = 50_000

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Weights = Mapping[str, Tensor]
 """`PART.weight` and `PART.bias` of each part."""
 
+# The fewest rows of a block with which no model was more than 5 % slower than with the best number.
+BLOCK_ROWS = 1024
+
 
 class _Layer(nn.Module):
     """What surrounds a layer's attention."""
@@ -110,17 +113,10 @@ class EncoderScorer(nn.Module):
     """Log-odds of a batch of inputs."""
 
     def __init__(self, shape: EncoderShape, head: Head, weights: Weights, dtype: torch.dtype) -> None:
-        """Builds the model.
-
-        Args:
-            shape: the sizes of the encoder.
-            head: its head.
-            weights: the parts of both, float32.
-            dtype: of the layers; embeddings and head are float32.
-        """
+        """Builds the model of float32 weights; the dtype is that of the layers, embeddings and head are float32."""
         super().__init__()
         self.dtype = dtype
-        self.block = block_rows(shape.hidden)
+        self.block = BLOCK_ROWS
         self.pooling = head.pooling
         self.words = frozen(weights["words.weight"])
         first = shape.first_position
@@ -195,12 +191,55 @@ class EncoderScorer(nn.Module):
         return embedded.to(self.dtype)
 
 
-def block_rows(width: int) -> int:  # noqa: ARG001
-    """The rows of a block: the fewest with which a model of this width was at most 5 % slower than the fastest."""
-    return 1024
-
-
 def _step(weights: Weights, step: Dense | Norm) -> nn.Module:
     if isinstance(step, Norm):
         return LayerNorm(weights, step.name, step.eps)
     return nn.Sequential(Linear(weights, step.name), _ACTIVATIONS[step.activation]())
+
+
+class ChunkedScorer(nn.Module):
+    """Log-odds of a batch of inputs, the chunks of each side by side, by an `EncoderScorer` and a pooling."""
+
+    def __init__(self, encoder: nn.Module, chunks: int, attention_size: int, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        assert isinstance(encoder, EncoderScorer)
+        self.encoder, self.chunks = encoder, chunks
+        self.chunk_pooling = ChunkPooling(chunks, encoder.words.shape[1], attention_size).requires_grad_(False)
+        self.chunk_pooling.load_state_dict(dict(weights))
+
+    def pack(self, kernels: "Kernels | None" = None) -> Layout:
+        """As `EncoderScorer.pack`."""
+        return self.encoder.pack(kernels)
+
+    def forward(self, rows: TokenRows) -> Tensor:
+        """Log-odds, float32[b / chunks], of the chunks of inputs."""
+        vectors = self.encoder.pool(self.encoder.encode(rows))
+        unused = -len(vectors) % self.chunks
+        pooled = self.chunk_pooling(F.pad(vectors, (0, 0, 0, unused)))
+        passages = F.pad(pooled, (0, 0, 0, len(vectors) - len(pooled)))
+        return self.encoder.classify(passages)[: rows.count // self.chunks]
+
+
+class ChunkPooling(nn.Module):
+    """Attention over the chunks of a passage, or the maximum of each dimension.
+
+    The attention is that of Yang et al. 2016 (equations 5 to 7), with chunks for words: u_i = tanh(W h_i + b), alpha is
+    the softmax of u_i . u over the chunks, and the passage's vector is the sum of alpha_i h_i. Without attention
+    (`attention_size` 0, the size of u), it is the maximum.
+    """
+
+    def __init__(self, chunks: int, hidden: int, attention_size: int) -> None:
+        super().__init__()
+        self._chunks = chunks
+        self._attends = attention_size > 0
+        if self._attends:
+            self.dense = nn.Linear(hidden, attention_size)
+            self.context = nn.Linear(attention_size, 1, bias=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """float[b * chunks, hidden], the chunks of a passage one after the other -> float[b, hidden]."""
+        chunks = vectors.view(-1, self._chunks, vectors.shape[1])
+        if not self._attends:
+            return chunks.amax(dim=1)
+        weights = torch.softmax(self.context(torch.tanh(self.dense(chunks))), dim=1)
+        return (weights * chunks).sum(dim=1)

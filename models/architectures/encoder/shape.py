@@ -1,13 +1,9 @@
 """The sizes of an encoder and of the head above it, and the parts that follow from them. Needs no torch."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
-
-from beamrank.errors import PreflightError
-from beamrank.storage.documents import usable
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "tanh", "none"]
 Pooling = Literal["cls", "mean"]
@@ -16,14 +12,6 @@ Pooling = Literal["cls", "mean"]
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
 Epsilon = Annotated[float, Field(gt=0, lt=1)]
-
-GELUS: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
-_Config = TypeVar("_Config")
 
 
 class Part(NamedTuple):
@@ -66,12 +54,7 @@ class Norm(NamedTuple):
 
 @dataclass(frozen=True)
 class Head:
-    """From the last layer's output to the logits.
-
-    Attributes:
-        steps: what is applied to the pooled vector, in order; the last one yields the logits.
-        pooling: the vector of the first token, or the mean over all tokens.
-    """
+    """From the last layer's output to the logits: `steps` after the pooling; the last one yields the logits."""
 
     steps: tuple[Dense | Norm, ...]
     pooling: Pooling = "cls"
@@ -140,67 +123,20 @@ class EncoderShape:
         parts["norm"] = Part((self.embedding_size,), self.norm_bias)
         if self.embedding_size != self.hidden:
             parts["projection"] = Part((self.hidden, self.embedding_size), bias=True)
-        for layer in range(len(self.attentions)):
-            parts |= {f"{layer}.{name}": part for name, part in self._layer_parts(layer).items()}
-        if self.pre_norm:
-            parts["final_norm"] = Part((self.hidden,), self.norm_bias)
-        return parts
-
-    def _layer_parts(self, layer: int) -> dict[str, Part]:
         norm = Part((self.hidden,), self.norm_bias)
-        # The embeddings' normalisation is also that before the first layer's attention.
-        attention_norm = {} if self.pre_norm and layer == 0 else {"attention_norm": norm}
         linear = Part((self.hidden, self.hidden), self.attention_bias)
         widen = Part((self.inner, self.hidden), self.inner_bias)
-        return {
-            **dict.fromkeys(("query", "key", "value", "attended"), linear),
-            **attention_norm,
-            **dict.fromkeys(("widen", "gate") if self.gated else ("widen",), widen),
-            "narrow": Part((self.hidden, self.inner), self.inner_bias),
-            "inner_norm": norm,
-        }
-
-
-def read_sizes(kind: type[_Config], config: Mapping[str, Any], reference: str) -> _Config:
-    """The keys of config.json that decide a model's sizes.
-
-    Raises:
-        PreflightError: one is missing or invalid.
-    """
-    return usable(kind, config, f"config.json of the checkpoint {reference}")
-
-
-def dense_head(dense: str, activation: Activation, classifier: str) -> Callable[[object, EncoderShape, int], Head]:
-    """The reader of a head over so many labels: a dense map of the first token's vector, then the logits.
-
-    Args:
-        dense: the dense map's tensors.
-        activation: of the dense map.
-        classifier: the tensors of the map to logits.
-    """
-
-    def read(_: object, shape: EncoderShape, labels: int) -> Head:
-        width = shape.hidden
-        return Head((Dense(dense, width, width, activation), Dense(classifier, labels, width)))
-
-    return read
-
-
-def read_activation(key: str, name: str, known: Mapping[str, Activation], reference: str) -> Activation:
-    """The activation that a key of config.json names.
-
-    Raises:
-        PreflightError: it is unknown.
-    """
-    if name not in known:
-        raise PreflightError(f"the checkpoint {reference} has {key} {name!r}; known: {', '.join(known)}")
-    return known[name]
-
-
-def check_heads(shape: EncoderShape, reference: str) -> None:
-    """Raises PreflightError where the heads do not share the width evenly."""
-    if shape.hidden % shape.heads:
-        raise PreflightError(
-            f"config.json of the checkpoint {reference} has {len(shape.attentions)} layers and {shape.heads} heads "
-            f"over a width of {shape.hidden}: the heads must share the width evenly"
-        )
+        narrow = Part((self.hidden, self.inner), self.inner_bias)
+        for layer in range(len(self.attentions)):
+            for name in ("query", "key", "value", "attended"):
+                parts[f"{layer}.{name}"] = linear
+            # The embeddings' normalisation is also that before the first layer's attention.
+            if layer or not self.pre_norm:
+                parts[f"{layer}.attention_norm"] = norm
+            parts[f"{layer}.widen"] = widen
+            if self.gated:
+                parts[f"{layer}.gate"] = widen
+            parts |= {f"{layer}.narrow": narrow, f"{layer}.inner_norm": norm}
+        if self.pre_norm:
+            parts["final_norm"] = norm
+        return parts

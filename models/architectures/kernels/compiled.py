@@ -36,7 +36,7 @@ class Kernels:
     kind: Kind
     _library: ctypes.CDLL
 
-    def takes(self, dtype: "torch.dtype", size: int) -> bool:
+    def takes(self, dtype: "torch.dtype | str", size: int) -> bool:
         """Whether a model with heads of so many values in a dtype should be computed here."""
         return size <= _LONGEST_HEAD and str(dtype).removeprefix("torch.") in _GAINS[self.kind]
 
@@ -153,24 +153,20 @@ def why_torch() -> str:
 @cache
 def _find() -> tuple[ctypes.CDLL | None, tuple[Kind, ...], str]:
     """The library, the kinds that run here, and the reason why there are none, of which it warns once."""
-    library, kinds, reason = _load()
+    kinds: tuple[Kind, ...] = ()
+    library, reason = None, "it was installed without a compiler for Linux on x86-64; install g++, then beamrank again"
+    paths = [Path(__file__).with_name(f"_attention{suffix}") for suffix in EXTENSION_SUFFIXES]
+    if path := next((each for each in paths if each.is_file()), None):
+        try:
+            library = ctypes.CDLL(str(path))
+            here = library.kernels_here()
+            kinds = tuple(kind for kind, bit in _BITS.items() if here & bit)
+            reason = "" if kinds else "the processor has no AVX-512"
+        except (OSError, AttributeError) as error:
+            reason = f"{path.name} does not load; install beamrank again on this machine ({error})"
     if reason:
         _log.warning("attention is computed by torch, more slowly: %s", reason)
     return library if kinds else None, kinds, reason
-
-
-def _load() -> tuple[ctypes.CDLL | None, tuple[Kind, ...], str]:
-    paths = [Path(__file__).with_name(f"_attention{suffix}") for suffix in EXTENSION_SUFFIXES]
-    path = next((each for each in paths if each.is_file()), None)
-    if path is None:
-        return None, (), "it was installed without a compiler for Linux on x86-64; install g++, then beamrank again"
-    try:
-        library = ctypes.CDLL(str(path))
-        here = library.kernels_here()
-    except (OSError, AttributeError) as error:
-        return None, (), f"{path.name} does not load; install beamrank again on this machine ({error})"
-    kinds = tuple(kind for kind, bit in _BITS.items() if here & bit)
-    return library, kinds, "" if kinds else "the processor has no AVX-512"
 
 
 def _require(holds: bool) -> None:

@@ -4,21 +4,21 @@ import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.machine import is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
+from models.architectures.encoder.model import EncoderScorer
+from models.architectures.kernels.token_rows import EqualRows
 from models.checkpoints.checkpoint import Checkpoint, load_weights
-from models.scoring.backends.protocol import Device, OutOfMemory
+from models.scoring.backends.registry import Device, OutOfMemory
 from models.scoring.backends.torch import is_out_of_memory, resolve_device, resolve_dtype
-from models.scoring.batching import Rows, even_budget
-
-if TYPE_CHECKING:
-    from models.architectures.encoder.model import EncoderScorer
+from models.scoring.packing import Rows, even_budget
 
 # A call takes inputs that are padded to one multiple of 16 tokens, as many as have about so many tokens.
 _MULTIPLE, _CALL_TOKENS = 16, 2048
@@ -37,7 +37,10 @@ class OpenvinoBackend:
             raise ConfigError(
                 f"device is {device}, and the backend openvino runs on the CPU: set device to auto or cpu"
             )
-        _check_installed()
+        if find_spec("openvino") is None:
+            raise PreflightError(
+                "backend is openvino, and the package openvino is not installed: pip install 'beamrank[openvino]'"
+            )
         resolve_device("cpu" if device == "auto" else device)
         found = resolve_dtype(dtype, "cpu")
         if found not in _HINTS:
@@ -50,10 +53,6 @@ class OpenvinoBackend:
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:  # noqa: ARG003
-        import torch
-
-        from models.architectures.encoder.model import EncoderScorer
-
         found = cls.resolve(device, dtype)
         model = checkpoint.architecture.build(load_weights(checkpoint), torch.float32)
         if not isinstance(model, EncoderScorer):
@@ -63,7 +62,7 @@ class OpenvinoBackend:
             )
         return cls(model.eval(), checkpoint.architecture.positions, found.dtype, threads)
 
-    def __init__(self, model: "EncoderScorer", positions: int, dtype: str, threads: int) -> None:
+    def __init__(self, model: EncoderScorer, positions: int, dtype: str, threads: int) -> None:
         compiled = _compile(model, positions, dtype, threads)
         self._model = model
         self._width = compiled.output(0).get_partial_shape()[1].get_length()
@@ -77,8 +76,6 @@ class OpenvinoBackend:
 
     def start_thread(self) -> None:
         """Gives the head one thread of torch."""
-        import torch
-
         torch.set_num_threads(1)
 
     def batches(self, lengths: Lengths, token_budget: int) -> list[Rows]:
@@ -95,8 +92,6 @@ class OpenvinoBackend:
         return _inputs_of_call(len(lengths), width) * width
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
-        import torch
-
         if self._failure:
             raise OutOfMemory(self._failure)
         count, width = batch.token_ids.shape
@@ -132,12 +127,9 @@ def _padded(lengths: Lengths) -> Lengths:
     return -(-lengths // _MULTIPLE) * _MULTIPLE
 
 
-def _compile(model: "EncoderScorer", positions: int, dtype: str, threads: int) -> Any:
+def _compile(model: EncoderScorer, positions: int, dtype: str, threads: int) -> Any:
     """The encoder as a compiled model of OpenVINO from int32[b, n] ids, token types and mask to float32[b, d]."""
     import openvino
-    import torch
-
-    from models.architectures.kernels.token_rows import EqualRows
 
     class Encoder(torch.nn.Module):
         def __init__(self) -> None:
@@ -163,13 +155,6 @@ def _compile(model: "EncoderScorer", positions: int, dtype: str, threads: int) -
         "ENABLE_CPU_PINNING": False,
     }
     return openvino.Core().compile_model(converted, "CPU", settings)
-
-
-def _check_installed() -> None:
-    if find_spec("openvino") is None:
-        raise PreflightError(
-            "backend is openvino, and the package openvino is not installed: pip install 'beamrank[openvino]'"
-        )
 
 
 def _computes_bfloat16() -> bool:

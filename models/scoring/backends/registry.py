@@ -1,47 +1,112 @@
-"""The known backends by name."""
+"""The inference backends: their protocol, their names, and which one and which kernel compute a model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar, NamedTuple, Protocol, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from beamrank.errors import ConfigError
-from beamrank.machine import cpu_info
+from beamrank.machine import cpu_info, is_cuda
 from beamrank.plugins import Registry
+from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.architectures.encoder.family import EncoderClassifier
+from models.architectures.kernels.compiled import VERSION, load_kernels
 from models.architectures.protocol import Architecture
-from models.scoring.backends.protocol import Backend, Device
+from models.checkpoints.checkpoint import Checkpoint
+from models.scoring.packing import Rows
 
-AUTO = "auto"
+AUTO, TORCH, COMPILED = "auto", "torch", f"compiled {VERSION}"
 TABLE = Path(__file__).with_name("faster.json")
+_GPU_TOKEN_BUDGET = 1 << 16
+# Of models that do not take blocks of rows.
+_CPU_TOKEN_BUDGET = 4096
+# What decides the speed of a product, the fastest first.
+_FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+
+
+class Device(NamedTuple):
+    """The device and dtype of a model, and the default number of tokens of a batch there."""
+
+    device: str
+    dtype: str
+    token_budget: int
+
+
+class OutOfMemory(Exception):
+    """A batch does not fit in memory; the engine cuts it in two."""
+
+
+class Backend(Protocol):
+    """A model that is loaded on a device of this process.
+
+    Attributes:
+        digest_keys: other settings that decide a score; they enter its digest beside the name, device and dtype.
+        streams: how many batches are worked on at a time, a thread each.
+    """
+
+    digest_keys: ClassVar[Mapping[str, str]]
+    streams: int
+
+    @classmethod
+    def resolve(cls, device: str, dtype: str) -> Device:
+        """The device and dtype that `auto` means on this machine; ConfigError or PreflightError for one it lacks."""
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:
+        """Loads a checkpoint on a device, its layers in the dtype; a CPU backend may use so many cores.
+
+        `kernel` is `torch`; for the backend torch also what `choose_kernel` found. Raises PreflightError where this
+        machine cannot honour the device or the dtype.
+        """
+
+    def start_thread(self) -> None:
+        """Prepares a thread that is going to call `forward`."""
+
+    def batches(self, lengths: Lengths, token_budget: int) -> list[Rows]:
+        """Cuts inputs into batches of so many tokens for `forward`; `models.scoring.packing` has ways to do so.
+
+        `lengths` are int64[n, m], tokens of the m parts of each input, of which all but chunked models have one. Every
+        input is in one of the batches.
+        """
+
+    def computed_tokens(self, lengths: Lengths) -> int:
+        """How many tokens `forward` computes for a batch of inputs of these lengths, padding included."""
+
+    def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
+        """Log-odds, float32[b], of b inputs whose parts stand side by side. The bits must not depend on other threads.
+
+        Raises OutOfMemory where the batch does not fit.
+        """
+
+
 BACKENDS: Registry[type[Backend]] = Registry(
     "backend",
     "beamrank.backends",
     {
-        "torch": "models.scoring.backends.torch:TorchBackend",
+        TORCH: "models.scoring.backends.torch:TorchBackend",
         "openvino": "models.scoring.backends.openvino:OpenvinoBackend",
     },
 )
 
 
 def find_backend(name: str) -> type[Backend]:
-    """The backend of a name; that of `auto` is torch until `choose_backend` knows the model.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """The backend of a name; that of `auto` is torch until `choose_backend` knows the model."""
     if name == AUTO:
-        return BACKENDS["torch"]
+        return BACKENDS[TORCH]
     if name not in BACKENDS:
         raise ConfigError(f"backend must be one of {', '.join(sorted((AUTO, *BACKENDS)))}, not {name!r}")
     return BACKENDS[name]
 
 
-# What decides the speed of a product, the fastest first.
-_FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+def default_token_budget(device: str) -> int:
+    """The default number of tokens of a batch of torch's."""
+    return _GPU_TOKEN_BUDGET if is_cuda(device) else _CPU_TOKEN_BUDGET
 
 
 @dataclass(frozen=True)
@@ -50,7 +115,7 @@ class Faster:
 
     Attributes:
         processor: its kind, of `processor_kind`.
-        encoder: its kind, of `encoder_kind`.
+        encoder: `pre-norm`, such as ModernBERT, or `post-norm`, such as BERT.
         width: of a token's vector.
         dtype: of the layers.
         backend: the faster one.
@@ -64,32 +129,25 @@ class Faster:
 
 
 def choose_backend(name: str, architecture: Architecture, device: Device) -> tuple[str, Device]:
-    """The name of the backend that scores a model, and its device.
+    """The name of the backend that scores a model, and its device, given that of the configured one, or of torch.
 
-    Args:
-        name: as configured; `auto` is OpenVINO where it is installed and was faster, and otherwise torch.
-        architecture: the model's.
-        device: of the configured backend; for `auto`, that of torch.
+    `auto` is OpenVINO where it is installed and was faster, and otherwise torch.
     """
     if name != AUTO:
         return name, device
     if device.device != "cpu" or type(architecture) is not EncoderClassifier or find_spec("openvino") is None:
-        return "torch", device
-    encoder, width = encoder_kind(architecture), architecture.shape.hidden
-    if faster_backend(_measured(), processor_kind(), encoder, width, device.dtype) != "openvino":
-        return "torch", device
+        return TORCH, device
+    shape = architecture.shape
+    encoder = "pre-norm" if shape.pre_norm else "post-norm"
+    if faster_backend(_measured(), processor_kind(), encoder, shape.hidden, device.dtype) != "openvino":
+        return TORCH, device
     return "openvino", BACKENDS["openvino"].resolve(device.device, device.dtype)
 
 
 def faster_backend(table: Sequence[Faster], processor: str, encoder: str, width: int, dtype: str) -> str:
     """The faster backend of the model whose width is nearest; torch if none of its kind was measured."""
     same = [row for row in table if (row.processor, row.encoder, row.dtype) == (processor, encoder, dtype)]
-    return min(same, key=lambda row: abs(row.width - width)).backend if same else "torch"
-
-
-def encoder_kind(architecture: EncoderClassifier) -> str:
-    """`pre-norm`, such as ModernBERT, or `post-norm`, such as BERT."""
-    return "pre-norm" if architecture.shape.pre_norm else "post-norm"
+    return min(same, key=lambda row: abs(row.width - width)).backend if same else TORCH
 
 
 def processor_kind() -> str:
@@ -101,3 +159,19 @@ def processor_kind() -> str:
 @cache
 def _measured() -> list[Faster]:
     return TypeAdapter(list[Faster]).validate_json(TABLE.read_bytes())
+
+
+def choose_kernel(requested: str, architecture: Architecture, backend: str, device: Device) -> str:
+    """What computes attention: `torch`, or `compiled N`, the version of the compiled kernels, whose bits differ.
+
+    `auto` is compiled where this installation has kernels that are faster for the model.
+    """
+    if requested == TORCH or (backend, device.device) != (TORCH, "cpu"):
+        return TORCH
+    if not isinstance(architecture, EncoderClassifier):
+        return TORCH
+    if requested == "compiled":
+        return COMPILED
+    shape, kernels = architecture.shape, load_kernels()
+    takes = kernels is not None and kernels.takes(device.dtype, shape.hidden // shape.heads)
+    return COMPILED if takes else TORCH

@@ -1,37 +1,31 @@
-"""The backend that runs a model with torch, on a CPU or a CUDA device."""
+"""The backend that runs a model with torch, on a CPU or on CUDA devices."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from threading import Lock
+from typing import ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import nn
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.machine import DEVICE_NAMES, DEVICE_PATTERN, is_cuda
+from beamrank.machine import DEVICE_NAMES, DEVICE_PATTERN, WORKER_NUMBER, is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
-from models.architectures.encoder.family import EncoderClassifier
-from models.architectures.kernels.compiled import VERSION, load_kernels, why_torch
-from models.architectures.protocol import Architecture
+from models.architectures.kernels.attention import supports_varlen
+from models.architectures.kernels.compiled import VERSION, Kernels, load_kernels, why_torch
+from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import Checkpoint, load_weights
-from models.scoring.backends.protocol import Device, OutOfMemory
-from models.scoring.batching import Rows, even_budget, fill_batches, fill_blocks
+from models.scoring.backends.registry import COMPILED, TORCH, Device, OutOfMemory, default_token_budget
+from models.scoring.packing import Rows, even_budget, fill_batches, fill_blocks
 
-if TYPE_CHECKING:
-    import torch
-
-    from models.architectures.kernels.compiled import Kernels
-    from models.architectures.kernels.token_rows import TokenRows
-
-_Forward: TypeAlias = Callable[["TokenRows"], npt.NDArray[np.float32]]
-TORCH, _COMPILED = "torch", f"compiled {VERSION}"
+_Forward: TypeAlias = Callable[[TokenRows], npt.NDArray[np.float32]]
 DTYPES = ("float32", "bfloat16", "float16")
 
-_GPU_TOKEN_BUDGET = 1 << 16
-# Of models that do not take blocks of rows.
-_CPU_TOKEN_BUDGET = 4096
 # One thread prepares a batch while another waits for its scores.
 _STREAMS_OF_A_GPU = 2
 # cuBLAS takes its own memory as it is initialized. std::bad_alloc comes from libraries in C++.
@@ -52,8 +46,6 @@ class TorchBackend:
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:
-        import torch
-
         found = cls.resolve(device, dtype)
         kernels = None if kernel == TORCH else planned_kernels(kernel)
         kind = getattr(torch, found.dtype)
@@ -61,11 +53,8 @@ class TorchBackend:
         return cls(model, found.device, kind, threads, kernels)
 
     def __init__(
-        self, model: "torch.nn.Module", device: str, dtype: "torch.dtype", threads: int, kernels: "Kernels | None"
+        self, model: nn.Module, device: str, dtype: torch.dtype, threads: int, kernels: Kernels | None
     ) -> None:
-        from models.architectures.kernels.token_rows import Layout
-        from models.scoring.backends.cuda import CudaModel, devices_here
-
         self._layout = Layout()
         models: list[_Forward] = [lambda rows: model(rows).numpy()]
         if device == "cpu":
@@ -85,8 +74,6 @@ class TorchBackend:
 
     def start_thread(self) -> None:
         """Gives a batch one thread of torch: threads that share a batch wait for each other at every operation."""
-        import torch
-
         # torch keeps the number of its own threads for each thread that calls it.
         torch.set_num_threads(1)
 
@@ -100,8 +87,6 @@ class TorchBackend:
         return max(int(self._layout.rows_of(lengths).sum()), self._layout.block)
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
-        import torch
-
         forward = self._free.get()
         try:
             with torch.inference_mode():
@@ -115,46 +100,56 @@ class TorchBackend:
         torch.cuda.empty_cache()
         raise OutOfMemory(reason)
 
-    def _rows(self, batch: PaddedBatch) -> "TokenRows":
-        import torch
-
-        from models.architectures.kernels.token_rows import TokenRows
-
+    def _rows(self, batch: PaddedBatch) -> TokenRows:
         is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
         ids, types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))
         return TokenRows(ids, types, batch.lengths.tolist(), self._layout)
 
 
-def choose_kernel(requested: str, architecture: Architecture, backend: str, device: Device) -> str:
-    """What computes attention: `torch`, or `compiled N`, the version of the compiled kernels, whose bits differ.
+class CudaModel:
+    """A model on one device. Batches are copied there while it computes another, of any thread."""
 
-    Args:
-        requested: as configured; `auto` is compiled where this installation has kernels that are faster for the model.
-        architecture: the model's.
-        backend: its backend.
-        device: its device and dtype.
-    """
-    if requested == TORCH or (backend, device.device) != (TORCH, "cpu"):
-        return TORCH
-    if not isinstance(architecture, EncoderClassifier):
-        return TORCH
-    if requested == "compiled":
-        return _COMPILED
-    import torch
+    def __init__(self, model: nn.Module, device: str, dtype: torch.dtype) -> None:
+        """Moves the model, whose layers have the dtype."""
+        self._device = torch.device(device)
+        self._model = model.to(self._device)
+        self._copies = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._turn = Lock()
+        self.varlen = supports_varlen(self._device, dtype)
 
-    shape, kernels = architecture.shape, load_kernels()
-    takes = kernels is not None and kernels.takes(getattr(torch, device.dtype), shape.hidden // shape.heads)
-    return _COMPILED if takes else TORCH
+    def forward(self, rows: TokenRows) -> npt.NDArray[np.float32]:
+        """Log-odds of a batch. Only one batch's activations are in the device's memory."""
+        with torch.cuda.device(self._device):
+            with torch.cuda.stream(self._copies):
+                moved = rows.pin().to(self._device)
+            with self._turn:
+                compute = torch.cuda.current_stream()
+                compute.wait_stream(self._copies)
+                moved.record_stream(compute)
+                log_odds = self._model(moved)
+                copied = torch.empty(log_odds.shape, dtype=log_odds.dtype, pin_memory=True)
+                copied.copy_(log_odds, non_blocking=True)
+                # Waiting for the stream would be waiting for the next batch too.
+                done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+                done.record(compute)
+            done.synchronize()
+        # Pinned memory is slow to allocate, and is used again.
+        result: npt.NDArray[np.float32] = copied.numpy().copy()
+        return result
 
 
-def planned_kernels(kernel: str) -> "Kernels":
-    """The compiled kernels of this machine.
+def devices_here(requested: str) -> list[str]:
+    """The CUDA devices of this process: of several worker processes of this machine, each has one in turn."""
+    if requested != "cuda":
+        return [requested]
+    count, worker = torch.cuda.device_count(), os.environ.get(WORKER_NUMBER)
+    return [f"cuda:{number}" for number in (range(count) if worker is None else [int(worker) % count])]
 
-    Raises:
-        PreflightError: there are none, or not those of the plan.
-    """
+
+def planned_kernels(kernel: str) -> Kernels:
+    """The compiled kernels of this machine; raises PreflightError where there are none, or not those of the plan."""
     kernels = load_kernels()
-    if kernel != _COMPILED or kernels is None:
+    if kernel != COMPILED or kernels is None:
         reason = why_torch() or f"this installation has those of version {VERSION}"
         raise PreflightError(
             f"the plan has the kernel {kernel!r}, and {reason}. Or set kernel to torch, which gives scores with other "
@@ -164,14 +159,7 @@ def planned_kernels(kernel: str) -> "Kernels":
 
 
 def resolve_device(requested: str) -> str:
-    """`cpu`, `cuda` or `cuda:N`; `auto` is CUDA where there is a device.
-
-    Raises:
-        ConfigError: it is none of these.
-        PreflightError: this machine has no such CUDA device.
-    """
-    import torch
-
+    """`cpu`, `cuda` or `cuda:N`; `auto` is CUDA where there is a device."""
     if not re.fullmatch(DEVICE_PATTERN, requested):
         raise ConfigError(f"device must be {DEVICE_NAMES}, not {requested!r}")
     if requested == "auto":
@@ -192,12 +180,7 @@ def resolve_dtype(requested: str, device: str) -> str:
 
     On a CPU that is bfloat16 with AMX tiles, and on an AMD with AVX-512's bfloat16. Elsewhere float32 was faster, also
     on an Intel that has these instructions without AMX.
-
-    Raises:
-        PreflightError: the device does not compute in the requested dtype.
     """
-    import torch
-
     if requested == "auto":
         if is_cuda(device):
             return "float16"
@@ -211,13 +194,6 @@ def resolve_dtype(requested: str, device: str) -> str:
     return requested
 
 
-def default_token_budget(device: str) -> int:
-    """The default number of tokens of a batch."""
-    return _GPU_TOKEN_BUDGET if is_cuda(device) else _CPU_TOKEN_BUDGET
-
-
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error of torch, CUDA, cuBLAS, cuDNN or the CPU's allocators means that memory ran out."""
-    import torch
-
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None

@@ -14,8 +14,8 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, kept_lengths, lay_out, max_doc_tokens
-from models.architectures.bert import bert_template
-from models.scoring.batching import Rows, cut_batches, padded_width
+from models.architectures.families import bert_template
+from models.scoring.packing import Rows, cut_batches, padded_width
 from models.tokenizers.bert import BertTokenizer
 from models.training.data.texts import TokenTable
 

@@ -16,7 +16,7 @@ from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
 from contrib.tensorflow2019.folder import convert
 from contrib.tensorflow2019.source import check_vocabulary, find_source
-from models.architectures.bert import TOKEN_TYPES
+from models.architectures.families import TOKEN_TYPES
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from models.tokenizers.bert import load_bert

@@ -15,7 +15,7 @@ from contrib.tensorflow2019.original_bert import (
     tensorflow_name,
     unused,
 )
-from models.architectures.bert import TOKEN_TYPES
+from models.architectures.families import TOKEN_TYPES
 from tests.models.checkpoints.test_malformed_checkpoints import MALFORMED
 from tests.support.models import tensorflow1
 from tests.support.models.tensorflow1 import CONFIG, known_variables, pretrained_variables

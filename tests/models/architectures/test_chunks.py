@@ -13,16 +13,15 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, mono_kept
 from beamrank.records import SpecialTokens
-from models.architectures.chunk_pooling import ChunkPooling
+from models.architectures.encoder.model import ChunkPooling
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
-from models.scoring.mono import score_mono
 from models.training.config import ChunksConfig
 from models.training.data.groups import Group
 from models.training.initial_model import ChunkedBert, save_checkpoint
 from models.training.tasks import MonoTask
 from models.training.trainer import train
-from tests.support.models.tables import shard, template
+from tests.support.models.tables import score_mono, shard, template
 from tests.support.progress import RecordedProgress
 from tests.support.rankings import first_docs
 from tests.support.training import (

@@ -1,9 +1,15 @@
 """Random checkpoints of every family score as in transformers."""
 
+from typing import Any
+
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from models.architectures.kernels.compiled import Kernels, load_kernels
+from models.architectures.kernels.token_rows import TokenRows
+from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
+from tests.support.checkpoints import save_tiny
 from tests.support.models.families import CASES, Scorer, random_inputs, save_case, wanted_log_odds
 from tests.support.oracle import assert_parity
 
@@ -58,3 +64,27 @@ def test_family_in_bfloat16_stays_near(name, kernel, tmp_path):
     )
     assert (scores - exact).square().mean().sqrt() < 0.15 * exact.std()
     assert len(scores.unique()) == len(exact.unique())
+
+
+def _scorer(folder: str, kind: str = "mono", dtype: torch.dtype = torch.float32) -> Any:
+    checkpoint = resolve_checkpoint(folder, kind)
+    return checkpoint.architecture.build(load_weights(checkpoint), dtype)
+
+
+def test_head_is_float32_for_any_dtype(tmp_path):
+    folder = save_tiny(tmp_path)
+    ids = torch.randint(0, 1000, (64, 20), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        rows = TokenRows(ids.flatten(), torch.zeros(64 * 20, dtype=torch.long), [20] * 64)
+        exact = _scorer(folder)(rows)
+        scores = _scorer(folder, dtype=torch.bfloat16)(rows)
+    assert scores.dtype == torch.float32
+    assert (scores != scores.bfloat16().float()).sum() > 50
+    torch.testing.assert_close(scores, exact, rtol=0, atol=0.2 * exact.std().item())
+
+
+@pytest.mark.parametrize("token_types", [2, 3])
+def test_missing_third_segment_is_a_row_of_zeros(tmp_path, token_types):
+    scorer = _scorer(save_tiny(tmp_path, type_vocab_size=token_types), "duo")
+    saved = load_file(tmp_path / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"]
+    assert torch.equal(scorer.types, torch.cat([saved, torch.zeros(3 - token_types, 32)]))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
@@ -19,6 +20,11 @@ _SPECIAL = SpecialTokens(cls_id=1, sep_id=2, pad_id=0)
 def _edit_config(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) -> None:
+    weights = folder / "model.safetensors"
+    save_file({**load_file(weights), **{name: torch.ones(shape) for name in names}}, weights)
 
 
 @pytest.mark.parametrize(
@@ -128,3 +134,37 @@ def test_encoder_tensors_without_a_prefix_are_read(name, tmp_path):
     save_file({name.removeprefix(prefix): value for name, value in load_file(path).items()}, path)
     tensors = resolve_checkpoint(str(tmp_path), "mono").architecture.tensors
     assert list(tensors) == [each.removeprefix(prefix) for each in with_prefix]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "tensors", "unread"),
+    [
+        ("bert", {"num_hidden_layers": 2}, [], r"bert\.encoder\.layer\.2\."),
+        ("xlm-roberta", {"num_hidden_layers": 1}, [], r"roberta\.encoder\.layer\.1\."),
+        ("distilbert", {"n_layers": 1}, [], r"distilbert\.transformer\.layer\.1\."),
+        ("modernbert biases", {"attention_bias": False}, [], r"attn\.Wo\.bias"),
+        ("modernbert biases", {"norm_bias": False}, [], r"norm\.bias"),
+        ("modernbert biases", {"classifier_bias": False}, [], r"head\.dense\.bias"),
+        ("bert", {}, ["bert.encoder.layer.0.attention.self.distance_embedding.weight"], "distance_embedding"),
+        ("roberta", {}, ["roberta.encoder.layer.1.output.adapters.a.adapter_down.0.weight"], "adapter_down"),
+        ("electra", {}, ["electra.encoder.layer.0.attention.self.query.lora_A.default.weight"], "lora_A"),
+    ],
+)
+def test_weights_that_config_does_not_call_for_are_refused(tmp_path, name, config, tensors, unread):
+    folder = save_case(tmp_path, name)
+    resolve_checkpoint(folder, "mono")
+    _edit_config(tmp_path, **config)
+    _add_tensors(tmp_path, tensors, (3, 3))
+    with pytest.raises(PreflightError, match=rf"tensors .*{unread}"):
+        resolve_checkpoint(folder, "mono")
+
+
+def test_tensors_of_other_heads_are_left_out(tmp_path):
+    folder = save_case(tmp_path, "bert")
+    names = ["cls.predictions.bias", "cls.seq_relationship.weight", "bert.embeddings.position_ids"]
+    _add_tensors(tmp_path, names)
+    resolve_checkpoint(folder, "mono")
+    folder = save_case(tmp_path / "roberta", "roberta")
+    names = ["roberta.pooler.dense.weight", "roberta.pooler.dense.bias", "lm_head.bias"]
+    _add_tensors(tmp_path / "roberta", names)
+    resolve_checkpoint(folder, "mono")

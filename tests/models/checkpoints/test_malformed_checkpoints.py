@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from beamrank.errors import PreflightError
 from models.architectures.chunked_bert import CHUNKED_BERT
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.tokenizers.registry import load_tokenizer
+from models.tokenizers.library import load_tokenizer
 from models.training.initial_model import Start
 from tests.support.checkpoints import save_tiny
 

@@ -12,8 +12,8 @@ from huggingface_hub.utils._paths import filter_repo_objects
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
+from beamrank.storage.disk_cache import cache_folder
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
-from models.checkpoints.disk_cache import cache_folder
 from models.checkpoints.files import CHECKPOINT_FILES
 from models.checkpoints.sources import locate
 from models.tokenizers.files import TOKENIZER_FILES
@@ -39,7 +39,7 @@ def test_url_is_copied_once(store, tmp_path):
     assert checkpoint.reference == store
     assert checkpoint.digest == resolve_checkpoint(str(tmp_path / "saved"), "mono").digest
     folder = Path(checkpoint.folder)
-    assert folder == cache_folder("checkpoints") / checkpoint.digest
+    assert folder.parent == cache_folder("checkpoints")
     assert sorted(path.name for path in folder.glob("[!.]*")) == ["config.json", "model.safetensors", "vocab.txt"]
     (folder / "mark").touch()
     assert resolve_checkpoint(store, "mono").folder == checkpoint.folder
@@ -98,7 +98,6 @@ def test_stale_cache_of_a_changed_url_is_replaced(store):
     fsspec.filesystem("memory").pipe("/bucket/model/vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nnew\n")
     after = resolve_checkpoint(store, "mono")
     assert after.digest != before.digest
-    assert Path(after.folder).name == after.digest
     assert Path(before.folder).is_dir()
 
 
@@ -121,36 +120,35 @@ def test_missing_embedded_checkpoint_is_refused():
         resolve_checkpoint("embedded:trio", "mono")
 
 
-def _offline(hub: Path, reference: str) -> str:
-    """Resolves a reference in a process that has a Hugging Face cache and no network."""
+def _offline(hub: Path, *references: str) -> list[str]:
+    """Resolves references in a process that has a Hugging Face cache and no network; a line each."""
     program = (
-        "import sys; from models.checkpoints.checkpoint import load_weights, resolve_checkpoint\n"
-        "try: found = resolve_checkpoint(sys.argv[1], 'mono'); "
-        "print(found.reference, found.architecture.num_labels, *found.weights)\n"
-        "except Exception as error: print(type(error).__name__, error)"
+        "import sys; from models.checkpoints.checkpoint import resolve_checkpoint\n"
+        "for reference in sys.argv[1:]:\n"
+        "    try: found = resolve_checkpoint(reference, 'mono'); print(found.reference, *found.weights)\n"
+        "    except Exception as error: print(type(error).__name__, error)"
     )
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub)}
-    command = [sys.executable, "-c", program, reference]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+    command = [sys.executable, "-c", program, *references]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
+
+
+def _save_in_hub(repository: Path, *revisions: str) -> Path:
+    snapshot = repository / "snapshots" / COMMIT
+    save_tiny(snapshot)
+    (repository / "refs").mkdir()
+    for revision in revisions:
+        (repository / "refs" / revision).write_text(COMMIT)
+    return snapshot
 
 
 def test_hugging_face_id_is_resolved_to_its_commit(tmp_path):
-    repository = tmp_path / "models--someone--ranker"
-    save_tiny(repository / "snapshots" / COMMIT)
-    for revision in ("main", "v1.0"):
-        (repository / "refs").mkdir(exist_ok=True)
-        (repository / "refs" / revision).write_text(COMMIT)
-    for reference in ("someone/ranker", "someone/ranker@v1.0"):
-        assert _offline(tmp_path, reference) == f"someone/ranker@{COMMIT} 2 model.safetensors"
-    snapshot = repository / "snapshots" / COMMIT
-    torch.save(load_file(snapshot / "model.safetensors"), snapshot / "pytorch_model.bin")
-    (snapshot / "model.safetensors").unlink()
-    assert _offline(tmp_path, "someone/ranker") == f"someone/ranker@{COMMIT} 2 pytorch_model.bin"
-
-
-def test_hugging_face_id_without_network(tmp_path):
-    message = _offline(tmp_path, "someone/ranker@v1.0")
-    assert message.startswith(
-        "PreflightError cannot get the checkpoint someone/ranker@v1.0: no such folder exists here"
-    )
-    assert "`hf download someone/ranker --revision v1.0 --local-dir DIR`) and give the folder" in message
+    _save_in_hub(tmp_path / "models--someone--ranker", "main", "v1.0")
+    pickled = _save_in_hub(tmp_path / "models--someone--pickled", "main")
+    torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
+    (pickled / "model.safetensors").unlink()
+    *found, missing = _offline(tmp_path, "someone/ranker", "someone/ranker@v1.0", "someone/pickled", "someone/no@v1.0")
+    names = ("ranker@{} model.safetensors", "ranker@{} model.safetensors", "pickled@{} pytorch_model.bin")
+    assert found == [f"someone/{name.format(COMMIT)}" for name in names]
+    assert missing.startswith("PreflightError cannot get the checkpoint someone/no@v1.0: no such folder exists here")
+    assert "`hf download someone/no --revision v1.0 --local-dir DIR`) and give the folder" in missing

@@ -12,7 +12,6 @@ from transformers import AutoModelForSequenceClassification
 from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from models.checkpoints.files import weight_files
-from models.checkpoints.sources import locate
 from models.training.initial_model import Start
 from tests.support.checkpoints import save_tiny
 from tests.support.models.families import save_case
@@ -101,11 +100,11 @@ def test_formats_are_preferred_as_by_transformers(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "is not an index of weights: weight_map"),
-        ('{"weight_map": {"a": "../x"}}', "is not an index of weights: weight_map.a"),
-        ('{"weight_map": {"a": "/etc/passwd"}}', "is not an index of weights: weight_map.a"),
-        ('{"weight_map": []}', "is not an index of weights"),
-        ("[", "is not an index of weights"),
+        ("{}", "cannot be used: weight_map"),
+        ('{"weight_map": {"a": "../x"}}', "cannot be used: weight_map.a"),
+        ('{"weight_map": {"a": "/etc/passwd"}}', "cannot be used: weight_map.a"),
+        ('{"weight_map": []}', "index of weights .* cannot be used: weight_map"),
+        ("[", "is not valid JSON"),
         ('{"weight_map": {}}', "without tensors"),
         ('{"weight_map": {"a": "model-00009-of-00009.safetensors"}}', "lacks model-00009-of-00009.safetensors"),
         ('{"weight_map": {"a": "model-00001-of-00003.safetensors"}}', "names a, which is not in its file"),
@@ -153,6 +152,6 @@ def test_adapter_at_a_store_is_refused(tmp_path, monkeypatch):
     memory.pipe("/adapters/lora/adapter_config.json", b"{}")
     try:
         with pytest.raises(PreflightError, match="adapter of PEFT"):
-            locate("memory://adapters/lora")
+            resolve_checkpoint("memory://adapters/lora", "mono")
     finally:
         memory.rm("/adapters", recursive=True)

@@ -11,8 +11,7 @@ from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.machine import WORKER_NUMBER, number_worker
 from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.scoring.backends.cuda import CudaModel, cuda_devices, devices_here
-from models.scoring.backends.torch import TorchBackend, resolve_device, resolve_dtype
+from models.scoring.backends.torch import CudaModel, TorchBackend, devices_here, resolve_device, resolve_dtype
 from models.scoring.engine import ScoringEngine
 from tests.models.scoring.test_engine import stretches
 from tests.support.models.varlen import varlen_attn
@@ -46,14 +45,14 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **options: empty(*shape, **options))
     monkeypatch.setattr(TokenRows, "pin", lambda rows: rows)
     monkeypatch.setattr(TokenRows, "record_stream", lambda rows, stream: None)
-    monkeypatch.setattr("models.scoring.backends.cuda.devices_here", lambda device: ["cpu", "cpu"])
+    monkeypatch.setattr("models.scoring.backends.torch.devices_here", lambda device: ["cpu", "cpu"])
 
 
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize("varlen", [False, True], ids=["groups", "varlen"])
 @pytest.mark.parametrize("kind", ["mono", "duo"])
 def test_scores_of_two_gpus_are_those_of_the_cpu(request, monkeypatch, text, kind, varlen):
-    monkeypatch.setattr("models.scoring.backends.cuda.supports_varlen", lambda device, dtype: varlen)
+    monkeypatch.setattr("models.scoring.backends.torch.supports_varlen", lambda device, dtype: varlen)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
     inputs = stretches(text, 60, segments={"mono": 2, "duo": 3}[kind])
     wanted = request.getfixturevalue(f"{kind}_engine").score(inputs)
@@ -154,19 +153,13 @@ def test_other_errors_of_a_gpu_end_the_shard(mono_checkpoint, text):
         ("cuda:2", 4, "1", ["cuda:2"]),
     ],
 )
-def test_process_computes_on_its_devices(requested, count, worker, devices):
-    assert cuda_devices(requested, count, worker) == devices
-
-
-def test_each_of_several_workers_has_a_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv(WORKER_NUMBER, raising=False)
-    assert devices_here("cuda") == ["cuda:0", "cuda:1"]
-    found: list[str] = []
-    for number in (4, 5):
-        number_worker(f"worker_{number}")
-        found += devices_here("cuda")
-    assert found == ["cuda:0", "cuda:1"]
+def test_process_computes_on_its_devices(monkeypatch, requested, count, worker, devices):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setenv(WORKER_NUMBER, "")
+    monkeypatch.delenv(WORKER_NUMBER)
+    if worker is not None:
+        number_worker(f"worker_{worker}")
+    assert devices_here(requested) == devices
 
 
 def test_numbered_devices(monkeypatch):

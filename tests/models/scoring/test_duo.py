@@ -9,9 +9,8 @@ from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import InputLimits
-from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine
-from tests.support.models.tables import shard
+from tests.support.models.tables import score_duo, shard
 from tests.support.oracle import Oracle, assert_parity
 from tests.support.rankings import best_docs
 

@@ -8,9 +8,10 @@ from safetensors.torch import load_file, save_file
 
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.ranking.input_layout import PackedInputs
-from models.architectures.encoder.model import block_rows
+from models.architectures.encoder.model import BLOCK_ROWS
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.scoring.backends.torch import default_token_budget, resolve_device, resolve_dtype
+from models.scoring.backends.registry import default_token_budget
+from models.scoring.backends.torch import resolve_device, resolve_dtype
 from models.scoring.engine import ScoringEngine, inputs_done
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tables import template
@@ -49,7 +50,7 @@ def test_engine_threads_give_the_same_bits(mono_checkpoint, text, dtype):
 def test_engine_budgets_give_the_same_bits(mono_engine, mono_checkpoint, text):
     inputs = stretches(text, 24)
     scores = mono_engine.score(inputs)
-    assert scores.padded_tokens % block_rows(32) == 0
+    assert scores.padded_tokens % BLOCK_ROWS == 0
     for budget in (1, 8192):
         engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, budget)
         others = engine.score(inputs)
@@ -77,7 +78,7 @@ def test_stage_counts(tmp_path, text):
     scores = engine.score(PackedInputs(tokens, np.zeros((4, 2), np.int64), kept, template(2)))
     assert scores.inferences == 4
     assert scores.tokens == 15 + 9 + 26 + 3
-    assert scores.padded_tokens == block_rows(32)
+    assert scores.padded_tokens == BLOCK_ROWS
     assert scores.halvings == 0
 
 
@@ -153,7 +154,7 @@ import numpy as np
 from beamrank.errors import BeamrankError
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
-from models.architectures.bert import bert_template
+from models.architectures.families import bert_template
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 

@@ -6,8 +6,7 @@ import pytest
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits, SegmentRule
 from models.scoring.engine import ScoringEngine, StageCounts
-from models.scoring.mono import score_mono
-from tests.support.models.tables import Row, shard
+from tests.support.models.tables import Row, score_mono, shard
 from tests.support.oracle import Oracle, assert_parity
 from tests.support.rankings import first_docs
 

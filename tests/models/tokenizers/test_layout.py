@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import Truncation
+from beamrank.ranking.input_layout import InputLimits, Truncation
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.checkpoints.files import digest_files, digest_of
 from models.reranker import Reranker
@@ -173,11 +173,14 @@ _OTHER: dict[str, tuple[str, dict[str, Any], str, Change]] = {
 _ALL = {**_EQUAL, **_OTHER}
 
 
-def _of_transformers(folder: str, encode: Callable[[Any, str, str], Any]) -> list[float]:
-    """The logit of each pair on its own, exact to float32's rounding; `encode` lays it out."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+def _of_transformers(folder: str, *rules: Callable[[Any, str, str], Any]) -> list[list[float]]:
+    """By each rule, the logit of each pair on its own, exact to float32's rounding; a rule lays it out."""
     # These weights are large: in float32 the errors of both sides would add up.
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64).eval()
+    return [_logits(model, AutoTokenizer.from_pretrained(folder), encode) for encode in rules]
+
+
+def _logits(model: Any, tokenizer: Any, encode: Callable[[Any, str, str], Any]) -> list[float]:
     typed = "token_type_ids" in tokenizer.model_input_names and "type_vocab_size" in model.config.to_dict()
     scores = []
     for pair in _PAIRS:
@@ -218,16 +221,13 @@ _RULES: dict[Truncation, Any] = {"hf": _longest_first, "original": _cut_each(1),
 @pytest.mark.parametrize("name", _ALL)
 def test_pairs_are_laid_out_as_the_checkpoints_tokenizer_does(name, tmp_path):
     folder = _save(tmp_path, *_ALL[name])
-    for rule, encode in _RULES.items():
-        ours = Reranker(folder, dtype="float32", device="cpu", truncation=rule, max_query_length=16, max_length=_LENGTH)
-        assert_parity(ours.score(_PAIRS).tolist(), _of_transformers(folder, encode))
-
-
-@pytest.mark.parametrize("name", _ALL)
-def test_layout_is_in_the_digest_where_it_is_not_the_familys(name, tmp_path):
-    folder = _save(tmp_path, *_ALL[name])
-    as_before = resolve_checkpoint(folder, "mono").digest == digest_of(digest_files(folder), folder)
-    assert as_before == (name in _EQUAL or name.startswith("albert"))
+    ours = Reranker(folder, dtype="float32", device="cpu", truncation="hf", max_query_length=16, max_length=_LENGTH)
+    for rule, theirs in zip(_RULES, _of_transformers(folder, *_RULES.values()), strict=True):
+        ours.limits = InputLimits(rule, 16, _LENGTH)
+        assert_parity(ours.score(_PAIRS).tolist(), theirs)
+    # The digest covers a layout that is not the family's.
+    of_files = ours.engine.checkpoint.digest == digest_of(digest_files(folder), folder)
+    assert of_files == (name in _EQUAL or name.startswith("albert"))
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,8 @@ def test_space_before_a_text_is_that_of_transformers_or_refused(kind, stated, tm
         ):
             Reranker(folder, **options)
     else:
-        assert_parity(Reranker(folder, **options).score(_PAIRS).tolist(), _of_transformers(folder, _longest_first))
+        (theirs,) = _of_transformers(folder, _longest_first)
+        assert_parity(Reranker(folder, **options).score(_PAIRS).tolist(), theirs)
 
 
 def test_class_whose_layout_changed_is_refused_without_its_file(tmp_path):

@@ -8,7 +8,7 @@ import yaml
 from beamrank.errors import ConfigError
 from beamrank.ranking.input_layout import InputLimits, mono_kept
 from beamrank.records import SpecialTokens
-from models.architectures.bert import bert_template
+from models.architectures.families import bert_template
 from models.training.config import RECIPES, Kind, TrainConfig, load_train_config
 
 _TRIPLES = {"start": "bert-base-uncased", "data": {"triples": "triples.tsv"}, "output": "out"}

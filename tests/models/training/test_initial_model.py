@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from beamrank.errors import PreflightError
-from models.architectures.bert import TOKEN_TYPES
+from models.architectures.families import TOKEN_TYPES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.training.initial_model import Start, save_checkpoint
 from models.training.states import checkpoint_hashes, publish_checkpoint
@@ -169,7 +169,7 @@ def test_start_refuses_what_cannot_be_trained(spoil, max_length, message, encode
         ({}, {"position_embedding_type": "relative_key"}, None, "position_embedding_type 'relative_key'"),
         ({}, {"auto_map": {"AutoModel": "own--model.Own"}}, None, "its own code"),
         ({}, {"num_hidden_layers": 1}, None, r"16 tensors that config.json does not call for \(encoder\.layer\.1\."),
-        ({}, {}, "encoder.layer.0.attention.self.query.lora_A.weight", "1 tensors in its layers"),
+        ({}, {}, "encoder.layer.0.attention.self.query.lora_A.weight", "1 tensors that config.json does not call for"),
         ({"type_vocab_size": 1}, {}, None, "knows 1 token type"),
     ],
 )

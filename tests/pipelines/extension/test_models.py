@@ -14,11 +14,10 @@ from beamrank.ranking.input_layout import InputTemplate
 from models.architectures.registry import ARCHITECTURES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
-from models.scoring.backends.protocol import Device, OutOfMemory
-from models.scoring.backends.registry import BACKENDS
-from models.scoring.batching import fill_batches
+from models.scoring.backends.registry import BACKENDS, Device, OutOfMemory
 from models.scoring.engine import ScoringEngine
-from models.tokenizers.registry import load_tokenizer
+from models.scoring.packing import fill_batches
+from models.tokenizers.library import load_tokenizer
 from pipelines.plan.estimate import estimate
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.models.tokenizers import save_tokenizer

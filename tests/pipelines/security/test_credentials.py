@@ -12,10 +12,10 @@ from beamrank.commit.plan import read_plan
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import list_units
+from beamrank.storage.disk_cache import cache_root
 from beamrank.storage.stores import StoreSettings
 from beamrank.storage.urls import carries_credentials, hide_credentials, refuse_credentials
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.checkpoints.disk_cache import cache_root
 from models.training.config import load_train_config
 from pipelines import cli, main
 from pipelines.console.progress import ConsoleProgress

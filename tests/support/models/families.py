@@ -17,7 +17,7 @@ from models.architectures.encoder.model import EncoderScorer
 from models.architectures.kernels.compiled import Kernels
 from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
-from models.scoring.batching import fill_blocks
+from models.scoring.packing import fill_blocks
 
 SIZES = {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 50}
 VOCABULARY = 500
@@ -38,7 +38,11 @@ class Case(NamedTuple):
 _BERT = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": POSITIONS}
 CASES = {
     "bert": Case("bert", _BERT),
-    "bert one logit": Case("bert", {**_BERT, "num_labels": 1, "num_hidden_layers": 1}),
+    "bert one logit": Case(
+        "bert",
+        {**_BERT, "num_labels": 1, "num_hidden_layers": 1, "type_vocab_size": 4}
+        | {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-3},
+    ),
     "roberta": Case("roberta", {**SIZES, **_PADDED}),
     "roberta two types": Case("roberta", {**SIZES, **_PADDED, "type_vocab_size": 2, "num_labels": 1}),
     "xlm-roberta": Case("xlm-roberta", {**SIZES, **_PADDED, "num_labels": 1, "layer_norm_eps": 1e-5}),

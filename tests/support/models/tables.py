@@ -1,6 +1,7 @@
 """A stage's input as the join leaves it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,10 @@ from beamrank.join import schemas
 from beamrank.join.schemas import candidates_table, tokenized_table
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
-from models.architectures.bert import bert_template
+from models.architectures.families import bert_template
+from models.scoring.duo import prepare_duo
+from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.mono import prepare_mono
 from tests.support.checkpoints import SPECIAL
 
 Row = tuple[str, Sequence[int], Mapping[str, Sequence[int]]]
@@ -29,3 +33,13 @@ def shard(rows: Sequence[Row], special: SpecialTokens = SPECIAL) -> pa.Table:
     queries = pa.array([list(query) for _, query, _ in rows], schema.field("query_tokens").type)
     docs = pa.array([list(doc) for _, _, docs in rows for doc in docs.values()], queries.type)
     return tokenized_table(schema, query_ids, queries, candidates, docs, np.arange(len(docs)))
+
+
+def score_mono(engine: ScoringEngine, *arguments: Any) -> tuple[pa.Table, StageCounts]:
+    """Scores what `prepare_mono` prepares."""
+    return prepare_mono(engine.checkpoint.architecture, *arguments).score(engine)
+
+
+def score_duo(engine: ScoringEngine, *arguments: Any) -> tuple[pa.Table, StageCounts]:
+    """Scores what `prepare_duo` prepares."""
+    return prepare_duo(engine.checkpoint.architecture, *arguments).score(engine)

@@ -8,7 +8,7 @@ from typing import Any
 import transformers
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from models.tokenizers.registry import provide_sentencepiece_format
+from models.tokenizers.library import provide_sentencepiece_format
 from tests.models.tokenizers.reference import UNICODE_TEXTS
 
 _ENGLISH = [

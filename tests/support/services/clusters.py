@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from apache_beam.utils.subprocess_server import pick_port
 
-from models.checkpoints.disk_cache import cache_folder, exclusive
+from beamrank.storage.disk_cache import cache_folder, exclusive
 from pipelines.runners.workers import child_command
 
 _HOST = "127.0.0.1"

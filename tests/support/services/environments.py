@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from models.checkpoints.disk_cache import cache_folder, exclusive
+from beamrank.storage.disk_cache import cache_folder, exclusive
 from tests import ROOT
 
 # Tests point BEAMRANK_CACHE elsewhere; the environments stay where they were made.

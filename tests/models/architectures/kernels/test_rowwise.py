@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from models.architectures.encoder.model import block_rows
+from models.architectures.encoder.model import BLOCK_ROWS
 from models.architectures.kernels.rowwise import Linear
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -42,7 +42,7 @@ def test_packed_linear_equals_the_plain_one(dtype, activation):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", [(384, 1536), (1536, 384), (442, 1326), (768, 768)], ids=str)
 def test_row_of_a_block_has_the_same_bits_at_every_place(dtype, sizes):
-    linear, block = _linear(sizes[0], sizes[1], dtype, "gelu"), block_rows(sizes[0])
+    linear, block = _linear(sizes[0], sizes[1], dtype, "gelu"), BLOCK_ROWS
     linear.pack(block)
     values = torch.randn(block, sizes[0]).to(dtype)
     wanted, order = linear(values), torch.randperm(block)

@@ -6,8 +6,9 @@ import torch
 from beamrank.errors import PreflightError
 from models.architectures.kernels import compiled
 from models.checkpoints.checkpoint import resolve_checkpoint
+from models.scoring.backends import registry
 from models.scoring.backends import torch as backend
-from models.scoring.backends.protocol import Device
+from models.scoring.backends.registry import Device, choose_kernel
 from models.scoring.engine import ScoringEngine
 
 _PLANNED = f"compiled {compiled.VERSION}"
@@ -25,16 +26,16 @@ _PLANNED = f"compiled {compiled.VERSION}"
 )
 def test_kernel_is_planned_for_what_it_computes(requested, name, device, dtype, chosen):
     architecture = resolve_checkpoint("embedded:mono", "mono").architecture
-    assert backend.choose_kernel(requested, architecture, name, Device(device, dtype, 1)) == chosen
+    assert choose_kernel(requested, architecture, name, Device(device, dtype, 1)) == chosen
 
 
 def test_auto_is_compiled_only_where_it_gains(monkeypatch):
     architecture, found = resolve_checkpoint("embedded:mono", "mono").architecture, compiled.load_kernels()
     gains = found is not None and found.takes(torch.bfloat16, 34)
     device = Device("cpu", "bfloat16", 1)
-    assert backend.choose_kernel("auto", architecture, "torch", device) == (_PLANNED if gains else "torch")
-    monkeypatch.setattr(backend, "load_kernels", lambda: None)
-    assert backend.choose_kernel("auto", architecture, "torch", device) == "torch"
+    assert choose_kernel("auto", architecture, "torch", device) == (_PLANNED if gains else "torch")
+    monkeypatch.setattr(registry, "load_kernels", lambda: None)
+    assert choose_kernel("auto", architecture, "torch", device) == "torch"
 
 
 @pytest.mark.parametrize(("planned", "installed"), [(_PLANNED, False), ("compiled 0", True)])

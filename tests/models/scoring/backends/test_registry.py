@@ -8,9 +8,9 @@ from beamrank.errors import ConfigError
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends import registry
-from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import (
     BACKENDS,
+    Device,
     Faster,
     choose_backend,
     faster_backend,

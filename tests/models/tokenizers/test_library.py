@@ -11,8 +11,7 @@ from beamrank.records import NO_TOKEN, SpecialTokens
 from models.checkpoints.checkpoint import fetch_tokenizer, resolve_checkpoint
 from models.reranker import Reranker
 from models.tokenizers.bert import BertTokenizer
-from models.tokenizers.library import LibraryTokenizer
-from models.tokenizers.registry import load_tokenizer
+from models.tokenizers.library import LibraryTokenizer, load_tokenizer
 from tests.models.tokenizers.reference import UNICODE_TEXTS, all_ids
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tokenizers import TEXTS, save_sentencepiece, save_tokenizer

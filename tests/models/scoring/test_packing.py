@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.scoring.batching import cut_batches, even_budget, fill_batches, fill_blocks, padded_width
+from models.scoring.packing import cut_batches, even_budget, fill_batches, fill_blocks, padded_width
 
 LENGTHS = st.lists(st.integers(3, 512), max_size=200).map(lambda values: np.array(values, np.int64))
 

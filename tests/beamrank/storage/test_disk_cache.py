@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from beamrank.commit.listing import holds_content
 from beamrank.errors import DataError
 from beamrank.join.doc_hashes import open_unit_docs, publish_unit_docs
+from beamrank.storage import disk_cache
 from beamrank.storage import files as storage
-from models.checkpoints import disk_cache
-from models.checkpoints.disk_cache import add_entry, cache_folder, cache_root, exclusive, find_entry, local_copy
+from beamrank.storage.disk_cache import cache_folder, cache_root, discard, exclusive, fetched, local_copy
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,10 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def _fetch(folder):
     (folder / "file").write_bytes(bytes(100))
-    return "a"
+
+
+def _refuse(folder):
+    raise AssertionError
 
 
 def _names():
@@ -39,13 +43,14 @@ def test_cache_root_is_one_folder(tmp_path, monkeypatch):
     assert cache_root() == tmp_path / "home" / ".cache" / "beamrank"
 
 
-def test_cache_entry_is_found_again():
-    assert find_entry("indexes", "a") is None
-    folder = add_entry("indexes", "key", _fetch)
+def test_cache_entry_is_found_again_until_it_is_discarded():
+    folder = fetched("indexes", "a", _fetch)
     assert folder == cache_folder("indexes") / "a"
-    assert find_entry("indexes", "a") == folder
-    assert add_entry("indexes", "key", _fetch) == folder
-    assert _names() == ["a"]
+    assert fetched("indexes", "a", _refuse) == folder
+    assert _names() == [".a.lock", "a"]
+    discard(folder)
+    with pytest.raises(AssertionError):
+        fetched("indexes", "a", _refuse)
 
 
 @pytest.mark.parametrize(
@@ -60,37 +65,35 @@ def test_cache_entry_is_found_again():
     ids=["cut short", "another content", "a file gone", "record cut short", "no record"],
 )
 def test_corrupt_stale_cache_entry_is_fetched_again(damage):
-    folder = add_entry("indexes", "key", _fetch)
-    damage(folder / "file")
-    assert find_entry("indexes", "a") is None
-    assert add_entry("indexes", "key", _fetch) == folder
-    assert find_entry("indexes", "a") == folder
+    damage(fetched("indexes", "a", _fetch) / "file")
+    folder = fetched("indexes", "a", _fetch)
     assert (folder / "file").read_bytes() == bytes(100)
+    assert fetched("indexes", "a", _refuse) == folder
 
 
 def test_failed_fetch_leaves_nothing():
-    def fetch(folder: Path) -> str:
+    def fetch(folder: Path) -> None:
         (folder / "file").write_bytes(b"half")
         raise OSError("the network is gone")
 
     with pytest.raises(OSError, match="the network is gone"):
-        add_entry("indexes", "key", fetch)
-    assert _names() == []
+        fetched("indexes", "a", fetch)
+    assert _names() == [".a.lock"]
 
 
 def test_cache_leftovers_of_a_killed_process_are_removed():
     program = """
 import os, sys
-from models.checkpoints.disk_cache import add_entry
+from beamrank.storage.disk_cache import fetched
 def fetch(folder):
     (folder / "file").write_bytes(bytes(100))
     os._exit(9)
-add_entry("indexes", "key", fetch)
+fetched("indexes", "a", fetch)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
-    assert len(_names()) == 1
-    add_entry("indexes", "key", _fetch)
-    assert _names() == ["a"]
+    assert _names() == [".a.lock", ".fetching-a"]
+    fetched("indexes", "a", _fetch)
+    assert _names() == [".a.lock", "a"]
 
 
 def test_lock_keeps_others_out_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
@@ -130,24 +133,25 @@ def test_file_of_a_store_is_copied_once(stored, tmp_path, monkeypatch):
         download(url, path)
 
     monkeypatch.setattr(storage, "download", noted)
-    path = local_copy("lists", stored)
+    path = local_copy("lists", stored, holds_content)
     assert open_unit_docs(path).tolist() == [0, 1, 2]
-    assert local_copy("lists", stored) == path
+    assert local_copy("lists", stored, holds_content) == path
     assert copies == [stored]
-    assert local_copy("lists", str(tmp_path / "here.bin")) == str(tmp_path / "here.bin")
+    assert local_copy("lists", str(tmp_path / "here.bin"), holds_content) == str(tmp_path / "here.bin")
 
 
 def test_file_of_a_store_that_changed_is_not_copied(stored):
     storage.replace(stored, bytes(24))
     with pytest.raises(DataError, match="changed after it was written"):
-        local_copy("lists", stored)
+        local_copy("lists", stored, holds_content)
     assert not [path for path in cache_folder("lists").iterdir() if path.is_dir()]
 
 
 def test_copy_that_is_a_day_old_is_removed_when_another_is_made(stored):
-    old = Path(local_copy("lists", stored)).parent
+    old = Path(local_copy("lists", stored, holds_content)).parent
     os.utime(old, (0, 0))
-    assert local_copy("lists", stored) == str(old / old.name)
+    assert local_copy("lists", stored, holds_content) == str(old / old.name)
     folder = stored.rpartition("/")[0]
-    new = Path(local_copy("lists", f"{folder}/{publish_unit_docs(folder, np.arange(4, dtype=np.uint64))}")).parent
+    other = f"{folder}/{publish_unit_docs(folder, np.arange(4, dtype=np.uint64))}"
+    new = Path(local_copy("lists", other, holds_content)).parent
     assert [path.name for path in cache_folder("lists").iterdir() if path.is_dir()] == [new.name]
