@@ -19,13 +19,13 @@ from models.stages.base import Stage
 from models.stages.core import steps_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
-from pipelines.launcher import RETRIES, Launcher, Share, resumable
+from pipelines.launcher import RETRIES, Launcher, resumable
 from pipelines.plan.estimate import estimate, shard_seconds
 from pipelines.plan.limits import NO_LIMITS, Limits
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, server_command, settle_kernel
+from pipelines.runners.options import Runner, Share, server_command, settle_kernel
 from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import write_runs

@@ -6,13 +6,12 @@ shard of all seals the stages and writes the runs.
 """
 
 import logging
-import re
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import apache_beam as beam
 
@@ -25,7 +24,7 @@ from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry
 from beamrank.config.run import JobConfig, RunConfig
-from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, WorkerLostError
+from beamrank.errors import BeamrankError, DataError, PreflightError, WorkerLostError
 from beamrank.formats.notes import counted
 from beamrank.formats.rejects import REJECTS
 from beamrank.logs import log_context
@@ -37,7 +36,7 @@ from pipelines.corpus_join import CorpusJoin
 from pipelines.plan.reuse import Reuse
 from pipelines.run_join import join_run
 from pipelines.runners import dataflow
-from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline
+from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline
 from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched, watch
 from pipelines.runs.run_file import ShardWriter
 from transforms.shards import RunShards, SpreadTasks, WriteShards
@@ -58,28 +57,6 @@ def resumable() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise
         raise BeamrankError(f"{error}. Finished shards are kept; run the same command again to resume") from error
-
-
-class Share(NamedTuple):
-    """What one of several processes does: `number` from 0, of `processes`."""
-
-    number: int
-    processes: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """`I/N`."""
-        found = re.fullmatch(r"(\d+)/(\d+)", text)
-        if found is None or int(found[1]) >= int(found[2]):
-            raise ConfigError(f"--only {text}: give I/N, the number of this process from 0 and how many there are")
-        return cls(int(found[1]), int(found[2]))
-
-    def of(self, shards: int) -> range:
-        """Its shards: topics are spread over shards by a hash, so that ranges of them take about as long."""
-        return range(self.number * shards // self.processes, (self.number + 1) * shards // self.processes)
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.processes}"
 
 
 @dataclass

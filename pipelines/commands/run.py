@@ -23,7 +23,7 @@ from pipelines.commands.arguments import option
 from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
-from pipelines.runners.options import Runner
+from pipelines.runners.options import Runner, Share
 from pipelines.runners.workers import ENDING, GRACE_SECONDS
 
 if TYPE_CHECKING:
@@ -195,7 +195,6 @@ def run(
     settings = args.load_run_config(config, overrides, output, limit, reuse)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
-    from pipelines.launcher import Share
     from pipelines.plan.limits import Limits
 
     share = None if only is None else Share.parse(only)

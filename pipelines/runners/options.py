@@ -1,4 +1,4 @@
-"""Runners: the Beam options that each is tested with, and the check of the flags after `--`.
+"""Runners: the Beam options that each is tested with, and the check of the flags after `--`; and processes without one.
 
 Beam is imported inside functions: the help of commands names the runners.
 """
@@ -7,11 +7,12 @@ import argparse
 import contextlib
 import difflib
 import io
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from beamrank.config.run import RunConfig, ScoreConfig
 from beamrank.errors import ConfigError
@@ -32,6 +33,28 @@ class Runner(StrEnum):
     SPARK = "spark"
     FLINK = "flink"
     DATAFLOW = "dataflow"
+
+
+class Share(NamedTuple):
+    """What one of several processes does: `number` from 0, of `processes`."""
+
+    number: int
+    processes: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`I/N`."""
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if found is None or int(found[1]) >= int(found[2]):
+            raise ConfigError(f"--only {text}: give I/N, the number of this process from 0 and how many there are")
+        return cls(int(found[1]), int(found[2]))
+
+    def of(self, shards: int) -> range:
+        """Its shards: topics are spread over shards by a hash, so that ranges of them take about as long."""
+        return range(self.number * shards // self.processes, (self.number + 1) * shards // self.processes)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.processes}"
 
 
 _Config = TypeVar("_Config", RunConfig, ScoreConfig)

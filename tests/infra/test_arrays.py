@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.launcher import Share
+from pipelines.runners.options import Share
 from tests import ROOT
 from tests.support.processes import beamrank_here, receipts_exist, wait_until
 from tests.support.runs import assert_same_bytes

@@ -11,8 +11,9 @@ import pyarrow as pa
 from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig, load_config
 from pipelines.console.progress import ConsoleProgress
-from pipelines.launcher import Launcher, Share
+from pipelines.launcher import Launcher
 from pipelines.plan.make_plan import make_plan
+from pipelines.runners.options import Share
 from pipelines.runs.run_files import write_runs
 
 FileState = tuple[int, int, int]

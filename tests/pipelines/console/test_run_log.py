@@ -72,7 +72,7 @@ def test_log_of_a_resumed_run_is_a_new_file(small, tmp_path):
 
 
 def test_log_has_events_of_worker_processes(small, tmp_path):
-    flags = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    flags = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=1"]
     _run(small, tmp_path, "--stage", "retrieve")
     (tmp_path / "logs").rename(tmp_path / "before")
     _run(small, tmp_path, "--stage", "tokenize", *flags)

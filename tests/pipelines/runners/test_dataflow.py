@@ -209,18 +209,18 @@ def test_dataflow_ignores_the_launchers_machine(remote_config, overrides, expect
     assert (stage.keys["device"], stage.keys["dtype"]) == expected[:2]
 
 
-@pytest.mark.jvm
-def test_dataflow_staged_jobs_do_all_the_work(service, remote_config, bucket, capsys, monkeypatch):
+@pytest.mark.parametrize("first", ["given run", pytest.param("bm25", marks=[pytest.mark.slow, pytest.mark.jvm])])
+def test_dataflow_staged_jobs_do_all_the_work(first, service, remote_config, bucket, capsys, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(bucket / "cache"))
-    values = yaml.safe_load(remote_config.read_text())
-    values["candidates"] = None
-    remote_config.write_text(
-        yaml.safe_dump({**values, "index": {"path": "bucket://here/index"}, "bm25": {"k": 8}, "shards": 2})
-    )
+    keys: dict[str, Any] = {"shards": 2}
+    if first == "bm25":
+        keys |= {"candidates": None, "index": {"path": "bucket://here/index"}, "bm25": {"k": 8}}
+    remote_config.write_text(yaml.safe_dump({**yaml.safe_load(remote_config.read_text()), **keys}))
     service.works = True
     _run("run", str(remote_config), "--runner", "dataflow", "--", *service.flags)
     here, _ = run_here(remote_config, bucket / "local")
-    assert [job["name"].split("-")[1] for job in service.requests] == ["retrieve", "tokenize", "mono", "duo"]
+    jobs = ["retrieve"] * (first == "bm25") + ["tokenize", "mono", "duo"]
+    assert [job["name"].split("-")[1] for job in service.requests] == jobs
     assert len(run_bytes(bucket / "out")) == 3
     assert run_bytes(bucket / "out") == run_bytes(bucket / "local")
     assert {stage.name for stage in here.stages} == {
@@ -231,7 +231,7 @@ def test_dataflow_staged_jobs_do_all_the_work(service, remote_config, bucket, ca
     (bucket / "out/runs/duo-sum.trec").unlink()
     _run("run", str(remote_config), "--runner", "dataflow", "--stage", "runs")
     assert run_bytes(bucket / "out") == run_bytes(bucket / "local")
-    assert len(service.requests) == 4
+    assert len(service.requests) == len(jobs)
 
 
 @pytest.mark.slow

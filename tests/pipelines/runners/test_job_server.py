@@ -168,7 +168,6 @@ def test_job_server_is_reused_and_restarted_after_it_died():
         return [sys.executable, "-c", _LOCAL, str(port)]
 
     first = job_endpoint("test", command)
-    run_watched(_pipeline(first, 0.0), lambda: 0, StallLimit(60))
     assert job_endpoint("test", command) == first
     steps = iter(range(100_000))
 
@@ -183,9 +182,7 @@ def test_job_server_is_reused_and_restarted_after_it_died():
         run_watched(_pipeline(first, 60.0), kill_it, StallLimit(60))
     assert time.monotonic() - start < 20
     assert not _server_processes()
-    second = job_endpoint("test", command)
-    assert second != first
-    run_watched(_pipeline(second, 0.0), lambda: 0, StallLimit(60))
+    assert job_endpoint("test", command) != first
     for process in _server_processes():
         # The program ends with the process that ran it, which is the one before it.
         with contextlib.suppress(psutil.NoSuchProcess):

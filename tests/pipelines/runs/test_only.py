@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from beamrank.errors import ConfigError
-from pipelines.launcher import Share
+from pipelines.runners.options import Share
 from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.runs import assert_same_bytes
 from tests.support.small_collection import small_cascade
