@@ -18,7 +18,7 @@ from beamrank.commit.job_files import StoredTask, UnitFile
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import ShardTask
 from beamrank.join import schemas
-from beamrank.join.doc_hashes import NeededDocs, NeededList, write_needed
+from beamrank.join.doc_hashes import NeededDocs, NeededList
 from beamrank.join.join import doc_tokens_schema
 from beamrank.join.run_shards import SENT
 from models.scoring.reuse import UnusableTokensError
@@ -47,12 +47,6 @@ class RecordBatchCoder(beam.coders.Coder):
 
     def to_type_hint(self) -> Any:
         return pa.RecordBatch
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
 
 
 beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
@@ -89,11 +83,6 @@ class ListNeededDocs(beam.PTransform):
     folder: StageFolder
     prefix: str
     ranges: int
-
-    def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:  # noqa: ARG002
-        """The same without Beam, in this process. No shard has a receipt yet that could be noted."""
-        entries = (each for task in tasks for each in self.stage.needed(task, self.ranges))
-        write_needed(entries, self.ranges, self.folder.url, self.prefix)
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
         listing = EachFn(partial(_list_needed, self.stage, self.ranges))

@@ -145,24 +145,11 @@ class Look(NamedTuple):
     by_name: bool = False
 
 
-class _Format(Protocol):
-    @property
-    def look(self) -> Look | None: ...
-    @property
-    def file_in_folder(self) -> str | None: ...
-    @property
-    def has_fields(self) -> bool: ...
-    @property
-    def has_columns(self) -> bool: ...
-    @property
-    def table(self) -> str | None: ...
-
-
 class Choice(NamedTuple):
-    """The formats among which a key of a configuration chooses."""
+    """The formats among which a key of a configuration chooses: each is a `TextFormat`, which needs this module."""
 
     key: str
-    formats: Mapping[str, _Format]
+    formats: Mapping[str, Any]
 
     def guess(self, beginning: Beginning) -> str | None:
         """The name of the format that a file looks like; None if it looks like none of these."""

@@ -115,6 +115,9 @@ def _first_elements(beginning: bytes) -> list[Any]:
 
 
 def _check(unit: CorpusUnit) -> None:
+    if parquet.is_parquet(unit.url):
+        parquet.check(unit)
+        return
     if not _is_document(unit.url):
         check_batches(unit, _read(unit))
         return
@@ -127,39 +130,26 @@ def _check(unit: CorpusUnit) -> None:
 
 
 def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    if parquet.is_parquet(url):
+        return parquet.row_groups(url, unit_bytes)
     return [(0, _WHOLE)] if _is_document(url) else byte_ranges(url, unit_bytes)
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    if unit.end != _WHOLE:
+    if parquet.is_parquet(unit.url):
+        yield from parquet.read(unit)
+    elif unit.end != _WHOLE:
         yield from _read_lines(unit)
-        return
-    with open_stream(unit.url) as file:
-        rows = _elements(unit.url, file.read(_MOST_BYTES + 1))
-    yield _docs(unit, rows)
+    else:
+        with open_stream(unit.url) as file:
+            rows = _elements(unit.url, file.read(_MOST_BYTES + 1))
+        yield _docs(unit, rows)
 
 
 def _place(unit: CorpusUnit, position: int) -> str:
-    return f"{unit.url} at element {position} (from 0)" if unit.end == _WHOLE else line_place(unit, position)
-
-
-def _check_beir(unit: CorpusUnit) -> None:
     if parquet.is_parquet(unit.url):
-        parquet.check(unit)
-    else:
-        check_batches(unit, _read_lines(unit))
-
-
-def _beir_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
-    return (parquet.row_groups if parquet.is_parquet(url) else byte_ranges)(url, unit_bytes)
-
-
-def _read_beir(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return (parquet.read if parquet.is_parquet(unit.url) else _read_lines)(unit)
-
-
-def _beir_place(unit: CorpusUnit, position: int) -> str:
-    return (parquet.place if parquet.is_parquet(unit.url) else line_place)(unit, position)
+        return parquet.place(unit, position)
+    return f"{unit.url} at element {position} (from 0)" if unit.end == _WHOLE else line_place(unit, position)
 
 
 JSONL = TextFormat(
@@ -173,18 +163,14 @@ JSONL = TextFormat(
     id_field="id",
     has_columns=True,
 )
-BEIR = TextFormat(
-    "beir",
-    (".jsonl", *parquet.ENDINGS),
-    _beir_ranges,
-    _read_beir,
-    _beir_place,
-    _check_beir,
+BEIR = replace(
+    JSONL,
+    name="beir",
+    endings=(".jsonl", *parquet.ENDINGS),
     look=files.BEIR,
     file_in_folder="corpus.jsonl",
     id_field="_id",
     has_title=True,
-    has_columns=True,
 )
 TOPICS = replace(JSONL, look=files.JSONL)
 BEIR_TOPICS = replace(BEIR, file_in_folder="queries.jsonl")
