@@ -1,6 +1,5 @@
 """Formats with a doc or a topic a line, whose units are byte ranges, read in large blocks: TSV, CSV, top1000."""
 
-import io
 import itertools
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
@@ -85,15 +84,6 @@ def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, 
     while offset < end and (block := whole_lines(file, min(BLOCK_BYTES, end - offset))):
         yield offset, block
         offset += len(block)
-
-
-def lines_between(url: str, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that begin in a range of bytes, each with its first byte."""
-    with open_stream(url) as file:
-        for offset, block in blocks_between(file, start, end):
-            for line in io.BytesIO(block):
-                yield offset, line
-                offset += len(line)
 
 
 def numbered_lines(url: str) -> Iterator[tuple[int, bytes]]:

@@ -91,25 +91,6 @@ def test_check_of_a_json_list_needs_one_doc_in_its_beginning(tmp_path, monkeypat
     assert len(batch.bad) == 2
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('[{"id": "1", "contents": "x"}] [{"id"', r"docs\.json:1: not JSON: Extra data"),
-        ('[{"id": "1", "contents": "x"}\n{"id": "2", "contents": "y"}]', r"docs\.json:2: not JSON: Expecting ','"),
-        ('[{"id": "1",}, {"id": "2", "contents": "y"}]', r"docs\.json:1: not JSON: Expecting property name"),
-        ('[{"id": ' + "1" * 5000 + "}, {}]", "is not JSON that can be read"),
-        ('[{"text": "' + "x" * 5000 + '"}]', r"none of the first 1 rows .* no field `id`; it has: text"),
-        ('{\n"id": "1", "contents": "x"}\n{\n"id": "2"}', r"docs\.json:3: not JSON: Extra data"),
-    ],
-)
-@pytest.mark.parametrize("checked_bytes", [36, 5020])
-def test_json_whose_beginning_shows_an_error_is_refused(tmp_path, monkeypatch, content, message, checked_bytes):
-    monkeypatch.setattr(jsonl, "_CHECKED_BYTES", checked_bytes)
-    (tmp_path / "docs.json").write_text(content)
-    with pytest.raises(PreflightError, match=message):
-        list_units(corpus_of(tmp_path / "docs.json", "jsonl"))
-
-
 def test_json_list_that_is_too_large_names_the_remedy(tmp_path, monkeypatch):
     message = r"would be in memory at once: write a line for each doc, with `jq -c '\.\[\]'"
     (tmp_path / "docs.json").write_text(json.dumps(_DOCS))

@@ -18,7 +18,6 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage.streams import compression, open_stream, without_compression
 from tests.support.corpora import COMPRESSORS, each_compression
 from tests.support.given_runs import read_given
-from tests.support.processes import beamrank_here
 
 _IDS = [str(number) for number in range(400)]
 _TOP1000 = "".join(f"q\td{number}\tthe query of all rows\tthe passage {number}\n" for number in range(50))
@@ -157,21 +156,6 @@ def test_top1000_in_a_tar_is_corpus_and_candidates(tmp_path):
     assert [row.place for row in batch.bad] == [f"{url}:51"]
     given = read_given(url)
     assert (given.order, given.rejects.count) == ({"q": batch.doc_ids}, 1)
-
-
-def test_convert_msmarco_reads_a_tar(tmp_path):
-    plain = tmp_path / "plain/top1000.eval.tsv"
-    plain.parent.mkdir()
-    plain.write_text(_TOP1000)
-    (tmp_path / "packed").mkdir()
-    packed = _write_tar(tmp_path / "packed/top1000.eval.tar.gz", {"top1000.dev": _TOP1000.encode()})
-    written = []
-    for url in (str(plain), packed):
-        output = Path(url).parent / "out"
-        done = beamrank_here("convert", "msmarco", url, "--output", str(output), "--processes", "1")
-        assert done.returncode == 0, done.stderr
-        written.append([path.read_bytes() for path in sorted(output.glob("*.tf"))])
-    assert written[0] == written[1] != []
 
 
 def test_tar_at_a_store_is_read(tmp_path):
