@@ -39,6 +39,8 @@ from beamrank.report.views import (
 )
 
 _JUDGED = "Judged@10"
+# Those that the section of a query has, beside relevant ones further below.
+_DOCS = 10
 _NO_QRELS = (
     "The run has no qrels: measures, tests, curves and rank changes of judged docs need judgments. Give "
     "`qrels` in the configuration, or --qrels"
@@ -55,20 +57,16 @@ class ReportSettings:
 
     Attributes:
         baseline: the run that others are compared with; by default the first.
-        earlier: the output of an earlier run, with which all runs are compared.
         changes: how many rank changes of each step are shown.
         queries: how many queries have a section of their own.
-        docs: how many docs such a section has, beside relevant ones further below.
         texts: whether passages are shown, for which the corpus is scanned.
         curves: whether curves are made, which takes most of the time.
         depths: the points of curves.
     """
 
     baseline: str | None = None
-    earlier: str | None = None
     changes: int = 10
     queries: int = 30
-    docs: int = 10
     texts: bool = True
     curves: bool = True
     depths: Depths = field(default_factory=Depths)
@@ -358,7 +356,7 @@ def _read(
         for query_id in dict.fromkeys(itertools.chain.from_iterable(rankings.values())):
             if query_id in chosen:
                 every = candidate_views(query_id, of_query(rankings, query_id), relevance.get(query_id, {}))
-                views[query_id] = runs.complete(parts, query_id, shown_views(every, settings.docs))
+                views[query_id] = runs.complete(parts, query_id, shown_views(every, _DOCS))
             for view in runs.complete(parts, query_id, of_changes.get(query_id, [])):
                 changed[query_id, view.doc_id] = view
     return replace(

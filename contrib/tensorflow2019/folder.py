@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, StrictUndefined
 
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.progress import Progress
@@ -41,16 +43,6 @@ _RANKER: dict[str, Any] = {
 }
 _PROBE_WORDS = 8
 _TOLERANCE = 1e-3
-_RANKS = """Input: `[CLS] query [SEP] {docs} [SEP]`, each part with a token type of its own, from 0. The score is
-logit 1 (`relevant`) less logit 0 (`not_relevant`): the log-odds that {asked}."""
-_DOCS = {"mono": "passage", "duo": "passage i [SEP] passage j"}
-_ASKED = {"mono": "the passage is relevant", "duo": "passage i is more relevant than passage j"}
-_STARTS = """It holds the encoder, its pooler and {heads}. It cannot rank before it is fine-tuned: it is a `start` of
-`beamrank train`."""
-_HEADS = {
-    "pretraining": "the heads of masked words and of next sentences",
-    "masked_lm": "the head of masked words, without that of next sentences",
-}
 
 
 def convert(
@@ -200,30 +192,16 @@ def _score_with_transformers(folder: str, inputs: PackedInputs) -> float:
 
 def _card(kind: str, source: Source, bundle: TensorBundle, command: str, warnings: Sequence[str]) -> str:
     """The text of README.md."""
-    step = f", step {int(bundle.read('global_step')):,}" if "global_step" in bundle.entries else ""
-    files = [*bundle.files, source.config, source.vocabulary]
-    rows = "\n".join(
-        f"| {storage.name(path)} | {os.path.getsize(path):,} | `{storage.sha256(path)}` |" for path in files
+    paths = [*bundle.files, source.config, source.vocabulary]
+    template = resources.files("contrib.tensorflow2019").joinpath("card.md.j2").read_text(encoding="utf-8")
+    # A model card is Markdown: what it holds is not escaped.
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701
+    return environment.from_string(template).render(
+        kind=kind,
+        name=os.path.basename(source.prefix),
+        step=int(bundle.read("global_step")) if "global_step" in bundle.entries else None,
+        version=__version__,
+        command=command,
+        files=[(storage.name(path), os.path.getsize(path), storage.sha256(path)) for path in paths],
+        warnings=warnings,
     )
-    notes = "".join(f"\n- {warning}" for warning in warnings)
-    encoder = kind in PRETRAINED
-    use = _STARTS.format(heads=_HEADS[kind]) if encoder else _RANKS.format(docs=_DOCS[kind], asked=_ASKED[kind])
-    model = "pre-trained BERT" if encoder else f"{kind}BERT"
-    return f"""---
-library_name: transformers
-pipeline_tag: {"fill-mask" if encoder else "text-ranking"}
----
-# {os.path.basename(source.prefix)}, converted
-
-A {model} of BERT's original TensorFlow code{step}, converted by beamrank {__version__}. The weights are float32 and
-as they were; nothing was trained. The licence is the original's.
-
-{use}
-
-    {command}
-
-| made from | bytes | SHA-256 |
-|---|---|---|
-{rows}
-{notes}
-"""

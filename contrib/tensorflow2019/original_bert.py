@@ -100,11 +100,8 @@ def check_variables(
 ) -> tuple[EncoderShape, tuple[str, ...]]:
     """Checks that the variables are those of a model of this kind, with none missing and no others.
 
-    Args:
-        found: the checkpoint's variables; an optimizer's and the step may be among them.
-        config: bert_config.json.
-        kind: `mono` or `duo`, or one of `PRETRAINED`.
-        source: names the checkpoint in errors.
+    An optimizer's and the step may be among them. The kind is `mono`, `duo` or one of `PRETRAINED`; `source` names the
+    checkpoint in errors.
 
     Returns:
         The sizes, with as many token types as the checkpoint has, and warnings.
@@ -113,7 +110,10 @@ def check_variables(
         PreflightError: a variable is missing, unexpected, or has another shape than in config.
     """
     shape = bert_shape(ModelFiles(source, config.model_dump()), next(iter(found.get(_TYPES, ())), 0))
-    expected = {tensorflow_name(name): _stored(name, size) for name, size in _tensors(shape, kind).items()}
+    # TensorFlow's kernels are [in, out], transformers' [out, in].
+    expected = {
+        tensorflow_name(name): size[::-1] if _is_kernel(name) else size for name, size in _tensors(shape, kind).items()
+    }
     _check_names(found, expected, kind, source)
     labels = found.get(_RANKER[f"{CLASSIFIER}.bias"], ()) if kind in SEGMENTS else ()
     if labels not in ((), (2,)):
@@ -127,7 +127,13 @@ def check_variables(
                 f"the checkpoint {source}: {name} is {found[name]}, and {_model(kind)} with this bert_config.json "
                 f"has {size}. Give the bert_config.json that it was trained with: --config"
             )
-    return shape, _check_token_types(shape.token_types or 0, config, kind, source)
+    rows = shape.token_types or 0
+    texts = tuple(range(SEGMENTS.get(kind, 0)))
+    warnings = check_types(f"the checkpoint {source}", rows, texts, adds_type=True) if texts else ()
+    if rows != config.type_vocab_size:
+        note = f"bert_config.json has {config.type_vocab_size} token types and {_TYPES} {rows} rows: using the rows"
+        warnings = (note, *warnings)
+    return shape, warnings
 
 
 def read_weights(read: Callable[[str], NDArray[Any]], shape: EncoderShape, kind: str) -> tuple[Weights, EncoderShape]:
@@ -136,10 +142,10 @@ def read_weights(read: Callable[[str], NDArray[Any]], shape: EncoderShape, kind:
     TensorFlow looks token types up by a product with a one-hot vector, and that of type 2 is all zeros where the table
     has two rows. So the third row is zeros, as such a model was trained and run.
     """
-    weights = {
-        name: np.ascontiguousarray(_turned(name, read(tensorflow_name(name))), dtype=np.float32)
-        for name in _tensors(shape, kind)
-    }
+    weights = {}
+    for name in _tensors(shape, kind):
+        values = read(tensorflow_name(name))
+        weights[name] = np.ascontiguousarray(values.T if _is_kernel(name) else values, dtype=np.float32)
     table = weights[TOKEN_TYPES]
     missing_rows = max(0, SEGMENTS.get(kind, 0) - len(table))
     weights[TOKEN_TYPES] = np.concatenate([table, np.zeros((missing_rows, shape.hidden), np.float32)])
@@ -152,12 +158,12 @@ def unused(found: Shapes) -> list[str]:
     TensorFlow names a slot `VARIABLE/NAME`, such as adam_m, AdamWeightDecayOptimizer_1 or Momentum, and gives it the
     shape of its variable.
     """
-    return [name for name, size in found.items() if size == () or _is_slot(name, size, found)]
-
-
-def _is_slot(name: str, size: tuple[int, ...], found: Shapes) -> bool:
-    variable, _, slot = name.rpartition("/")
-    return not slot.startswith(_AVERAGES) and found.get(variable) == size
+    return [
+        name
+        for name, size in found.items()
+        for variable, _, slot in (name.rpartition("/"),)
+        if size == () or (not slot.startswith(_AVERAGES) and found.get(variable) == size)
+    ]
 
 
 def _tensors(shape: EncoderShape, kind: str) -> Shapes:
@@ -183,15 +189,6 @@ def _model(kind: str) -> str:
 
 def _is_kernel(name: str) -> bool:
     return tensorflow_name(name).endswith("/kernel")
-
-
-def _stored(name: str, size: tuple[int, ...]) -> tuple[int, ...]:
-    """TensorFlow's kernels are [in, out], transformers' [out, in]."""
-    return size[::-1] if _is_kernel(name) else size
-
-
-def _turned(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    return values.T if _is_kernel(name) else values
 
 
 def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> None:
@@ -225,15 +222,6 @@ def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> Non
             f"not have: {_some(extra)}. Its scores may depend on them. Give the bert_config.json that it was trained "
             "with (--config); if it is that one, this is another model, which cannot be converted"
         )
-
-
-def _check_token_types(rows: int, config: OriginalConfig, kind: str, source: str) -> tuple[str, ...]:
-    texts = range(SEGMENTS.get(kind, 0))
-    missing = check_types(f"the checkpoint {source}", rows, tuple(texts), adds_type=True) if texts else ()
-    if rows != config.type_vocab_size:
-        note = f"bert_config.json has {config.type_vocab_size} token types and {_TYPES} {rows} rows: using the rows"
-        return (note, *missing)
-    return missing
 
 
 def _some(names: Collection[str]) -> str:

@@ -25,7 +25,7 @@ from beamrank.storage.disk_cache import cache_root
 from beamrank.storage.urls import hide_credentials
 from beamrank.version import __version__
 from models.lucene.jvm import java_home
-from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, option
+from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, open_runs, option
 from pipelines.console.tables import print_table
 
 _LIBRARIES = ("apache-beam", "pyarrow", "torch", "transformers", "tokenizers", "pyserini", "ir_measures")
@@ -127,8 +127,8 @@ def demo(
 ) -> None:
     """Answer questions from Python's documentation with BM25, monoBERT and duoBERT. Needs no download."""
     # Beam takes seconds to import, and other commands do without.
-    from beamrank.report.report import ReportSettings
-    from pipelines.commands.report import report_paths
+    from beamrank.report.page import report_part, write_report
+    from beamrank.report.report import ReportSettings, gather
     from pipelines.execute import execute
     from pipelines.runners.options import Runner
 
@@ -150,7 +150,8 @@ def demo(
         table = Table(columns, [list(row.values()) for row in stages])
         print_table(table.header, table.shown())
     console.note(f"runs, parts and receipts are in {folder}")
-    page = report_paths([result.output], storage.join(folder, "report"), ReportSettings(), console)
+    report = report_part(gather(open_runs(result.output), ReportSettings()))
+    page = write_report(storage.join(folder, "report"), [report])
     console.note(f"the report is {page}: open it in a browser")
 
 

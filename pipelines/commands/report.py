@@ -2,7 +2,7 @@
 
 import inspect as signatures
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -29,7 +29,6 @@ from beamrank.storage.globs import absolute_glob
 from beamrank.storage.streams import has_ending
 from beamrank.storage.urls import refuse_credentials
 from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, open_runs, option, qrels_option
-from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
@@ -93,36 +92,16 @@ def report(
     Prints the path of the page, which needs no network.
     """
     console = console_progress(verbose, quiet)
-    earlier = None if baseline is None else storage.absolute(baseline)
-    earlier = None if earlier is None or not storage.is_folder(earlier) or _is_run(earlier) else earlier
+    before = None if baseline is None else storage.absolute(baseline)
+    earlier = before if before is not None and storage.is_folder(before) and not _is_run(before) else None
     settings = ReportSettings(
         baseline=None if earlier else baseline,
-        earlier=earlier,
         changes=changes,
         queries=queries,
         texts=texts,
         depths=Depths(_numbers("--k0", k0), _numbers("--k1", k1), _numbers("--opponents", opponents), trials),
     )
     names = () if measures is None else tuple(parse_measures(split_measures(measures)))
-    options = {"paths": paths, "verbose": verbose, "quiet": quiet, **of_sections}
-    write_line(report_paths(paths, output, settings, console, qrels, names, exclude, options))
-
-
-def report_paths(
-    paths: Sequence[str],
-    output: str | None,
-    settings: ReportSettings,
-    console: ConsoleProgress,
-    qrels: str | None = None,
-    measures: Sequence[str] = (),
-    exclude: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> str:
-    """Writes a report of outputs, run files and trainings, by default at the first of them.
-
-    Returns:
-        The path of the page.
-    """
     for path in paths:
         refuse_credentials(path, "DIR")
     folder = storage.absolute(output) if output else None
@@ -132,22 +111,20 @@ def report_paths(
     files = [path for path in absolute if _is_run(path)]
     others = [path for path in absolute if path not in files and is_shown(path)]
     folders = [path for path in absolute if path not in files and path not in others]
-    if files and settings.earlier is not None:
-        raise ConfigError(
-            f"--baseline {settings.earlier} is an output, but run files ({files[0]}) are compared with a run file"
-        )
+    if files and earlier is not None:
+        raise ConfigError(f"--baseline {earlier} is an output, but run files ({files[0]}) are compared with a run file")
     if exclude is not None and (folders or others):
         raise ConfigError(
             f"--exclude leaves docs out of run files, and {(folders + others)[0]} is an output: set `exclude` in "
             "the section of its first stage, and run it again"
         )
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
-    changed |= {"measures": measures} if measures else {}
-    earlier = None if settings.earlier is None else open_runs(settings.earlier)
-    reports = [gather(open_runs(each, changed), settings, earlier) for each in folders]
+    changed |= {"measures": names} if names else {}
+    last = None if earlier is None else open_runs(earlier)
+    reports = [gather(open_runs(each, changed), settings, last) for each in folders]
     if files:
         excluded = None if exclude is None else read_excluded(exclude)
-        reports.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings, excluded))
+        reports.append(gather_files(files, qrels, names or COMPARED_MEASURES, settings, excluded))
     if others:
         reports.append(Report(", ".join(short_names(others).values()), folders=others))
     for found in reports:
@@ -156,8 +133,9 @@ def report_paths(
         for line in drift_lines(found.drift) if found.drift else ():
             console.note(line)
     place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
+    options = {"paths": paths, "verbose": verbose, "quiet": quiet, **of_sections}
     parts = [report_part(found, options) for found in reports]
-    return write_report(folder or storage.join(place, "report"), parts)
+    write_line(write_report(folder or storage.join(place, "report"), parts))
 
 
 def _is_run(path: str) -> bool:

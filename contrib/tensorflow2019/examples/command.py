@@ -26,10 +26,11 @@ from contrib.tensorflow2019.examples.sources import (
     MAX_TOKENS,
     BucketPart,
     Conversion,
+    Map,
     Part,
     ShardPart,
-    map_in_order,
     parts_of,
+    several,
 )
 from contrib.tensorflow2019.examples.tfrecord import BadRows
 from models.checkpoints.checkpoint import fetch_tokenizer
@@ -147,14 +148,14 @@ def convert_examples(
         )
     bad = BadRows()
     labelled: bool | None = None  # whether the qrels gave any relevant example; None if no source uses them
-    with new_folder(target) as folder:
+    with several(conversion.processes) as in_order, new_folder(target) as folder:
         for name, source in zip(names, sources, strict=True):
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 conversion = replace(conversion, work=Path(work))
-                parts = list(parts_of(source, conversion, bad))
+                parts = list(parts_of(source, conversion, bad, in_order))
                 if not parts:
                     raise PreflightError(f"{source} is empty: there is nothing to convert")
-                count, relevant = _write(parts, folder / f"dataset_{name}", to, conversion, bad)
+                count, relevant = _write(parts, folder / f"dataset_{name}", to, Path(work), bad, in_order)
             progress.note(f"{source}: {counted(count, 'example')}, {relevant:,} of them relevant")
             by_qrels = isinstance(parts[0], BucketPart | ShardPart)
             if by_qrels and conversion.relevance:
@@ -176,16 +177,16 @@ def convert_examples(
     return [target / name for name in written]
 
 
-def _write(parts: Sequence[Part], base: Path, to: str, conversion: Conversion, bad: BadRows) -> tuple[int, int]:
+def _write(parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows, in_order: Map) -> tuple[int, int]:
     """Writes the parts of a source: Parquet to a file each, the others to one file.
 
     Returns:
         How many examples there are, and how many of them have label 1.
     """
     ending = WRITERS[to][0]
-    numbered = [(conversion.work / f"dataset_{number:05}{ending}", part) for number, part in enumerate(parts)]
+    numbered = [(work / f"dataset_{number:05}{ending}", part) for number, part in enumerate(parts)]
     total = total_relevant = 0
-    written = map_in_order(partial(_write_part, to), numbered, conversion.processes)
+    written = in_order(partial(_write_part, to), numbered)
     for number, ((path, _), (count, relevant, found)) in enumerate(zip(numbered, written, strict=True)):
         bad.add(found.first, found.count)
         total, total_relevant = total + count, total_relevant + relevant

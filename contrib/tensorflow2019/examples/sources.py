@@ -7,12 +7,13 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,8 +51,8 @@ MAX_TOKENS = 512
 _BUCKET_BYTES = 32 << 20
 _BATCH_TEXTS = 8192
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+# A function, and the items that it takes.
+Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Part(Protocol):
         """Its examples, and the rows that cannot be used."""
 
 
-def parts_of(source: str, conversion: Conversion, bad: BadRows) -> Iterator[Part]:
+def parts_of(source: str, conversion: Conversion, bad: BadRows, in_order: Map) -> Iterator[Part]:
     """The parts of a source, in order.
 
     Raises:
@@ -101,21 +102,19 @@ def parts_of(source: str, conversion: Conversion, bad: BadRows) -> Iterator[Part
     if kind is not None:
         return iter(stored_examples(source, kind, conversion.vocab_size))
     if is_top1000(Beginning(source)):
-        return _top1000_parts(source, conversion, bad)
+        return _top1000_parts(source, conversion, bad, in_order)
     _check_triples(CorpusUnit(0, source, TRIPLES, None, 0, 0))
     ranges = enumerate(byte_ranges(source, conversion.unit_bytes))
     units = [CorpusUnit(number, source, TRIPLES, None, start, end) for number, (start, end) in ranges]
     return iter([TriplesPart(unit, conversion.checkpoint, conversion.settings) for unit in units])
 
 
-def map_in_order(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:
-    """`map` in several processes; the results are in the order of the items."""
-    if processes == 1 or len(items) == 1:
-        yield from map(work, items)
-        return
-    with ProcessPoolExecutor(min(processes, len(items)), mp_context=get_context("spawn")) as pool:
+@contextmanager
+def several(processes: int) -> Iterator[Map]:
+    """`map` in several processes, which start when they are needed; the results are in the order of the items."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         try:
-            yield from pool.map(work, items)
+            yield lambda work, items: map(work, items) if processes == 1 or len(items) == 1 else pool.map(work, items)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -217,14 +216,14 @@ TRIPLES = TextFormat("triples", (".tsv",), byte_ranges, _read_triples, check=_ch
 # MS MARCO's top1000 files: scanned in ranges, and sorted by query through a folder, so that no memory holds them.
 
 
-def _top1000_parts(source: str, conversion: Conversion, bad: BadRows) -> Iterator[Part]:
+def _top1000_parts(source: str, conversion: Conversion, bad: BadRows, in_order: Map) -> Iterator[Part]:
     topics = read_topics(TopicsConfig(path=source, format="top1000"))
     work = str(conversion.work)
     write_query_ids(work, topics)
     units = list_units(CorpusConfig(path=source, format="top1000"), conversion.unit_bytes)
     buckets = min(len(topics), math.ceil(text_bytes(source) / _BUCKET_BYTES))
     scans = [ScanPart(unit, work, buckets, conversion.checkpoint, conversion.unit_bytes) for unit in units]
-    for found in map_in_order(ScanPart.scan, scans, conversion.processes):
+    for found in in_order(ScanPart.scan, scans):
         bad.add(found.first, found.count)
     borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
     for bucket, (first, end) in enumerate(pairwise(borders)):
