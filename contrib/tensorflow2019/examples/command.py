@@ -5,7 +5,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from contrib.tensorflow2019.examples.sources import (
     ShardPart,
     parts_of,
     several,
+    write_part,
 )
 from contrib.tensorflow2019.examples.tfrecord import BadRows
 from models.checkpoints.checkpoint import fetch_tokenizer
@@ -186,7 +186,7 @@ def _write(parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows,
     ending = WRITERS[to][0]
     numbered = [(work / f"dataset_{number:05}{ending}", part) for number, part in enumerate(parts)]
     total = total_relevant = 0
-    written = in_order(partial(_write_part, to), numbered)
+    written = in_order(partial(write_part, to), numbered)
     for number, ((path, _), (count, relevant, found)) in enumerate(zip(numbered, written, strict=True)):
         bad.add(found.first, found.count)
         total, total_relevant = total + count, total_relevant + relevant
@@ -202,20 +202,6 @@ def _write(parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows,
         if beside.exists():
             _append(beside, Path(ids_url(str(target))))
     return total, total_relevant
-
-
-def _write_part(to: str, numbered: tuple[Path, Part]) -> tuple[int, int, BadRows]:
-    """How many examples a part has, how many of them have label 1, and its bad rows; without examples, no file."""
-    path, part = numbered
-    count, relevant, bad = 0, 0, BadRows()
-    with ExitStack() as files:
-        write = None
-        for table in part.tables(bad):
-            write = write or files.enter_context(WRITERS[to][1](path, table.schema))
-            write(table)
-            count += table.num_rows
-            relevant += int(table["label"].to_numpy().sum())
-    return count, relevant, bad
 
 
 def _append(path: Path, target: Path, header: bool = False) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -31,7 +31,7 @@ from beamrank.join.schemas import special_tokens, token_type
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import text_bytes
-from contrib.tensorflow2019.examples.files import SCHEMAS, kind_of, lists, stored_examples
+from contrib.tensorflow2019.examples.files import SCHEMAS, WRITERS, kind_of, lists, stored_examples
 from contrib.tensorflow2019.examples.layout import (
     ExampleSettings,
     Relevant,
@@ -118,6 +118,20 @@ def several(processes: int) -> Iterator[Map]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def write_part(to: str, numbered: tuple[Path, Part]) -> tuple[int, int, BadRows]:
+    """How many examples a part has, how many of them have label 1, and its bad rows; without examples, no file."""
+    path, part = numbered
+    count, relevant, bad = 0, 0, BadRows()
+    with ExitStack() as files:
+        write = None
+        for table in part.tables(bad):
+            write = write or files.enter_context(WRITERS[to][1](path, table.schema))
+            write(table)
+            count += table.num_rows
+            relevant += int(table["label"].to_numpy().sum())
+    return count, relevant, bad
 
 
 @lru_cache(maxsize=1)

@@ -210,6 +210,7 @@ def test_run_without_tokens_names_the_remedy(tmp_path):
         _convert(collection.output, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_processes_and_ranges_do_not_matter(top1000, tmp_path):
     _convert(top1000, tmp_path / "out")
     tokenizer = fetch_tokenizer("embedded:mono")
