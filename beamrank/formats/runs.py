@@ -1,5 +1,6 @@
 """Runs, read and put in the order in which every measure reads them."""
 
+import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,20 +11,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from beamrank.errors import DataError
-from beamrank.formats.candidates import files_of_run
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.columns import Columns
+from beamrank.formats.files import Paths, paths_of, shown_paths
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.rows import ROWS_AT_ONCE, FileRows, Number, number
 from beamrank.formats.run_order import Ordered, Run, RunLayout, RunNotes, Ties, order_rows, run_values
 from beamrank.formats.run_writer import FORMATS, described, text_formats
+from beamrank.formats.texts.tables import is_table
 from beamrank.id_places import IdPlaces, repeated_rows
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
+from beamrank.storage.globs import NOT_DATA, find
+from beamrank.storage.streams import errors_as, without_compression
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
 
+_README = re.compile(r"readme", re.IGNORECASE)
 # A file of passages has rows of any number of words.
 _TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
 _MOST_RANK = 2**63 - 1
@@ -31,6 +36,45 @@ _MOST_RANK = 2**63 - 1
 _INFINITE = 3.4028235677973366e38
 # The number of a row: that of its file in the upper bits, its line in the lower ones.
 _LINE_BITS = 40
+
+
+def run_files(paths: Paths) -> list[str]:
+    """The files of a run: each path, what its glob matches, or those of its folder; sorted, each once.
+
+    Of a folder with Parquet or Arrow files these are read, as the files of a table; other files all have one ending.
+
+    Raises:
+        PreflightError: there are none, or a folder has files of several kinds.
+    """
+    files: dict[str, None] = {}
+    for path in paths_of(paths):
+        with errors_as(PreflightError, path):
+            found = find(path)
+            files |= dict.fromkeys(_of_folder(path, found) if storage.is_folder(path) else found)
+    if not files:
+        raise PreflightError(f"there is no run {shown_paths(paths)}: give a file, a folder or a glob. {NOT_DATA}")
+    return list(files)
+
+
+def _of_folder(folder: str, files: Sequence[str]) -> Sequence[str]:
+    if tables := [url for url in files if is_table(url)]:
+        return tables
+    runs = [url for url in files if not _README.match(storage.name(url))]
+    by_ending = {storage.name(without_compression(url)).rpartition(".")[2]: url for url in reversed(runs)}
+    if len(by_ending) > 1:
+        first, second = sorted(by_ending.values())[:2]
+        raise PreflightError(
+            f"the folder {folder} is no run of one kind: it holds several kinds of files, such as {first} and "
+            f"{second}. Give a glob"
+        )
+    return runs
+
+
+def files_of_run(path: str) -> list[str]:
+    """The files of one run: a path itself, which can be a pipe, or those of a folder or a glob."""
+    with errors_as(PreflightError, path):
+        are_several = storage.is_folder(path) or (any(each in path for each in "*?[") and not storage.exists(path))
+    return run_files(path) if are_several else [path]
 
 
 def _rank(column: bytes) -> int:

@@ -1,5 +1,6 @@
 """A given run: its files and their digest, the units that are read independently, and the rows of a unit."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.candidates import is_twice_encoded, listed_format, run_files
 from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.columns import Columns
 from beamrank.formats.corpora import FORMATS
-from beamrank.formats.files import Paths, shown_paths
+from beamrank.formats.files import Beginning, Choice, Paths, shown_paths
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import RunLayout
-from beamrank.formats.runs import RunRows
+from beamrank.formats.runs import RunRows, run_files
 from beamrank.formats.texts.lines import byte_ranges
 from beamrank.formats.texts.tables import is_table, open_table
 from beamrank.formats.texts.units import CorpusUnit, DocBatch
@@ -34,6 +34,9 @@ _SAMPLE_ROWS = 2_000_000
 _TIMES_LARGER = 8
 _FILES_AT_ONCE = 16
 _Value = TypeVar("_Value")
+# The bytes 0x80 to 0xbf of UTF-8, as they look when they were read as Latin-1 or as Windows-1252.
+_CONTINUED = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
+_TWICE_ENCODED = re.compile(f"[ÂÃ][{_CONTINUED}]|â[{_CONTINUED}]{{2}}")
 # What this process has digested, by the digest.
 _digested: dict[str, "DigestedRun"] = {}
 
@@ -258,7 +261,9 @@ def open_run(paths: Paths, columns: Columns, expected: str | None = None) -> tup
 
 def _layout(url: str, columns: Columns) -> tuple[RunLayout, bool]:
     """The layout of a file, and whether its text can be read from any line on."""
-    listed = listed_format(url)
+    listed = Choice("candidates", {name: each for name, each in FORMATS.items() if each.lists_candidates}).guess(
+        Beginning(url)
+    )
     if listed is None:
         rows = RunRows(url, columns)
         rows.begin()
@@ -291,6 +296,12 @@ def _listed_batches(unit: CorpusUnit, rejects: Rejects) -> Iterator[RunBatch]:
             yield RunBatch(pa.record_batch(columns), len(twice), unit.place(twice[0]) if twice else "")
     except DataError as error:
         raise PreflightError(f"{unit.url}: {error}") from error
+
+
+def is_twice_encoded(text: str) -> bool:
+    """Whether a text was encoded as UTF-8 twice."""
+    # Most texts hold none of the letters, which is found faster.
+    return ("Ã" in text or "Â" in text or "â" in text) and _TWICE_ENCODED.search(text) is not None
 
 
 def _scores(unit: CorpusUnit, batch: DocBatch) -> pa.Array:

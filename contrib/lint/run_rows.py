@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.candidates import files_of_run
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, decoded, shown
 from beamrank.formats.files import packed_as
 from beamrank.formats.rows import unreadable
 from beamrank.formats.run_writer import RunFormat, text_formats
 from beamrank.formats.runs import RunRows as Rows
+from beamrank.formats.runs import files_of_run
 from beamrank.formats.texts.tables import is_table
 from beamrank.storage.streams import open_stream
 

@@ -5,12 +5,12 @@ import re
 import pytest
 
 from beamrank.errors import PreflightError
-from beamrank.formats.candidates import is_twice_encoded
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.files import Beginning
 from beamrank.formats.runs import read_run
 from beamrank.formats.texts.lines import is_top1000
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.join.run_units import is_twice_encoded
 from tests.support.corpora import COMPRESSORS, corpus_of, each_compression
 from tests.support.given_runs import read_given
 

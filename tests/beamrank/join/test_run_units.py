@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.candidates import run_files
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
-from beamrank.formats.runs import read_run
+from beamrank.formats.runs import read_run, run_files
 from beamrank.join.run_shards import in_place_order, order_shard, sent
 from beamrank.join.run_units import DigestedRun, RunReader, digest_run, open_run, read_units, unit_ranges, write_units
 from beamrank.storage.row_files import open_rows
