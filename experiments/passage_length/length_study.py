@@ -133,7 +133,7 @@ def measure_row(row: Row, settings: Settings, folder: Path) -> dict[str, Any]:
         "topics": len(found.per_query),
         "steps": progress.step,
         "train_seconds": round(progress.seconds, 1),
-        "device": torch.cuda.get_device_name() if session.processes.device == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name() if session.processes.device.type == "cuda" else "cpu",
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "measures": _rounded(found),
         "ranks": " ".join(map(str, first_ranks(found))),

@@ -16,10 +16,8 @@ from beamrank.storage import files as storage
 from benchmarks.datasets.medquad import read_medquad
 from contrib.papers.commands import with_relevant
 from experiments.progress import StderrProgress
-from models.scoring.backends.torch import resolve_device
 from models.training.config import Kind, TrainConfig
-from models.training.processes import Processes
-from models.training.session import Session
+from models.training.session import Session, join_processes
 from models.training.states import TrainState
 from models.training.trainer import train as fit
 
@@ -105,14 +103,14 @@ def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: i
 
 def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, TrainState]:
     """Trains, or resumes the training in the configuration's output; the model card names the command."""
-    session = Session(config, kind, Processes(device=resolve_device(config.device)))
+    session = Session(config, kind, join_processes(config.device))
     return session, fit(session, lambda: False, StderrProgress(), command)
 
 
 def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:
     """The measures of the dev run, re-ranked by the best model."""
     assert session.dev is not None
-    reranked = session.dev.reranked(session.config.output, session.processes.device, torch.get_num_threads())
+    reranked = session.dev.reranked(session.config.output, session.processes.device.type, torch.get_num_threads())
     return session.dev.evaluate(reranked, measures)
 
 

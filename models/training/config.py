@@ -33,6 +33,8 @@ OBJECTIVES: dict[str, tuple[str, ...]] = {
     "tcp": ("masked_words", "next_sentence"),
 }
 _LEAST_QUERY_TOKENS = 3
+# A model that its own fold chose among several would be flattered: the fold is measured once, after the last step.
+_ONCE = "dev.every_steps=1000000000"
 TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
 
 RECIPES: dict[str, dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("recipes.yaml").read_bytes())
@@ -85,6 +87,11 @@ class SamplingConfig(Section):
     group."""
     ranks: tuple[Positive, Positive] = (1, 1000)
     """The first and the last rank of the run that candidates are drawn from."""
+
+    @property
+    def drawn(self) -> int:
+        """How many negatives are drawn for a group, again each time."""
+        return (self.negatives or 1) if self.mode == "balanced" else 0
 
     @model_validator(mode="after")
     def _check_ranks(self) -> Self:
@@ -258,41 +265,28 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        taught = TAUGHT & self.objective.keys()
+        taught, data, dev = TAUGHT & self.objective.keys(), self.data, self.dev
         if not self.objective:
             raise ValueError("objective is empty")
-        if taught and self.data.teacher is None:
+        if taught and data.teacher is None:
             raise ValueError(f"objective {min(taught)} needs a teacher's scores: give `data.teacher`, a TREC run")
-        if self.data.teacher is not None and not taught:
-            raise ValueError(
-                "`data.teacher` is given, and no objective uses it: remove it, or add an objective that does"
-            )
-        if self.data.triples is not None and self.sampling != SamplingConfig():
+        if data.teacher is not None and not taught:
+            raise ValueError("`data.teacher` is given, and no objective uses it: remove it, or add one that does")
+        if data.triples is not None and self.sampling != SamplingConfig():
             raise ValueError("`sampling` draws from a run's candidates, and triples are already sampled: remove it")
         if self.sampling.mode == "natural" and self.objective.keys() != {"pointwise"}:
             raise ValueError("sampling.mode natural takes each candidate by itself, so the objective must be pointwise")
-        unsplit = self.data.topics is None or self.data.triples is not None
-        if self.folds is not None and (self.dev is None or unsplit):
-            raise ValueError(
-                "`folds` splits topics between training and dev run: give `data.topics` and `dev`, not `data.triples`"
-            )
-        if self.dev is not None and self.dev.corpus is None and self.data.corpus is None:
+        if self.folds is not None and (dev is None or data.topics is None or data.triples is not None):
+            raise ValueError("`folds` splits topics between training and dev run: give both, and no `data.triples`")
+        if dev is not None and dev.corpus is None and data.corpus is None:
             raise ValueError("`dev` has no corpus: give `dev.corpus`, because triples of texts need no `data.corpus`")
         return self
 
 
 def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), output: str | None = None) -> TrainConfig:
-    """Reads a YAML configuration over the recipe that it names.
+    """Reads a YAML configuration over the recipe that it names; relative paths in it are relative to its folder.
 
-    Args:
-        path: the file; relative paths in it are relative to its folder.
-        kind: the model to train.
-        overrides: `section.key=value` strings; the value is YAML.
-        output: replaces `output`, relative to the current folder.
-
-    Raises:
-        PreflightError: the file cannot be read.
-        ConfigError: the file is not a YAML mapping, a key or value is wrong, or a URL can carry a credential.
+    `output` replaces that of the configuration, relative to the current folder.
     """
     refuse_credentials(output or "", "--output")
     document = with_recipe(read_document(path, overrides), kind)
@@ -307,24 +301,33 @@ def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), outp
     return config
 
 
+def fold_configs(path: str, kind: Kind, overrides: Sequence[str], output: str | None, count: int) -> list[TrainConfig]:
+    """The configuration of each fold's training, which writes to fold-N in the configured output."""
+
+    def load(held_out: int, output: str | None) -> TrainConfig:
+        folds = (f"folds.count={count}", f"folds.held_out={held_out}")
+        return load_train_config(path, kind, [*overrides, *folds, _ONCE], output)
+
+    place = load(0, output).output
+    return [load(number, storage.join(place, f"fold-{number}")) for number in range(count)]
+
+
 def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
-    needed = ("corpus",) if kind == "tcp" else ("corpus", "topics", "qrels", "run")
-    missing = [name for name in needed if getattr(config.data, name) is None]
-    if missing and (kind == "tcp" or config.data.triples is None):
-        choice = "" if kind == "tcp" else "`triples`, or "
-        listed = f"{', '.join(needed)} ({', '.join(missing)} missing)"
-        raise ConfigError(f"{path}: data: there is nothing to train on: give {choice}{listed}")
-    also = (config.dev, config.data.topics, config.data.qrels, config.data.run)
-    if kind == "tcp" and any(each is not None for each in also):
+    data, tcp = config.data, kind == "tcp"
+    needed = ("corpus",) if tcp else ("corpus", "topics", "qrels", "run")
+    missing = [name for name in needed if getattr(data, name) is None]
+    if missing and (tcp or data.triples is None):
+        choice = f"{'' if tcp else '`triples`, or '}{', '.join(needed)} ({', '.join(missing)} missing)"
+        raise ConfigError(f"{path}: data: there is nothing to train on: give {choice}")
+    if tcp and any(each is not None for each in (config.dev, data.topics, data.qrels, data.run)):
         raise ConfigError(f"{path}: tcp reads only a corpus: remove `dev` and, under `data`, everything but `corpus`")
     unknown = [name for name in config.objective if name not in OBJECTIVES[kind]]
     if unknown:
-        raise ConfigError(
-            f"{path}: objective: {unknown[0]!r} is not an objective of {kind}: {', '.join(OBJECTIVES[kind])}"
-        )
+        listed = ", ".join(OBJECTIVES[kind])
+        raise ConfigError(f"{path}: objective: {unknown[0]!r} is not an objective of {kind}: {listed}")
     if kind != "mono" and config.chunks is not None:
         raise ConfigError(f"{path}: chunks: only mono reads a passage in chunks: remove them")
-    if kind != "tcp" and "pack" in config.model_fields_set:
+    if not tcp and "pack" in config.model_fields_set:
         raise ConfigError(f"{path}: pack: only tcp packs passages: remove it")
     if kind == "duo" and config.input.truncation == "hf":
         raise ConfigError(f"{path}: truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
@@ -333,11 +336,7 @@ def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
 
 
 def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A configuration's document over the defaults of its recipe, for a kind: `mono`, `duo` or `tcp`.
-
-    Raises:
-        ConfigError: the recipe does not exist, or is not for this kind.
-    """
+    """A configuration's document over the defaults of its recipe, for a kind: `mono`, `duo` or `tcp`."""
     name = document.get("recipe")
     if name is not None and (not isinstance(name, str) or name not in RECIPES):
         close = difflib.get_close_matches(str(name), RECIPES, n=1)

@@ -1,27 +1,39 @@
-"""The dev run: candidates that a model in training re-ranks, with the code that scores in a run."""
+"""The dev run: candidates that a model in training re-ranks, with the code that scores in a run; and cross-validation.
 
+In cross-validation each fold's topics are ranked by a model that did not see them, and all of them are measured.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
+import torch
 
 from beamrank.config.stages import DuoConfig, MonoConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import Evaluation, evaluate
+from beamrank.evaluation.tables import COUNT, MEAN, Cell, Column, Table
 from beamrank.formats.files import shown_paths
 from beamrank.formats.qrels import Judgments, Qrels, read_qrels
+from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Rankings, doc_orders, rank_candidates
+from beamrank.storage import files as storage
 from models.rerank import rerank_shard
 from models.reranker import Reranker, tokenize_shard
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
 from models.training.data.texts import normal_text, read_texts
 
+HELD_OUT, POOLED, POOLED_GIVEN = "held-out.trec", "pooled.trec", "given.trec"
 _DEPTHS = {"mono": 100, "duo": 10}
+_FOLD_MEASURES = ("P@1", "AP", "RR")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -40,32 +52,24 @@ class DevSet:
 
     def first_stage(self) -> float:
         """The measure of the given run."""
-        return self._value(rank_candidates(self.candidates))
+        return self._value(doc_orders(rank_candidates(self.candidates)))
 
     def sees_order(self) -> bool:
         """Whether the measure of some order of the first candidates differs from that of another."""
-
-        def extreme(sign: int) -> float:
-            orders = []
-            for query_id, doc_ids in doc_orders(rank_candidates(self.candidates)):
-                levels = self.qrels.relevance[query_id]
-                head = sorted(doc_ids[: self.k], key=lambda doc_id: sign * levels.get(doc_id, 0))
-                orders.append((query_id, [*head, *doc_ids[self.k :]]))
-            (value,) = evaluate(orders, self.qrels, [self.measure]).means.values()
-            return value
-
-        return extreme(1) != extreme(-1)
+        best, worst = [], []
+        for query_id, doc_ids in doc_orders(rank_candidates(self.candidates)):
+            levels, tail = self.qrels.relevance[query_id], doc_ids[self.k :]
+            head = sorted(doc_ids[: self.k], key=Counter(levels).__getitem__)
+            worst.append((query_id, [*head, *tail]))
+            best.append((query_id, [*reversed(head), *tail]))
+        return self._value(best) != self._value(worst)
 
     def measured(self, folder: str, device: str, threads: int) -> float:
         """The measure of the run, re-ranked by the checkpoint in a folder."""
-        return self._value(self.reranked(folder, device, threads))
+        return self._value(doc_orders(self.reranked(folder, device, threads)))
 
     def reranked(self, folder: str, device: str, threads: int) -> Rankings:
-        """The run, re-ranked by the checkpoint in a folder.
-
-        Raises:
-            DataError: a score is not finite.
-        """
+        """The run, re-ranked by the checkpoint in a folder; DataError if a score is not finite."""
         assert self.kind != "tcp"
         reranker = Reranker(folder, self.kind, device=device, threads=threads, **self.limits._asdict())
         section = (MonoConfig if self.kind == "mono" else DuoConfig)(checkpoint=folder, k=self.k)
@@ -75,8 +79,8 @@ class DevSet:
         """Measures rankings of its topics."""
         return evaluate(doc_orders(rankings), self.qrels, measures)
 
-    def _value(self, rankings: Rankings) -> float:
-        (value,) = self.evaluate(rankings, [self.measure]).means.values()
+    def _value(self, orders: Iterable[tuple[str, Sequence[str]]]) -> float:
+        (value,) = evaluate(orders, self.qrels, [self.measure]).means.values()
         return value
 
 
@@ -85,9 +89,6 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
 
     The measure is over its judged topics, those without candidates included; with `max_topics`, over the first of those
     that have candidates.
-
-    Raises:
-        PreflightError: a file is missing or invalid, or no judged topic is in the run.
     """
     corpus = dev.corpus or config.data.corpus
     assert corpus is not None
@@ -109,13 +110,13 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     shown = {query_id: doc_ids[:depth] for query_id, doc_ids in ranked.items()}
     texts, lines = read_texts(corpus, {one for doc_ids in shown.values() for one in doc_ids}, config.data.max_bad_rows)
     queries = {topic.query_id: topic.text for topic in topics}
-    relevance = Judgments.of({query_id: judged.relevance[query_id] for query_id in queries})
     counts = {
         "judged topics that the run does not have, which count as 0": (len(queries) - len(ranked), len(queries)),
         "topics without a text": (_empty(queries.values()), len(queries)),
         "candidates without a text": (_empty(texts.values()), len(texts)),
     }
     lines += [f"dev run, {what}: {count:,} of {total:,}" for what, (count, total) in counts.items() if count]
+    limits = InputLimits(**config.input.model_dump())
     return DevSet(
         kind=kind,
         k=depth,
@@ -126,11 +127,11 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
             {query_id: queries[query_id] for query_id in shown},
             candidates_table(list(shown), list(shown.values())),
             texts,
-            max_doc_tokens(config.input.max_length * config.inputs_per_passage),
+            max_doc_tokens(limits.max_length * config.inputs_per_passage),
         ),
-        qrels=Qrels(relevance, judged.notes),
+        qrels=Qrels(Judgments.of({each: judged.relevance[each] for each in queries}), judged.notes),
         queries=queries,
-        limits=InputLimits(**config.input.model_dump()),
+        limits=limits,
         # Ties are by rank here.
         lines=(*lines, *(f"dev.run: {line}" for line in replace(run.notes, tied_scores=0).lines())),
     )
@@ -138,3 +139,33 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
 
 def _empty(texts: Iterable[str]) -> int:
     return sum(not normal_text(text) for text in texts)
+
+
+def rank_held_out(dev: DevSet, output: str, device: str) -> Rankings:
+    """Ranks the held-out topics by the model in the output of a finished training, and writes their run beside it."""
+    reranked = dev.reranked(output, device, torch.get_num_threads())
+    write_run(storage.join(output, HELD_OUT), reranked, "held-out")
+    return reranked
+
+
+def _merged(mappings: Sequence[Mapping[str, _Value]]) -> dict[str, _Value]:
+    merged = {query_id: value for each in mappings for query_id, value in each.items()}
+    return dict(sorted(merged.items(), key=lambda item: item[0]))
+
+
+def write_pooled(folds: Sequence[tuple[DevSet, Rankings]], output: str) -> Table:
+    """Writes the runs of all folds together, reranked and as given; measures each fold and all topics together."""
+    parts = [(dev.qrels, reranked, rank_candidates(dev.candidates)) for dev, reranked in folds]
+    pooled = _merged([reranked for _, reranked, _ in parts]), _merged([given for *_, given in parts])
+    write_run(storage.join(output, POOLED), pooled[0], "pooled")
+    write_run(storage.join(output, POOLED_GIVEN), pooled[1], "given")
+    judged = Judgments.of(_merged([qrels.relevance for qrels, *_ in parts]))
+    parts.append((Qrels(judged, parts[0][0].notes), *pooled))
+    names = [*(f"fold {number}" for number in range(len(folds))), "all"]
+    measures = list(dict.fromkeys([folds[0][0].measure, *_FOLD_MEASURES]))
+    rows: list[list[Cell]] = []
+    for name, (qrels, *both) in zip(names, parts, strict=True):
+        for kind, rankings in zip(("reranked", "given"), both, strict=True):
+            found = evaluate(doc_orders(rankings), qrels, measures)
+            rows.append([f"{name}, {kind}", len(found.per_query), *found.means.values()])
+    return Table([Column("topics"), Column("count", COUNT), *(Column(name, MEAN) for name in measures)], rows)

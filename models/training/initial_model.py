@@ -15,11 +15,18 @@ from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
 from beamrank.formats.notes import counted, first_few
-from models.architectures.chunked_bert import CHUNKED_BERT, CHUNKS, POOLING, chunk_entry, chunk_sizes
+from models.architectures.chunked_bert import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
 from models.architectures.encoder.family import check_types
 from models.architectures.encoder.model import ChunkPooling
 from models.architectures.families import BERT, CLASSIFIER, bert_shape, bert_tensors
-from models.architectures.protocol import ModelFiles, Shapes, check_attention, check_labels, refuse_unread
+from models.architectures.protocol import (
+    ModelFiles,
+    Shapes,
+    check_attention,
+    check_labels,
+    check_tensors,
+    refuse_unread,
+)
 from models.checkpoints.checkpoint import check_fit
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
@@ -38,7 +45,7 @@ from models.training.config import ChunksConfig
 from models.training.data.pretraining import NOT_PREDICTED
 
 _TYPES = "embeddings.token_type_embeddings.weight"
-_NEW = ("classifier.", "bert.pooler.", "cls.", f"{POOLING}.")
+_NEW = ("classifier.weight", "classifier.bias", "pooler.dense.weight", "pooler.dense.bias", _TYPES)
 # What pre-training leaves for other trainings, and heads that another training than that of the start needs.
 _LEARNED_BEFORE = {
     "bert.embeddings.token_type_embeddings.": "table of token types",
@@ -107,11 +114,7 @@ class Start:
     """
 
     def __init__(self, reference: str, max_length: int, random_weights: bool = False) -> None:
-        """Locates the start and checks it against its tokenizer and the length of the inputs.
-
-        Raises:
-            PreflightError: it does not exist, is not a BERT, or has another tokenizer or too few positions.
-        """
+        """Locates the start and checks it against its tokenizer and the length of the inputs."""
         read = (CONFIG, *TOKENIZER_FILES)
         self.folder, self.reference = locate(reference, read if random_weights else CHECKPOINT_FILES)
         self._random_weights = random_weights
@@ -148,9 +151,6 @@ class Start:
         """The classifier to train, float32: keeps a head of as many labels, or adds a random one.
 
         A duo gets a third token type if there are two.
-
-        Raises:
-            PreflightError: the weights do not fit the configuration, or the kept head has the relevant label first.
         """
         if labels == self.labels:
             check_labels(ModelFiles(self.reference, read_config(self.folder, self.reference)), labels)
@@ -212,7 +212,6 @@ class Start:
         # ImportError: of weights that only another library reads, such as quantized ones.
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             raise PreflightError(f"cannot load the model {self.reference}: {error}") from error
-        _check_tensors(self.reference, [*(name for name, *_ in found["mismatched_keys"]), *found["missing_keys"]])
         self.warnings = (*self._own_warnings, *_weight_warnings(self.reference, found))
         return model
 
@@ -256,10 +255,10 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
     document = read_config(folder, reference)
     if document.get("model_type") != "bert":
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
-    files = ModelFiles(reference, document)
+    files = ModelFiles(reference, document, {} if random_weights else tensor_shapes(folder, reference))
     check_attention(files)
     sizes = bert_tensors(bert_shape(files, 0), labels=1)
-    types = None if random_weights else _check_weights(reference, tensor_shapes(folder, reference), sizes)
+    types = None if random_weights else _check_weights(files, sizes)
     # The training decides how many labels there are; transformers would name these.
     document.pop("num_labels", None)
     try:
@@ -273,12 +272,13 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
     return config
 
 
-def _check_weights(reference: str, found: Shapes, sizes: Shapes) -> int | None:
-    """Compares weights with the sizes of a configuration; returns their token types, if they have a table of these."""
-    _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
+def _check_weights(files: ModelFiles, sizes: Shapes) -> int | None:
+    """Compares the encoder's weights with the sizes of a configuration; returns the token types that they have."""
+    found = files.tensors
     prefix = "" if f"{BERT.names['words']}.weight" in found else BERT.prefix
-    expected = {name if prefix else name.removeprefix(BERT.prefix): size for name, size in sizes.items()}
-    refuse_unread(ModelFiles(reference, {}, found), expected, BERT.roots(prefix))
+    expected = {name.removeprefix("" if prefix else BERT.prefix): size for name, size in sizes.items()}
+    check_tensors(files, {name: size for name, size in expected.items() if not name.endswith(_NEW)})
+    refuse_unread(files, expected, BERT.roots(prefix))
     return next(iter(found.get(f"{prefix}{_TYPES}", ())), None)
 
 
@@ -298,21 +298,6 @@ def _weight_warnings(reference: str, found: Mapping[str, Any]) -> list[str]:
     if not unused:
         return new
     return [*new, f"tensors of {reference} that are not used: {len(unused):,} ({first_few(unused)})"]
-
-
-def _shapes_of(name: str, found: Mapping[str, tuple[int, ...]]) -> set[tuple[int, ...] | None]:
-    """The shape of a classifier's tensor in a file, which may hold only an encoder."""
-    return {found.get(each) for each in (name, name.removeprefix("bert."))}
-
-
-def _check_tensors(reference: str, unfit: list[str]) -> None:
-    """Checks that only tensors of the head and the token types are missing."""
-    wrong = [name for name in unfit if not name.startswith(_NEW) and not name.endswith(_TYPES)]
-    if wrong:
-        raise PreflightError(
-            f"the weights of the model {reference} do not fit its {CONFIG}: {len(wrong)} tensors are missing or of "
-            f"another size, among them {', '.join(wrong[:3])}"
-        )
 
 
 def _add_token_type(model: BertForSequenceClassification, zero: bool) -> None:

@@ -2,15 +2,13 @@
 
 import csv
 import io
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation.compare import short_names
@@ -19,7 +17,7 @@ from beamrank.report.blocks import Block, Paragraph, Picture, Section, TableBloc
 from beamrank.report.pictures import figure
 from beamrank.report.report import Report
 from beamrank.storage import files as storage
-from beamrank.storage.documents import checked_json, checked_record
+from beamrank.storage.documents import Document
 
 FOLDER, RECORD, STEPS, DEV, PICTURE = "training", "training.json", "curve.csv", "dev.csv", "curves.svg"
 # The first column of the row of the candidates, which belong to no step.
@@ -27,26 +25,16 @@ GIVEN = "as given"
 _SMOOTHED_SHARE = 50
 
 
-class StepRow(NamedTuple):
-    """One step."""
-
-    step: int
-    loss: float
-    learning_rate: float
-
-
-class DevRow(NamedTuple):
-    """One measurement of the dev run."""
+class Row(NamedTuple):
+    """A step with its loss and learning rate, or a measurement of the dev run."""
 
     step: int
     value: float
-
-
-_Row = TypeVar("_Row", StepRow, DevRow)
+    learning_rate: float = 0.0
 
 
 @dataclass(frozen=True)
-class TrainingRecord:
+class TrainingRecord(Document):
     """A training, as far as a report needs to know it.
 
     Attributes:
@@ -65,79 +53,56 @@ class TrainingRecord:
 
     def write(self, output: str) -> None:
         """Writes it to the output of the training."""
-        storage.replace(storage.join(output, FOLDER, RECORD), checked_json(asdict(self)))
-
-
-_RECORD = TypeAdapter(TrainingRecord)
+        storage.replace(storage.join(output, FOLDER, RECORD), self.to_json())
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training, finished or not.
-
-    Attributes:
-        name: of its folder.
-        record: what it is.
-        steps: its steps so far.
-        dev: the measurements so far.
-    """
+    """A training, finished or not: the name of its folder, what it is, its steps and measurements so far."""
 
     name: str
     record: TrainingRecord
-    steps: list[StepRow]
-    dev: list[DevRow]
+    steps: list[Row]
+    dev: list[Row]
 
-    def inputs(self, rows: Sequence[StepRow] | Sequence[DevRow]) -> list[int]:
+    def inputs(self, rows: Sequence[Row]) -> list[int]:
         """How many inputs were trained on at each of these rows."""
         return [row.step * self.record.inputs_per_step for row in rows]
 
     @property
-    def best(self) -> DevRow | None:
+    def best(self) -> Row | None:
         """The first of the best measurements, which is the model that was kept."""
         return max(self.dev, key=lambda row: row.value, default=None)
 
 
-class Curves:
-    """The rows of a training, in files that it appends to."""
+def begin_curves(output: str, record: TrainingRecord, step: int) -> None:
+    """Writes the record; keeps the rows up to a step, and drops later ones of an interrupted training."""
+    folder = Path(output, FOLDER)
+    folder.mkdir(parents=True, exist_ok=True)
+    record.write(output)
+    kept = {name: [row for row in read_rows(folder, name) if row.step <= step] for name in (STEPS, DEV)}
+    _write(folder, STEPS, [("step", "loss", "learning_rate")])
+    _write(folder, DEV, [("step", record.measure or ""), *([] if record.given is None else [(GIVEN, record.given)])])
+    for name, rows in kept.items():
+        add_rows(output, name, rows)
 
-    def __init__(self, output: str, record: TrainingRecord, step: int) -> None:
-        """Writes the record; continues the rows after a step, and drops later ones of an interrupted training."""
-        self._folder = Path(output, FOLDER)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        record.write(output)
-        steps, dev = read_rows(self._folder, STEPS, StepRow), read_rows(self._folder, DEV, DevRow)
-        self._training = Training(
-            storage.name(output),
-            record,
-            [row for row in steps if row.step <= step],
-            [row for row in dev if row.step <= step],
-        )
-        self._write(STEPS, StepRow._fields, self._training.steps)
-        given = [] if record.given is None else [(GIVEN, record.given)]
-        self._write(DEV, ("step", record.measure or ""), [*given, *self._training.dev])
 
-    def add_step(self, row: StepRow) -> None:
-        """Adds a step."""
-        self._training.steps.append(row)
-        self._append(STEPS, row)
+def _write(folder: Path, name: str, rows: Sequence[tuple[object, ...]]) -> None:
+    content = io.StringIO()
+    csv.writer(content).writerows(rows)
+    storage.replace(str(folder / name), content.getvalue().encode())
 
-    def add_dev(self, row: DevRow) -> None:
-        """Adds a measurement."""
-        self._training.dev.append(row)
-        self._append(DEV, row)
 
-    def draw(self) -> None:
-        """Draws them."""
-        storage.replace(str(self._folder / PICTURE), learning_curves([self._training], dev=bool(self._training.dev)))
+def add_rows(output: str, name: str, rows: Sequence[Row]) -> None:
+    """Appends steps or measurements to the file of their curve."""
+    with open(Path(output, FOLDER, name), "a", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(row if name == STEPS else row[:2] for row in rows)
 
-    def _write(self, name: str, header: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
-        content = io.StringIO()
-        csv.writer(content).writerows([header, *rows])
-        storage.replace(str(self._folder / name), content.getvalue().encode())
 
-    def _append(self, name: str, row: StepRow | DevRow) -> None:
-        with open(self._folder / name, "a", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerow(row)
+def draw_curves(output: str) -> None:
+    """Draws the curves of a training into its folder."""
+    training = read_training(output)
+    storage.replace(storage.join(output, FOLDER, PICTURE), learning_curves([training], dev=bool(training.dev)))
 
 
 def is_training(folder: str) -> bool:
@@ -148,30 +113,23 @@ def is_training(folder: str) -> bool:
 def read_training(folder: str) -> Training:
     """Reads the output of a training; PreflightError if it is damaged."""
     url = storage.join(folder, FOLDER, RECORD)
-    record = checked_record(_RECORD, storage.read_bytes(url))
+    record = TrainingRecord.from_json(storage.read_bytes(url))
     if record is None:
         raise PreflightError(f"{url} is damaged: run the same `beamrank train` again, which writes it")
     records = storage.join(folder, FOLDER)
-    steps, dev = read_rows(records, STEPS, StepRow), read_rows(records, DEV, DevRow)
-    return Training(storage.name(folder), record, steps, dev)
+    return Training(storage.name(folder), record, read_rows(records, STEPS), read_rows(records, DEV))
 
 
-def read_rows(folder: str | Path, name: str, kind: type[_Row]) -> list[_Row]:
-    """The rows of a curve's file, without its header; none if there is no file.
-
-    Raises:
-        PreflightError: it is damaged.
-    """
+def read_rows(folder: str | Path, name: str) -> list[Row]:
+    """The rows of a curve's file, without its header; none if there is no file."""
     url = storage.join(str(folder), name)
     try:
-        content = storage.read_bytes(url)
-    except FileNotFoundError:
-        return []
-    try:
-        text = content.decode()
+        text = storage.read_bytes(url).decode()
         # A killed training may have left half a row at the end, whose last number can look whole, or an empty file.
         rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))[1:]
-        return [kind(int(row[0]), *map(float, row[1:])) for row in rows if row[:1] != [GIVEN]]
+        return [Row(int(row[0]), *map(float, row[1:])) for row in rows if row[:1] != [GIVEN]]
+    except FileNotFoundError:
+        return []
     except (ValueError, TypeError, IndexError, csv.Error) as error:
         raise PreflightError(
             f"{url} is damaged ({error}). Restore it, or remove it: the training goes on, and its curve begins there"
@@ -193,8 +151,7 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
 
     with figure() as (axes, content):
         for each in trainings:
-            values = [row.value for row in each.dev]
-            axes.plot(each.inputs(each.dev), values, marker=".", label=each.name)
+            axes.plot(each.inputs(each.dev), [row.value for row in each.dev], marker=".", label=each.name)
         for given in dict.fromkeys(each.record.given for each in trainings if each.record.given is not None):
             axes.axhline(given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}")
         axes.set_xscale("log")
@@ -212,7 +169,7 @@ def learning_curves(trainings: Sequence[Training], *, dev: bool = False) -> byte
     with figure(panels=2 + dev, height=5.9 + 2 * dev) as (axes, content):
         for each in trainings:
             steps = [row.step for row in each.steps]
-            axes[0].plot(steps, smoothed(np.array([row.loss for row in each.steps])), label=each.name)
+            axes[0].plot(steps, smoothed(np.array([row.value for row in each.steps])), label=each.name)
             axes[1].plot(steps, [row.learning_rate for row in each.steps])
             if dev:
                 axes[2].plot([row.step for row in each.dev], [row.value for row in each.dev], marker=".")
@@ -254,10 +211,10 @@ def _table(trainings: Sequence[Training]) -> Table:
     ]
     rows: list[list[Cell]] = []
     for each in trainings:
-        record, best, last = each.record, each.best, each.steps[-1] if each.steps else StepRow(0, math.nan, 0)
+        record, best, last = each.record, each.best, each.steps[-1:]
         measured = [best.value, *each.inputs([best])] if best else [None, None]
-        steps = [last.step, record.steps, *each.inputs([last])]
-        loss = last.loss if each.steps else None
+        steps = [last[0].step, record.steps, *each.inputs(last)] if last else [0, record.steps, 0]
+        loss = last[0].value if last else None
         rows.append([each.name, record.kind, *steps, record.measure, record.given, *measured, loss])
     return Table(columns, rows)
 

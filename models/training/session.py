@@ -4,12 +4,13 @@ import math
 import os
 import tempfile
 import time
-from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import send_to_device
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
@@ -21,20 +22,21 @@ from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
 from models.checkpoints.files import CONFIG, TRAINED_INPUT, WEIGHTS
-from models.scoring.backends.torch import resolve_dtype
+from models.scoring.backends.torch import resolve_device, resolve_dtype
 from models.training.config import Kind, TrainConfig
-from models.training.data.groups import InputEncoder, Source
+from models.training.data.groups import InputEncoder
 from models.training.data.pretraining import Masking
-from models.training.data.store import TrainingData, data_files
-from models.training.data.texts import TokenTable, is_in, normal_text
+from models.training.data.store import DataFolder, Source, TrainingData, data_files
+from models.training.data.texts import is_in, normal_text
 from models.training.dev import DevSet, read_dev
 from models.training.initial_model import Start
-from models.training.processes import Processes
 from models.training.report_section import FOLDER
-from models.training.states import StateFolder, candidate_folder, publish_checkpoint, unpublished
+from models.training.states import StateFolder, publish
 from models.training.tasks import DuoTask, MaskedTask, MonoTask, Task
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
+# The other processes wait while the first measures the dev run.
+_TIMEOUT = timedelta(hours=6)
 # Options that may change when a training resumes, because they do not decide what is learned.
 _FREE: dict[str, bool | set[str]] = {
     **dict.fromkeys(("output", "save_minutes", "card", "threads", "device", "report_to"), True),
@@ -42,21 +44,22 @@ _FREE: dict[str, bool | set[str]] = {
 }
 # Measures that do not say how good a ranking is.
 _COUNTS = frozenset({"NumQ", "NumRel", "NumRet", "Judged"})
-# An epoch is rounded up to whole steps.
-_MANY_PASSES = 1.5
 _TIMED_STEPS = 2
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The steps of a training.
+def join_processes(requested_device: str) -> PartialState:
+    """The processes that torchrun started, or only this one, each with the device of its model."""
+    device, rank = resolve_device(requested_device), int(os.environ.get("LOCAL_RANK", "0"))
+    if device == "cuda" and rank >= (gpus := torch.cuda.device_count()):
+        raise PreflightError(
+            f"process {rank + 1} of this machine has no GPU, because there are {gpus}: give torchrun "
+            f"--nproc-per-node {gpus}"
+        )
+    return PartialState(cpu=device == "cpu", timeout=_TIMEOUT)
 
-    Attributes:
-        steps: all of them.
-        groups_per_step: of the data.
-        warmup_steps: until the learning rate is highest.
-        dev_steps: between two measurements of the dev run; without one, all steps.
-    """
+
+class Schedule(NamedTuple):
+    """The steps of a training, those of its warm-up and between two dev measurements; groups of the data in a step."""
 
     steps: int
     groups_per_step: int
@@ -67,13 +70,8 @@ class Schedule:
 class Session:
     """A training that is ready to start."""
 
-    def __init__(self, config: TrainConfig, kind: Kind, processes: Processes, *, dry_run: bool = False) -> None:
-        """Reads and checks everything. A dry run leaves nothing in the output folder.
-
-        Raises:
-            ConfigError: the configuration contradicts itself, or the state in the output folder.
-            PreflightError: a file or a model is missing or invalid.
-        """
+    def __init__(self, config: TrainConfig, kind: Kind, processes: PartialState, *, dry_run: bool = False) -> None:
+        """Reads and checks everything. A dry run leaves nothing in the output folder."""
         self.start = Start(config.start, config.input.max_length, config.random_weights)
         self.labels: int = config.labels or self.start.default_labels
         config = config.model_copy(update={"labels": self.labels})
@@ -82,27 +80,37 @@ class Session:
         _check_output(config.output, self.start.folder)
         _check_trackers(config.report_to)
         self.limits = InputLimits(**config.input.model_dump())
-        auto = "bfloat16" if processes.device == "cuda" else "float32"
-        dtype = auto if config.dtype == "auto" else config.dtype
-        self.dtype: torch.dtype = getattr(torch, resolve_dtype(dtype, processes.device))
+        device = processes.device.type
+        auto = "bfloat16" if device == "cuda" else "float32"
+        self.dtype: torch.dtype = getattr(
+            torch, resolve_dtype(auto if config.dtype == "auto" else config.dtype, device)
+        )
         if config.dev is not None:
             _check_measure(config.dev.measure)
-        identity = training_identity(config, kind, self.start, processes)
-        self.states = StateFolder(storage.join(config.output, FOLDER), identity, processes)
+        self.states = StateFolder(Path(config.output, FOLDER), training_identity(config, kind, self.start, processes))
         self.before = self.states.read()
-        self._check_published(dry_run)
-        self.source, self.tokens, data = self._data(temporary=dry_run or self.before.finished)
-        if self.before.step and not self.before.finished and data != self.before.data:
+        # A training may have been killed while it published a model.
+        if processes.is_main_process and self.before.published:
+            publish(config.output, self.before.published, dry_run=dry_run)
+        self.data = self._read_data(temporary=dry_run or self.before.finished)
+        self.source: Source = self.data.source
+        if self.before.step and not self.before.finished and self.data.digest != self.before.data:
             raise ConfigError(
                 f"the training data is not that of the state in {config.output}: files of `data` changed after it was "
                 "written, and keep their size. Restore them, or give another output"
             )
-        self.before.data = data
-        self.inputs_per_group = 2 * (self.source.docs_per_group - 1) if kind == "duo" else self.source.docs_per_group
-        self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.count)
+        self.before.data = self.data.digest
+        docs = self.source.docs_per_group
+        self.inputs_per_group = 2 * (docs - 1) if kind == "duo" else docs
+        self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.num_processes)
         self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
-        if self.dev is not None:
-            self._check_dev(self.dev)
+        once = self.schedule.steps <= self.schedule.dev_steps
+        if self.dev is not None and not (once or self.before.finished or self.dev.sees_order()):
+            raise PreflightError(
+                f"dev.measure {self.dev.measure} is {self.dev.first_stage():.4f} in any order of the first "
+                f"{self.dev.k} candidates, so it cannot choose the best model: give a measure of the first ranks, such "
+                "as RR@10, or a run and qrels with relevant docs among these candidates"
+            )
         torch.manual_seed(config.seed)
         self.model = self._model()
         self.task = self._task()
@@ -113,29 +121,10 @@ class Session:
         return [*self.start.warnings, *head, *self.data_lines(), *(self.dev.lines if self.dev else ())]
 
     def data_lines(self) -> list[str]:
-        """Lines to report about the data, and how it is used."""
-        lines = [*self.source.lines, *_passes(self.config, self.source, self.schedule)]
-        return lines if self.dev is None else [*lines, *_trained_topics(self.dev, self.source)]
+        """Lines to report about the data."""
+        return [*self.data.lines, *(_trained_topics(self.dev, self.source) if self.dev else ())]
 
-    def _check_dev(self, dev: DevSet) -> None:
-        once = self.schedule.steps <= self.schedule.dev_steps
-        if not (once or self.before.finished or dev.sees_order()):
-            raise PreflightError(
-                f"dev.measure {dev.measure} is {dev.first_stage():.4f} in any order of the first {dev.k} candidates, "
-                "so it cannot choose the best model: give a measure of the first ranks, such as RR@10, or a run and "
-                "qrels with relevant docs among these candidates"
-            )
-
-    def _check_published(self, dry_run: bool) -> None:
-        """Completes what a killed training began."""
-        candidate, output = candidate_folder(self.config.output), Path(self.config.output)
-        if dry_run:
-            unpublished(candidate, output, self.before.published)
-        elif self.processes.first and self.before.published:
-            publish_checkpoint(candidate, output, self.before.published)
-
-    def _data(self, temporary: bool) -> tuple[Source, TokenTable, str]:
-        """The training data, their token ids, and a digest of them."""
+    def _read_data(self, temporary: bool) -> TrainingData:
         config, folder = self.config, Path(self.config.output) / FOLDER
         if temporary:
             # Each process has its own.
@@ -144,11 +133,11 @@ class Session:
         max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
         if self.kind == "tcp":
             max_tokens = self._masking().room_tokens - 1
-        data = TrainingData(config, self.start.tokenizer, max_tokens, folder, dry_run=temporary)
-        if temporary or self.processes.first:
+        data = DataFolder(config, self.start.tokenizer, max_tokens, folder, dry_run=temporary)
+        if temporary or self.processes.is_main_process:
             data.write()
         if not temporary:
-            self.processes.wait()
+            self.processes.wait_for_everyone()
         return data.open()
 
     def _model(self) -> Any:
@@ -176,17 +165,16 @@ class Session:
         return Masking(self.start.tokenizer, mask_id, self.limits.max_length, next_sentence, self.config.seed)
 
     def _task(self) -> Task:
-        config = self.config
-        budget = _GPU_TOKEN_BUDGET if self.processes.device == "cuda" else _CPU_TOKEN_BUDGET
+        config, tokens = self.config, self.data.tokens
+        budget = _GPU_TOKEN_BUDGET if self.processes.device.type == "cuda" else _CPU_TOKEN_BUDGET
         if self.kind == "tcp":
-            return MaskedTask(self._masking(), self.tokens, config.objective, self.limits.max_length, budget)
-        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, config.inputs_per_passage, self.tokens)
-        if self.kind == "mono":
-            return MonoTask(encoder, config.objective, config.temperature, config.margin)
-        return DuoTask(encoder, config.objective, config.temperature)
+            return MaskedTask(self._masking(), tokens, config.objective, self.limits.max_length, budget)
+        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, config.inputs_per_passage, tokens)
+        task = MonoTask if self.kind == "mono" else DuoTask
+        return task(encoder, config.objective, config.temperature, config.margin)
 
 
-def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: Processes) -> dict[str, Any]:
+def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: PartialState) -> dict[str, Any]:
     """The settings that a training must share with the state that it resumes, by dotted key."""
     try:
         files = [*data_files(config.data), *(data_files(config.dev) if config.dev else ())]
@@ -195,7 +183,7 @@ def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: 
         raise PreflightError(f"there is no file {error.filename or error}: the training data names it") from error
     except OSError as error:
         raise PreflightError(f"cannot read the training data: {error}") from error
-    also = {"kind": kind, "start digest": start.digest, "processes": processes.count, "bytes": sizes}
+    also = {"kind": kind, "start digest": start.digest, "processes": processes.num_processes, "bytes": sizes}
     return _flat(config.model_dump(mode="json", exclude=_FREE)) | _flat(also)
 
 
@@ -228,11 +216,10 @@ def _check_trackers(names: tuple[str, ...]) -> None:
 
 def _check_measure(name: str) -> None:
     """Raises ConfigError if a name means several measures: one chooses the best model."""
-    names = list(parse_measures([name]))
-    if len(names) > 1:
-        raise ConfigError(f"dev.measure {name!r} means {len(names)} measures ({', '.join(names)}): give one")
-    (measure,) = parse_measures([name]).values()
-    if measure.NAME in _COUNTS:
+    measures = parse_measures([name])
+    if len(measures) > 1:
+        raise ConfigError(f"dev.measure {name!r} means {len(measures)} measures ({', '.join(measures)}): give one")
+    if any(measure.NAME in _COUNTS for measure in measures.values()):
         raise ConfigError(
             f"dev.measure {name!r} counts topics, docs or judgments, which says nothing about a model: give a measure "
             "such as RR@10 or nDCG@10"
@@ -243,15 +230,12 @@ def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, proces
     """Steps and groups from epochs and inputs."""
     optimizer = config.optimizer
     least = inputs_per_group * processes * optimizer.accumulation
-    if optimizer.batch_size % least:
+    # Pairs of inputs in each micro-batch swap their segments.
+    pairs = ", in pairs for objective next_sentence" if "next_sentence" in config.objective else ""
+    if optimizer.batch_size % (least := 2 * least if pairs else least):
         raise ConfigError(
             f"optimizer.batch_size is {optimizer.batch_size}, and must be a multiple of {least}: {inputs_per_group} "
-            f"inputs a group, {processes} processes, {optimizer.accumulation} micro-batches"
-        )
-    if "next_sentence" in config.objective and optimizer.batch_size % (2 * least):
-        raise ConfigError(
-            f"optimizer.batch_size is {optimizer.batch_size}, and objective next_sentence needs a multiple of "
-            f"{2 * least}: pairs of inputs in each micro-batch swap their segments"
+            f"inputs a group, {processes} processes, {optimizer.accumulation} micro-batches{pairs}"
         )
     groups_per_step, steps = optimizer.batch_size // inputs_per_group, optimizer.steps
     if steps is None:
@@ -269,21 +253,6 @@ def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, proces
             "reach its peak. Lower it, or give warmup_share"
         )
     return Schedule(steps, groups_per_step, warmup, config.dev.every_steps if config.dev else steps)
-
-
-def _passes(config: TrainConfig, source: Source, schedule: Schedule) -> list[str]:
-    """A line if a step has more groups than there are, or the epochs become many more by rounding."""
-    groups, epochs = source.groups_per_epoch, config.optimizer.epochs
-    if groups is None:
-        return []
-    passes = schedule.steps * schedule.groups_per_step / groups
-    more = f", not {epochs:g}" if epochs and passes > _MANY_PASSES * epochs else ""
-    if not more and schedule.groups_per_step <= groups:
-        return []
-    return [
-        f"a step takes {schedule.groups_per_step:,} groups, and there are {groups:,}: the training makes {passes:,.1f} "
-        f"passes over them{more}; lower optimizer.batch_size"
-    ]
 
 
 def _trained_topics(dev: DevSet, source: Source) -> list[str]:
@@ -312,9 +281,9 @@ def plan_training(session: Session) -> dict[str, Any]:
         "objective": config.objective,
         "start": session.start.reference,
         "parameters": sum(each.numel() for each in session.model.parameters() if each.requires_grad),
-        "device": session.processes.device,
+        "device": session.processes.device.type,
         "dtype": str(session.dtype).removeprefix("torch."),
-        "processes": session.processes.count,
+        "processes": session.processes.num_processes,
         "groups": groups,
         "inputs_per_group": session.inputs_per_group,
         "batch_size": config.optimizer.batch_size,
@@ -331,15 +300,15 @@ def plan_training(session: Session) -> dict[str, Any]:
 def _time_step(session: Session) -> float:
     """Seconds of a step without the update of the weights, from the second of two micro-batches."""
     accumulation, device = session.config.optimizer.accumulation, session.processes.device
-    size = session.schedule.groups_per_step // session.processes.count // accumulation
-    groups = [group for group, _ in islice(session.source.stream({}), _TIMED_STEPS * size)]
+    size = session.schedule.groups_per_step // session.processes.num_processes // accumulation
+    groups = [group for group, _ in islice(session.source.stream(0), _TIMED_STEPS * size)]
     session.model.train()
     seconds = 0.0
     for start in range(0, len(groups), size):
         started = time.monotonic()
         batch = session.task.collate(groups[start : start + size], 0)
         counts = session.task.counts(batch)
-        with torch.autocast(device, session.dtype, enabled=session.dtype != torch.float32):
+        with torch.autocast(device.type, session.dtype, enabled=session.dtype != torch.float32):
             loss = session.task.loss(session.model, send_to_device(batch, device), counts)
         torch.autograd.backward(loss)
         loss.item()

@@ -9,19 +9,15 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
-
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import checked_json, checked_values, validated
+from beamrank.storage.documents import Document
 from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.tokenizers.files import TOKENIZER_FILES
-from models.training.data.groups import Position
-from models.training.processes import Processes
 from models.training.report_section import FOLDER
 
 _PREFIX, _STATE = "checkpoint-", "state.json"
@@ -42,12 +38,12 @@ class TrainState:
         best_value: the dev measure of that model.
         seconds: the duration of the training so far.
         finished: whether the training is complete.
-        data: a digest of the mined data; empty if the data is streamed.
+        data: a digest of the data.
         published: the hashes of the files of the model that was published, by name.
     """
 
     step: int = 0
-    position: Position = field(default_factory=dict)
+    position: int = 0
     best_step: int = 0
     best_value: float = -1.0
     seconds: float = 0.0
@@ -57,45 +53,36 @@ class TrainState:
 
 
 @dataclass(frozen=True)
-class _Document:
+class _Document(Document):
     """state.json: the identity of the training, its progress, and the hashes of the other files by name."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     identity: dict[str, Any]
     progress: TrainState
     files: dict[str, str]
 
 
-_DOCUMENT = TypeAdapter(_Document)
-
-
 class StateFolder:
     """The states of one training, in a folder."""
 
-    def __init__(self, folder: str, identity: dict[str, Any], processes: Processes) -> None:
+    def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
         """`identity` is what a training must share with the one that it resumes."""
-        self.path = Path(folder)
-        self._identity, self._processes = identity, processes
+        self.path, self._identity = folder, identity
 
     def read(self) -> TrainState:
-        """The progress of the training; step 0 if there is no state. Every file of the state is checked.
-
-        Raises:
-            ConfigError: the state is that of another training.
-            PreflightError: a file is missing, was added, was changed or is damaged.
-        """
+        """The progress of the training; step 0 if there is no state. Every file of the state is checked."""
         newest = self.newest()
         if newest is None:
             return TrainState()
-        try:
-            document = validated(_DOCUMENT, checked_values((newest / _STATE).read_bytes()))
-        except (OSError, ValueError) as error:
-            raise unusable(newest / _STATE, str(error)) from error
-        names = {path.name for path in newest.iterdir()} - {_STATE}
-        for name in sorted(names | document.files.keys()):
-            if name not in document.files or not _has_hash(newest / name, document.files[name]):
-                raise unusable(newest / name, "it is missing, or was changed or added after the state was written")
+        document = _Document.from_json((newest / _STATE).read_bytes())
+        expected = {} if document is None else document.files
+        names = {path.name for path in newest.iterdir()} - {_STATE} | expected.keys()
+        wrong = [name for name in sorted(names) if not _has_hash(newest / name, expected.get(name))]
+        if document is None or wrong:
+            raise PreflightError(
+                f"the training cannot resume: {newest / (wrong[0] if document else _STATE)} cannot be used (it is "
+                "missing, damaged, or was changed or added after the state was written). Restore it, or remove "
+                f"{newest} to start over"
+            )
         found, now = document.identity, self._identity
         different = sorted(key for key in found.keys() | now.keys() if found.get(key) != now.get(key))
         if different:
@@ -113,35 +100,21 @@ class StateFolder:
 
     def is_unfinished(self) -> bool:
         """Whether there are files of a state that was not completed, or lost its state.json, and no complete one."""
-        return self.newest() is None and any(True for _ in self._states())
+        return self.newest() is None and bool(self._states())
 
     def complete(self, state: TrainState) -> None:
-        """Completes the checkpoint of a step, which every process has written, and removes all others.
-
-        For a finished training it is a note without any weights.
-        """
-        self._processes.wait()
-        if self._processes.first:
-            folder = self.path / f"{_PREFIX}{state.step}"
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / _UNREAD).unlink(missing_ok=True)
-            hashes = {path.name: synced_hash(path) for path in sorted(folder.iterdir()) if path.name != _STATE}
-            storage.replace(str(folder / _STATE), checked_json(asdict(_Document(self._identity, state, hashes))))
-            for path in self._states():
-                if path != folder:
-                    shutil.rmtree(path)
-        self._processes.wait()
+        """Completes the checkpoint of a step, and removes all others; of a finished training it is without weights."""
+        folder = self.path / f"{_PREFIX}{state.step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _UNREAD).unlink(missing_ok=True)
+        hashes = {path.name: synced_hash(path) for path in sorted(folder.iterdir()) if path.name != _STATE}
+        storage.replace(str(folder / _STATE), _Document(self._identity, state, hashes).to_json())
+        for path in self._states():
+            if path != folder:
+                shutil.rmtree(path)
 
     def _states(self) -> list[Path]:
         return list(self.path.glob(f"{_PREFIX}*"))
-
-
-def unusable(path: Path, reason: str) -> PreflightError:
-    """The error of a state that cannot be used."""
-    folder = path if path.name.startswith(_PREFIX) else path.parent
-    return PreflightError(
-        f"the training cannot resume: {path} cannot be used ({reason}). Restore it, or remove {folder} to start over"
-    )
 
 
 def synced_hash(path: Path) -> str:
@@ -151,41 +124,34 @@ def synced_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def checkpoint_hashes(folder: Path) -> dict[str, str]:
-    """The hashes of a checkpoint's files, by name."""
-    return {name: synced_hash(folder / name) for name in _PUBLISHED if (folder / name).exists()}
-
-
-def unpublished(source: Path, folder: Path, hashes: Mapping[str, str]) -> list[str]:
-    """The files of a checkpoint that are still to be moved from its source to its folder, in this order.
-
-    Raises:
-        PreflightError: a file is in neither, or was changed.
-    """
-    missing = [name for name in _PUBLISHED if name in hashes and not _has_hash(folder / name, hashes[name])]
-    for name in missing:
-        if not _has_hash(source / name, hashes[name]):
-            raise PreflightError(
-                f"{folder / name} is not as the training wrote it: it was changed, damaged or removed. Restore it, or "
-                f"remove the folder {folder}, or give another output, to train again"
-            )
-    return missing
-
-
-def publish_checkpoint(source: Path, folder: Path, hashes: Mapping[str, str]) -> None:
-    """Moves the rest of a checkpoint's files over those of another, each atomically. Errors as of `unpublished`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in unpublished(source, folder, hashes):
-        os.replace(source / name, folder / name)
-    shutil.rmtree(source, ignore_errors=True)
-
-
 def candidate_folder(output: str) -> Path:
     """Where a model is written before it is published to the output folder."""
     return Path(output, FOLDER, "candidate")
 
 
-def _has_hash(path: Path, expected: str) -> bool:
+def candidate_hashes(output: str) -> dict[str, str]:
+    """The hashes of the files of a model that is to be published, by name."""
+    folder = candidate_folder(output)
+    return {name: synced_hash(folder / name) for name in _PUBLISHED if (folder / name).exists()}
+
+
+def publish(output: str, hashes: Mapping[str, str], *, dry_run: bool = False) -> None:
+    """Moves the files of a candidate that are not there yet to the output folder, each atomically."""
+    candidate, folder = candidate_folder(output), Path(output)
+    missing = [name for name in _PUBLISHED if name in hashes and not _has_hash(folder / name, hashes[name])]
+    for name in missing:
+        if not _has_hash(candidate / name, hashes[name]):
+            raise PreflightError(
+                f"{folder / name} is not as the training wrote it: it was changed, damaged or removed. Restore it, or "
+                f"remove the folder {folder}, or give another output, to train again"
+            )
+    if not dry_run:
+        for name in missing:
+            os.replace(candidate / name, folder / name)
+        shutil.rmtree(candidate, ignore_errors=True)
+
+
+def _has_hash(path: Path, expected: str | None) -> bool:
     try:
         return storage.sha256(str(path)) == expected
     except OSError:

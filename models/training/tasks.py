@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,20 +18,6 @@ Model: TypeAlias = Callable[..., Any]
 """A model of transformers, wrapped or not."""
 Tensors: TypeAlias = dict[str, Any]
 """Tensors by name, in dicts and lists of them, so that transformers moves all to a device."""
-
-
-class Labels(NamedTuple):
-    """The labels of g groups of n docs, or of p ordered pairs i, j.
-
-    Attributes:
-        relevant: float[g, n], 1 where a doc is relevant; or float[p], 1 where doc i is the relevant one, 0 where doc j.
-        labelled: float[g], 1 where a group has labels.
-        teacher: float[g, n], the teacher's scores; or float[p], its score of doc i minus that of doc j.
-    """
-
-    relevant: Tensor
-    labelled: Tensor
-    teacher: Tensor
 
 
 def score(model: Model, encoder: InputEncoder, inputs: Sequence[Texts]) -> Tensor:
@@ -64,6 +50,7 @@ class MonoTask:
     margin: float = 0.2
 
     def collate(self, groups: Sequence[Group[Any]], number: int) -> Tensors:  # noqa: ARG002
+        """For g groups of n docs: `relevant` and `teacher`, float[g, n]; `labelled`, float[g]."""
         return _encoded(self.encoder, [(group.query, doc) for group in groups for doc in group.docs]) | {
             "relevant": torch.tensor([group.relevant or (False,) * len(group.docs) for group in groups]).float(),
             "labelled": torch.tensor([group.relevant is not None for group in groups]).float(),
@@ -74,32 +61,32 @@ class MonoTask:
         return torch.tensor([len(tensors["labelled"])], dtype=torch.float64)
 
     def loss(self, model: Model, tensors: Tensors, counts: Tensor) -> Tensor:
-        labels = Labels(*(tensors[name] for name in Labels._fields))
-        scores = self._shaped(_scores(model, tensors), len(labels.labelled))
-        losses = [weight * self._term(name, scores, labels) for name, weight in self.objective.items()]
-        return torch.stack(losses).sum() * (len(labels.labelled) / counts.item())
+        scores = _scores(model, tensors)
+        losses = [weight * self.term(name, scores, tensors) for name, weight in self.objective.items()]
+        return torch.stack(losses).sum() * (len(tensors["labelled"]) / counts.item())
 
-    def _shaped(self, scores: Tensor, groups: int) -> Tensor:
-        return scores.view(groups, -1)
-
-    def _term(self, name: str, scores: Tensor, labels: Labels) -> Tensor:
+    def term(self, name: str, scores: Tensor, tensors: Tensors) -> Tensor:
+        """One objective, over the scores of the inputs."""
+        labelled, teacher = tensors["labelled"], tensors["teacher"]
+        scores = scores.view(len(labelled), -1)
         match name:
             case "pointwise":
-                return pointwise_cross_entropy(scores, labels.relevant, labels.labelled)
+                return pointwise_cross_entropy(scores, tensors["relevant"], labelled)
             case "bertlets":
-                return triplet_hinge(scores, labels.labelled, self.margin)
+                return triplet_hinge(scores, labelled, self.margin)
             case "bert_ce":
-                return listwise_cross_entropy(scores, labels.labelled)
+                return listwise_cross_entropy(scores, labelled)
             case "margin_mse":
-                return margin_mse(scores, labels.teacher, self.temperature)
+                return margin_mse(scores, teacher, self.temperature)
             case _:
-                return listwise_kl(scores, labels.teacher, self.temperature)
+                return listwise_kl(scores, teacher, self.temperature)
 
 
 class DuoTask(MonoTask):
     """duoBERT: scores the labelled pairs of a group's docs, in both orders."""
 
     def collate(self, groups: Sequence[Group[Any]], number: int) -> Tensors:  # noqa: ARG002
+        """For p pairs: `relevant`, float[p], 1 where doc i is the relevant one; `teacher`, its score of i minus j's."""
         chosen = [(group, i, j) for group in groups for i, j in labelled_pairs(group)]
         taught = [(group.teacher_scores or [0.0] * len(group.docs), i, j) for group, i, j in chosen]
         return _encoded(self.encoder, [(group.query, group.docs[i], group.docs[j]) for group, i, j in chosen]) | {
@@ -108,17 +95,14 @@ class DuoTask(MonoTask):
             "teacher": torch.tensor([scores[i] - scores[j] for scores, i, j in taught]),
         }
 
-    def _shaped(self, scores: Tensor, groups: int) -> Tensor:  # noqa: ARG002
-        return scores
-
-    def _term(self, name: str, scores: Tensor, labels: Labels) -> Tensor:
+    def term(self, name: str, scores: Tensor, tensors: Tensors) -> Tensor:
         match name:
             case "pairwise":
-                return pairwise_cross_entropy(scores, labels.relevant)
+                return pairwise_cross_entropy(scores, tensors["relevant"])
             case "margin_mse":
-                return pairwise_mse(scores, labels.teacher, self.temperature)
+                return pairwise_mse(scores, tensors["teacher"], self.temperature)
             case _:
-                return pairwise_kl(scores, labels.teacher, self.temperature)
+                return pairwise_kl(scores, tensors["teacher"], self.temperature)
 
 
 def labelled_pairs(group: Group[Any]) -> list[tuple[int, int]]:
@@ -188,10 +172,7 @@ Task: TypeAlias = MonoTask | MaskedTask
 
 
 def _padded(rows: Sequence[Ids], width: int, filler: int) -> Tensor:
-    table = np.full((len(rows), width), filler, np.int64)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
-    return torch.from_numpy(table)
+    return torch.stack([F.pad(torch.from_numpy(row), (0, width - len(row)), value=filler) for row in rows])
 
 
 # The objectives, as functions of scores. Scores are log-odds z = logit 1 - logit 0; a group is one query's docs, the

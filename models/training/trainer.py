@@ -4,28 +4,25 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from accelerate.utils import reduce
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainingArguments
-from transformers.trainer_pt_utils import safe_globals, set_rng_state_for_device
 
 from beamrank.errors import BeamrankError, DataError
 from beamrank.progress import Progress
 from beamrank.storage import files as storage
 from models.training.card import card_path, write_card
-from models.training.data.groups import Position
 from models.training.data.store import remove_data
 from models.training.initial_model import save_checkpoint
-from models.training.report_section import GIVEN, Curves, DevRow, StepRow, TrainingRecord
+from models.training.report_section import DEV, GIVEN, STEPS, Row, TrainingRecord, add_rows, begin_curves, draw_curves
 from models.training.session import Session
-from models.training.states import TrainState, candidate_folder, checkpoint_hashes, publish_checkpoint
+from models.training.states import TrainState, candidate_folder, candidate_hashes, publish
 from models.training.tasks import Tensors
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-6
@@ -80,16 +77,6 @@ def learning_rate_at(step: int, peak: float, warmup_steps: int, steps: int) -> f
     return peak * (step / warmup_steps if step < warmup_steps else max(0.0, 1 - step / steps))
 
 
-@contextmanager
-def without_denormals() -> Iterator[None]:
-    """Treats numbers below 1e-38 as 0 on a CPU: as second moments of unimportant weights they slow a step fourfold."""
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
-
-
 class _Batches:
     """Endless micro-batches of this process, in the order of a single process; and the position after their step.
 
@@ -101,13 +88,13 @@ class _Batches:
 
     def __iter__(self) -> Iterator[Tensors]:
         session, groups = self._session, self._session.schedule.groups_per_step
-        share = groups // session.processes.count
+        share = groups // session.processes.num_processes
         size = share // session.config.optimizer.accumulation
-        stream: Iterator[tuple[Any, Position]] = session.source.stream(self.position)
+        stream = session.source.stream(self.position)
         while True:
             taken = list(islice(stream, groups))
             self.position = taken[-1][1]
-            first = session.processes.rank * share
+            first = session.processes.process_index * share
             for start in range(first, first + share, size):
                 chosen = [group for group, _ in taken[start : start + size]]
                 yield session.task.collate(chosen, self._step * groups + start)
@@ -118,11 +105,6 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
     """Trains on from the session's state to the end, or until `stop` returns true; then it saves a state.
 
     The model card names the command.
-
-    Raises:
-        DataError: the loss or its gradient is not finite.
-        PreflightError: the records of the training are damaged.
-        BeamrankError: the device is out of memory.
     """
     state, newest, complete = session.before, session.states.newest(), session.before.finished
     if not complete:
@@ -131,33 +113,27 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
         elif session.states.is_unfinished():
             progress.note(f"no state in {session.states.path} is complete: the training starts over")
         trainer = _Trainer(session, stop, progress)
+        # Second moments of unimportant weights are numbers below 1e-38, which slow a step fourfold on a CPU.
+        torch.set_flush_denormal(True)
         try:
-            with without_denormals():
-                trainer.train(resume_from_checkpoint=str(newest) if state.step else None)
+            trainer.train(resume_from_checkpoint=str(newest) if state.step else None)
         except torch.OutOfMemoryError as error:
-            raise BeamrankError(_memory_advice(session)) from error
+            raise BeamrankError(
+                f"out of memory on {session.processes.device}: raise optimizer.accumulation from "
+                f"{session.config.optimizer.accumulation}, set optimizer.gradient_checkpointing or dtype bfloat16, "
+                "freeze the word embeddings (optimizer.train_word_embeddings: false), or take a smaller start or "
+                "input.max_length"
+            ) from error
+        finally:
+            torch.set_flush_denormal(False)
         if state.step == session.schedule.steps:
             trainer.steps.finish()
     # Also of a complete training that was killed.
-    if state.finished and session.processes.first:
+    if state.finished and session.processes.is_main_process:
         remove_data(session.states.path)
         if not (complete and storage.exists(card_path(session.config))):
             write_card(session, state, command)
     return state
-
-
-def _memory_advice(session: Session) -> str:
-    """The error of a device without memory, with the options that would still help."""
-    optimizer, most = session.config.optimizer, session.schedule.groups_per_step // session.processes.count
-    ways = {
-        f"raise optimizer.accumulation from {optimizer.accumulation} (to at most {most})": optimizer.accumulation
-        < most,
-        "set optimizer.gradient_checkpointing": not optimizer.gradient_checkpointing,
-        "set dtype to bfloat16": session.dtype == torch.float32,
-        "freeze the word embeddings (optimizer.train_word_embeddings: false)": optimizer.train_word_embeddings,
-    }
-    advice = ", or ".join(way for way, helps in ways.items() if helps)
-    return f"out of memory on {session.processes.device}: {advice or 'take a smaller start or input.max_length'}"
 
 
 class _Trainer(transformers.Trainer):
@@ -170,15 +146,13 @@ class _Trainer(transformers.Trainer):
         optimizer = BertAdam(
             session.model.named_parameters(), config.optimizer.learning_rate, config.optimizer.weight_decay
         )
-        on_cpu = processes.device == "cpu"
         arguments = TrainingArguments(
             output_dir=str(session.states.path),
             max_steps=steps,
             gradient_accumulation_steps=config.optimizer.accumulation,
             max_grad_norm=config.optimizer.clip_norm,
             bf16=session.dtype == torch.bfloat16,
-            use_cpu=on_cpu,
-            ddp_backend="gloo" if on_cpu and processes.count > 1 else None,
+            use_cpu=processes.device.type == "cpu",
             # A step runs the model several times before its backward pass.
             ddp_broadcast_buffers=False,
             ddp_find_unused_parameters=False,
@@ -202,7 +176,7 @@ class _Trainer(transformers.Trainer):
         self.steps = _Steps(session, self.batches, stop, progress)
         self.add_callback(self.steps)
         # The weights are the same in each process, the units that dropout skips are not.
-        torch.manual_seed(config.seed + 1 + processes.rank)
+        torch.manual_seed(config.seed + 1 + processes.process_index)
 
     def get_train_dataloader(self) -> Any:
         return self.batches
@@ -211,32 +185,21 @@ class _Trainer(transformers.Trainer):
         """The micro-batches of a step, and what its losses are means of, over all processes."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         counts = torch.stack([self.session.task.counts(batch) for batch in batches]).sum(dim=0)
-        return batches, self.accelerator.reduce(counts.to(device)) if self.session.processes.count > 1 else counts
+        return batches, self.accelerator.reduce(counts.to(device))
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """This process's part of the loss; DistributedDataParallel divides by the number of processes."""
-        loss = self.session.task.loss(model, inputs, num_items_in_batch) * self.session.processes.count
+        loss = self.session.task.loss(model, inputs, num_items_in_batch) * self.session.processes.num_processes
         return (loss, {}) if return_outputs else loss
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """The states of the generators that this training uses: transformers asks for that of any GPU it finds."""
-        processes = self.session.processes
-        name = "rng_state.pth" if processes.count == 1 else f"rng_state_{processes.rank}.pth"
-        if checkpoint is not None:
-            with safe_globals():  # type: ignore[no-untyped-call]
-                found = torch.load(Path(checkpoint, name), weights_only=True)
-            torch.set_rng_state(found["cpu"])
-            if processes.device == "cuda" and "cuda" in found:
-                set_rng_state_for_device("CUDA", torch.cuda, found, processes.count > 1)  # type: ignore[no-untyped-call]
 
     def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002
         return 0
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         metrics = self.steps.measured()
-        self.session.processes.wait()
+        self.session.processes.wait_for_everyone()
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -247,24 +210,25 @@ class _Steps(TrainerCallback):
 
     def __init__(self, session: Session, batches: _Batches, stop: Callable[[], bool], progress: Progress) -> None:
         self._session, self._batches, self._stop, self._progress = session, batches, stop, progress
+        self._output, self._first = session.config.output, session.processes.is_main_process
         self._saved = time.monotonic()
         self._began = self._saved - session.before.seconds
         dev, schedule = session.dev, session.schedule
-        self._first, self._curves = session.processes.first, None
         if self._first:
             given, measure = (None, None) if dev is None else (dev.first_stage(), dev.measure)
             if given is not None:
                 progress.note(f"{GIVEN}: dev {measure} {given:.4f}")
             inputs = schedule.groups_per_step * session.inputs_per_group
             record = TrainingRecord(session.kind, schedule.steps, inputs, measure, given)
-            self._curves = Curves(session.config.output, record, session.before.step)
+            begin_curves(self._output, record, session.before.step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """All processes together decide whether to stop and whether to save a state."""
         session, step = self._session, state.global_step
         last = step == session.schedule.steps
         due = self._first and time.monotonic() - self._saved > 60 * session.config.save_minutes
-        stopping, due = session.processes.any(self._stop(), due)
+        flags = torch.tensor([self._stop(), due], dtype=torch.int32, device=session.processes.device)
+        stopping, due = map(bool, reduce(flags, "sum").tolist())
         control.should_evaluate = session.dev is not None and (last or step % session.schedule.dev_steps == 0)
         # Each measurement also saves a state, so that state and published model belong to the same step.
         control.should_save = not last and (stopping or due or control.should_evaluate)
@@ -278,31 +242,40 @@ class _Steps(TrainerCallback):
         state.log_history.clear()
         if "loss" not in logs:
             return
-        check_finite("loss", logs["loss"], state.global_step)
-        check_finite("gradient", logs["grad_norm"], state.global_step)
-        if self._curves:
-            self._curves.add_step(StepRow(state.global_step, logs["loss"], logs["learning_rate"]))
+        for what, value in (("loss", logs["loss"]), ("gradient", logs["grad_norm"])):
+            if not math.isfinite(value):
+                raise DataError(
+                    f"the {what} is {value} at step {state.global_step}, so the weights are unusable from here on: "
+                    "start again with a lower optimizer.learning_rate, a longer warm-up, or dtype float32"
+                )
+        if self._first:
+            add_rows(self._output, STEPS, [Row(state.global_step, logs["loss"], logs["learning_rate"])])
             self._progress.update(state.global_step, self._session.schedule.steps, f"loss {logs['loss']:.4f}")
 
     def on_save(self, *_: Any, **__: Any) -> None:
-        """Completes a checkpoint, then publishes the model that it records."""
-        self._session.states.complete(self._session.before)
-        self._publish()
+        """Completes a checkpoint, which every process has written, then publishes the model that it records."""
+        session = self._session
+        session.processes.wait_for_everyone()
+        if self._first:
+            session.states.complete(session.before)
+            publish(self._output, session.before.published)
+        session.processes.wait_for_everyone()
         self._saved = time.monotonic()
 
     def measured(self) -> dict[str, float]:
         """The measure of the dev run; the best model waits to be published."""
         session, state, dev = self._session, self._session.before, self._session.dev
-        if self._curves is None or dev is None:
+        if not self._first or dev is None:
             return {}
-        folder = self._save_candidate()
-        value = dev.measured(str(folder), session.processes.device, torch.get_num_threads())
-        self._curves.add_dev(DevRow(state.step, value))
-        self._curves.draw()
+        self._save_candidate()
+        folder = candidate_folder(self._output)
+        value = dev.measured(str(folder), session.processes.device.type, torch.get_num_threads())
+        add_rows(self._output, DEV, [Row(state.step, value)])
+        draw_curves(self._output)
         self._progress.note(f"step {state.step:,}: dev {dev.measure} {value:.4f}")
         if value > state.best_value:
             state.best_step, state.best_value = state.step, value
-            state.published = checkpoint_hashes(folder)
+            state.published = candidate_hashes(self._output)
         else:
             shutil.rmtree(folder, ignore_errors=True)
         return {f"eval_{dev.measure}": value}
@@ -310,33 +283,14 @@ class _Steps(TrainerCallback):
     def finish(self) -> None:
         """Publishes the last model if none was measured, and leaves a note that the training is complete."""
         session, state = self._session, self._session.before
-        if self._curves:
-            if session.dev is None:
-                state.published = checkpoint_hashes(self._save_candidate())
-            self._curves.draw()
-        state.finished = True
-        session.states.complete(state)
-        self._publish()
-
-    def _save_candidate(self) -> Path:
-        folder = candidate_folder(self._session.config.output)
-        save_checkpoint(self._session.model, self._session.start.folder, str(folder), self._session.config.weights)
-        return folder
-
-    def _publish(self) -> None:
         if self._first:
-            output = self._session.config.output
-            publish_checkpoint(candidate_folder(output), Path(output), self._session.before.published)
+            if session.dev is None:
+                self._save_candidate()
+                state.published = candidate_hashes(self._output)
+            draw_curves(self._output)
+        state.finished = True
+        self.on_save()
 
-
-def check_finite(what: str, value: float, step: int) -> None:
-    """Ends a training that diverged: `what` is `loss` or `gradient`, `step` is the number of the step, from 1.
-
-    Raises:
-        DataError: the value is NaN or infinite.
-    """
-    if not math.isfinite(value):
-        raise DataError(
-            f"the {what} is {value} at step {step}, so the weights are unusable from here on: start again with a lower "
-            "optimizer.learning_rate, a longer warm-up, or dtype float32"
-        )
+    def _save_candidate(self) -> None:
+        folder, config = candidate_folder(self._output), self._session.config
+        save_checkpoint(self._session.model, self._session.start.folder, str(folder), config.weights)

@@ -6,10 +6,9 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from importlib.util import find_spec
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,51 +20,37 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table
 
 if TYPE_CHECKING:
-    from models.training.folds import Fold
+    from beamrank.ranking.rankings import Rankings
+    from models.training.dev import DevSet
     from models.training.session import Session
 
 
-class Model(StrEnum):
-    """The model to train."""
+@contextlib.contextmanager
+def _received_signals() -> Iterator[list[int]]:
+    """The signals so far: the first Ctrl-C or SIGTERM stops the training after its step, the second at once."""
+    received: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    MONO = "mono"
-    DUO = "duo"
-    TCP = "tcp"
-
-
-class _Signals:
-    """The first Ctrl-C or SIGTERM stops the training after its step; the second stops it at once."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def received(self) -> bool:
-        """Whether a signal was received."""
-        return self.number != 0
-
-    @contextlib.contextmanager
-    def caught(self) -> Iterator[None]:
-        """Replaces the signals' handlers."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def remember(number: int, _frame: FrameType | None) -> None:
-            self.number = number
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
+    def restore() -> None:
         for number, handler in before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(number, remember)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signal.signal(number, handler)
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        restore()
+
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, remember)
+    try:
+        yield received
+    finally:
+        restore()
 
 
 def train(
     model: Annotated[
-        Model,
+        Literal["mono", "duo", "tcp"],
         typer.Argument(help="What to train; tcp: masked-LM pre-training on the target corpus, to start mono from."),
     ],
     config: ConfigPath,
@@ -86,41 +71,42 @@ def train(
     """
     if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
         raise PreflightError(f"training needs {' and '.join(missing)}: pip install 'beamrank[train]'")
-    from models.training.config import load_train_config
-    from models.training.folds import GIVEN, POOLED, fold_configs, rank_held_out, write_pooled
-    from models.training.processes import joined_processes
-    from models.training.session import Session, plan_training
+    from models.training.config import fold_configs, load_train_config
+    from models.training.dev import POOLED, POOLED_GIVEN, rank_held_out, write_pooled
+    from models.training.session import Session, join_processes, plan_training
     from pipelines.plan.named_inputs import named_training
 
     if as_json and not dry_run:
         raise ConfigError("--json needs --dry-run")
     if folds is None:
-        configs = [load_train_config(config, model.value, overrides or (), output)]
+        configs = [load_train_config(config, model, overrides or (), output)]
     else:
-        configs = fold_configs(config, model.value, overrides or (), output, folds)
-    with joined_processes(configs[0].device) as processes:
-        console = console_progress(verbose and processes.first, quiet or not processes.first)
-        configs = [named_training(each, console) for each in configs]
-        done: list[Fold] = []
-        for settings in configs:
-            session = Session(settings, model.value, processes, dry_run=dry_run)
-            for line in session.lines():
-                console.note(line)
-            if dry_run:
-                if processes.first:
-                    _show(plan_training(session), as_json)
-                return
-            with run_log(console.events()):
-                code = _train(session, console)
-            if code:
-                raise typer.Exit(code)
-            if folds is not None and processes.first:
-                done.append(rank_held_out(session))
-        if done and settings.dev is not None:
-            place = storage.parent(settings.output)
-            table = write_pooled(done, place, settings.dev.measure)
-            print_result(table, None, "table")
-            console.note(f"wrote {storage.join(place, POOLED)} and {storage.join(place, GIVEN)}")
+        configs = fold_configs(config, model, overrides or (), output, folds)
+    processes = join_processes(configs[0].device)
+    first = processes.is_main_process
+    console = console_progress(verbose and first, quiet or not first)
+    done: list[tuple[DevSet, Rankings]] = []
+    for settings in [named_training(each, console) for each in configs]:
+        session = Session(settings, model, processes, dry_run=dry_run)
+        for line in session.lines():
+            console.note(line)
+        if dry_run:
+            if first:
+                _show(plan_training(session), as_json)
+            break
+        with run_log(console.events()):
+            code = _train(session, console)
+        if code:
+            raise typer.Exit(code)
+        if folds is not None and first and session.dev is not None:
+            reranked = rank_held_out(session.dev, settings.output, processes.device.type)
+            done.append((session.dev, reranked))
+    if done:
+        place = storage.parent(settings.output)
+        print_result(write_pooled(done, place), None, "table")
+        console.note(f"wrote {storage.join(place, POOLED)} and {storage.join(place, POOLED_GIVEN)}")
+    # Not after an error: other processes may be waiting for this one, and torchrun ends them.
+    processes.destroy_process_group()
 
 
 def _train(session: "Session", console: ConsoleProgress) -> int:
@@ -133,12 +119,11 @@ def _train(session: "Session", console: ConsoleProgress) -> int:
         train(session, lambda: False, console, command)
         console.note(f"{output} is already trained ({session.before.step:,} steps)")
         return 0
-    signals = _Signals()
-    with signals.caught(), console.bar(f"train {session.kind}") as bar:
-        progress = train(session, signals.received, bar, command)
+    with _received_signals() as received, console.bar(f"train {session.kind}") as bar:
+        progress = train(session, lambda: bool(received), bar, command)
     if not progress.finished:
         console.note(f"interrupted after step {progress.step:,}: run the same command again to resume")
-        return 128 + (signals.number or signal.SIGTERM)
+        return 128 + next(iter(received), signal.SIGTERM)
     console.note(f"wrote {output}")
     return 0
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import yaml
+from accelerate import PartialState
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
@@ -17,7 +18,6 @@ from benchmarks.datasets.medquad import read_medquad
 from models.training.config import ChunksConfig, Kind, load_train_config
 from models.training.data.groups import Group, InputEncoder, Texts
 from models.training.initial_model import Start
-from models.training.processes import Processes
 from models.training.session import Session
 from models.training.tasks import Task, score
 from models.training.trainer import BertAdam, learning_rate_at
@@ -156,7 +156,7 @@ def make_session(
 ) -> Session:
     """A training in this process."""
     config = load_train_config(str(path), kind, overrides, None if output is None else str(output))
-    return Session(config, kind, Processes(), dry_run=dry_run)
+    return Session(config, kind, PartialState(cpu=True), dry_run=dry_run)
 
 
 def stop_after(steps: int) -> Callable[[], bool]:

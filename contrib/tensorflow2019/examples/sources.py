@@ -43,7 +43,7 @@ from contrib.tensorflow2019.examples.tfrecord import BadRows
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.base import Tokenizer
 from models.training.data.texts import normal_text
-from models.training.data.triple_columns import has_header, is_header
+from models.training.data.triples import has_header, is_header
 
 # As many of a text as the tokenize stage stores.
 MAX_TOKENS = 512

@@ -1,11 +1,9 @@
-"""Training examples: groups of a query with some docs, in a stream that can be resumed, and the model inputs of these.
-
-A text is the number of its row in a `TokenTable`, or a string.
-"""
+"""Groups of a query with some docs: stored as arrays, drawn in a stream that can be resumed, laid out as inputs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -14,16 +12,16 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, kept_lengths, lay_out, max_doc_tokens
+from beamrank.storage.local_files import map_array
 from models.architectures.families import bert_template
 from models.scoring.packing import Rows, cut_batches, padded_width
 from models.tokenizers.bert import BertTokenizer
 from models.training.data.texts import TokenTable
 
 Text = TypeVar("Text", str, int, default=str)
+"""A string, or the number of its row in a `TokenTable`."""
 Texts: TypeAlias = tuple[str | int, ...]
 """A query and a doc, or a query, doc i and doc j."""
-Position: TypeAlias = dict[str, int]
-"""A position in a stream, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -43,37 +41,89 @@ class Group(Generic[Text]):
     teacher_scores: tuple[float, ...] | None = None
 
 
-class Source(Protocol):
-    """An endless stream of groups of stored texts, which depends only on the seed.
+@dataclass(frozen=True)
+class GroupArrays:
+    """The n groups of an epoch, with rows of a `TokenTable` as texts.
+
+    Attributes:
+        queries: int32[n].
+        docs: int32[n, d]; those that are drawn again each epoch come after them.
+        relevant: bool[n, d].
+        texts: uint64, the distinct hashes of the queries' texts, sorted.
+        scores: float32[n, d], a teacher's; empty without one.
+        pools: int64[n, 2], where the negatives begin and end that a group draws from; empty if none are drawn.
+        negatives: int32[m].
+        negative_scores: float32[m]; empty without a teacher.
+    """
+
+    queries: NDArray[np.int32]
+    docs: NDArray[np.int32]
+    relevant: NDArray[np.bool_]
+    texts: NDArray[np.uint64]
+    scores: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    pools: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    negatives: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    negative_scores: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    def save(self, folder: Path) -> None:
+        """Writes each array to a file of its name."""
+        for name, values in vars(self).items():
+            np.save(folder / f"{name}.npy", values)
+
+    @classmethod
+    def load(cls, folder: Path) -> "GroupArrays":
+        """Maps the arrays in a folder into memory."""
+        return cls(*(map_array(folder / f"{each.name}.npy") for each in fields(cls)))
+
+
+class GroupSource:
+    """An endless stream of groups, which depends only on the seed.
 
     Attributes:
         docs_per_group: how many docs each group has.
         groups_per_epoch: how many groups an epoch has; None if that is unknown.
-        queries: uint64, the hashes of the queries' texts.
-        lines: to report about the data.
+        queries: uint64, the hashes of the queries' texts, sorted.
     """
 
-    docs_per_group: int
     groups_per_epoch: int | None
-    queries: NDArray[np.uint64]
-    lines: list[str]
 
-    def stream(self, position: Position) -> Iterator[tuple[Group[int], Position]]:
-        """Yields groups from a position on, each with the position after it; an empty position is the beginning."""
+    def __init__(self, arrays: GroupArrays, seed: int, drawn: int = 0, block: int | None = None) -> None:
+        """Draws so many negatives for a group; with `block` so many groups are shuffled among themselves."""
+        self._arrays, self._seed, self._drawn, self._block = arrays, seed, drawn, block
+        self.docs_per_group, self.queries = arrays.docs.shape[1] + drawn, arrays.texts
+        self.groups_per_epoch = len(arrays.queries)
+
+    def stream(self, position: int) -> Iterator[tuple[Group[int], int]]:
+        """Yields groups from a position on, each with the position after it; 0 is the beginning."""
+        for after, number in shuffled(len(self._arrays.queries), self._seed, position, self._block):
+            yield self._group(number, (after - 1) // len(self._arrays.queries)), after
+
+    def _group(self, number: int, epoch: int) -> Group[int]:
+        arrays = self._arrays
+        docs, relevant = arrays.docs[number].tolist(), arrays.relevant[number].tolist()
+        scores = arrays.scores[number].tolist() if len(arrays.scores) else []
+        if self._drawn:
+            first, end = arrays.pools[number].tolist()
+            rng = np.random.default_rng([self._seed, epoch, number])
+            places = first + rng.choice(end - first, self._drawn, replace=end - first < self._drawn)
+            docs += arrays.negatives[places].tolist()
+            relevant += [False] * self._drawn
+            scores += arrays.negative_scores[places].tolist() if scores else []
+        return Group(int(arrays.queries[number]), tuple(docs), tuple(relevant), tuple(scores) or None)
 
 
-def shuffled(count: int, seed: int, position: Position, block: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """Yields epoch, place and number: in each epoch every number below `count`, in an order that the seed decides.
+def shuffled(count: int, seed: int, position: int = 0, block: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yields the position after it and a number: in each epoch every number below `count`, as the seed decides.
 
     With `block` so many numbers are shuffled among themselves.
     """
-    epoch, start, size = position.get("epoch", 0), position.get("index", 0), block or count
+    (epoch, start), size = divmod(position, count), block or count
     while True:
         for first in range(start - start % size, count, size):
             rng = np.random.default_rng([seed, epoch, first // size])
             order = first + rng.permutation(min(size, count - first))
             for place in range(max(start, first), first + len(order)):
-                yield epoch, place, int(order[place - first])
+                yield epoch * count + place + 1, int(order[place - first])
         epoch, start = epoch + 1, 0
 
 

@@ -1,12 +1,10 @@
-"""Pools from topics, qrels and a run: relevant docs, and candidates that are not relevant.
+"""Groups from topics, qrels and a run: relevant docs, and candidates that are not relevant.
 
 Ids and texts are 64-bit hashes here, so that tens of millions of pairs fit into memory.
 """
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,19 +12,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.columns import column_names
-from beamrank.formats.files import find_files
 from beamrank.formats.notes import first_few
-from beamrank.formats.qrels import QrelsConfig, QrelsFiles, read_qrels
+from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import iterate_run, read_run
 from beamrank.formats.topics import read_topics
 from beamrank.storage.documents import hash64, hashes64
-from models.training.config import DataConfig, FoldsConfig
-from models.training.data.pools import Lists, Pools
-from models.training.data.texts import EMPTY, Hashes, Indices, TextWriter, is_in, scan_docs
+from models.training.config import DataConfig, FoldsConfig, SamplingConfig
+from models.training.data.groups import GroupArrays
+from models.training.data.texts import EMPTY, Hashes, TextWriter, is_in, scan_docs
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_BLOCK_TOPICS = 100_000
 # Of a teacher: topics that are checked; docs of a topic whose grades may follow one another by chance.
 _CHECKED_TOPICS, _LEAST_DOCS = 1000, 4
 
@@ -36,12 +31,12 @@ class Pairs(NamedTuple):
 
     Attributes:
         topics: int32[n], the places of the topics, ascending.
-        docs: uint64[n], the hashes of the doc_ids.
+        docs: uint64[n], the hashes of the doc_ids; or int32[n], the docs' places in the order of the corpus.
         values: float32[n], levels or scores.
     """
 
     topics: NDArray[np.int32]
-    docs: Hashes
+    docs: NDArray[Any]
     values: NDArray[np.float32]
 
     def where(self, chosen: NDArray[Any] | slice) -> "Pairs":
@@ -50,60 +45,39 @@ class Pairs(NamedTuple):
 
     def hashes(self) -> Hashes:
         """uint64[n], of the pairs."""
-        return _hashes(self.topics, self.docs)
+        return _mixed(self.topics, self.docs)
 
-    def blocks(self) -> Iterator[slice]:
-        """The pairs of some topics at a time, as memory for all of them is short."""
-        topics = np.arange(0, int(self.topics[-1]) + _BLOCK_TOPICS + 1 if len(self.topics) else 0, _BLOCK_TOPICS)
-        yield from (slice(*each) for each in pairwise(np.searchsorted(self.topics, topics).tolist()))
+    def counts(self, topics: int) -> NDArray[np.int64]:
+        """int64[topics], the pairs of each topic."""
+        return np.bincount(self.topics, minlength=topics)
 
 
-def _hashes(one: NDArray[Any], other: Hashes) -> Hashes:
+def _mixed(one: NDArray[Any], other: NDArray[Any]) -> Hashes:
     mixed = one.astype(np.uint64)
     mixed *= _MIX
-    mixed ^= other
+    mixed ^= other.astype(np.uint64, copy=False)
     return mixed
 
 
-class _Collected:
-    """Pairs in flat arrays, with the hashes of the query_ids in place of topics."""
-
-    def __init__(self, rows: Iterable[tuple[str, Collection[str], Iterable[float]]]) -> None:
-        queries, counts, docs, values = array("Q"), array("q"), array("Q"), array("f")
-        for query_id, doc_ids, of_docs in rows:
-            queries.append(hash64(query_id))
-            counts.append(len(doc_ids))
-            docs.frombytes(hashes64(doc_ids).tobytes())
-            values.extend(of_docs)
-        self.queries = np.frombuffer(queries, np.uint64)
-        self.is_split = len(np.unique(self.queries)) < len(queries)
-        self._counts, self._docs = np.frombuffer(counts, np.int64), np.frombuffer(docs, np.uint64)
-        self._values = np.frombuffer(values, np.float32)
-
-    def of(self, queries: Hashes) -> Pairs:
-        """The pairs of some queries."""
-        order = np.argsort(queries)
-        is_topic = is_in(self.queries, queries[order])
-        places = np.full(len(is_topic), -1, np.int32)
-        places[is_topic] = order[np.searchsorted(queries[order], self.queries[is_topic])]
-        pairs = Pairs(np.repeat(places, self._counts), self._docs, self._values)
-        if not is_topic.all():
-            pairs = pairs.where(pairs.topics >= 0)
-        is_sorted = (pairs.topics[:-1] <= pairs.topics[1:]).all()
-        return pairs if is_sorted else pairs.where(np.argsort(pairs.topics, kind="stable"))
+def _collected(rows: Iterable[tuple[str, Collection[str], Iterable[float]]], ids: Hashes) -> tuple[Pairs, bool]:
+    """The pairs of the queries with these hashes of ids, and whether the rows of any query stand apart."""
+    queries, counts, docs, values = array("Q"), array("q"), array("Q"), array("f")
+    for query_id, doc_ids, of_docs in rows:
+        queries.append(hash64(query_id))
+        counts.append(len(doc_ids))
+        docs.frombytes(hashes64(doc_ids).tobytes())
+        values.extend(of_docs)
+    hashes, order = np.frombuffer(queries, np.uint64), np.argsort(ids)
+    is_topic = is_in(hashes, ids[order])
+    places = np.full(len(hashes), -1, np.int32)
+    places[is_topic] = order[np.searchsorted(ids[order], hashes[is_topic])]
+    topics = np.repeat(places, np.frombuffer(counts, np.int64))
+    by_topic = np.argsort(topics, kind="stable")[np.count_nonzero(topics < 0) :]
+    pairs = Pairs(topics, np.frombuffer(docs, np.uint64), np.frombuffer(values, np.float32))
+    return pairs.where(by_topic), len(np.unique(hashes)) < len(hashes)
 
 
-def _judgments(qrels: QrelsFiles) -> _Collected:
-    """All judgments; one file is in memory at a time, unless two judge the same query."""
-    columns = column_names(qrels.columns) if isinstance(qrels, QrelsConfig) else {}
-    files = (read_qrels(url, columns).relevance for url in find_files(qrels))
-    found = _Collected((each, docs, docs.values()) for file in files for each, docs in file.items())
-    if not found.is_split:
-        return found
-    return _Collected((each, docs, docs.values()) for each, docs in read_qrels(qrels).relevance.items())
-
-
-def run_pairs(url: str, queries: Hashes, ranks: tuple[int, int] | None = None) -> tuple[Pairs, list[str]]:
+def run_pairs(url: str, ids: Hashes, ranks: tuple[int, int] | None = None) -> tuple[Pairs, list[str]]:
     """The pairs of some queries in a run, in its order, ties by rank: those between two ranks, or all.
 
     Also returns a line about rows whose rank disagrees with their score.
@@ -117,20 +91,20 @@ def run_pairs(url: str, queries: Hashes, ranks: tuple[int, int] | None = None) -
             disagreements += count
             yield query_id, doc_ids[chosen], scores[chosen].tolist()
 
-    found = _Collected(rows())
-    if found.is_split:
+    pairs, is_split = _collected(rows(), ids)
+    if is_split:
         run = read_run(url, ties="rank")
-        found = _Collected((each, docs[chosen], run.scores[each][chosen].tolist()) for each, docs in run.order.items())
+        whole = ((each, docs[chosen], run.scores[each][chosen].tolist()) for each, docs in run.order.items())
+        pairs, _ = _collected(whole, ids)
     line = f"rows of {url} whose rank disagrees with the scores: {disagreements:,}; the scores decide, the rank"
-    return found.of(queries), [f"{line} column is not read"] if disagreements else []
+    return pairs, [f"{line} column is not read"] if disagreements else []
 
 
 def check_teacher(taught: Pairs, url: str) -> list[str]:
     """Returns a line where the scores of a teacher are all between 0 and 1.
 
-    Raises:
-        PreflightError: the scores are ranks, as in a run that was written without its scores: they count up or down in
-            every topic, or are the same in every topic.
+    Ranks, as in a run that was written without its scores, are refused: they count up or down in every topic, or are
+    the same in every topic.
     """
     first = taught.where(slice(int(np.searchsorted(np.cumsum(np.diff(taught.topics) != 0), _CHECKED_TOPICS)) + 1))
     lists = np.split(first.values, np.flatnonzero(np.diff(first.topics)) + 1)
@@ -153,57 +127,102 @@ def check_teacher(taught: Pairs, url: str) -> list[str]:
     ]
 
 
+class _LeftOut:
+    """Lines about what cannot be trained on."""
+
+    def __init__(self, query_ids: pa.ChunkedArray) -> None:
+        self._query_ids, self.lines = query_ids, list[str]()
+
+    def topics(self, reason: str, which: NDArray[np.bool_], then: str = "ignored") -> None:
+        if count := int(np.count_nonzero(which)):
+            ids = first_few(self._query_ids[int(at)].as_py() for at in np.flatnonzero(which)[:4])
+            self.lines.append(f"topics {reason}: {count:,} of {len(which):,} ({ids}); {then}")
+
+    def docs(self, what: str, *which: NDArray[np.bool_]) -> None:
+        if count := sum(int(np.count_nonzero(each)) for each in which):
+            self.lines.append(f"{what}: {count:,}")
+
+
 def mine(
-    data: DataConfig, ranks: tuple[int, int], folds: FoldsConfig | None, writer: TextWriter
-) -> tuple[Pools, list[str]]:
-    """Reads topics, qrels, run and corpus, and finds the positives and negatives of each topic that is not held out.
+    data: DataConfig, sampling: SamplingConfig, folds: FoldsConfig | None, writer: TextWriter
+) -> tuple[GroupArrays, list[str]]:
+    """Reads topics, qrels, run and corpus, and finds the groups of each topic that is not held out.
 
     Left out and counted: topics without positives or without negatives, empty texts, negatives with the text of a
     positive of the same query or of another candidate, and docs that the teacher did not score. Queries of the same
     text are one, whatever their ids.
-
-    Raises:
-        PreflightError: a file is missing or invalid, the corpus lacks docs, or the teacher's scores are ranks.
     """
     assert data.topics
     assert data.qrels
     assert data.run
     assert data.corpus
-    judgments, topics = _judgments(data.qrels), list(read_topics(data.topics))
+    judged, topics = read_qrels(data.qrels).relevance, read_topics(data.topics)
     if data.topics.only_judged:
-        judged = is_in(hashes64(topic.query_id for topic in topics), np.sort(judgments.queries))
-        topics = [topic for topic, each in zip(topics, judged, strict=True) if each]
-    topics = [topic for topic in topics if folds is None or not folds.holds_out(topic.query_id)]
+        topics = topics.of_queries(judged)
+    if folds is not None:
+        topics = topics.of_queries([each for each in topics.query_ids.to_pylist() if not folds.holds_out(each)])
+    # A topic's place is the row of its text.
     writer.add([topic.text for topic in topics])
-    queries, ids = writer.hashes(), hashes64(topic.query_id for topic in topics)
-    left_out = _LeftOut(pa.array([topic.query_id for topic in topics], pa.string()))
-    del topics
-    relevant = judgments.of(ids)
+    queries, ids, left_out = writer.hashes(), hashes64(topics.query_ids.to_pylist()), _LeftOut(topics.query_ids)
+    relevant, _ = _collected(((query_id, docs, docs.values()) for query_id, docs in judged.items()), ids)
     relevant = positives = relevant.where(relevant.values >= data.min_relevance)
-    candidates, left_out.lines = run_pairs(data.run, ids, ranks)
+    candidates, left_out.lines = run_pairs(data.run, ids, sampling.ranks)
     if data.teacher is not None:
-        taught = run_pairs(data.teacher, ids)[0]
-        left_out.lines += check_teacher(taught, data.teacher)
-        positives, candidates = (left_out.taught(each, taught) for each in (positives, candidates))
-        del taught
-    both = left_out.usable(positives, candidates, queries != EMPTY)
-    positives, candidates = (each.where(both[each.topics]) for each in (positives, candidates))
+        scored, _ = run_pairs(data.teacher, ids)
+        left_out.lines += check_teacher(scored, data.teacher)
+        (positives, one), (candidates, other) = (_taught(each, scored) for each in (positives, candidates))
+        left_out.docs("docs without a teacher's score, ignored", ~one, ~other)
+        del scored
+    with_positives, with_candidates = (each.counts(len(ids)) > 0 for each in (positives, candidates))
+    left_out.topics("without a text", queries == EMPTY)
+    left_out.topics("without positives", ~with_positives)
+    left_out.topics("without candidates", with_positives & ~with_candidates)
+    usable = with_positives & with_candidates & (queries != EMPTY)
+    positives, candidates = (each.where(usable[each.topics]) for each in (positives, candidates))
     # A doc that the teacher did not score, or that is relevant to another topic of this text, is no less relevant.
-    relevant = relevant.where(is_in(queries, np.unique(queries[both]))[relevant.topics])
+    relevant = relevant.where(is_in(queries, np.unique(queries[usable]))[relevant.topics])
     docs = np.concatenate([relevant.docs, candidates.docs])
     docs.sort()
     # `np.unique` needs more memory.
     docs = docs[np.concatenate([[True], docs[1:] != docs[:-1]])] if len(docs) else docs
-    rows, lines = np.zeros(0, np.int64), list[str]()
-    first_doc = writer.rows
+    places, lines = np.zeros(0, np.int64), list[str]()
     if len(docs):
-        rows, lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data))
-    found = _Docs(docs, rows, writer.hashes(), first_doc)
-    writer.close()
-    copies = _hashes(queries[relevant.topics], found.texts_of(relevant))
-    copies.sort()
-    pools = _pools(positives, candidates, found, queries, copies, left_out, data.teacher is not None)
-    return pools, [*lines, *left_out.lines, *(f"{what}: {count:,}" for what, count in left_out.docs.items() if count)]
+        places, lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data))
+    texts, places = writer.hashes(), places.astype(np.int32)
+    relevant, positives, candidates = (
+        each._replace(docs=places[np.searchsorted(docs, each.docs)]) for each in (relevant, positives, candidates)
+    )
+    positives, candidates, is_relevant = _chosen(relevant, positives, candidates, queries, texts, usable, left_out)
+    negatives, taught = candidates.where(~is_relevant), data.teacher is not None
+    lines += [*left_out.lines, *_notes(positives, candidates, negatives, sampling, taught)]
+    ends = np.cumsum(negatives.counts(len(ids)))
+    pools = np.stack([ends - negatives.counts(len(ids)), ends], axis=1)[positives.topics]
+    parts, marks = [positives], [True]
+    if sampling.mode == "natural":
+        parts, marks = [candidates], []
+    elif sampling.mode == "triplets":
+        one, other = _triplets(positives, pools, sampling.negatives).T
+        parts, marks = [positives.where(one), negatives.where(other)], [True, False]
+    groups = len(parts[0].topics)
+    return GroupArrays(
+        queries=parts[0].topics,
+        docs=np.stack([part.docs for part in parts], axis=1) + np.int32(len(ids)),
+        relevant=np.broadcast_to(marks, (groups, len(marks))) if marks else is_relevant[:, None],
+        texts=np.unique(queries[usable]),
+        scores=np.stack([part.values for part in parts], axis=1)[: None if taught else 0],
+        pools=pools[: None if sampling.drawn else 0],
+        negatives=negatives.docs + np.int32(len(ids)),
+        negative_scores=negatives.values[: None if taught else 0],
+    ), lines
+
+
+def _taught(pairs: Pairs, taught: Pairs) -> tuple[Pairs, NDArray[np.bool_]]:
+    """The pairs that the teacher scored, with its scores as values; and which these are."""
+    hashes, own = taught.hashes(), pairs.hashes()
+    order = np.argsort(hashes)
+    hashes = hashes[order]
+    scored = is_in(own, hashes)
+    return pairs.where(scored)._replace(values=taught.values[order][np.searchsorted(hashes, own[scored])]), scored
 
 
 def _doc_ids(data: DataConfig) -> list[str]:
@@ -214,116 +233,87 @@ def _doc_ids(data: DataConfig) -> list[str]:
     return list({doc_id for doc_ids in named for doc_id in doc_ids})
 
 
-class _Docs(NamedTuple):
-    """The docs in the corpus.
+def _chosen(
+    relevant: Pairs,
+    positives: Pairs,
+    candidates: Pairs,
+    queries: Hashes,
+    texts: Hashes,
+    usable: NDArray[np.bool_],
+    left_out: _LeftOut,
+) -> tuple[Pairs, Pairs, NDArray[np.bool_]]:
+    """The positives and candidates of topics that have a positive and a negative with texts; which are relevant.
 
-    Attributes:
-        docs: uint64[n], the hashes of the doc_ids, sorted.
-        rows: int64[n], their rows of token ids, from `first_doc`.
-        texts: uint64[n], by row, the hashes of their texts.
+    `queries` has the hash of each topic's text, `texts` that of each doc's; other topics are taken out of `usable`.
     """
-
-    docs: Hashes
-    rows: Indices
-    texts: Hashes
-    first_doc: int
-
-    def rows_of(self, pairs: Pairs) -> Indices:
-        return self.rows[np.searchsorted(self.docs, pairs.docs)]
-
-    def texts_of(self, pairs: Pairs) -> Hashes:
-        return self.texts[self.rows_of(pairs)]
-
-    def lists(self, pairs: Pairs, topics: NDArray[np.bool_], taught: bool) -> Lists:
-        """The pairs of some topics as lists of rows."""
-        scores = pairs.values if taught else np.zeros(0, np.float32)
-        rows = np.concatenate([np.zeros(0, np.int32), *(self._rows(pairs.where(part)) for part in pairs.blocks())])
-        return Lists(rows, scores, np.cumsum(np.bincount(pairs.topics, minlength=len(topics))[topics]))
-
-    def _rows(self, pairs: Pairs) -> NDArray[np.int32]:
-        return (self.rows_of(pairs) + self.first_doc).astype(np.int32)
-
-
-@dataclass
-class _LeftOut:
-    """What cannot be trained on: lines about topics, and counts of docs."""
-
-    query_ids: pa.Array
-    lines: list[str] = field(default_factory=list)
-    docs: dict[str, int] = field(default_factory=dict)
-
-    def note(self, reason: str, which: NDArray[np.bool_], then: str = "ignored") -> None:
-        count = int(np.count_nonzero(which))
-        if count:
-            ids = first_few(self.query_ids[int(at)].as_py() for at in np.flatnonzero(which)[:4])
-            self.lines.append(f"topics {reason}: {count:,} of {len(which):,} ({ids}); {then}")
-
-    def count(self, what: str, which: NDArray[np.bool_]) -> None:
-        self.docs[what] = self.docs.get(what, 0) + int(np.count_nonzero(which))
-
-    def having(self, pairs: Pairs) -> NDArray[np.bool_]:
-        """bool[topics], which topics have pairs."""
-        return np.bincount(pairs.topics, minlength=len(self.query_ids)) > 0
-
-    def taught(self, pairs: Pairs, taught: Pairs) -> Pairs:
-        """The pairs that the teacher scored, with its scores as values."""
-        hashes, own = taught.hashes(), pairs.hashes()
-        order = np.argsort(hashes)
-        hashes = hashes[order]
-        scored = is_in(own, hashes)
-        self.count("docs without a teacher's score, ignored", ~scored)
-        return pairs.where(scored)._replace(values=taught.values[order][np.searchsorted(hashes, own[scored])])
-
-    def usable(self, positives: Pairs, candidates: Pairs, with_text: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The topics that have positives, candidates and a text."""
-        with_positives, with_candidates = self.having(positives), self.having(candidates)
-        self.note("without a text", ~with_text)
-        self.note("without positives", ~with_positives)
-        self.note("without candidates", with_positives & ~with_candidates)
-        return with_positives & with_candidates & with_text
-
-    def shared_texts(self, queries: Hashes, usable: NDArray[np.bool_]) -> None:
-        """Notes the usable topics that have the text of another one, by the hashes of their texts."""
-        _, which, counts = np.unique(queries[usable], return_inverse=True, return_counts=True)
-        shared = np.zeros(len(usable), np.bool_)
-        shared[np.flatnonzero(usable)[counts[which] > 1]] = True
-        self.note("with the text of another", shared, "what is relevant to one is no negative of another")
-
-
-def _pools(
-    positives: Pairs, candidates: Pairs, docs: _Docs, queries: Hashes, copies: Hashes, left_out: _LeftOut, taught: bool
-) -> Pools:
-    """The pools of the topics that have a positive and a negative with texts.
-
-    `copies`, sorted, has the hash of each query's text with that of a relevant doc.
-    """
-    relevant, kept = (np.zeros(len(candidates.topics), np.bool_) for _ in range(2))
-    of_positives = np.sort(positives.hashes())
-    for part in candidates.blocks():
-        block = candidates.where(part)
-        texts = docs.texts_of(block)
-        relevant[part] = is_relevant = is_in(block.hashes(), of_positives)
-        full = texts != EMPTY
-        copied = full & ~is_relevant & is_in(_hashes(queries[block.topics], texts), copies)
-        others = np.flatnonzero(full & ~copied)
-        first = others[np.unique(_hashes(block.topics, texts)[others], return_index=True)[1]]
-        kept[part][first] = True
-        left_out.count("candidates without a text, ignored", ~full)
-        left_out.count("negatives with the text of a positive, ignored", copied)
-        left_out.count("candidates with the text of another, ignored", full & ~copied & ~kept[part])
-    full = docs.texts_of(positives) != EMPTY
-    left_out.count("positives without a text, ignored", ~full)
-    empty = left_out.having(positives) & ~left_out.having(positives.where(full))
-    usable = left_out.having(positives.where(full)) & left_out.having(candidates.where(kept & ~relevant))
-    left_out.note("whose positives have no text", empty)
-    left_out.note("without negatives", left_out.having(candidates) & ~usable & ~empty)
-    left_out.shared_texts(queries, usable)
-    full &= usable[positives.topics]
+    topics = len(queries)
+    is_relevant = is_in(candidates.hashes(), np.sort(positives.hashes()))
+    of_docs = texts[candidates.docs]
+    full = of_docs != EMPTY
+    copies = np.sort(_mixed(queries[relevant.topics], texts[relevant.docs]))
+    copied = full & ~is_relevant & is_in(_mixed(queries[candidates.topics], of_docs), copies)
+    others = np.flatnonzero(full & ~copied)
+    kept = np.zeros(len(full), np.bool_)
+    kept[others[np.unique(_mixed(candidates.topics[others], of_docs[others]), return_index=True)[1]]] = True
+    left_out.docs("candidates without a text, ignored", ~full)
+    left_out.docs("negatives with the text of a positive, ignored", copied)
+    left_out.docs("candidates with the text of another, ignored", full & ~copied & ~kept)
+    full = texts[positives.docs] != EMPTY
+    left_out.docs("positives without a text, ignored", ~full)
+    empty = (positives.counts(topics) > 0) & (positives.where(full).counts(topics) == 0)
+    usable &= ~empty & (candidates.where(kept & ~is_relevant).counts(topics) > 0)
+    left_out.topics("whose positives have no text", empty)
+    left_out.topics("without negatives", (candidates.counts(topics) > 0) & ~usable & ~empty)
+    _, which, counts = np.unique(queries[usable], return_inverse=True, return_counts=True)
+    shared = np.zeros(topics, np.bool_)
+    shared[np.flatnonzero(usable)[counts[which] > 1]] = True
+    left_out.topics("with the text of another", shared, "what is relevant to one is no negative of another")
+    if not usable.any():
+        raise PreflightError("the mined set is empty: " + "; ".join(left_out.lines or ["no topic has candidates"]))
     kept &= usable[candidates.topics]
-    return Pools(
-        topics=np.flatnonzero(usable).astype(np.int32),
-        queries=queries[usable],
-        positives=docs.lists(positives.where(full), usable, taught),
-        candidates=docs.lists(candidates.where(kept), usable, taught),
-        relevant=relevant[kept],
-    )
+    return positives.where(full & usable[positives.topics]), candidates.where(kept), is_relevant[kept]
+
+
+def _triplets(positives: Pairs, pools: NDArray[np.int64], limit: int | None) -> NDArray[np.int64]:
+    """int64[n, 2], places of positives and negatives.
+
+    Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different negatives.
+    """
+    found, counts = array("q"), positives.counts(int(positives.topics[-1]) + 1)
+    firsts = np.cumsum(counts) - counts
+    for place, (topic, (start, end)) in enumerate(zip(positives.topics.tolist(), pools.tolist(), strict=True)):
+        number, count = place - int(firsts[topic]), int(counts[topic])
+        share = max(1, (end - start) // count)
+        for negative in range(start + number % (end - start), end, count)[:share][:limit]:
+            found.extend((place, negative))
+    return np.frombuffer(found, np.int64).reshape(-1, 2)
+
+
+def _notes(
+    positives: Pairs, candidates: Pairs, negatives: Pairs, sampling: SamplingConfig, taught: bool
+) -> Iterator[str]:
+    """Lines about topics from which a model learns little, or the wrong thing."""
+    topics = int(positives.topics[-1]) + 1
+    usable = positives.counts(topics) > 0
+    count, fewest = int(np.count_nonzero(usable)), negatives.counts(topics)[usable]
+    without = int(np.count_nonzero(fewest == candidates.counts(topics)[usable]))
+    if sampling.mode == "natural" and without == count:
+        raise PreflightError(
+            "sampling.mode natural takes only candidates, and none of them is relevant, so nothing can be learned: "
+            "give a run with relevant docs within sampling.ranks, or mode balanced, which has the positives of qrels"
+        )
+    if sampling.mode == "natural" and without:
+        yield f"topics whose candidates are all negatives: {without:,} of {count:,}"
+    needed = sampling.drawn
+    if few := int(np.count_nonzero(fewest < needed)):
+        yield (
+            f"topics with fewer than {needed:,} negatives: {few:,} of {count:,}, the fewest {int(fewest.min()):,}; "
+            "theirs are drawn several times in a group"
+        )
+    one, other = (np.bincount(each.topics, each.values, topics)[usable] for each in (positives, negatives))
+    below = int(np.count_nonzero(one / positives.counts(topics)[usable] < other / fewest)) if taught else 0
+    if 2 * below > count:
+        yield (
+            f"topics whose relevant docs the teacher scores below the others, on average: {below:,} of {count:,}; if "
+            "its scores are distances, or logits of not relevant, the model learns them upside down: negate them"
+        )

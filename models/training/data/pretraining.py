@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.tokenizers.bert import BertTokenizer
-from models.training.data.groups import Group, Position, shuffled
+from models.training.data.groups import Group, shuffled
 
 NOT_PREDICTED = -100
 IS_NEXT, IS_RANDOM = 0, 1
@@ -25,22 +25,22 @@ class PassageSource:
     docs_per_group = 1
     queries = np.zeros(0, np.uint64)
 
-    def __init__(self, lengths: NDArray[np.int32], room_tokens: int, seed: int, lines: Sequence[str] = ()) -> None:
+    def __init__(self, lengths: NDArray[np.int32], room_tokens: int, seed: int) -> None:
         """Packs up to `room_tokens` tokens, each passage with its [SEP]; with 0 each passage is a group of its own."""
-        self._lengths, self._room_tokens, self._seed, self.lines = lengths, room_tokens, seed, list(lines)
+        self._lengths, self._room_tokens, self._seed = lengths, room_tokens, seed
         self.groups_per_epoch = None if room_tokens else len(lengths)
 
-    def stream(self, position: Position) -> Iterator[tuple[Group[int], Position]]:
-        """See `Source`; the position is after the last passage of a group."""
+    def stream(self, position: int) -> Iterator[tuple[Group[int], int]]:
+        """As of `GroupSource`; the position is after the last passage of a group."""
         docs: list[int] = []
         filled, at = 0, position
-        for epoch, place, number in shuffled(len(self._lengths), self._seed, position):
+        for after, number in shuffled(len(self._lengths), self._seed, position):
             size = int(self._lengths[number]) + 1
             if docs and filled + size > self._room_tokens:
                 yield Group(0, tuple(docs), None), at
                 docs, filled = [], 0
             docs.append(number)
-            filled, at = filled + size, {"epoch": epoch, "index": place + 1}
+            filled, at = filled + size, after
 
 
 class MaskedInput(NamedTuple):

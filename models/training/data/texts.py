@@ -1,18 +1,19 @@
 """Texts of a training: when two are the same, those of docs in a corpus, and their token ids on disk."""
 
-import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
+import regex
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.notes import first_few
-from beamrank.formats.texts.units import DocBatch, duplicate_doc
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, duplicate_doc
 from beamrank.join import schemas
 from beamrank.storage.documents import hash64, hashes64
 from models.tokenizers.bert import BertTokenizer
@@ -25,26 +26,8 @@ EMPTY = np.uint64(hash64(""))
 MISSING = -1
 _FILE, _COLUMN = "texts.arrow", "token_ids"
 _BATCH_TEXTS = 4096
-# A place is a number of a unit and a position in it.
-_POSITION_BITS = 40
-# Not of the categories of invisible characters: a joiner, fillers, selectors, a blank pattern, and what stands for an
-# unreadable character; most give no token.
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffd")
-_SELECTORS = range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)
-
-
-class _Visible(dict[int, int | None]):
-    """For `str.translate`: removes characters that no one sees, except white space."""
-
-    def __missing__(self, code: int) -> int | None:
-        character = chr(code)
-        hidden = unicodedata.category(character) in ("Cc", "Cf") and not character.isspace()
-        hidden |= character in _INVISIBLE or any(code in selectors for selectors in _SELECTORS)
-        self[code] = None if hidden else code
-        return self[code]
-
-
-_VISIBLE = _Visible()
+# Controls, marks and fillers that no one sees, a blank pattern, and what stands for an unreadable character.
+_INVISIBLE = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cf}\u2800\ufffd]|(?!\s)\p{Cc}")
 
 
 def normal_text(text: str) -> str:
@@ -52,9 +35,9 @@ def normal_text(text: str) -> str:
 
     Two texts with the same result are copies; a text without any is empty.
     """
-    visible = text.translate(_VISIBLE)
+    visible = _INVISIBLE.sub("", text)
     if not visible.isascii():
-        visible = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+        visible = normalize("NFKC", normalize("NFKC", visible).casefold())
     return " ".join(visible.casefold().split())
 
 
@@ -147,24 +130,18 @@ def scan_docs(
 
     Returns:
         int64[n], how many texts were passed on before that of each doc, or MISSING; lines to report about the corpus.
-
-    Raises:
-        PreflightError: the corpus cannot be read, lacks a doc, has a doc twice, or has too many invalid rows.
     """
-    scan = _Scan(corpus, max_bad_rows)
-    rows, places = np.full(len(doc_hashes), MISSING, np.int64), np.zeros(len(doc_hashes), np.int64)
-    count = 0
-    for batch in scan.batches():
+    rows, count, lines = np.full(len(doc_hashes), MISSING, np.int64), 0, list[str]()
+    for unit, batch in _read_docs(corpus, max_bad_rows, lines):
         hashes = hashes64(batch.doc_ids)
         found = np.flatnonzero(is_in(hashes, doc_hashes)).tolist()
         entries = np.searchsorted(doc_hashes, hashes[found]).tolist()
-        for row, (number, entry) in enumerate(zip(found, entries, strict=True), count):
-            here = batch.unit << _POSITION_BITS | batch.positions[number]
+        for row, (at, entry) in enumerate(zip(found, entries, strict=True), count):
             if rows[entry] != MISSING:
-                before = scan.shown(int(places[entry]))
-                raise PreflightError(duplicate_doc(batch.doc_ids[number], before, scan.shown(here)))
-            rows[entry], places[entry] = row, here
-        keep([batch.texts[number] for number in found])
+                doc_id, place = batch.doc_ids[at], unit.place(batch.positions[at])
+                raise PreflightError(duplicate_doc(doc_id, _first_place(corpus, doc_id), place))
+            rows[entry] = row
+        keep([batch.texts[at] for at in found])
         count += len(found)
     absent = doc_hashes[rows == MISSING]
     if len(absent) and names is not None:
@@ -174,50 +151,40 @@ def scan_docs(
             f"{len(absent):,} of the {len(doc_hashes):,} docs that run and qrels name are not in the corpus "
             f"{corpus.path}: {first_few(missing)}. Give the corpus that they were made for"
         )
-    return rows, scan.lines()
+    return rows, lines
 
 
 def scan_passages(corpus: CorpusConfig, max_bad_rows: int, writer: TextWriter) -> list[str]:
-    """Writes all texts of a corpus that are not empty; returns lines to report about it.
-
-    Raises:
-        PreflightError: the corpus cannot be read, or has no such text or too many invalid rows.
-    """
-    scan, empty = _Scan(corpus, max_bad_rows), 0
-    for batch in scan.batches():
+    """Writes all texts of a corpus that are not empty; returns lines to report about it."""
+    lines, empty = list[str](), 0
+    for _, batch in _read_docs(corpus, max_bad_rows, lines):
         texts = [text for text in batch.texts if normal_text(text)]
         writer.add(texts)
         empty += len(batch.texts) - len(texts)
-    writer.close()
     if not writer.rows:
         raise PreflightError(f"the corpus {corpus.path} has no usable passage: all are empty or invalid")
-    return [*scan.lines(), *([f"empty passages of the corpus: {empty:,}; ignored"] if empty else [])]
+    return [*lines, *([f"empty passages of the corpus: {empty:,}; ignored"] if empty else [])]
 
 
-class _Scan:
-    """One pass over a corpus, which counts its invalid rows."""
+def _read_docs(corpus: CorpusConfig, max_bad_rows: int, lines: list[str]) -> Iterator[tuple[CorpusUnit, DocBatch]]:
+    """All docs; after the last one adds a line about invalid rows, or raises PreflightError if there are too many."""
+    bad, first = 0, ""
+    for unit in list_units(corpus):
+        for batch in read_unit(unit):
+            bad += len(batch.bad)
+            first = first or "".join(f"{row.place}: {row.reason}" for row in batch.bad[:1])
+            yield unit, batch
+    if bad > max_bad_rows:
+        raise PreflightError(
+            f"{bad:,} rows of the corpus {corpus.path} are invalid, and data.max_bad_rows is {max_bad_rows}; the "
+            f"first: {first}"
+        )
+    if bad:
+        lines.append(f"invalid rows of the corpus: {bad:,}; the first: {first}")
 
-    def __init__(self, corpus: CorpusConfig, max_bad_rows: int) -> None:
-        self._path, self._units, self._max_bad_rows = corpus.path, list_units(corpus), max_bad_rows
-        self._bad, self._first = 0, ""
 
-    def batches(self) -> Iterator[DocBatch]:
-        """Yields all docs; PreflightError after the last one if there are too many invalid rows."""
-        for unit in self._units:
-            for batch in read_unit(unit):
-                self._bad += len(batch.bad)
-                self._first = self._first or "".join(f"{row.place}: {row.reason}" for row in batch.bad[:1])
-                yield batch
-        if self._bad > self._max_bad_rows:
-            raise PreflightError(
-                f"{self._bad:,} rows of the corpus {self._path} are invalid, and data.max_bad_rows is "
-                f"{self._max_bad_rows}; the first: {self._first}"
-            )
-
-    def shown(self, place: int) -> str:
-        """A place for a message."""
-        return self._units[place >> _POSITION_BITS].place(place & (1 << _POSITION_BITS) - 1)
-
-    def lines(self) -> list[str]:
-        """A line about invalid rows."""
-        return [f"invalid rows of the corpus: {self._bad:,}; the first: {self._first}"] if self._bad else []
+def _first_place(corpus: CorpusConfig, doc_id: str) -> str:
+    """Where a doc stands first, for an error."""
+    batches = ((unit, batch) for unit in list_units(corpus) for batch in read_unit(unit) if doc_id in batch.doc_ids)
+    unit, batch = next(batches)
+    return unit.place(batch.positions[batch.doc_ids.index(doc_id)])

@@ -1,132 +1,122 @@
 """MS MARCO's training triples: query<TAB>relevant passage<TAB>other passage, one a line; or their ids."""
 
+import re
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.files import shown_paths
+from beamrank.formats.checks import BYTE_ORDER_MARK
+from beamrank.formats.files import check_text, shown_paths
 from beamrank.formats.topics import read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
-from beamrank.storage.local_files import map_array
 from beamrank.storage.streams import errors_as, open_stream
 from models.training.config import DataConfig
-from models.training.data.groups import Group, Position, shuffled
-from models.training.data.texts import EMPTY, MISSING, Hashes, TextWriter, is_in, scan_docs
-from models.training.data.triple_columns import Columns, has_header, parse_columns
+from models.training.data.groups import GroupArrays
+from models.training.data.texts import EMPTY, MISSING, TextWriter, is_in, normal_text, scan_docs
 
 BLOCK = 1000
-"""Triples that are shuffled together."""
+"""Triples that are shuffled together, and lines among which few may be broken."""
 _READ_TOGETHER = 100 * BLOCK
 # Added to the hashes of the three ids of a triple: a query and a doc may have the same id.
 _QUERY = np.array([0x9E3779B97F4A7C15, 0, 0], np.uint64)
 # One of so many is read beyond those that are needed, because some are left out.
 _SPARE = 100
-_TRIPLES, _QUERIES = "triples.npy", "triples-queries.npy"
-_TEXTS = "query<TAB>relevant passage<TAB>other passage"
-_IDS = "query_id<TAB>relevant doc_id<TAB>other doc_id"
-
-Triples = NDArray[np.int32]
+_ORDER = "query<TAB>relevant passage<TAB>other passage"
+Columns: TypeAlias = tuple[str, str, str]
+Triples: TypeAlias = NDArray[np.int32]
 """int32[n, 3], the rows of token ids of queries, relevant passages and other passages."""
 
-
-class TriplesSource:
-    """Triples in the order of the file, shuffled within blocks of 1000 as in the code of 2019."""
-
-    docs_per_group = 2
-
-    def __init__(self, folder: Path, seed: int, lines: Sequence[str], needed: int | None) -> None:
-        """Maps the triples in a folder into memory, which were written by `store_triples`."""
-        self._triples: Triples = map_array(folder / _TRIPLES)
-        self._seed, self.lines, self.queries = seed, list(lines), map_array(folder / _QUERIES)
-        self.groups_per_epoch = None if needed == len(self._triples) else len(self._triples)
-
-    def stream(self, position: Position) -> Iterator[tuple[Group[int], Position]]:
-        """See `Source`."""
-        for epoch, place, number in shuffled(len(self._triples), self._seed, position, BLOCK):
-            query, *docs = self._triples[number].tolist()
-            yield Group(query, tuple(docs), (True, False)), {"epoch": epoch, "index": place + 1}
+_NAME = re.compile(
+    r"(?:(?:quer(?:y|ies)|questions?|anchors?|topics?|sentences?|q|qid|pid|did|documents?|docids?|docnos?|docs?|passages?"
+    r"|texts?|contents?|positives?|negatives?|pos|neg|(?:non[ _.-]*|ir)?relevant|others?|hard|labels?|relevance|scores?"
+    r"|ids?|titles?|answers?|responses?|contexts?|premise|hypothesis|entailment|contradiction|good|bad|(?:in)?correct"
+    r"|wrong|\d)[ _.-]*)++"
+)
+# One word of ASCII; with a digit in it, or a truth value.
+_WORD, _NUMBER_OR_ID = re.compile(r"[!-~]+"), re.compile(r"(?=.*\d)[!-~]+|true|false", re.IGNORECASE)
+# What the name of a column says that it holds, the first that fits; "relevance" holds "relevant".
+_MEANINGS = {
+    "label": re.compile("label|relevance|score"),
+    "other": re.compile("neg|non|irrel|hard|other|bad|incorrect|wrong|contradict"),
+    "relevant": re.compile("pos|rel|good|correct|entail"),
+    "query": re.compile("quer|question|anchor|premise|topic|^q"),
+}
 
 
-def store_triples(data: DataConfig, writer: TextWriter, folder: Path, needed: int | None) -> list[str]:
-    """Writes the first triples of a file, as many as are needed, or all, and the token ids of their texts to a folder.
+def store_triples(data: DataConfig, writer: TextWriter, needed: int | None) -> tuple[GroupArrays, list[str]]:
+    """Reads the first triples of a file, as many as are needed, or all, and writes the token ids of their texts.
 
     Lines without exactly three columns, with invalid UTF-8, an empty text or the same passage twice are ignored and
-    counted. (2,579 such lines were reported of triples.train.small.tsv.)
-
-    Returns:
-        Lines to report.
-
-    Raises:
-        PreflightError: the file cannot be read, has no triple, too many broken lines or other columns, or ids without
-            texts.
+    counted: 2,579 of triples.train.small.tsv. Returns a group for each triple, and lines to report.
     """
-    url, has_ids = data.triples or "", data.corpus is not None
-    if not storage.exists(url):
-        raise PreflightError(f"data.triples: {url} does not exist")
-    header = has_header(url, ids=has_ids)
-    file = _File(url, data.max_bad_rows, _IDS if has_ids else _TEXTS, int(header))
-    lines = [f"the first line of {url} is a header, and is left out"] if header else []
-    limit = None if needed is None else needed + needed // _SPARE + BLOCK
-    found = _rows_of_ids(data, file, limit, writer, lines) if has_ids else _rows_of_texts(file, limit, writer)
-    writer.close()
+    file = _File(data, needed)
+    lines = [f"the first line of {file.url} is a header, and is left out"] if file.header else []
+    found = _rows_of_texts(file, writer) if data.corpus is None else _rows_of_ids(data, file, writer, lines)
     texts = writer.hashes()
     query, relevant, other = texts[found].T
     triples = found[(query != EMPTY) & (relevant != EMPTY) & (other != EMPTY) & (relevant != other)]
     unusable = file.broken + len(found) - len(triples)
     if not len(triples):
-        problem = f"{url} holds no triples: none of its {file.read:,} lines is {file.expected} of two different texts"
+        problem = f"{file.url} holds no triples: none of its {file.read:,} lines is {file.expected} of two texts"
         raise PreflightError("; ".join([problem, *lines]))
-    lines += _contradictions(texts[triples[:BLOCK]])
     if unusable:
-        lines.append(f"lines of {url} that are no triple, have an empty text or one text twice: {unusable:,}; ignored")
-    np.save(folder / _TRIPLES, triples[:needed])
-    np.save(folder / _QUERIES, np.unique(texts[triples[:needed, 0]]))
-    return lines
+        lines.append(
+            f"lines of {file.url} that are no triple, have an empty text or one text twice: {unusable:,}; ignored"
+        )
+    triples = triples[:needed]
+    marks = np.broadcast_to([True, False], (len(triples), 2))
+    return GroupArrays(triples[:, 0], triples[:, 1:], marks, np.unique(texts[triples[:, 0]])), lines
 
 
-@dataclass
 class _File:
-    """A file of triples: how many of its lines were read, and how many of these have other columns."""
+    """A file of triples: how many of its lines were read, and how many of these are broken."""
 
-    url: str
-    max_bad_rows: int
-    expected: str
-    header: int
-    read: int = 0
-    broken: int = 0
+    def __init__(self, data: DataConfig, needed: int | None) -> None:
+        self.url, self._max_bad_rows, ids = data.triples or "", data.max_bad_rows, data.corpus is not None
+        if not storage.exists(self.url):
+            raise PreflightError(f"data.triples: {self.url} does not exist")
+        self.expected = "query_id<TAB>relevant doc_id<TAB>other doc_id" if ids else _ORDER
+        self.header = has_header(self.url, ids=ids)
+        self._limit = None if needed is None else needed + needed // _SPARE + BLOCK
+        self.read = self.broken = 0
 
-    def blocks(self, limit: int | None) -> Iterator[list[tuple[int, Columns]]]:
-        """Yields up to `limit` valid lines in blocks, each with its number.
-
-        Raises:
-            PreflightError: too many of a thousand lines are broken.
-        """
-        lines = islice(self._lines(), limit)
-        while block := list(islice(lines, _READ_TOGETHER)):
+    def blocks(self) -> Iterator[list[Columns]]:
+        """The valid lines up to the limit."""
+        lines = islice(self.lines(), self._limit)
+        while block := [columns for _, columns in islice(lines, _READ_TOGETHER)]:
             yield block
 
-    def _lines(self) -> Iterator[tuple[int, Columns]]:
+    def lines(self) -> Iterator[tuple[int, Columns]]:
+        """The valid lines, each with its number; PreflightError if too many of a thousand are broken."""
         with errors_as(PreflightError, self.url), open_stream(self.url) as file:
-            lines = islice(enumerate(file, 1), self.header, None)
+            lines = islice(enumerate(file, 1), int(self.header), None)
             while block := list(islice(lines, BLOCK)):
                 parsed = [(number, parse_columns(line)) for number, line in block]
                 broken = [at for at, (_, columns) in enumerate(parsed) if columns is None]
-                if len(broken) > self.max_bad_rows:
+                if len(broken) > self._max_bad_rows:
                     number, line = block[broken[0]]
                     raise PreflightError(
                         f"{self.url}: {len(broken):,} of {len(block):,} lines are not {self.expected}, and "
-                        f"data.max_bad_rows is {self.max_bad_rows:,}; the first is line {number:,}: {_problem(line)}. "
+                        f"data.max_bad_rows is {self._max_bad_rows:,}; the first is line {number:,}: {_problem(line)}. "
                         "Fix the file, or raise data.max_bad_rows"
                     )
                 self.read, self.broken = self.read + len(block), self.broken + len(broken)
                 yield from ((number, columns) for number, columns in parsed if columns is not None)
+
+
+def parse_columns(line: bytes) -> Columns | None:
+    """The three columns of a line; None if it has others, an empty one, or is not UTF-8."""
+    try:
+        columns = tuple(column.strip() for column in line.removeprefix(BYTE_ORDER_MARK).decode("utf-8").split("\t"))
+    except UnicodeDecodeError:
+        return None
+    return columns if len(columns) == 3 and all(columns) else None
 
 
 def _problem(line: bytes) -> str:
@@ -138,12 +128,12 @@ def _problem(line: bytes) -> str:
     return "a column is empty" if len(columns) == 3 else f"it has {len(columns)} columns"
 
 
-def _rows_of_texts(file: _File, limit: int | None, writer: TextWriter) -> Triples:
+def _rows_of_texts(file: _File, writer: TextWriter) -> Triples:
     """Writes each distinct text once."""
     rows: dict[int, int] = {}
     found = [np.zeros((0, 3), np.int32)]
-    for block in file.blocks(limit):
-        texts = [text for _, columns in block for text in columns]
+    for block in file.blocks():
+        texts = [text for columns in block for text in columns]
         hashes = hashes64(texts).tolist()
         new = {each: text for each, text in zip(hashes, texts, strict=True) if each not in rows}
         rows.update(zip(new, range(len(rows), len(rows) + len(new)), strict=True))
@@ -152,7 +142,7 @@ def _rows_of_texts(file: _File, limit: int | None, writer: TextWriter) -> Triple
     return np.concatenate(found)
 
 
-def _rows_of_ids(data: DataConfig, file: _File, limit: int | None, writer: TextWriter, lines: list[str]) -> Triples:
+def _rows_of_ids(data: DataConfig, file: _File, writer: TextWriter, lines: list[str]) -> Triples:
     """Writes the texts of all topics, and of the docs that are named; triples with an id without a text are left out.
 
     Adds lines about the corpus and these triples; more of them than `data.max_bad_rows` are a PreflightError.
@@ -161,10 +151,10 @@ def _rows_of_ids(data: DataConfig, file: _File, limit: int | None, writer: TextW
     assert data.topics
     topics = read_topics(data.topics)
     writer.add([topic.text for topic in topics])
-    queries, first_doc = hashes64(topic.query_id for topic in topics) ^ _QUERY[0], writer.rows
+    queries, first_doc = hashes64(topics.query_ids.to_pylist()) ^ _QUERY[0], writer.rows
     ids = array("Q")
-    for block in file.blocks(limit):
-        ids.frombytes(hashes64(text_id for _, columns in block for text_id in columns).tobytes())
+    for block in file.blocks():
+        ids.frombytes(hashes64(text_id for columns in block for text_id in columns).tobytes())
     hashes = np.frombuffer(ids, np.uint64).reshape(-1, 3) ^ _QUERY
     # Before the corpus is read, which takes longer.
     _without_text(data, file, is_in(hashes[:, :1], np.sort(queries)))
@@ -185,11 +175,11 @@ def _without_text(data: DataConfig, file: _File, has_text: NDArray[np.bool_]) ->
     missing = np.flatnonzero(~has_text.all(axis=1)).tolist()
     if not missing:
         return []
-    line, columns = next(islice(replace(file)._lines(), missing[0], None))
+    line, columns = next(islice(_File(data, None).lines(), missing[0], None))
     column = int(np.argmin(has_text[missing[0]]))
     files = f"corpus {data.corpus.path}" if column else f"topics {shown_paths(data.topics.path)}"
     kind = "doc_id" if column else "query_id"
-    first = f"the first: {data.triples}:{line}: {kind} {columns[column]!r} is not in the {files}"
+    first = f"the first: {file.url}:{line}: {kind} {columns[column]!r} is not in the {files}"
     if len(missing) > data.max_bad_rows:
         raise PreflightError(
             f"{len(missing):,} triples have an id without a text, and data.max_bad_rows is {data.max_bad_rows:,}; "
@@ -198,13 +188,46 @@ def _without_text(data: DataConfig, file: _File, has_text: NDArray[np.bool_]) ->
     return [f"triples that have an id without a text: {len(missing):,}; {first}; ignored"]
 
 
-def _contradictions(texts: Hashes) -> list[str]:
-    """A line about triples whose other passage is relevant to the same query in another triple."""
-    relevant = {(query, doc) for query, doc, _ in texts.tolist()}
-    count = sum((query, other) in relevant for query, _, other in texts.tolist())
-    if not count:
-        return []
-    return [
-        f"triples whose other passage is relevant to the same query in another triple: {count:,} of the first "
-        f"{len(texts):,}; the model learns both"
-    ]
+def has_header(url: str, *, ids: bool) -> bool:
+    """Checks the columns of a file, of ids or of texts, and their order; returns whether its first line is a header."""
+    check_text(url)
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        lines = list(islice(file, BLOCK))
+    rows = [columns for line in lines if (columns := parse_columns(line)) is not None]
+    header = len(rows) > 1 and parse_columns(lines[0]) == rows[0] and is_header(rows[0]) and not is_header(rows[1])
+    # Ids such as q1 and doc12 look like names of columns.
+    header = header and not (ids and any(map(str.isdigit, "".join(rows[0]))))
+    if rows:
+        _check_columns(url, list(zip(*(rows[1:] if header else rows), strict=True)), ids)
+    for number, (name, expected) in enumerate(
+        zip(rows[0], ("query", "relevant", "other"), strict=True) if header else (), 1
+    ):
+        meaning = next((each for each, words in _MEANINGS.items() if words.search(normal_text(name))), expected)
+        if meaning != expected:
+            raise PreflightError(
+                f"{url}: column {number} is {name!r} by the header, and is read as the {expected} text of a triple: "
+                f"{_ORDER}. The model would learn something else: bring the columns into this order"
+            )
+    return header
+
+
+def is_header(columns: Sequence[str]) -> bool:
+    """Whether each column is a name, such as `query`, `pos_id` or `negative passage`."""
+    return all(_NAME.fullmatch(normal_text(column)) and not column.isdecimal() for column in columns)
+
+
+def _check_columns(url: str, columns: Sequence[Sequence[str]], ids: bool) -> None:
+    """Triples of ids have no column of labels; in triples of texts no column has only numbers or words with digits."""
+    odd = [place for place, values in enumerate(columns) if all(_NUMBER_OR_ID.fullmatch(text) for text in values)]
+    if ids:
+        odd = [2] if set(columns[2]) <= {"0", "1"} else []
+    elif all(_WORD.fullmatch(text) for values in columns for text in values):
+        odd = [0, 1, 2]
+    if odd:
+        shown = ", ".join(sorted(set(columns[odd[-1]]))[:3])
+        numbers = " and ".join(str(place + 1) for place in odd)
+        raise PreflightError(
+            f"{url}: column {numbers} holds labels, scores or ids ({shown}) in the first {len(columns[0]):,} lines, "
+            f"and a triple has {'ids' if ids else 'texts'}: {_ORDER}. Ids need data.corpus and data.topics; labelled "
+            "pairs are given as data.qrels, with data.corpus, data.topics and a data.run of candidates"
+        )

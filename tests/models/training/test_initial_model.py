@@ -10,7 +10,7 @@ from beamrank.errors import PreflightError
 from models.architectures.families import TOKEN_TYPES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.training.initial_model import Start, save_checkpoint
-from models.training.states import checkpoint_hashes, publish_checkpoint
+from models.training.states import candidate_folder, candidate_hashes, publish
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
 
 _CLS, _SEP, _BLUE, _SKY, _RED = (WORDS.index(word) for word in ("[CLS]", "[SEP]", "blue", "sky", "red"))
@@ -152,7 +152,7 @@ def drop_a_layer(folder):
             "has 29 ids and the model's embedding table 28 rows",
         ),
         (lambda folder: None, 64, r"has 32 positions and input\.max_length is 64"),
-        (drop_a_layer, 32, "16 tensors are missing or of another size"),
+        (drop_a_layer, 32, "lacks 16 of the 36 tensors"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "roberta"}'), 32, "'roberta', not 'bert'"),
     ],
 )
@@ -214,18 +214,17 @@ def test_start_accepts_padded_word_embeddings(tmp_path):
 
 
 def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):
-    output = tmp_path / "output"
+    output, candidate = tmp_path / "output", candidate_folder(str(tmp_path / "output"))
     for seed in (1, 2):
         torch.manual_seed(seed)
         model = BertForSequenceClassification(BertConfig.from_pretrained(encoder, num_labels=2))
-        save_checkpoint(model, encoder, str(tmp_path / "candidate"), "float32")
-        candidate = tmp_path / "candidate"
-        publish_checkpoint(candidate, output, checkpoint_hashes(candidate))
+        save_checkpoint(model, encoder, str(candidate), "float32")
+        publish(str(output), candidate_hashes(str(output)))
         (output / "README.md").write_text("card")
     head = load_file(output / "model.safetensors")["classifier.weight"]
     assert torch.equal(head, model.classifier.weight)
     assert (output / "README.md").read_text() == "card"
-    assert not (tmp_path / "candidate").exists()
+    assert not candidate.exists()
 
 
 @pytest.mark.parametrize(

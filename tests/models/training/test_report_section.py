@@ -10,8 +10,7 @@ from beamrank.evaluation.tables import markdown
 from beamrank.report.page import report_part, write_report
 from beamrank.report.report import Report
 from models.training.report_section import (
-    DevRow,
-    StepRow,
+    Row,
     Training,
     TrainingRecord,
     is_training,
@@ -44,7 +43,7 @@ def test_inputs_are_counted_over_all_steps(folders):
     whole, short, blind = map(read_training, folders)
     assert whole.inputs(whole.dev) == [1600, 3200]
     assert short.inputs(short.dev) == [800]
-    assert (whole.best, blind.best) == (DevRow(100, 0.375), None)
+    assert (whole.best, blind.best) == (Row(100, 0.375), None)
     assert len(whole.steps) == 100
 
 
@@ -67,7 +66,7 @@ def test_half_a_row_of_a_killed_training_is_left_out(folders, tmp_path):
         _save(tmp_path / "short", 60, {50: 0.31}, TrainingRecord("mono", 100, 16, "RR@10", 0.1667))
         with (tmp_path / "short/training/dev.csv").open("a") as file:
             file.write(half)
-        assert read_training(folders[1]).dev == [DevRow(50, 0.31)]
+        assert read_training(folders[1]).dev == [Row(50, 0.31)]
 
 
 def test_damaged_record_is_an_error_and_another_folder_is_not_a_training(folders, tmp_path):
@@ -81,8 +80,8 @@ def test_damaged_record_is_an_error_and_another_folder_is_not_a_training(folders
 def test_curves_are_drawn_for_any_values():
     largest = float(np.finfo(np.float32).max)
     for values in ([0.0, -0.0], [1e9] * 3, [-largest, largest], [3.5]):
-        steps = [StepRow(step, value, value) for step, value in enumerate(values, 1)]
-        dev = [DevRow(step, value) for step, value in enumerate(values, 1)]
+        steps = [Row(step, value, value) for step, value in enumerate(values, 1)]
+        dev = [Row(step, value) for step, value in enumerate(values, 1)]
         training = Training("t", TrainingRecord("mono", 9, 2, "AP", values[0]), steps, dev)
         for svg in (learning_curves([training]), training_curves([training], "AP", "pairs")):
             assert ElementTree.fromstring(svg).tag.endswith("svg")

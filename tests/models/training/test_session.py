@@ -11,7 +11,7 @@ from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.progress import SILENT, Silent
 from models.checkpoints.checkpoint import input_warnings, resolve_checkpoint
 from models.tokenizers.bert import BertTokenizer
-from models.training.report_section import TrainingRecord, read_training
+from models.training.report_section import Row, TrainingRecord, read_training
 from models.training.session import Session, plan_training
 from models.training.trainer import train
 from tests.support.progress import RecordedProgress
@@ -62,26 +62,28 @@ def assert_same(one: Path, other: Path) -> None:
 
 @pytest.mark.parametrize("kind", slow_but(1, ["duo", "mono"]))
 def test_training_resumes_to_the_same_bits(kind, config, tmp_path):
-    finish(make_session(config, kind, output=tmp_path / "whole"))
-    for done, stop in ((1, 1), (18, 17)):
-        progress = train(make_session(config, kind, output=tmp_path / "parts"), stop_after(stop), SILENT, "")
+    steps = ["optimizer.steps=15"]
+    finish(make_session(config, kind, steps, tmp_path / "whole"))
+    for done, stop in ((1, 1), (8, 7)):
+        progress = train(make_session(config, kind, steps, tmp_path / "parts"), stop_after(stop), SILENT, "")
         assert (progress.step, progress.finished) == (done, False)
-    assert "resuming after step 18" in finish(make_session(config, kind, output=tmp_path / "parts"))
+    assert "resuming after step 8" in finish(make_session(config, kind, steps, tmp_path / "parts"))
     assert_same(tmp_path / "whole", tmp_path / "parts")
-    assert len(rows(tmp_path / "whole", "curve.csv")) == 41
+    assert len(rows(tmp_path / "whole", "curve.csv")) == 16
 
 
 def test_killed_training_resumes_from_its_last_state(config, tmp_path):
     """The state of step 9 with curves up to step 12, as a kill -9 leaves them."""
-    finish(make_session(config, "mono", output=tmp_path / "whole"))
+    steps = ["optimizer.steps=15"]
+    finish(make_session(config, "mono", steps, tmp_path / "whole"))
     killed = tmp_path / "killed"
-    train(make_session(config, "mono", output=killed), stop_after(9), SILENT, "")
+    train(make_session(config, "mono", steps, killed), stop_after(9), SILENT, "")
     with open(killed / "training" / "curve.csv", "a") as file:
         file.write("10,0.5,0.001\n11,0.5,0.001\n12,0.4")
     (killed / "training" / "checkpoint-12").mkdir()
-    assert "resuming after step 9" in finish(make_session(config, "mono", output=killed))
+    assert "resuming after step 9" in finish(make_session(config, "mono", steps, killed))
     assert_same(tmp_path / "whole", killed)
-    assert sorted(path.name for path in (killed / "training").glob("*point-*")) == ["checkpoint-40"]
+    assert sorted(path.name for path in (killed / "training").glob("*point-*")) == ["checkpoint-15"]
 
 
 def test_state_that_lost_its_record_is_not_resumed_in_silence(config):
@@ -140,20 +142,16 @@ def test_head_of_one_logit_is_kept_by_default(config, tmp_path):
     assert "| start | one; its head of 1 label is not used |" in (tmp_path / "new/README.md").read_text()
 
 
-def test_card_has_no_path_of_the_machine(config, tmp_path):
-    finish(make_session(config, "mono", ["optimizer.steps=3"], output=tmp_path / "out"))
-    card = (tmp_path / "out/README.md").read_text()
-    assert "base_model" not in card
-    assert "| start | start |" in card
-    assert str(tmp_path) not in card
-
-
-def test_card_names_qrels_with_columns(config, tmp_path):
+def test_card_names_files_without_a_path_of_the_machine(config, tmp_path):
     (tmp_path / "qrels.tsv").write_text("topic\tdoc\tlabel\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(10)))
     columns = "columns: {query_id: topic, doc_id: doc, relevance: label}"
     options = ["optimizer.steps=3", f"data.qrels={{path: {tmp_path}/qrels.tsv, {columns}}}"]
     finish(make_session(config, "mono", options, tmp_path / "out"))
-    assert "- qrels: `qrels.tsv`" in (tmp_path / "out/README.md").read_text()
+    card = (tmp_path / "out/README.md").read_text()
+    assert "base_model" not in card
+    assert "| start | start |" in card
+    assert "- qrels: `qrels.tsv`" in card
+    assert str(tmp_path) not in card
 
 
 @pytest.mark.slow
@@ -200,7 +198,7 @@ def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
     assert b"<svg" in (tmp_path / "out/training/curves.svg").read_bytes()
     stored = read_training(str(tmp_path / "out"))
     assert stored.record == TrainingRecord(kind, 40, 4, "RR@10", 0.25)
-    assert stored.best == (step, best)
+    assert stored.best == Row(step, best)
     assert len(stored.steps) == 40
 
 
@@ -305,17 +303,17 @@ class Touched:
 
 
 def test_state_is_hashed_before_a_file_of_it_is_opened(config, tmp_path):
-    train(make_session(config, "mono"), stop_after(3), SILENT, "")
+    train(make_session(config, "mono", ["optimizer.steps=5"]), stop_after(3), SILENT, "")
     state = tmp_path / "out/training/checkpoint-3"
     assert not (state / "training_args.bin").exists()
     for name in ("optimizer.pt", "rng_state.pth", "scheduler.pt", "pytorch_model.bin"):
         before = (state / name).read_bytes() if (state / name).exists() else None
         torch.save(Touched(tmp_path / "ran"), state / name)
         with pytest.raises(PreflightError, match=rf"{name} cannot be used"):
-            make_session(config, "mono")
+            make_session(config, "mono", ["optimizer.steps=5"])
         (state / name).unlink() if before is None else (state / name).write_bytes(before)
     assert not (tmp_path / "ran").exists()
-    finish(make_session(config, "mono"))
+    finish(make_session(config, "mono", ["optimizer.steps=5"]))
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "unheard"])
@@ -348,18 +346,18 @@ def mined_data(config: Path) -> Path:
 
 
 def test_training_data_is_mined_once_and_removed_at_the_end(config):
-    train(make_session(config, "mono"), stop_after(3), SILENT, "")
+    train(make_session(config, "mono", ["optimizer.steps=6"]), stop_after(3), SILENT, "")
     first = mined_data(config)
     mined_at = (first / "store.json").stat().st_mtime_ns
-    make_session(config, "mono")
+    make_session(config, "mono", ["optimizer.steps=6"])
     assert (first / "store.json").stat().st_mtime_ns == mined_at
     content = (first / "texts.arrow").read_bytes()
     (first / "texts.arrow").write_bytes(content[:-2])
-    make_session(config, "mono")
+    make_session(config, "mono", ["optimizer.steps=6"])
     assert (first / "texts.arrow").read_bytes() == content
     run = config.parent / "run.trec"
     run.write_text(run.read_text())
-    session = make_session(config, "mono")
+    session = make_session(config, "mono", ["optimizer.steps=6"])
     assert mined_data(config) != first
     assert (session.before.step, session.source.groups_per_epoch) == (3, 10)
     finish(session)
@@ -368,7 +366,7 @@ def test_training_data_is_mined_once_and_removed_at_the_end(config):
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
 def test_training_step_tokenizes_nothing(kind, config, monkeypatch):
-    session = make_session(config, kind)
+    session = make_session(config, kind, ["optimizer.steps=4"])
 
     def refuse(*_: object) -> None:
         raise AssertionError("a text is tokenized")
@@ -386,3 +384,22 @@ def test_distillation_learns_from_a_teachers_run(tmp_path):
     assert learnt(tmp_path / "out") < 0.5
     state = json.loads(next((tmp_path / "out/training").glob("checkpoint-*/state.json")).read_text())
     assert state["identity"]["objective.listwise_kl"] == 1.0
+
+
+def test_schedule_turns_epochs_into_steps(tmp_path):
+    optimizer = {"epochs": 3, "batch_size": 4, "warmup_share": 0.2}
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"), optimizer=optimizer)
+    schedule = make_session(config, "mono").schedule
+    assert (schedule.steps, schedule.groups_per_step, schedule.warmup_steps) == (15, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.batch_size=3", "must be a multiple of 2: 2 inputs a group, 1 processes, 1 micro-batches"),
+        ("optimizer.warmup_steps=40", "the learning rate would never reach its peak"),
+    ],
+)
+def test_schedule_refuses_impossible_steps(override, message, config):
+    with pytest.raises(ConfigError, match=message):
+        make_session(config, "mono", [override])

@@ -10,10 +10,9 @@ import pytest
 from beamrank.errors import PreflightError
 from models.tokenizers.bert import load_bert
 from models.training.config import DataConfig
-from models.training.data.groups import Group, Position
+from models.training.data.groups import Group, GroupSource
 from models.training.data.texts import TextWriter
-from models.training.data.triple_columns import has_header, is_header
-from models.training.data.triples import TriplesSource, store_triples
+from models.training.data.triples import BLOCK, has_header, is_header, store_triples
 from tests.support.training import save_tokenizer
 
 
@@ -33,15 +32,16 @@ class RecordedTexts(TextWriter):
 class Read(NamedTuple):
     """Triples that were read from a file; the texts of their groups are those of the file."""
 
-    source: TriplesSource
+    source: GroupSource
     texts: list[str]
+    lines: list[str]
 
-    def take(self, count: int, position: Position | None = None) -> list[tuple[Group, Position]]:
+    def take(self, count: int, position: int = 0) -> list[tuple[Group, int]]:
         def texts(group: Group[int]) -> Group:
             docs = tuple(self.texts[row] for row in group.docs)
             return Group(self.texts[group.query], docs, group.relevant)
 
-        return [(texts(group), after) for group, after in islice(self.source.stream(position or {}), count)]
+        return [(texts(group), after) for group, after in islice(self.source.stream(position), count)]
 
 
 def read(path: Path, seed: int = 3, max_bad_rows: int = 100, needed: int | None = None) -> Read:
@@ -49,8 +49,8 @@ def read(path: Path, seed: int = 3, max_bad_rows: int = 100, needed: int | None 
     folder = Path(tempfile.mkdtemp(dir=path.parent))
     writer = RecordedTexts(folder)
     data = DataConfig(triples=str(path), max_bad_rows=max_bad_rows)
-    lines = store_triples(data, writer, folder, needed)
-    return Read(TriplesSource(folder, seed, lines, needed), writer.texts)
+    arrays, lines = store_triples(data, writer, needed)
+    return Read(GroupSource(arrays, seed, block=BLOCK), writer.texts, lines)
 
 
 def write_triples(path: Path, count: int = 2500) -> Path:
@@ -71,7 +71,7 @@ def test_triples_are_read_and_invalid_lines_counted(name, tmp_path):
     assert all(group.docs[1] == group.docs[0].replace("positive", "negative") for group, _ in epoch)
     assert all(group.relevant == (True, False) for group, _ in epoch)
     line = f"lines of {tmp_path / name} that are no triple, have an empty text or one text twice: 4; ignored"
-    assert found.source.lines == [line]
+    assert found.lines == [line]
     # A block of a thousand is shuffled.
     assert [group.query for group, _ in epoch[:9]] != [f"query {number}" for number in range(9)]
     assert {group.query for group, _ in epoch[:1000]} == {f"query {number}" for number in range(1001) if number != 3}
@@ -88,9 +88,9 @@ def test_only_needed_triples_are_read(tmp_path):
     path = write_triples(tmp_path / "triples.tsv", 6000)
     whole, some = read(path), read(path, needed=2000)
     assert some.take(2000) == whole.take(2000)
-    assert (some.source.groups_per_epoch, len(set(some.texts))) == (None, len(some.texts))
+    assert len(set(some.texts)) == len(some.texts)
     assert len(some.texts) < 3 * 3100
-    assert some.take(2001)[-1][1] == {"epoch": 1, "index": 1}
+    assert some.source.groups_per_epoch == 2000
 
 
 _LABELLED = ["what is it\tit is blue\t0", "what is that\tthat is red\t1", "what was it\tit was gold\t0"]
@@ -152,13 +152,6 @@ def test_byte_order_mark_of_triples_is_no_text(tmp_path):
     assert read(tmp_path / "triples.tsv").take(1)[0][0].query == "what is it"
 
 
-def test_triples_that_contradict_each_other_are_said(tmp_path):
-    lines = ["what is it\tblue\tred", "What is it\tgold\t Blue", "what is that\tred\tblue"]
-    (tmp_path / "triples.tsv").write_text("\n".join(lines) + "\n")
-    (line,) = read(tmp_path / "triples.tsv").source.lines
-    assert ": 1 of the first 3;" in line
-
-
 @pytest.mark.parametrize(
     "line", ["\u4f60\u597d\t\u4e2d\u56fd1\t\u5317\u4eac2", "what is it\tblue\tred", "q 1\t42\tit is 43"]
 )
@@ -184,8 +177,8 @@ def test_header_of_triples_is_left_out(header, ending, tmp_path):
         path.write_bytes(gzip.compress(content.encode()) if ending else content.encode())
     one, other = read(plain), read(headed)
     assert other.take(2500) == one.take(2500)
-    assert other.source.lines == [f"the first line of {headed} is a header, and is left out"]
-    assert one.source.lines == []
+    assert other.lines == [f"the first line of {headed} is a header, and is left out"]
+    assert one.lines == []
 
 
 def test_triples_with_one_text_twice_are_left_out(tmp_path):
@@ -198,7 +191,7 @@ def test_triples_with_one_text_twice_are_left_out(tmp_path):
     found = read(tmp_path / "triples.tsv", max_bad_rows=0)
     ((group, _),) = found.take(1)
     assert group.docs == ("it is blue", "red")
-    assert found.source.lines[0].endswith(": 2; ignored")
+    assert found.lines[0].endswith(": 2; ignored")
 
 
 def test_triples_have_a_limit_of_broken_lines(tmp_path):
@@ -229,10 +222,9 @@ def test_triples_refuse_a_file_without_any(tmp_path):
         read(tmp_path / "missing.tsv")
 
 
-@pytest.mark.parametrize("name", ["docid " * 40 + "!", "qid" * 40 + "!"])
-def test_long_name_of_a_column_is_told_at_once(name):
-    assert not is_header([name])
-    assert is_header([name.removesuffix("!").strip()])
+def test_long_name_of_a_column_is_told_at_once():
+    assert not is_header(["docid " * 40 + "!"])
+    assert is_header(["docid " * 40])
 
 
 def test_ids_that_look_like_names_are_no_header(tmp_path):

@@ -19,7 +19,7 @@ def _source(lengths: list[int], room_tokens: int) -> PassageSource:
 @pytest.mark.parametrize("room_tokens", [0, 16])
 def test_each_passage_is_used_once_an_epoch_and_the_stream_resumes_anywhere(room_tokens):
     source = _source([1, 2, 3, 4, 5, 6] * 100, room_tokens)
-    whole = list(islice(source.stream({}), 1300))
+    whole = list(islice(source.stream(0), 1300))
     passages = [doc for group, _ in whole for doc in group.docs]
     first, second = passages[:600], passages[600:1200]
     assert sorted(first) == sorted(second) == list(range(600))
@@ -32,8 +32,7 @@ def test_each_passage_is_used_once_an_epoch_and_the_stream_resumes_anywhere(room
 def test_inputs_are_filled_with_whole_passages():
     lengths = [1, 2, 3, 4, 5, 6] * 100
     packs = [
-        [lengths[doc] + 1 for doc in group.docs]
-        for group, _ in islice(_source(lengths, room_tokens=16).stream({}), 400)
+        [lengths[doc] + 1 for doc in group.docs] for group, _ in islice(_source(lengths, room_tokens=16).stream(0), 400)
     ]
     assert all(sum(sizes) <= 16 for sizes in packs)
     for sizes, (following, *_) in pairwise(packs):
@@ -53,7 +52,7 @@ def _session(folder: Path, corpus: str, max_bad_rows: int = 100, pack: bool = Tr
 
 def test_long_passage_fills_an_input_of_its_own(tmp_path):
     session = _session(tmp_path, "".join(f"d{n}\t{'sky ' * n}\n" for n in (3, 40, 14, 13)))
-    groups = [group for group, _ in islice(session.source.stream({}), 4)]
+    groups = [group for group, _ in islice(session.source.stream(0), 4)]
     assert {len(group.docs) for group in groups} == {1}
     (batch,) = session.task.collate(groups, 0)["batches"]
     assert sorted(batch["attention_mask"].sum(dim=1).tolist()) == [5, 15, 16, 16]
@@ -63,7 +62,7 @@ def test_unusable_passages_are_counted_and_limited(tmp_path):
     corpus = "d0\tone\nbroken\nd1\ttwo\nd2\t \u200b\nd3\t\u3164\n"
     session = _session(tmp_path, corpus, pack=False)
     assert session.source.groups_per_epoch == 2
-    invalid, empty = session.source.lines
+    invalid, empty = session.data.lines
     assert invalid.startswith(
         f"invalid rows of the corpus: 1; the first: {tmp_path}/corpus.tsv at byte 7: the row has 1"
     )

@@ -16,10 +16,8 @@ from benchmarks.parts.mining import write_collection as write_car_shaped
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.tokenizers.bert import load_bert
 from models.training.config import DataConfig, SamplingConfig, load_train_config
-from models.training.data import mining
-from models.training.data.groups import Group, Position, shuffled
+from models.training.data.groups import Group, GroupArrays, GroupSource, shuffled
 from models.training.data.mining import mine
-from models.training.data.pools import MinedSource, Pools
 from models.training.data.texts import TextWriter, TokenTable
 from tests.support.training import COLOURS, WORDS, save_tokenizer, write_collection
 
@@ -31,15 +29,15 @@ _BYTES_PER_PAIR = 100
 class Mined(NamedTuple):
     """A source of groups of token ids, whose groups are read as texts."""
 
-    source: MinedSource
-    pools: Pools
+    source: GroupSource
+    arrays: GroupArrays
     tokens: TokenTable
     lines: list[str]
 
     def text_of(self, row: int) -> str:
         return " ".join(WORDS[number] for number in self.tokens[[row]][0].as_py())
 
-    def take(self, count: int, position: Position | None = None) -> list[tuple[Group, Position]]:
+    def take(self, count: int, position: int = 0) -> list[tuple[Group, int]]:
         return [
             (
                 Group(
@@ -50,8 +48,20 @@ class Mined(NamedTuple):
                 ),
                 after,
             )
-            for group, after in islice(self.source.stream(position or {}), count)
+            for group, after in islice(self.source.stream(position), count)
         ]
+
+    def negatives(self) -> list[set[str]]:
+        """The texts of each topic's negatives."""
+        arrays = self.arrays
+        if len(arrays.pools):
+            pools = [arrays.negatives[start:end] for start, end in np.unique(arrays.pools, axis=0)]
+        else:
+            pools = [
+                arrays.docs[(arrays.queries == query) & ~arrays.relevant[:, 0], 0]
+                for query in np.unique(arrays.queries)
+            ]
+        return [set(map(self.text_of, pool.tolist())) for pool in pools]
 
 
 def mined(data: DataConfig, sampling: SamplingConfig, folder: Path, seed: int = 0) -> Mined:
@@ -59,11 +69,12 @@ def mined(data: DataConfig, sampling: SamplingConfig, folder: Path, seed: int = 
     folder = folder / "mined"
     folder.mkdir(exist_ok=True)
     save_tokenizer(folder)
-    pools, lines = mine(data, sampling.ranks, None, TextWriter(folder, load_bert(str(folder)), _MAX_TOKENS))
-    pools.save(folder)
-    pools, taught = Pools.load(folder), data.teacher is not None
-    source = MinedSource(pools, sampling, seed, taught=taught, lines=lines)
-    return Mined(source, pools, TokenTable(folder), lines)
+    writer = TextWriter(folder, load_bert(str(folder)), _MAX_TOKENS)
+    arrays, lines = mine(data, sampling, None, writer)
+    writer.close()
+    arrays.save(folder)
+    arrays = GroupArrays.load(folder)
+    return Mined(GroupSource(arrays, seed, sampling.drawn), arrays, TokenTable(folder), lines)
 
 
 def check_resumes(found: Mined, count: int) -> None:
@@ -126,7 +137,7 @@ def test_mining_ignores_duplicates_of_positives(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(corpus)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\n")
     found = mined(data, SamplingConfig(), tmp_path)
-    assert negatives_of(found) == [{"red", "black", "gold"}]
+    assert found.negatives() == [{"red", "black", "gold"}]
     assert "negatives with the text of a positive, ignored: 1" in found.lines
     assert "candidates with the text of another, ignored: 1" in found.lines
 
@@ -174,13 +185,6 @@ def test_mining_adds_the_teachers_scores(tmp_path):
         assert group.teacher_scores == pytest.approx((4.0, 1 / negative if negative else 2.0))
 
 
-def negatives_of(found: Mined) -> list[set[str]]:
-    """The texts of each topic's negatives."""
-    pools = found.pools
-    rows = (pools.candidates.rows[pools.negatives(pool)].tolist() for pool in range(len(pools.topics)))
-    return [set(map(found.text_of, each)) for each in rows]
-
-
 def test_copy_of_a_positive_that_the_teacher_did_not_score_is_no_negative(tmp_path):
     data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
     corpus = (tmp_path / "corpus.jsonl").read_text().replace('"green"', '"BLUE\\u200b "')
@@ -189,7 +193,7 @@ def test_copy_of_a_positive_that_the_teacher_did_not_score_is_no_negative(tmp_pa
     rows = (tmp_path / "teacher.trec").read_text().splitlines()
     (tmp_path / "teacher.trec").write_text("\n".join(row for row in rows if not row.startswith("q0 Q0 d0 ")) + "\n")
     found = mined(data, SamplingConfig(), tmp_path)
-    assert negatives_of(found) == [{"red", "white", "black"}]
+    assert found.negatives() == [{"red", "white", "black"}]
     assert "negatives with the text of a positive, ignored: 1" in found.lines
     assert "docs without a teacher's score, ignored: 2" in found.lines
 
@@ -202,7 +206,7 @@ def test_texts_without_a_visible_character_are_not_trained_on(tmp_path):
     (tmp_path / "topics.tsv").write_text(topics)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d1 1\nq8 0 d8 1\nq8 0 d0 1\n")
     found = mined(data, SamplingConfig(), tmp_path)
-    assert (found.source.groups_per_epoch, negatives_of(found)) == (1, [{"cream", "green", "white"}])
+    assert (found.source.groups_per_epoch, found.negatives()) == (1, [{"cream", "green", "white"}])
     assert "topics whose positives have no text: 1 of 10 ('q0'); ignored" in found.lines
     assert "topics without a text: 1 of 10 ('q1'); ignored" in found.lines
     assert "positives without a text, ignored: 2" in found.lines
@@ -210,9 +214,7 @@ def test_texts_without_a_visible_character_are_not_trained_on(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["balanced", "natural"])
-@pytest.mark.parametrize("block", [1, 100])
-def test_topics_of_one_text_share_what_is_relevant(mode, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(mining, "_BLOCK_TOPICS", block)
+def test_topics_of_one_text_share_what_is_relevant(mode, tmp_path):
     data = data_config(tmp_path)
     topics = (tmp_path / "topics.tsv").read_text().replace("what is grass", "What  is SKY")
     (tmp_path / "topics.tsv").write_text(topics)
@@ -220,7 +222,7 @@ def test_topics_of_one_text_share_what_is_relevant(mode, block, tmp_path, monkey
     (tmp_path / "topics.tsv").write_text(topics + "other\twhat is sky\n")
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d1 1\nother 0 d2 1\nq2 0 d2 1\n")
     found = mined(data, SamplingConfig(mode=mode), tmp_path)
-    assert negatives_of(found) == [
+    assert found.negatives() == [
         {"white", "black", "gold"},
         {"white", "black", "gold", "teal"},
         {"white", "black", "gold", "teal", "pink"},
@@ -235,15 +237,15 @@ def test_topics_with_few_negatives_are_counted(tmp_path):
     (tmp_path / "run.trec").write_text("q0 Q0 d1 1 1 r\nq1 Q0 d2 1 3 r\nq1 Q0 d3 2 2 r\nq1 Q0 d4 3 1 r\n")
     found = mined(data, SamplingConfig(negatives=3), tmp_path)
     expected = "topics with fewer than 3 negatives: 1 of 2, the fewest 1; theirs are drawn several times in a group"
-    assert expected in found.source.lines
-    assert not any("fewer than" in line for line in mined(data, SamplingConfig(), tmp_path).source.lines)
+    assert expected in found.lines
+    assert not any("fewer than" in line for line in mined(data, SamplingConfig(), tmp_path).lines)
 
 
 def test_natural_sampling_counts_topics_without_a_positive(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d9 1\n")
     found = mined(data, SamplingConfig(mode="natural"), tmp_path)
-    assert "topics whose candidates are all negatives: 1 of 2" in found.source.lines
+    assert "topics whose candidates are all negatives: 1 of 2" in found.lines
     (tmp_path / "qrels.txt").write_text("q1 0 d9 1\n")
     with pytest.raises(PreflightError, match="none of them is relevant, so nothing can be learned"):
         mined(data, SamplingConfig(mode="natural"), tmp_path)
@@ -296,7 +298,8 @@ def plain_groups(data: DataConfig, sampling: SamplingConfig, seed: int) -> Itera
         if positives and negatives:
             each = kept if sampling.mode == "natural" else positives
             units += [(line.split("\t")[1], positives, negatives, doc_id) for doc_id in each]
-    for epoch, _, number in shuffled(len(units), seed, {}):
+    for after, number in shuffled(len(units), seed):
+        epoch = (after - 1) // len(units)
         query, positives, negatives, doc_id = units[number]
         doc_ids = [doc_id]
         if sampling.mode == "balanced":
@@ -322,15 +325,14 @@ def peak_bytes(folder: Path, pairs: int) -> int:
     tokenizer = load_bert(resolve_checkpoint("embedded:mono", "mono").folder)
     tracemalloc.start()
     try:
-        mine(config.data, config.sampling.ranks, None, TextWriter(folder, tokenizer, _MAX_TOKENS))
+        mine(config.data, config.sampling, None, TextWriter(folder, tokenizer, _MAX_TOKENS))
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
 @pytest.mark.slow
-def test_mining_takes_a_bounded_memory_for_each_pair(tmp_path, monkeypatch):
-    monkeypatch.setattr(mining, "_BLOCK_TOPICS", 500)
+def test_mining_takes_a_bounded_memory_for_each_pair(tmp_path):
     # Fewer pairs would be read at once, as one block of the corpus.
     few, many = (peak_bytes(tmp_path, pairs) for pairs in (30_000, 90_000))
     assert (many - few) / 60_000 < _BYTES_PER_PAIR
@@ -348,3 +350,57 @@ def test_iterated_run_has_the_queries_of_the_run(tmp_path):
     (tmp_path / "run").write_text("".join(rows) + "q9 Q0 d1 1\n")
     with pytest.raises(PreflightError, match="line 41: 4 columns"):
         list(iterate_run(str(tmp_path / "run")))
+
+
+@pytest.mark.parametrize(
+    ("score", "ranks"),
+    [
+        (lambda topic, rank: 7 - rank, True),
+        (lambda topic, rank: rank, True),
+        (lambda topic, rank: -rank - topic, True),
+        (lambda topic, rank: 1 / (60 + rank), True),
+        (lambda topic, rank: 9.5 - rank - 0.1 * topic, False),
+        (lambda topic, rank: float(rank < 2 + topic % 2), False),
+    ],
+    ids=["down", "up", "shifted", "reciprocal", "scores", "grades"],
+)
+def test_teachers_ranks_are_refused(score, ranks, tmp_path):
+    data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
+    rows = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    taught = [f"{row[0]} Q0 {row[2]} 1 {score(int(row[0][1:]), int(row[3]))} t" for row in rows]
+    (tmp_path / "teacher.trec").write_text("\n".join(taught) + "\n")
+    if not ranks:
+        assert mined(data, SamplingConfig(), tmp_path).source.groups_per_epoch
+        return
+    with pytest.raises(PreflightError, match=r"the scores of .*teacher\.trec are ranks"):
+        mined(data, SamplingConfig(), tmp_path)
+
+
+def test_teacher_between_0_and_1_is_said(tmp_path):
+    """Such as probabilities, whose differences teach next to nothing where log-odds are expected."""
+    for scale, lines in ((0.01, 1), (1.0, 0)):
+        data = data_config(tmp_path / str(scale), teacher=str(tmp_path / str(scale) / "teacher.trec"))
+        rows = [line.split() for line in (tmp_path / str(scale) / "run.trec").read_text().splitlines()]
+        taught = [
+            f"{row[0]} Q0 {row[2]} 1 {scale * (20.5 - int(row[3]) ** 1.1 - len(row[2]) * int(row[0][1:]) % 3)} t"
+            for row in rows
+        ]
+        (tmp_path / str(scale) / "teacher.trec").write_text("\n".join(taught) + "\n")
+        found = mined(data, SamplingConfig(), tmp_path / str(scale)).lines
+        assert len([line for line in found if "between 0 and 1" in line]) == lines
+
+
+def test_scores_in_the_other_direction_are_said(tmp_path):
+    """Of a teacher: distances, or logits of not relevant; of a run: its best docs would be the worst."""
+    data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
+    qrels = {tuple(line.split()[::2]) for line in (tmp_path / "qrels.txt").read_text().splitlines()}
+    rows = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    for sign, lines in ((1, 0), (-1, 1)):
+        taught = [f"{r[0]} Q0 {r[2]} 1 {sign * 9.5 * ((r[0], r[2]) in qrels) + int(r[0][1:]) / 7} t" for r in rows]
+        (tmp_path / "teacher.trec").write_text("\n".join(taught) + "\n")
+        found = mined(data, SamplingConfig(), tmp_path).lines
+        assert len([line for line in found if "upside down" in line]) == lines
+        assert not [line for line in found if "rank disagrees" in line]
+    (tmp_path / "run.trec").write_text("".join(f"{r[0]} Q0 {r[2]} {r[3]} {r[3]} t\n" for r in rows))
+    found = mined(data, SamplingConfig(), tmp_path).lines
+    assert len([line for line in found if "rank disagrees" in line]) == 1
