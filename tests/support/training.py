@@ -1,5 +1,6 @@
 """A tiny BERT and a tiny collection for the tests of training."""
 
+import gc
 import json
 import tarfile
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ THINGS = ("sky", "grass", "blood", "snow", "coal", "sun", "sea", "rose", "leaf",
 COLOURS = ("blue", "green", "red", "white", "black", "gold", "teal", "pink", "lime", "cream")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", "is", "the", *THINGS, *COLOURS]
 LIMITS = InputLimits("original", 10, 32)
+# Trainer collects all garbage at the end, which would look at everything that the libraries made.
+gc.freeze()
 _OVERFITTING_STEPS = 300
 _OVERFITTED = 0.005
 _PAIR = "<QAPair><Question>what is {}</Question><Answer>{}</Answer></QAPair>"
