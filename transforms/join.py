@@ -24,7 +24,7 @@ from beamrank.join.run_shards import SENT
 from models.scoring.reuse import UnusableTokensError
 from models.stages.given_run import RunScan, SentRows
 from models.stages.tokenize import SentTokens, TokenizeDocs
-from transforms.shards import StorageDoFn, run_shard
+from transforms.shards import EachFn, run_shard
 
 _TASK = b"task"
 
@@ -50,17 +50,6 @@ class RecordBatchCoder(beam.coders.Coder):
 
 
 beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
-
-
-class EachFn(StorageDoFn):
-    """Element -> the elements that a function gives for it."""
-
-    def __init__(self, function: Callable[[Any], Iterator[Any]]) -> None:
-        super().__init__()
-        self._function = function
-
-    def process(self, element: Any) -> Iterator[Any]:
-        yield from self._function(element)
 
 
 def _list_needed(stage: TokenizeDocs, ranges: int, stored: StoredTask) -> Iterator[tuple[int, bytes]]:

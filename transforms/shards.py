@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
@@ -43,6 +43,17 @@ class StorageDoFn(beam.DoFn):
         self._stores.apply()
         if self._logs is not None:
             self._logs.join()
+
+
+class EachFn(StorageDoFn):
+    """Element -> the elements that a function gives for it."""
+
+    def __init__(self, function: Callable[[Any], Iterator[Any]]) -> None:
+        super().__init__()
+        self._function = function
+
+    def process(self, element: Any) -> Iterator[Any]:
+        yield from self._function(element)
 
 
 _in_progress: set[object] = set()
@@ -138,18 +149,6 @@ class InferenceMetrics:
         self._failed_batches.inc()
 
 
-class TasksFn(StorageDoFn):
-    """Ranges of tasks -> where each task is."""
-
-    def __init__(self, file: TaskFile) -> None:
-        super().__init__()
-        self._file = file
-
-    def process(self, rows: tuple[int, int]) -> Iterator[StoredTask]:
-        for shard in self._file.shards(*rows):
-            yield StoredTask(self._file, shard)
-
-
 class RunShardFn(StorageDoFn):
     """Runs the tasks that no other attempt has committed."""
 
@@ -211,6 +210,10 @@ class RunShardFn(StorageDoFn):
             raise
 
 
+def _tasks_of(file: TaskFile, rows: tuple[int, int]) -> Iterator[StoredTask]:
+    return (StoredTask(file, shard) for shard in file.shards(*rows))
+
+
 @dataclass
 class SpreadTasks(beam.PTransform):
     """-> where each task of a job is. The graph holds ranges of them alone."""
@@ -221,7 +224,7 @@ class SpreadTasks(beam.PTransform):
         return (
             begin
             | "Ranges" >> beam.Create(self.file.ranges())
-            | "Tasks" >> beam.ParDo(TasksFn(self.file))
+            | "Tasks" >> beam.ParDo(EachFn(partial(_tasks_of, self.file)))
             # Without a break in fusion, a runner would run all tasks of a range where it was created.
             | "Spread" >> beam.Reshuffle()
         )
@@ -243,23 +246,20 @@ class RunShards(beam.PTransform):
         return tasks | "RunShard" >> beam.ParDo(RunShardFn(self.stage)).with_output_types(int)
 
 
-class WriteShardFn(StorageDoFn):
-    """Writes what follows from the parts of a shard: the same bytes at every attempt, so that no receipt is needed."""
-
-    def __init__(self, write: Callable[[ShardTask], None]) -> None:
-        super().__init__()
-        self._write = write
-
-    def process(self, stored: StoredTask) -> Iterator[int]:
-        self._write(stored.read())
-        yield stored.shard
+def _write_shard(write: Callable[[ShardTask], None], stored: StoredTask) -> Iterator[int]:
+    write(stored.read())
+    yield stored.shard
 
 
 @dataclass
 class WriteShards(beam.PTransform):
-    """Tasks -> the numbers of the shards for which something was written."""
+    """Tasks -> the numbers of the shards for which something was written that follows from their parts.
+
+    It is the same at every attempt, so that no receipt is needed.
+    """
 
     write: Callable[[ShardTask], None]
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
-        return tasks | "WriteShard" >> beam.ParDo(WriteShardFn(self.write)).with_output_types(int)
+        write = EachFn(partial(_write_shard, self.write))
+        return tasks | "WriteShard" >> beam.ParDo(write).with_output_types(int)

@@ -13,7 +13,7 @@ from pipelines.commands.arguments import open_runs
 from pipelines.plan import estimate
 from tests import ROOT
 from tests.support.processes import beamrank_here, refused, succeed
-from tests.support.runs import committed, parts, read_trec, run_bytes, run_here, undisturbed_run
+from tests.support.runs import committed, parts, run_bytes, undisturbed_run
 
 
 @pytest.mark.jvm
@@ -123,28 +123,6 @@ def test_join_in_several_passes_gives_the_same_bytes(config_path, tmp_path, monk
     assert parts(tmp_path / "out") == parts(expected)
     assert run_bytes(tmp_path / "out") == run_bytes(expected)
     assert not list((tmp_path / "out").glob("*/needed-*"))
-
-
-@pytest.mark.jvm
-@pytest.mark.slow
-def test_given_run_replaces_bm25(config_path, tmp_path):
-    """BM25's own run, given back, ends in the same order; so does it in MS MARCO's format."""
-    expected = undisturbed_run(config_path)
-    bm25 = (expected / "runs/bm25.trec").read_text()
-    (config_path.parent / "given.trec").write_text(bm25)
-    rows = (line.split() for line in bm25.splitlines())
-    (config_path.parent / "given.tsv").write_text("".join(f"{row[0]}\t{row[2]}\t{row[3]}\n" for row in rows))
-    for name in ("given.trec", "given.tsv"):
-        run_here(
-            config_path,
-            tmp_path / name,
-            ["index=null", "bm25=null", f"candidates.run={config_path.parent / name}", "candidates.k=12"],
-        )
-        for run, ours in (("bm25", "candidates"), ("mono", "mono"), ("duo-sum", "duo-sum")):
-            assert read_trec(tmp_path / name / f"runs/{ours}.trec") == read_trec(expected / f"runs/{run}.trec")
-        assert [part for part in parts(tmp_path / name) if part.startswith(("mono", "duo"))] == [
-            part for part in parts(expected) if part.startswith(("mono", "duo"))
-        ]
 
 
 @pytest.mark.jvm
