@@ -13,8 +13,9 @@ from beamrank.commit.receipts import Manifest, StageFolder
 from beamrank.commit.shards import find_shards
 from beamrank.commit.stage import Stage
 from beamrank.errors import PreflightError
+from beamrank.formats.run_writer import RUN_TABLE, scores_of_query
+from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings
-from beamrank.ranking.run_table import ranked_by
 
 
 class ShardParts:
@@ -43,15 +44,29 @@ class ShardParts:
         place = [each.name for each in self.stages].index(name)
         return self.rankings(self.stages[place - 1].name) if place else None
 
-    def ranked_by(self, name: str, rankings: Rankings) -> dict[str, list[str]]:
-        """The stage that each doc's place in rankings of a stage comes from, by query_id."""
+    def table(self, name: str, rankings: Rankings) -> Any:
+        """Rankings of a stage as a table of `RUN_TABLE`; raises DataError for a score that is not finite in float32."""
+        counts = [len(each.doc_ids) for each in rankings.values()]
+        scores = [scores_of_query(query_id, each.scores.tolist()) for query_id, each in rankings.items()]
+        table = candidates_table(list(rankings), [each.doc_ids for each in rankings.values()], scores)
+        raw = np.concatenate([np.empty(0), *(each.scores for each in rankings.values())])
+        scored = np.repeat([each.scored for each in rankings.values()], counts)
+        stages = [stage for each in self._ranked_by(name, rankings).values() for stage in each]
+        by_stage = pa.array(raw, mask=table["rank"].to_numpy() > scored)
+        return pa.table([*table.columns, pa.array(stages, pa.string()), by_stage], schema=RUN_TABLE)
+
+    def _ranked_by(self, name: str, rankings: Rankings) -> dict[str, list[str]]:
+        """The stage that each doc's place comes from, by query_id: the one that scored it last."""
         before = self.before(name)
-        if before is None:
-            return ranked_by(name, rankings, {})
-        previous = self.stages[[each.name for each in self.stages].index(name) - 1].name
-        earlier = self.ranked_by(previous, before)
-        by_doc = {one: dict(zip(each.doc_ids, earlier[one], strict=True)) for one, each in before.items()}
-        return ranked_by(name, rankings, by_doc)
+        by_doc: dict[str, dict[str, str]] = {}
+        if before is not None:
+            previous = self.stages[[each.name for each in self.stages].index(name) - 1].name
+            earlier = self._ranked_by(previous, before)
+            by_doc = {one: dict(zip(each.doc_ids, earlier[one], strict=True)) for one, each in before.items()}
+        return {
+            query_id: [name] * each.scored + [by_doc[query_id][doc_id] for doc_id in each.doc_ids[each.scored :]]
+            for query_id, each in rankings.items()
+        }
 
 
 def sealed_stages(plan: Plan) -> dict[str, Manifest]:

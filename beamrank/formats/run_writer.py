@@ -35,7 +35,7 @@ class RunFormat:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a Parquet table (beamrank/ranking/run_table.py), whose columns have names, and no text."""
+        """Whether it is a Parquet table (`RUN_TABLE`), whose columns have names, and no text."""
         return not self.separator
 
     @property

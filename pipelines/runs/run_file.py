@@ -21,7 +21,6 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError
 from beamrank.formats.run_writer import FORMATS, RUN_TABLE, run_lines
 from beamrank.ranking.rankings import Rankings, rows_by_query
-from beamrank.ranking.run_table import run_table
 from beamrank.storage import files as storage
 
 SUCCESS = "_SUCCESS"
@@ -89,8 +88,7 @@ class RunFile:
         return b"".join(lines for _, lines in self.by_query(parts, run_tag))
 
     def _table(self, parts: ShardParts) -> Any:
-        rankings = self.rankings(parts)
-        return run_table(rankings, parts.ranked_by(self.stage, rankings))
+        return parts.table(self.stage, self.rankings(parts))
 
     def url(self, plan: Plan) -> str:
         """Where it is."""
