@@ -59,6 +59,11 @@ class Number(NamedTuple):
     parse: Callable[[bytes], float]
     most: float
 
+    @property
+    def wide(self) -> Any:
+        """The type as which it is read."""
+        return pa.int64() if pa.types.is_integer(self.kind) else pa.float64()
+
     def narrowed(self, values: Any) -> pa.Array:
         """Values, float64 or int64, in the type of a batch; raises ValueError where one does not fit."""
         with np.errstate(over="ignore"):
@@ -228,11 +233,9 @@ class FileRows:
             return None
         if any(each in block for each in odd):
             return None
-        whole = {name: pa.types.is_integer(number.kind) for name, number in self.numbers.items()}
+        used = {meaning: at for meaning, at in self.places.items() if meaning in (*_IDS, *self.numbers)}
         types = {
-            str(at): pa.string() if meaning in _IDS else pa.int64() if whole[meaning] else pa.float64()
-            for meaning, at in self.places.items()
-            if meaning in _IDS or meaning in whole
+            str(at): pa.string() if meaning in _IDS else self.numbers[meaning].wide for meaning, at in used.items()
         }
         try:
             table = csv.read_csv(
@@ -243,8 +246,7 @@ class FileRows:
                 csv.ParseOptions(delimiter=tab.decode(), quote_char=False),
                 csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[], check_utf8=False),
             )
-            columns = {meaning: table[str(at)] for meaning, at in self.places.items() if str(at) in types}
-            found = {meaning: column.combine_chunks() for meaning, column in columns.items()}
+            found = {meaning: table[str(at)].combine_chunks() for meaning, at in used.items()}
             return self._batch(found, self._positions(first, block)[: table.num_rows])
         except ValueError:  # of Arrow too
             return None
@@ -293,8 +295,8 @@ class FileRows:
         if meaning in _IDS:
             if is_whole or any(test(kind) for test in _STRINGS):
                 return column.cast(pa.string())
-        elif is_whole or (pa.types.is_floating(kind) and pa.types.is_floating(self.numbers[meaning].kind)):
-            return column.cast(pa.int64() if pa.types.is_integer(self.numbers[meaning].kind) else pa.float64())
+        elif is_whole or (pa.types.is_floating(kind) and self.numbers[meaning].wide == pa.float64()):
+            return column.cast(self.numbers[meaning].wide)
         raise pa.ArrowInvalid("its rows are looked at one by one")
 
     def _batch(self, columns: Mapping[str, Any], positions: Sequence[int]) -> pa.RecordBatch:
