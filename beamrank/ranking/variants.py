@@ -4,7 +4,6 @@ A query counts only through the positions of its judged docs, so all variants of
 the ranking that `beamrank.ranking.rankings` gives for the same settings.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -65,102 +64,81 @@ class Variant(NamedTuple):
         return str(self.aggregation) if self.opponents is None else f"{self.aggregation}, m = {self.opponents}"
 
 
-class Variants(ABC):
+class Variants(NamedTuple):
     """The variants of a stage.
 
     Attributes:
         figure: the figure of Nogueira et al. 2019 that shows them.
         k: that of the stage.
         variants: in the order of the positions.
+        positions: from the rankings that the stage re-ranks, those that it gave and its part, the candidates of each
+            query of a shard, and where every variant has them.
     """
 
     figure: int
     k: int
     variants: Sequence[Variant]
-
-    @abstractmethod
-    def positions(self, before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
-        """The candidates of each query of a shard, and where every variant has them.
-
-        `before` are the rankings that the stage re-ranks, `after` those that it gave.
-        """
+    positions: Callable[[Rankings, Rankings, Table], Iterator[QueryPositions]]
 
 
-class DepthVariants(Variants):
-    """A stage that scores docs one by one, as if it had scored only the first k0: figure 2."""
+def depth_variants(k: int, depths: Depths) -> Variants:
+    """A stage that scores k docs one by one, as if it had scored only the first k0, by default every one up to k."""
+    k0s = [k0 for k0 in depths.k0s or range(k + 1) if k0 <= k]
 
-    figure = 2
-
-    def __init__(self, k: int, depths: Depths) -> None:
-        """Takes the k of the stage, and by default every k0 up to it."""
-        self.k = k
-        self._k0s = [k0 for k0 in depths.k0s or range(k + 1) if k0 <= k]
-        self.variants = [Variant(k0, None, None, None, None, k0, k0) for k0 in self._k0s]
-
-    def positions(self, before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:  # noqa: ARG002
+    def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:  # noqa: ARG001
         for query_id, ranking in after.items():
             places, doc_ids = _candidates(before[query_id], ranking)
-            heads = np.searchsorted(places, self._k0s)
+            heads = np.searchsorted(places, k0s)
             yield query_id, doc_ids, partial(_depth_positions, _scores(doc_ids, ranking), heads)
 
+    return Variants(2, k, [Variant(k0, None, None, None, None, k0, k0) for k0 in k0s], positions)
 
-class PairVariants(Variants):
-    """A stage that compares all pairs of docs, as if it had compared only the first k1, and aggregated differently.
 
-    Figure 3: SAMPLE is drawn from the matrix.
+def pair_variants(k: int, depths: Depths) -> Variants:
+    """A stage that compares all pairs of k docs, as if only those of the first k1, and aggregated differently.
+
+    By default every k1 up to 20 or else five of them, and m at each fifth of k: with k = 50 these are the points of the
+    paper. k1 = 0 is the stage before. SAMPLE is drawn from the matrix.
     """
+    step = 1 if k <= _MANY else -(-k // _POINTS)
+    most = [min(k1, k) for k1 in range(step, k + step, step)]
+    drawn = {round(k * share / _POINTS) for share in range(1, _POINTS)}
+    k1s = [k1 for k1 in depths.k1s or most if 2 <= k1 <= k]
+    opponents = sorted({each for each in depths.opponents or drawn if each >= 1})
+    seeds = range(depths.trials)
+    methods = [name for name in METHODS if name != "sample"]
+    series: list[tuple[str, int | None, int | None]] = [(name, None, None) for name in methods]
+    series += [("sample", each, seed) for each in opponents for seed in seeds]
+    variants = [_pair_variant(k1, *each) for k1 in ((0, *k1s) if k1s else ()) for each in series]
 
-    figure = 3
-
-    def __init__(self, k: int, depths: Depths) -> None:
-        """Takes the k of the stage; by default every k1 up to 20 or else five of them, and m at each fifth of k.
-
-        With k = 50 these are the points of the paper. k1 = 0 is the stage before.
-        """
-        self.k = k
-        step = 1 if k <= _MANY else -(-k // _POINTS)
-        most = [min(k1, k) for k1 in range(step, k + step, step)]
-        drawn = {round(k * share / _POINTS) for share in range(1, _POINTS)}
-        self._k1s = [k1 for k1 in depths.k1s or most if 2 <= k1 <= k]
-        self._opponents = sorted({each for each in depths.opponents or drawn if each >= 1})
-        self._seeds = range(depths.trials)
-        self._methods = [name for name in METHODS if name != "sample"]
-        series: list[tuple[str, int | None, int | None]] = [(name, None, None) for name in self._methods]
-        series += [("sample", opponents, seed) for opponents in self._opponents for seed in self._seeds]
-        depths_of_pairs = (0, *self._k1s) if self._k1s else ()
-        self.variants = [_pair_variant(k1, *each) for k1 in depths_of_pairs for each in series]
-
-    def positions(self, before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
-        for query_id, (compared, z) in matrices(part).items() if self.variants else ():
+    def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
+        for query_id, (compared, z) in matrices(part).items() if variants else ():
             if query_id in before:
                 _, doc_ids = _candidates(before[query_id], after[query_id])
-                counts = [compared_among(compared, before[query_id], k1) for k1 in self._k1s]
-                yield query_id, doc_ids, partial(self._of_query, query_id, compared, z, counts)
+                counts = [compared_among(compared, before[query_id], k1) for k1 in k1s]
+                yield query_id, doc_ids, partial(of_query, query_id, compared, z, counts)
 
-    def _of_query(
-        self, query_id: str, compared: Sequence[str], z: Matrix, counts: Sequence[int], docs: Positions
+    def of_query(
+        query_id: str, compared: Sequence[str], z: Matrix, counts: Sequence[int], docs: Positions
     ) -> Positions:
-        shape = (len(docs), 1 + len(self._k1s), len(self.variants) // (1 + len(self._k1s)))
         # A doc that is not compared keeps its position.
-        found = np.broadcast_to(docs[:, None, None] + 1, shape).copy()
+        found = np.broadcast_to(docs[:, None, None] + 1, (len(docs), 1 + len(k1s), len(series))).copy()
         if (docs < len(z)).any():
-            orders = [opponent_order(query_id, compared, seed) for seed in self._seeds if self._opponents]
+            orders = [opponent_order(query_id, compared, seed) for seed in seeds if opponents]
             for row, count in enumerate(counts, 1):
                 inside = docs < count
                 if inside.any():
-                    found[inside, row] = _positions(self._aggregated(z[:count, :count], orders), docs[inside])
-        return found.reshape(len(docs), len(self.variants))
+                    found[inside, row] = _positions(aggregated(z[:count, :count], orders), docs[inside])
+        return found.reshape(len(docs), len(variants))
 
-    def _aggregated(self, z: Matrix, orders: Sequence[Positions]) -> Floats:
+    def aggregated(z: Matrix, orders: Sequence[Positions]) -> Floats:
         """The scores of each aggregation and draw, given the order of opponents by seed. float64[series, k1]."""
-        drawn = np.array([_first(order, len(z)) for order in orders], np.int64)
-        sampled = sample_sums(z, drawn, self._opponents) if orders else {}
-        return np.array(
-            [
-                *(aggregate(z, name) for name in self._methods),
-                *(sampled[opponents][seed] for opponents in sampled for seed in self._seeds),
-            ]
-        )
+        first = np.array([_first(order, len(z)) for order in orders], np.int64)
+        sampled = sample_sums(z, first, opponents) if orders else {}
+        scores = [aggregate(z, name) for name in methods]
+        return np.array([*scores, *(sampled[each][seed] for each in sampled for seed in seeds)])
+
+    return Variants(3, k, variants, positions)
 
 
 def _pair_variant(k1: int, aggregation: str, opponents: int | None, seed: int | None) -> Variant:

@@ -87,20 +87,15 @@ class PlanRuns:
             for stage in self.stages
             if stage.ranks and stage.tokens in self.manifests
         ]
-        return [
-            replace(
-                view,
-                details={run: each[view.doc_id] for run, each in details.items() if view.doc_id in each},
-                truncated=tuple(
-                    stage.name
-                    for stage, by_doc in truncated
-                    if by_doc.get(view.doc_id) and stage.run_name in view.scores
-                )
-                if any(view.doc_id in by_doc for _, by_doc in truncated)
-                else None,
-            )
-            for view in views
-        ]
+        found = []
+        for view in views:
+            of_runs = {run: each[view.doc_id] for run, each in details.items() if view.doc_id in each}
+            known = any(view.doc_id in by_doc for _, by_doc in truncated)
+            names = [
+                stage.name for stage, by_doc in truncated if by_doc.get(view.doc_id) and stage.run_name in view.scores
+            ]
+            found.append(replace(view, details=of_runs, truncated=tuple(names) if known else None))
+        return found
 
     def _truncated(self, parts: ShardParts, stage: Stage, query_id: str) -> dict[str, bool]:
         """Whether the model of a stage reads only the beginning of each doc of a query.

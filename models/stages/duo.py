@@ -16,7 +16,7 @@ from beamrank.join import schemas
 from beamrank.ranking.aggregation import METHODS, pair_inferences
 from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs
-from beamrank.ranking.variants import Depths, PairVariants, Variants, opponents
+from beamrank.ranking.variants import Depths, Variants, opponents, pair_variants
 from models.scoring.duo import prepare_duo, reusable_duo
 from models.scoring.engine import Prepared
 from models.scoring.reuse import ReusableScores
@@ -107,7 +107,7 @@ class ScoreDuo(ScoringStage):
 
     def variants(self, depths: Depths) -> Variants | None:
         """Every k1 and aggregation of a full matrix."""
-        return PairVariants(self.k, depths) if self.opponents is None else None
+        return pair_variants(self.k, depths) if self.opponents is None else None
 
     def details(self, part: pa.Table, query_id: str) -> Mapping[str, Mapping[str, Any]]:
         """The strongest and the weakest opponent of each doc."""

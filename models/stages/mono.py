@@ -14,7 +14,7 @@ from beamrank.config.stages import MonoConfig
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, cut_segments, mono_kept
 from beamrank.ranking.rankings import Rankings, rank_docs
-from beamrank.ranking.variants import Depths, DepthVariants, Variants
+from beamrank.ranking.variants import Depths, Variants, depth_variants
 from models.scoring.engine import Prepared
 from models.scoring.mono import prepare_mono, reusable_mono
 from models.scoring.reuse import ReusableScores
@@ -64,7 +64,7 @@ class ScoreMono(ScoringStage):
 
     def variants(self, depths: Depths) -> Variants:
         """Every depth."""
-        return DepthVariants(self.k, depths)
+        return depth_variants(self.k, depths)
 
     def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:
         """Up to the end of the last segment, as far as it is kept."""

@@ -7,7 +7,7 @@ import pytest
 from beamrank.join import schemas
 from beamrank.ranking.aggregation import METHODS, aggregate, opponent_order, sample_sums, simulate_sample
 from beamrank.ranking.rankings import Ranking, rank_docs, rank_pairs
-from beamrank.ranking.variants import Depths, DepthVariants, PairVariants, opponents
+from beamrank.ranking.variants import Depths, depth_variants, opponents, pair_variants
 
 K = 8
 
@@ -52,7 +52,7 @@ def _assert_equal(variants, before, part, ranked, settings):
 
 def test_depths_are_those_of_a_stage_that_scored_fewer(drawn):
     before, mono, _ = drawn
-    variants = DepthVariants(K, Depths())
+    variants = depth_variants(K, Depths())
     assert [(each.k0, each.inferences, each.inferences_asked) for each in variants.variants] == [
         (k0, k0, k0) for k0 in range(K + 1)
     ]
@@ -63,7 +63,7 @@ def test_depths_are_those_of_a_stage_that_scored_fewer(drawn):
 
 def test_pairs_are_those_of_a_stage_that_compared_fewer_or_aggregates_otherwise(drawn):
     before, _, duo = drawn
-    variants = PairVariants(K, Depths(opponents=(1, 3, 9), trials=2))
+    variants = pair_variants(K, Depths(opponents=(1, 3, 9), trials=2))
     assert len(variants.variants) == (1 + 7) * (7 + 3 * 2)
 
     def settings(variant):
@@ -77,7 +77,7 @@ def test_pairs_are_those_of_a_stage_that_compared_fewer_or_aggregates_otherwise(
 
 
 def test_inferences_of_sample_are_those_of_the_caption_and_those_that_are_asked():
-    variants = PairVariants(5, Depths(opponents=(1, 3, 9), trials=1)).variants
+    variants = pair_variants(5, Depths(opponents=(1, 3, 9), trials=1)).variants
     found = {(each.k1, each.opponents): (each.inferences, each.inferences_asked) for each in variants}
     assert [found[5, None], found[5, 1], found[5, 3], found[5, 9]] == [(20, 20), (0, 5), (10, 15), (20, 20)]
     assert [found[2, None], found[2, 1], found[2, 3]] == [(2, 2), (0, 2), (2, 2)]
@@ -98,7 +98,7 @@ def test_sample_of_several_sizes_equals_the_aggregation():
     [(50, [0, 10, 20, 30, 40, 50], {10, 20, 30, 40}), (10, [0, *range(2, 11)], {2, 4, 6, 8}), (2, [0, 2], {1, 2})],
 )
 def test_default_points_are_those_of_the_paper(k, k1s, drawn):
-    variants = PairVariants(k, Depths()).variants
+    variants = pair_variants(k, Depths()).variants
     assert list(dict.fromkeys(each.k1 for each in variants)) == k1s
     assert {each.opponents for each in variants} == {*drawn, None}
     assert {each.trial for each in variants} == {*range(10), None}
@@ -106,9 +106,9 @@ def test_default_points_are_those_of_the_paper(k, k1s, drawn):
 
 
 def test_points_beyond_the_stored_ones_are_left_out():
-    assert [each.k0 for each in DepthVariants(8, Depths(k0s=(0, 4, 99))).variants] == [0, 4]
-    assert {each.k1 for each in PairVariants(8, Depths(k1s=(1, 3, 99))).variants} == {0, 3}
-    assert PairVariants(1, Depths()).variants == []
+    assert [each.k0 for each in depth_variants(8, Depths(k0s=(0, 4, 99))).variants] == [0, 4]
+    assert {each.k1 for each in pair_variants(8, Depths(k1s=(1, 3, 99))).variants} == {0, 3}
+    assert pair_variants(1, Depths()).variants == []
 
 
 def test_opponents_are_those_with_the_extreme_log_odds(drawn):
