@@ -244,17 +244,13 @@ class SharedTopics(NamedTuple):
     @classmethod
     def of(cls, later: Shards, earlier: Shards) -> Self:
         """Those of two plans; of each, 8 bytes a topic are held meanwhile."""
-        mine, theirs = _hashes(later.table), _hashes(earlier.table)
-        firsts = later.firsts(mine), earlier.firsts(theirs)
-        mine.sort()
-        theirs.sort()
-        shared = mine[theirs[np.searchsorted(theirs[:-1], mine)] == mine]
+        hashes = _hashes(later.table), _hashes(earlier.table)
         # In the order of the hashes, and so of the shards of both.
-        places = [_places(each, shared) for each in firsts]
+        shared = np.intersect1d(*hashes)
+        mine, theirs = (_places(each.firsts(own), shared) for each, own in zip((later, earlier), hashes, strict=True))
         is_new = np.ones(len(shared), np.bool_)
-        is_new[1:] = (np.diff(places[0]) > 0) | (np.diff(places[1]) > 0)
-        starts = np.searchsorted(places[0][is_new], np.arange(len(later) + 1))
-        return cls(len(shared), starts, places[1][is_new])
+        is_new[1:] = (np.diff(mine) > 0) | (np.diff(theirs) > 0)
+        return cls(len(shared), np.searchsorted(mine[is_new], np.arange(len(later) + 1)), theirs[is_new])
 
     def shards(self, later: int) -> list[int]:
         """The shards of the earlier plan that have topics of a shard, ascending."""

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from beamrank.commit.parts import iter_shards, sealed_stages
 from beamrank.commit.plan import Plan, read_plan
@@ -43,20 +43,11 @@ def aggregate(
         ConfigError: the aggregation is unknown, or the arguments do not go together.
         PreflightError: the output has no finished duo stage, or not as many pairs.
     """
-    others = other_runs(os.fsdecode(output), [aggregation], k1, opponents, seed, stage)
+    plan, _, stages, (file,) = other_runs(os.fsdecode(output), [aggregation], k1, opponents, seed, stage)
     found: RunScores = {}
-    for parts in iter_shards(others.plan, others.stages, sealed_stages(others.plan)):
-        found |= {query_id: run_scores(query_id, each) for query_id, each in others.files[0].rankings(parts).items()}
+    for parts in iter_shards(plan, stages, sealed_stages(plan)):
+        found |= {query_id: run_scores(query_id, each) for query_id, each in file.rankings(parts).items()}
     return dict(sorted(found.items()))
-
-
-class OtherRuns(NamedTuple):
-    """Runs that can be made from the stored pairs of an output."""
-
-    plan: Plan
-    config: RunConfig
-    stages: Sequence[Any]
-    files: list[RunFile]
 
 
 def other_runs(
@@ -66,8 +57,8 @@ def other_runs(
     opponents: int | None,
     seed: int | None,
     stage: str | None = None,
-) -> OtherRuns:
-    """The runs of other aggregations; its arguments and errors are those of `aggregate`."""
+) -> tuple[Plan, RunConfig, Sequence[Any], list[RunFile]]:
+    """The runs of other aggregations, with their plan, its configuration and stages; arguments as of `aggregate`."""
     plan = read_plan(output)
     config = stored_config(plan.config, output)
     stages = open_stages(plan.stages)
@@ -87,7 +78,7 @@ def other_runs(
         drawn = (opponents, seed or 0) if name == "sample" and opponents is not None else None
         run = replace(duo, aggregation=name, drawn=drawn).varied_run_name(k1)
         files.append(RunFile(run, duo.name, k=k1, variant=(("aggregation", name), ("drawn", drawn))))
-    return OtherRuns(plan, config, stages, files)
+    return plan, config, stages, files
 
 
 def _pairwise(output: str, stages: Sequence[Any], name: str | None) -> ScoreDuo:

@@ -103,17 +103,20 @@ def write_run_files(
         folder.begin()
     if folders and write_parts is not None:
         write_parts(writer, manifests)
-    # Another process may have begun to write the same runs again.
     written = writer.done()
     with ExitStack() as stack:
         spools = {file: stack.enter_context(RunSpool(file, config.run_tag)) for file in files if not file.in_parts}
-        if spools or evaluators or len(written) < len(plan.shards):
-            for parts in iter_shards(plan, stages, manifests):
-                for spool in spools.values():
-                    spool.add(parts)
-                if parts.shard not in written:
-                    writer.write(parts)
-                evaluate_shard(parts, evaluators)
+        for parts in iter_shards(plan, stages, manifests):
+            for spool in spools.values():
+                spool.add(parts)
+            if parts.shard not in written:
+                writer.write(parts)
+            evaluate_shard(parts, evaluators)
+        # Another process may have begun to write the same runs again, and removed parts.
+        written = writer.done()
+        for parts in iter_shards(plan, stages, manifests) if folders else ():
+            if parts.shard not in written:
+                writer.write(parts)
         for file, url in urls.items():
             check_current(plan)
             if file in folders:

@@ -26,7 +26,7 @@ from beamrank.formats.run_writer import RUN_TABLE
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
-from pipelines.runs.run_file import SUCCESS, ShardWriter
+from pipelines.runs.run_file import SUCCESS, PartFolder, ShardWriter
 from pipelines.runs.run_files import verify_runs, write_runs
 from tests.support.processes import succeed
 from tests.support.scored_outputs import ScoredOutput
@@ -140,7 +140,7 @@ def test_workers_write_the_same_parts(plan, runs):
     assert {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))} == expected
 
 
-def test_parts_that_another_process_of_the_plan_removed_are_written_again(plan, runs):
+def test_parts_that_another_process_of_the_plan_removed_are_written_again(plan, runs, monkeypatch):
     expected = {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))}
 
     def remove(shards: ShardWriter, _: object) -> None:
@@ -148,6 +148,18 @@ def test_parts_that_another_process_of_the_plan_removed_are_written_again(plan, 
             folder.begin()
 
     write_runs(plan, _config(plan, ("parquet",), None), write_parts=remove)
+    assert {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))} == expected
+    write = PartFolder.write
+
+    def remove_and_write(folder: PartFolder, shard: int, content: bytes) -> None:
+        """After two of three shards, once."""
+        if shard == SHARDS - 1 and not (runs / "removed").exists():
+            (runs / "removed").touch()
+            folder.begin()
+        write(folder, shard, content)
+
+    monkeypatch.setattr(PartFolder, "write", remove_and_write)
+    _write(plan, "parquet")
     assert {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))} == expected
 
 
