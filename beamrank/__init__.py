@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from models.rerank import rerank
     from models.reranker import Reranker
     from pipelines.execute import run
-    from pipelines.runs.aggregate import aggregate
+    from pipelines.runs.run_file import aggregate
 
 __all__ = [
     "BeamrankError",
@@ -44,7 +44,7 @@ _HOMES = {
     "beamrank.records": ("Doc", "Topic"),
     "models.rerank": ("rerank",),
     "models.reranker": ("Reranker",),
-    "pipelines.runs.aggregate": ("aggregate",),
+    "pipelines.runs.run_file": ("aggregate",),
     "pipelines.execute": ("run",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

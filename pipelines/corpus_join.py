@@ -15,8 +15,7 @@ import numpy as np
 from beamrank.commit import listing
 from beamrank.commit.job_files import UnitFile, UnitSource
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import StageFolder
-from beamrank.commit.scan_reports import ScanReport, watch_scans
+from beamrank.commit.receipts import ScanReport, StageFolder, watch_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError

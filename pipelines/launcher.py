@@ -18,8 +18,7 @@ import apache_beam as beam
 from beamrank.commit.job_files import TaskFile
 from beamrank.commit.listing import RUNS, tasks_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt, StageFolder
-from beamrank.commit.scan_reports import read_scans
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder, read_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry

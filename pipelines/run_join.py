@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.scan_reports import watch_scans
+from beamrank.commit.receipts import watch_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.join.run_units import SMALL_BYTES, UNIT_BYTES, unit_ranges, write_units
 from models.stages.given_run import GivenRun, RunScan

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from beamrank.commit import listing
 from beamrank.commit.plan import EngineVersionError, Plan, load_plan, plan_names, read_current, read_plan
-from beamrank.commit.receipts import Manifest, Receipt
-from beamrank.commit.scan_reports import ScanReport
+from beamrank.commit.receipts import Manifest, Receipt, ScanReport
 from beamrank.commit.stage import StageRecord, described
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.progress import SILENT, Progress

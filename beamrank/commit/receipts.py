@@ -1,4 +1,6 @@
-"""The commit protocol: parts, receipts and the manifest that seals a stage (docs/internals/commit-protocol.md).
+"""The commit protocol: parts, receipts, the manifest that seals a stage, and reports of scans.
+
+See docs/internals/commit-protocol.md.
 
 A shard's part is published under its content's own name, then its receipt; once every receipt of a plan exists, the
 manifest. Every publication is create-only and the first one wins, so that any number of attempts at a shard, on any
@@ -9,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Annotated, Any
@@ -22,6 +24,7 @@ from beamrank.commit import listing
 from beamrank.errors import ReceiptError
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
+from beamrank.storage.digested import file_states
 from beamrank.storage.documents import SHORT, Count, Document, Seconds, checked_json, checked_record, digest, sha256
 
 # How all tables are written.
@@ -320,3 +323,72 @@ class StageFolder:
         """Removes the temporary files of killed processes."""
         for folder in (self.url, self._receipts_url, storage.join(self.url, listing.SCANS)):
             storage.remove_leftovers(folder)
+
+
+@dataclass(frozen=True)
+class ScanReport(Document):
+    """One corpus unit: how many docs and bad rows it has, the first bad rows, and how long reading took.
+
+    Reports are named by the corpus, not by the candidates: every pass, attempt and set of candidates finds the same bad
+    rows in a unit, which count once, however often it is read.
+
+    `content` is its `unit_digest`, `docs_file` names the file beside the report with the hashes of its docs, and
+    `rejects_file` that with its bad rows below `rejects/`. Of a given run, `twice_encoded` texts were encoded as UTF-8
+    twice, `remark` is on the order of its candidates, and `kind` that of its bad rows.
+    """
+
+    unit: Count
+    docs: Count
+    bad_rows: Count
+    examples: tuple[str, ...]
+    seconds: Seconds = 0.0
+    content: str = ""
+    docs_file: Annotated[str, Field(pattern=rf"^(docs-[0-9a-f]{{{SHORT}}}\.bin)?$")] = ""
+    rejects_file: listing.RejectsFile = ""
+    twice_encoded: Count = 0
+    twice_example: str = ""
+    remark: str = ""
+    kind: str = "docs"
+
+    def publish(self, folder: str, corpus_digest: str) -> None:
+        """Writes the report, also over that of an earlier scan, so that its time shows the progress of this one."""
+        name = listing.SCAN.name(corpus_digest, self.unit)
+        storage.replace(storage.join(folder, listing.SCANS, name), self.to_json())
+
+
+def watch_scans(folder: str) -> Callable[[], int]:
+    """A function that counts the units that were scanned since this call, again or for the first time."""
+    scans = storage.join(folder, listing.SCANS)
+    before = file_states(scans)
+    return lambda: sum(
+        name.endswith(".json") and state != before.get(name) for name, state in file_states(scans).items()
+    )
+
+
+def read_reports(folder: str, corpus_digests: Collection[str]) -> list[ScanReport]:
+    """The valid reports on the units of some corpora."""
+    digests = {each[:SHORT] for each in corpus_digests}
+    entries = listing.list_folder(folder, listing.SCANS)
+    names = [entry.name for entry in entries if entry.is_whole(listing.SCAN) and entry.digest in digests]
+    contents = storage.read_files(storage.join(folder, listing.SCANS), names).values()
+    return [report for report in map(ScanReport.from_json, contents) if report is not None]
+
+
+def read_scans(folder: str, corpus_digest: str) -> ScanReport:
+    """The sum of a corpus's reports, whose `unit` is how many they are.
+
+    A truncated report counts once its unit is read again.
+    """
+    reports = read_reports(folder, [corpus_digest])
+    first = reports[0] if reports else ScanReport(0, 0, 0, ())
+    return ScanReport(
+        unit=len(reports),
+        docs=sum(one.docs for one in reports),
+        bad_rows=sum(one.bad_rows for one in reports),
+        examples=tuple(example for report in reports for example in report.examples)[:5],
+        seconds=sum(one.seconds for one in reports),
+        twice_encoded=sum(one.twice_encoded for one in reports),
+        twice_example=next((one.twice_example for one in reports if one.twice_example), ""),
+        remark=first.remark if all(one.remark for one in reports) else "",
+        kind=first.kind,
+    )

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from beamrank.commit.listing import PART, PREDICTED, RECEIPT, RECEIPTS, RETRY, Entry, list_stage
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Receipt, why_broken
-from beamrank.commit.scan_reports import ScanReport, read_scans
+from beamrank.commit.receipts import Receipt, ScanReport, read_scans, why_broken
 from beamrank.commit.stage import ScoringWork, StageRecord
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage

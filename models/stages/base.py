@@ -16,8 +16,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
-from beamrank.commit.receipts import Manifest, Receipt
-from beamrank.commit.scan_reports import ScanReport
+from beamrank.commit.receipts import Manifest, Receipt, ScanReport
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork, StageRecord, described
 from beamrank.config.cascade import ConfiguredStage

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.commit.receipts import Manifest, Receipt, StageFolder
-from beamrank.commit.scan_reports import ScanReport, read_scans
+from beamrank.commit.receipts import Manifest, Receipt, ScanReport, StageFolder, read_scans
 from beamrank.commit.shards import ShardTask, find_shards
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig

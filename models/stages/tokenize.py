@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.commit.listing import SCANS, holds_content
-from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.commit.scan_reports import ScanReport, read_scans
+from beamrank.commit.receipts import Receipt, ScanReport, StageFolder, read_scans
 from beamrank.commit.shards import InputPart, ShardTask, TokensPart
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig

@@ -186,7 +186,7 @@ def aggregate(
     ] = None,
 ) -> None:
     """Write runs with other aggregations of the stored pairs, or with a smaller k1. Prints the path of each."""
-    from pipelines.runs.aggregate import other_runs
+    from pipelines.runs.run_file import other_runs
     from pipelines.runs.run_files import write_run_files
 
     names = [name.strip() for name in aggregation.split(",")]

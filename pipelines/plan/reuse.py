@@ -7,8 +7,15 @@ from functools import cache, cached_property
 
 from beamrank.commit.listing import PLAN
 from beamrank.commit.plan import EngineVersionError, Plan, load_plan, read_current
-from beamrank.commit.receipts import Manifest, Receipt, StageFolder, arithmetic_digest, read_machine
-from beamrank.commit.scan_reports import ScanReport, read_reports
+from beamrank.commit.receipts import (
+    Manifest,
+    Receipt,
+    ScanReport,
+    StageFolder,
+    arithmetic_digest,
+    read_machine,
+    read_reports,
+)
 from beamrank.commit.shards import InputPart, ReusablePart, ShardTask, SharedTopics, TokensPart
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_receipts

@@ -10,8 +10,7 @@ import pytest
 
 from beamrank.commit.check import find_garbage, remove_garbage, verify_stages
 from beamrank.commit.plan import Rejected
-from beamrank.commit.receipts import part_bytes
-from beamrank.commit.scan_reports import ScanReport
+from beamrank.commit.receipts import ScanReport, part_bytes
 from beamrank.commit.status import read_status
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.formats.rejects import Rejects

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.commit.scan_reports import ScanReport, read_scans, watch_scans
+from beamrank.commit.receipts import ScanReport, read_scans, watch_scans
 from beamrank.storage import files as storage
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from beamrank.commit.check import find_garbage, remove_garbage, verify_stages
 from beamrank.commit.plan import read_plan
-from beamrank.commit.scan_reports import read_scans
+from beamrank.commit.receipts import read_scans
 from beamrank.errors import BeamrankError
 from beamrank.formats.corpora import read_unit
 from beamrank.formats.texts.units import CorpusUnit
