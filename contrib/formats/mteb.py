@@ -12,7 +12,7 @@ from beamrank.formats.checks import SURROGATE_REASON, RowError, WrongFormatError
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.qrels import QrelsFormat
 from beamrank.formats.texts.parquet import ENDINGS, is_parquet
-from beamrank.formats.texts.tables import numbered_rows
+from beamrank.formats.texts.tables import numbered, open_table
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 
@@ -63,11 +63,17 @@ def _texts(name: str, value: object) -> list[str]:
 
 def samples(url: str) -> Iterator[Sample]:
     """The rows of a file; raises WrongFormatError for one that cannot be read."""
-    for line, row in numbered_rows(url, list(_COLUMNS), _BATCH_ROWS) if is_parquet(url) else _lines(url):
+    for line, row in _records(url) if is_parquet(url) else _lines(url):
         try:
             yield sample_of(line, row)
         except RowError as error:
             raise WrongFormatError(f"{url}:{line}: the row {error}") from error
+
+
+def _records(url: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open_table(url) as table:
+        for first, batch in table.batches(0, None, _COLUMNS, _BATCH_ROWS):
+            yield from numbered(url, first, batch)
 
 
 def _lines(url: str) -> Iterator[tuple[int, dict[str, Any]]]:

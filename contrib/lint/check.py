@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from beamrank.formats.excluded import OWN_DEPTH
 from beamrank.formats.run_writer import RunFormat
 from contrib.lint.references import References
-from contrib.lint.run_rows import Line, TopicRows
+from contrib.lint.run_rows import TopicRows
 
 # Versions 1, 2 and 2.1; those with `#` are segments of docs.
 _MSMARCO_DOCS = rb"D?\d+|msmarco_passage_\d\d_\d+|msmarco_(v2\.1_)?doc_\d\d_\d+(#\d+(_\d+)?)?"
@@ -127,15 +127,10 @@ class RunState:
 Severity = Literal["error", "warning"]
 # The line and the message of each finding.
 Found: TypeAlias = Iterator[tuple[int, str]]
-LineCheck: TypeAlias = Callable[[Line, RunState], str | None]
-TopicCheck: TypeAlias = Callable[[TopicRows, RunState], Found]
-RunCheck: TypeAlias = Callable[[RunState], Found]
-
-Function = TypeVar("Function", LineCheck, TopicCheck, RunCheck)
 
 
 @dataclass(frozen=True)
-class Check(Generic[Function]):
+class Check:
     """A check.
 
     Attributes:
@@ -147,7 +142,7 @@ class Check(Generic[Function]):
         needs_scores: whether only runs with scores can be fixed.
     """
 
-    function: Function
+    function: Callable[..., Any]
     severity: Severity
     summary: str
     fix: str = ""

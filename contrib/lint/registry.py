@@ -4,16 +4,15 @@ A code never changes its meaning. The first digit is the subject; docs/reference
 """
 
 from collections import ChainMap
-from typing import Any
 
-from contrib.lint.check import Check, LineCheck, RunCheck, TopicCheck
+from contrib.lint.check import Check
 from contrib.lint.checks import against, constants, ids, lines, numbers
 
 _WHITE_SPACE = "separates the columns as in the first row"
 _BY_SCORE = "the ranks follow the scores"
 _TIES = "lowers scores until they decrease in the order of the evaluation"
 
-LINE_CHECKS: dict[str, Check[LineCheck]] = {
+LINE_CHECKS: dict[str, Check] = {
     "L101": Check(lines.columns, "error", "a line without exactly 6 (TREC) or 3 (MS MARCO) columns", blocks_fix=True),
     "L102": Check(lines.blank_line, "warning", "a blank line", "removes it"),
     "L103": Check(lines.utf8, "error", "bytes that are not valid UTF-8"),
@@ -27,7 +26,7 @@ LINE_CHECKS: dict[str, Check[LineCheck]] = {
     "L111": Check(lines.long_line, "error", "a line that is longer than 64 KiB", blocks_fix=True),
 }
 
-TOPIC_CHECKS: dict[str, Check[TopicCheck]] = {
+TOPIC_CHECKS: dict[str, Check] = {
     "L203": Check(constants.second_column, "warning", "a second column other than `Q0`", "writes `Q0`"),
     "L301": Check(ids.unknown_topic, "error", "a query that is not in `--topics`"),
     "L303": Check(ids.topic_returns, "warning", "rows of a query that are not together", "groups them"),
@@ -59,7 +58,7 @@ TOPIC_CHECKS: dict[str, Check[TopicCheck]] = {
     "L906": Check(against.judged_id_form, "error", "a doc_id that differs from a judged one in prefix or zeros"),
 }
 
-RUN_CHECKS: dict[str, Check[RunCheck]] = {
+RUN_CHECKS: dict[str, Check] = {
     "L112": Check(lines.no_rows, "error", "a file without rows", blocks_fix=True),
     "L201": Check(constants.several_run_tags, "error", "more than one run tag"),
     "L202": Check(constants.run_tag_pattern, "error", "a run tag that the track does not accept"),
@@ -85,4 +84,4 @@ RUN_CHECKS: dict[str, Check[RunCheck]] = {
 UNUSABLE = frozenset({"L101", "L103", "L106", "L107", "L305", "L403", "L501", "L601", "L602"})
 
 # The same entries: a check that is added to one of the three is here too.
-CHECKS: ChainMap[str, Check[Any]] = ChainMap(LINE_CHECKS, TOPIC_CHECKS, RUN_CHECKS)
+CHECKS: ChainMap[str, Check] = ChainMap(LINE_CHECKS, TOPIC_CHECKS, RUN_CHECKS)

@@ -17,7 +17,6 @@ from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
 ENDINGS = (*_PARQUET, ".arrow", ".feather", ".ipc")
-_BATCH_ROWS = 4096
 # A folder whose name holds the value of a column for all files below it.
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -52,7 +51,7 @@ class Table(NamedTuple):
         return cls(table.schema, [table.nbytes], {}, lambda _: len(table), read)
 
     def batches(
-        self, start: int, end: int | None, columns: Sequence[str] | None = None, batch_rows: int = _BATCH_ROWS
+        self, start: int, end: int | None, columns: Sequence[str] | None, batch_rows: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Record batches of some row groups or record batches, each with the number of its first row, from 1."""
         row = 1 + sum(map(self.count, range(start)))
@@ -106,21 +105,8 @@ def _read_batch(file: Any, number: int, columns: list[str], batch_rows: int) -> 
     return (batch.slice(at, batch_rows) for at in range(0, len(batch), batch_rows))
 
 
-def numbered_rows(
-    url: str, columns: list[str] | None = None, batch_rows: int = _BATCH_ROWS, start: int = 0, end: int | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file, or of some of its groups, which count from 1; of some columns, or of all.
-
-    Raises:
-        WrongFormatError: a row is not UTF-8.
-    """
-    with open_table(url) as table:
-        for row, batch in table.batches(start, end, columns, batch_rows):
-            yield from numbered(url, row, batch)
-
-
 def numbered(url: str, row: int, batch: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a batch of a file, which begins at a row; raises as `numbered_rows`."""
+    """The rows of a batch of a file, which begins at a row; raises WrongFormatError where one is not UTF-8."""
     try:
         values = batch.to_pylist()
     except UnicodeDecodeError as error:
