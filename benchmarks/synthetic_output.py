@@ -9,7 +9,7 @@ import pyarrow as pa
 from beamrank.commit.plan import read_plan
 from beamrank.commit.shards import ShardTask
 from beamrank.join import schemas
-from beamrank.join.schemas import as_mono, candidates_table, tokenized_table
+from beamrank.join.schemas import MONO, candidates_table, tokenized_table
 from benchmarks import synthetic
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
@@ -75,7 +75,9 @@ def _mono(task: ShardTask, relevant: Mapping[str, str], rng: np.random.Generator
         rng.normal(size=len(docs)) + _RELEVANCE * (np.array(docs) == relevant[query_id])
         for query_id, docs in zip(query_ids, doc_ids, strict=True)
     ]
-    return as_mono(candidates_table(query_ids, doc_ids, found))
+    candidates = candidates_table(query_ids, doc_ids, found)
+    segments = pa.array(np.zeros(candidates.num_rows, np.int16))
+    return candidates.append_column(MONO.field("segment"), segments).select(MONO.names)
 
 
 def _duo(task: ShardTask, k: int, duo_k: int, rng: np.random.Generator) -> pa.Table:

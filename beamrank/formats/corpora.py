@@ -86,9 +86,8 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
             return files
         endings = f"holds no files named *{', *'.join(own.endings)}"
         reason = endings if storage.exists(corpus.path) else "does not exist"
-        hint = _CHOICE.folder_hint(map(storage.name, found))
         raise PreflightError(
-            f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob{hint}. {NOT_DATA}"
+            f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob. {NOT_DATA}"
         )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -187,15 +187,6 @@ class Choice(NamedTuple):
         """The format whose packaging a folder has."""
         below = {name: each.file_in_folder for name, each in self.formats.items() if each.file_in_folder is not None}
         return next((name for name, base in below.items() if any(_packaged(folder, base))), None)
-
-    def folder_hint(self, names: Iterable[str]) -> str:
-        """The end of a message: the format whose file is among the names of a folder, or nothing."""
-        present = list(names)
-        for name, each in self.formats.items():
-            base = each.file_in_folder
-            if base is not None and any(is_packaged(file, base) for file in present):
-                return f", or set `{self.key}.format: {name}` for the {base} in it"
-        return ""
 
     def check_keys(self, section: Any) -> None:
         """Raises PreflightError where a section of a configuration has a key that its format does not use."""

@@ -37,6 +37,7 @@ FORMATS: Registry[TextFormat] = Registry(
     },
 )
 _CHOICE = Choice("topics", FORMATS)
+_IS_FOLDER = "the topics {} are a folder: give `topics.path` a file"
 
 
 class TopicsConfig(Section):
@@ -167,7 +168,7 @@ def topics_files(config: TopicsConfig) -> list[str]:
         if not _is_folder(path):
             files.append(path)
         elif base is None:
-            raise _is_a_folder(path)
+            raise PreflightError(_IS_FOLDER.format(path))
         else:
             files += folder_files(path, base)
     return files
@@ -177,11 +178,6 @@ def _is_folder(path: str) -> bool:
     if not storage.exists(path):
         raise PreflightError(f"there are no topics at {path}: give `topics.path` a file")
     return storage.is_folder(path)
-
-
-def _is_a_folder(path: str) -> PreflightError:
-    hint = _CHOICE.folder_hint(storage.sizes_bytes(path))
-    return PreflightError(f"the topics {path} are a folder: give `topics.path` a file{hint}")
 
 
 def resolved(config: _Config) -> _Config:
@@ -195,7 +191,7 @@ def resolved(config: _Config) -> _Config:
         first = find_files(config.path)[0]
         name = _CHOICE.of_folder(first) if _is_folder(first) else _CHOICE.guessed(first)
         if name is None:
-            raise _is_a_folder(first)
+            raise PreflightError(_IS_FOLDER.format(first))
         config = config.model_copy(update={"format": name})
     _CHOICE.check_keys(config)
     return config

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -127,8 +127,7 @@ class OpenedList:
     """The files of a list, each opened on first use."""
 
     def __init__(self, urls: Sequence[str], open_file: Callable[[str], NeededDocs] = NeededDocs.open) -> None:
-        self._urls, self._open = urls, open_file
-        self._opened: dict[int, NeededDocs] = {}
+        self._urls, self._open = urls, cache(open_file)
 
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """`NeededDocs.lookup` over all ranges."""
@@ -137,9 +136,7 @@ class OpenedList:
         order = np.argsort(ranges, kind="stable")
         numbers, starts = np.unique(ranges[order], return_index=True)
         for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
-            if number not in self._opened:
-                self._opened[number] = self._open(self._urls[number])
-            found, needed_by = self._opened[number].lookup(hashes[places])
+            found, needed_by = self._open(self._urls[number]).lookup(hashes[places])
             rows.append(places[found])
             shards.append(needed_by)
         return np.concatenate(rows), np.concatenate(shards)

@@ -97,12 +97,6 @@ def candidates_table(
     return pa.Table.from_arrays(columns, schema=CANDIDATES)
 
 
-def as_mono(candidates: pa.Table) -> pa.Table:
-    """A table of `MONO`, as if monoBERT had given the candidates their scores."""
-    segments = pa.array(np.zeros(candidates.num_rows, np.int16))
-    return candidates.append_column(MONO.field("segment"), segments).select(MONO.names)
-
-
 def tokenized_schema(vocabulary: Vocabulary) -> pa.Schema:
     """`tokenized`, with the tokenizer's digest and special tokens as metadata."""
     special = {name: str(token_id) for name, token_id in vocabulary.special._asdict().items()}

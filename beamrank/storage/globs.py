@@ -172,12 +172,10 @@ class _Tree:
                     (links if entry.is_symlink() else folders).append((f"{path}/", below))
                 if any(map(_is_last, fitting)) and (identity, entry.name) not in found:
                     found.add((identity, entry.name))
+                    path = self._prefix + path
                     # Each folder would be a match of a glob with `**`.
-                    if not is_folder or ("**" not in pattern and self._below(path).holds(["**"])):
-                        yield self._prefix + path, is_folder
-
-    def _below(self, path: str) -> "_Tree":
-        return _Tree(self._filesystem, self._prefix + path)
+                    if not is_folder or ("**" not in pattern and _Tree(self._filesystem, path).holds(["**"])):
+                        yield path, is_folder
 
     def holds(self, pattern: Sequence[str]) -> bool:
         """Whether there is a match."""

@@ -183,14 +183,17 @@ def parse_rows(
     unit: CorpusUnit, positions: Iterable[int], rows: Iterable[Row], parse: Callable[[Row], tuple[str, str]]
 ) -> DocBatch:
     """Turns rows into docs or topics; one for which `parse` raises RowError, or that cannot be used, is a bad row."""
-    batch, check = DocBatch(unit.index), _check_topic if unit.of_topics else _check_doc
+    batch, of_topics = DocBatch(unit.index), unit.of_topics
     add_id, add_text, add_position = batch.doc_ids.append, batch.texts.append, batch.positions.append
     for position, row in zip(positions, rows, strict=True):
         try:
             doc_id, text = parse(row)
-            check(doc_id, text)
+            if of_topics:
+                _check_topic(doc_id, text)
+            else:
+                check_doc_id(doc_id)
         except RowError as error:
-            reason = f"the {'topic' if unit.of_topics else 'row'} {error}"
+            reason = f"the {'topic' if of_topics else 'row'} {error}"
             batch.bad.append(BadRow(unit.place(position), reason, beginning(row)))
             batch.bad_positions.append(position)
             continue
@@ -198,10 +201,6 @@ def parse_rows(
         add_text(text)
         add_position(position)
     return batch
-
-
-def _check_doc(doc_id: str, _text: str) -> None:
-    check_doc_id(doc_id)
 
 
 def _check_topic(query_id: str, text: str) -> None:
@@ -216,15 +215,14 @@ def parse_texts(
     unit: CorpusUnit, rows: Iterable[tuple[int, bytes]], parse: Callable[[str], tuple[str, str]]
 ) -> DocBatch:
     """`parse_rows` of bytes, each row with the line on which it begins, from 1."""
+
+    def parse_bytes(row: bytes) -> tuple[str, str]:
+        if unit.of_topics and _CR.search(row):
+            raise RowError(LONE_CR)
+        return parse(decoded(row))
+
     lines, texts = zip(*rows, strict=True) if (rows := list(rows)) else ((), ())
-    return parse_rows(unit, [line - 1 for line in lines], texts, lambda row: parse(text_of_row(unit, row)))
-
-
-def text_of_row(unit: CorpusUnit, row: bytes) -> str:
-    """A row as text; raises RowError if it is not UTF-8, or lines of topics in it end in CR only."""
-    if unit.of_topics and _CR.search(row):
-        raise RowError(LONE_CR)
-    return decoded(row)
+    return parse_rows(unit, [line - 1 for line in lines], texts, parse_bytes)
 
 
 def doc_keys(query_ids: Sequence[str], doc_ids: Sequence[str]) -> list[str]:

@@ -159,14 +159,6 @@ def test_beir_reads_a_folder_or_its_file(tmp_path, packed):
     file.write_bytes(gzip.compress(_BEIR.encode()) if packed else _BEIR.encode())
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "not a doc"}\n')
     assert read_docs(tmp_path, "beir") == read_docs(file, "beir") == [("1", "T x"), ("2", "y"), ("3", "z")]
-    with pytest.raises(PreflightError, match=r"set `corpus\.format: beir` for the corpus\.jsonl in it"):
-        list_units(corpus_of(tmp_path, "parquet"))
-
-
-def test_beir_counts_docs_without_a_named_field(tmp_path):
-    (tmp_path / "corpus.jsonl").write_text(_BEIR)
-    (batch,) = read_batches(corpus_of(tmp_path, "beir", ("title",)))
-    assert [bad.reason for bad in batch.bad] == ["the row has no field `title`; it has: _id, text"]
 
 
 def test_beir_refuses_a_folder_without_exactly_one_corpus(tmp_path):

@@ -78,7 +78,6 @@ def test_topics_format_is_guessed(tmp_path, name):
         (b"", "cannot be guessed"),
         (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", "its first line has 4 columns"),
         ('{"id": "1", "contents": "x"}\n'.encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
-        ("1\toven\n".encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
         ("1\tthe oven door\n".encode("utf-16-le"), "UTF-16.*iconv -f utf-16le -t utf-8"),
         ("<DOC>\n<DOCNO>1</DOCNO>x</DOC>\n".encode("utf-16-be"), "UTF-16.*iconv -f utf-16be -t utf-8"),
         (gzip.compress(b"1\tx\n", mtime=0), r"compressed with gzip: give it a name that ends in \.gz"),

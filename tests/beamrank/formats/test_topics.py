@@ -130,8 +130,6 @@ def test_topics_with_numbers_as_attributes_that_cannot_be_read_are_named(read, c
 def test_topics_are_read_from_folders_compressed_and_remote_files(tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "x"}\n')
     assert _read(tmp_path, "beir") == [("q1", "x")]
-    with pytest.raises(PreflightError, match=r"set `topics\.format: beir` for the queries\.jsonl in it"):
-        _read(tmp_path, "jsonl")
     (tmp_path / "t.tsv.gz").write_bytes(gzip.compress(b"1\tx\n"))
     assert _read(tmp_path / "t.tsv.gz", "tsv") == [("1", "x")]
     (tmp_path / "t.tsv.gz").write_bytes(gzip.compress(b"1\tx\n")[:-6])
@@ -315,19 +313,6 @@ def test_nfcorpus_has_all_queries_of_its_three_splits(shared_data, tmp_path):
     topics = _read(tmp_path / "nfcorpus", "beir")
     assert len(topics) == 2590 + 324 + 323
     assert topics[0] == ("PLAIN-3", "Breast Cancer Cells Feed on Cholesterol")
-
-
-@pytest.mark.data
-def test_the_rules_of_decoding_differ_on_some_topics_of_trec_car(shared_data, tmp_path):
-    name = "trec_car_test200/benchmarkY1test/qrels.car17v1.5.benchmarkY1test.txt"
-    with tarfile.open(shared_data / "trec_car_test200.tar.gz") as archive:
-        archive.extract(name, tmp_path, filter="data")
-    full, original = (
-        read_topics(TopicsConfig(path=str(tmp_path / name), format="car-qrels", decoding=decoding))
-        for decoding in ("full", "original")
-    )
-    assert [topic.query_id for topic in full] == [topic.query_id for topic in original]
-    assert (len(full), sum(one != other for one, other in zip(full, original, strict=True))) == (2125, 19)
 
 
 def test_topics_of_many_batches_are_a_table(tmp_path):

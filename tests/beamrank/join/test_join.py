@@ -40,19 +40,9 @@ def test_candidates_meet_their_tokens_in_rank_order() -> None:
     assert joined.missing == ()
 
 
-def test_join_keeps_a_query_without_candidates() -> None:
-    joined = join(candidates(("q2", "a", 1)), docs(("a", 0, 0, [1], False)))
-    assert joined.table["doc_ids"].to_pylist() == [[], ["a"]]
-
-
-def test_join_of_a_shard_without_candidates() -> None:
-    joined = join(candidates(), docs())
-    assert joined.table["doc_tokens"].to_pylist() == [[], []]
-
-
-def test_join_keeps_an_empty_passage() -> None:
-    joined = join(candidates(("q1", "a", 1)), docs(("a", 0, 0, [], False)))
-    assert joined.table["doc_tokens"].to_pylist() == [[[]], []]
+def test_join_keeps_queries_without_candidates_and_empty_passages() -> None:
+    assert join(candidates(("q2", "a", 1)), docs(("a", 0, 0, [], False))).table["doc_tokens"].to_pylist() == [[], [[]]]
+    assert join(candidates(), docs()).table["doc_tokens"].to_pylist() == [[], []]
 
 
 def test_missing_docs_are_dropped_and_listed_once() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.join import schemas
-from beamrank.join.schemas import as_mono, candidates_table, special_tokens, tokenized_schema, tokenized_table
+from beamrank.join.schemas import candidates_table, special_tokens, tokenized_schema, tokenized_table
 from beamrank.records import SpecialTokens
 
 
@@ -26,22 +26,8 @@ def test_candidates_are_ranked_from_one_and_scores_become_float32() -> None:
         {"query_id": "q2", "doc_id": "a", "rank": 2, "score": -3.0},
         {"query_id": "q1", "doc_id": "c", "rank": 1, "score": 7.0},
     ]
-
-
-def test_candidates_without_scores_decrease_with_the_rank() -> None:
     assert candidates_table(["q"], [["b", "a"]])["score"].to_pylist() == [-1.0, -2.0]
-
-
-def test_candidates_of_no_query_make_an_empty_table() -> None:
     assert candidates_table([], []).equals(schemas.CANDIDATES.empty_table())
-
-
-def test_candidates_as_mono_keep_their_ranks_and_scores() -> None:
-    candidates = candidates_table(["q"], [["b", "a"]], [[5.0, 4.0]])
-    mono = as_mono(candidates)
-    assert mono.schema == schemas.MONO
-    assert mono["segment"].to_pylist() == [0, 0]
-    assert mono.select(schemas.CANDIDATES.names).equals(candidates)
 
 
 def test_tokenized_table_has_the_tokens_of_each_candidate() -> None:
