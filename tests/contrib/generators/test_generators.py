@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import transformers
 
 from beamrank.errors import ConfigError, PreflightError
+from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
 from contrib.generators.architecture import QWEN3_RERANKER
@@ -142,12 +144,17 @@ def test_prompt_decides_the_digests(tmp_path, monkeypatch):
     assert resolve_checkpoint(folder, "mono").digest != before
 
 
+@pytest.fixture(scope="module")
+def collections(shared_data: Path) -> list[Collection]:
+    nfcorpus = read_nfcorpus(shared_data / "nfcorpus" / "nfcorpus.zip", "test")
+    return [read_squad(shared_data / "squad_v1.1.tar.gz"), nfcorpus]
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["monoT5", "duoT5", "mxbai v2", "Qwen3"])
-def test_prompts_of_collections_have_the_ids_of_transformers(name, tmp_path, shared_data):
+def test_prompts_of_collections_have_the_ids_of_transformers(name, tmp_path, collections):
     case, folder = GENERATORS[name], save_generator(tmp_path, name)
-    nfcorpus = read_nfcorpus(shared_data / "nfcorpus" / "nfcorpus.zip", "test")
-    for collection in (read_squad(shared_data / "squad_v1.1.tar.gz"), nfcorpus):
+    for collection in collections:
         docs = [doc.text.strip() for doc in collection.passages[:: len(collection.passages) // 300]]
         topics = [topic.text.strip() for topic in collection.topics[:: len(collection.topics) // 100]]
         queries = [topics[place % len(topics)] for place in range(len(docs))]

@@ -34,6 +34,7 @@ print("parent", len(reranker.score(inputs)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_forked_process_scores_or_says_why_not(tmp_path):
     command = [sys.executable, "-c", _PROGRAM, save_tiny(tmp_path, LETTERS)]
