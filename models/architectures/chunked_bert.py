@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
-from beamrank.storage.documents import validated
 from models.architectures.encoder.family import EncoderClassifier
 from models.architectures.families import BERT
 from models.architectures.protocol import ModelFiles, check_tensors
@@ -23,19 +22,24 @@ if TYPE_CHECKING:
 
 CHUNKED_BERT = "chunked_bert"
 CHUNKS, POOLING = "chunks", "chunk_pooling"
-_MOST_CHUNKS = 512
 
 
 @dataclass(frozen=True)
 class _Entry:
     """The entry `chunks` of config.json."""
 
-    count: Annotated[int, Field(ge=1, le=_MOST_CHUNKS)]
+    count: Annotated[int, Field(ge=1, le=512)]
     pooling: Literal["attention", "max"]
     attention_size: Annotated[int, Field(ge=1, le=1 << 24)] = 0
 
+    def __post_init__(self) -> None:
+        if self.pooling == "attention" and not self.attention_size:
+            raise ValueError("attention_size: Field required")
 
-_ENTRY = TypeAdapter(_Entry)
+
+@dataclass(frozen=True)
+class _Config:
+    chunks: _Entry
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,7 @@ def read_chunked_bert(files: ModelFiles, segments: int) -> ChunkedBert:
     """Reads a checkpoint; an `ArchitectureReader`."""
     if segments != SEGMENTS["mono"]:
         raise PreflightError(f"{files} reads passages in chunks, which is for mono alone")
-    try:
-        chunks, attention_size = chunk_sizes(files.config)
-    except ValueError as error:
-        raise PreflightError(f"config.json of {files} cannot be used: {error}") from error
+    chunks, attention_size = chunk_sizes(files)
     bert = BERT.read(files, segments)
     if bert.own_layout is not None:
         raise PreflightError(
@@ -89,12 +90,7 @@ def chunk_entry(count: int, attention_size: int) -> dict[str, Any]:
     return {"count": count, **pooling}
 
 
-def chunk_sizes(config: Mapping[str, Any]) -> tuple[int, int]:
-    """The arguments of `chunk_entry`; raises ValueError where the entry is missing or wrong."""
-    try:
-        entry = validated(_ENTRY, config.get(CHUNKS))
-    except ValueError as error:
-        raise ValueError(f"{CHUNKS}: {error}") from None
-    if entry.pooling == "attention" and not entry.attention_size:
-        raise ValueError(f"{CHUNKS}.attention_size: Field required")
+def chunk_sizes(files: ModelFiles) -> tuple[int, int]:
+    """The arguments of `chunk_entry`, by config.json."""
+    entry = files.keys(_Config).chunks
     return entry.count, entry.attention_size if entry.pooling == "attention" else 0

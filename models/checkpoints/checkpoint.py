@@ -11,13 +11,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import StrictBool
-
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, Truncation
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
-from beamrank.storage.documents import digest, usable
+from beamrank.storage.documents import digest
 from models.architectures.protocol import Architecture, ModelFiles
 from models.architectures.registry import find_reader, read_architecture
 from models.checkpoints.files import (
@@ -29,8 +27,8 @@ from models.checkpoints.files import (
     digest_files,
     digest_of,
     read_config,
-    read_json,
     read_modules,
+    read_object,
     tensor_reader,
     tensor_shapes,
     weight_files,
@@ -43,13 +41,6 @@ from models.tokenizers.library import check_prefix_space, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True)
-class _Prompts:
-    """The key of config_sentence_transformers.json that changes what a model reads."""
-
-    default_prompt_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -192,8 +183,7 @@ def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]
 
 def _refuse_prompts(path: str, reference: str) -> None:
     """Raises PreflightError for a model that puts an instruction before its inputs."""
-    prompt = usable(_Prompts, read_json(path), path).default_prompt_name if os.path.isfile(path) else None
-    if prompt:
+    if prompt := os.path.isfile(path) and read_object(path).get("default_prompt_name"):
         raise PreflightError(
             f"the checkpoint {reference} puts the prompt {prompt!r:.100} before its inputs (default_prompt_name in "
             f"{PROMPTS}), which beamrank does not: its scores would be others"
@@ -261,13 +251,6 @@ def check_fit(
     return tuple(warnings)
 
 
-@dataclass(frozen=True)
-class _Transformer:
-    """The key of sentence-transformers' configuration of a model that changes texts."""
-
-    do_lower_case: StrictBool = False
-
-
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     """A checkpoint's tokenizer; raises PreflightError where it does not fit the checkpoint's model."""
     tokenizer = _load_tokenizer(checkpoint.folder, checkpoint.config)
@@ -314,10 +297,9 @@ def _check_case(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
     path = os.path.join(checkpoint.folder, TRANSFORMER)
     if not all(os.path.isfile(each) for each in (path, os.path.join(checkpoint.folder, SENTENCE_TRANSFORMERS))):
         return
-    lowers = usable(_Transformer, read_json(path), path).do_lower_case
     text = "The Quick BROWN Fox É"
     upper, lower = tokenizer.encode([text, text.lower()], 512).ids.to_pylist()
-    if lowers and upper != lower:
+    if read_object(path).get("do_lower_case") and upper != lower:
         raise PreflightError(
             f"the checkpoint {checkpoint.reference} reads texts in lower case (do_lower_case in {TRANSFORMER}), and "
             "its tokenizer keeps capitals: its scores would be others. Give tokenizer.json a Lowercase normalizer"

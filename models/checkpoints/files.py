@@ -66,7 +66,7 @@ def read_modules(folder: str) -> tuple[Module, ...]:
     for entry in _read_entries(path) if os.path.isfile(path) else ():
         config = os.path.join(folder, entry.path, CONFIG)
         modules.append(
-            Module(entry.type.rpartition(".")[2], entry.path, _read_object(config) if os.path.isfile(config) else {})
+            Module(entry.type.rpartition(".")[2], entry.path, read_object(config) if os.path.isfile(config) else {})
         )
     return tuple(modules)
 
@@ -120,7 +120,7 @@ def read_json(path: str) -> Any:
 def read_config(folder: str, reference: str) -> dict[str, Any]:
     """The config.json of a checkpoint."""
     try:
-        return _read_object(os.path.join(folder, CONFIG))
+        return read_object(os.path.join(folder, CONFIG))
     except FileNotFoundError as error:
         refuse_adapter(folder)
         raise PreflightError(
@@ -129,7 +129,8 @@ def read_config(folder: str, reference: str) -> dict[str, Any]:
         ) from error
 
 
-def _read_object(path: str) -> dict[str, Any]:
+def read_object(path: str) -> dict[str, Any]:
+    """The JSON object in a file."""
     return usable(dict[str, Any], read_json(path), path)
 
 

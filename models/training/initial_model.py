@@ -72,7 +72,7 @@ class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-cal
 
     def __init__(self, config: ChunkedBertConfig) -> None:
         super().__init__(config)
-        chunks, attention_size = chunk_sizes(config.to_dict())
+        chunks, attention_size = chunk_sizes(ModelFiles("", config.to_dict()))
         self.chunk_pooling = ChunkPooling(chunks, config.hidden_size, attention_size)
         self.post_init()  # type: ignore[no-untyped-call]
 

@@ -85,6 +85,7 @@ def test_openvino_score_does_not_depend_on_the_number_of_inputs(hidden, heads, i
             assert fewer.tobytes() == together[some].tobytes()
 
 
+@pytest.mark.slow
 def test_openvino_rounds_in_bfloat16_as_much_as_torch(tmp_path):
     folder = save_case(tmp_path, "bert")
     inputs = _inputs(folder)
