@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.report.curves import CurvePoint
-from beamrank.report.views import Scores
+from beamrank.report.runs import Scores
 from beamrank.storage.urls import printable
 
 # Small, so that its text is readable on a phone too.

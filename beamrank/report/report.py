@@ -26,10 +26,10 @@ from beamrank.ranking.rankings import Ranking, Rankings, doc_orders
 from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint, Curves
 from beamrank.report.drift import Drift, DriftPass
-from beamrank.report.runs import PlanRuns
-from beamrank.report.views import (
+from beamrank.report.runs import (
     CandidateView,
     LargestChanges,
+    PlanRuns,
     RankChange,
     Scores,
     ScoresByLabel,

@@ -16,8 +16,7 @@ from beamrank.report.blocks import Block, Heading, Paragraph, Passage, Picture, 
 from beamrank.report.drift import CAUSES, Drift, RunDrift, TopicChange
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
 from beamrank.report.report import Report, Tested
-from beamrank.report.runs import PlanRuns
-from beamrank.report.views import CandidateView, RankChange, shown_views
+from beamrank.report.runs import CandidateView, PlanRuns, RankChange, shown_views
 
 _ONE_DIGIT = ",.1f"
 _PASSAGES = 3

@@ -13,16 +13,17 @@ variables cut into slices (`tf.get_variable(partitioner=...)`; BERT has none).
 import math
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from contrib.tensorflow2019.proto import message_classes
 
 INDEX_SUFFIX = ".index"
 
@@ -30,6 +31,42 @@ _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5
 _CRC_MASK_DELTA = 0xA282EAD8
+
+
+def message_classes(**messages: str) -> Callable[[str], Any]:
+    """Makes classes of protobuf messages from their definitions, and returns them by name.
+
+    A definition has the fields, as in `value 1 repeated int64`, separated by commas. A type with a capital is another
+    message. An option, such as `int64[packed]`, is true.
+    """
+
+    def field(name: str, number: str, label: str, kind: str) -> dict[str, Any]:
+        kind, _, option = kind.rstrip("]").partition("[")
+        is_message = kind[0].isupper()
+        types = {"type": "TYPE_MESSAGE", "typeName": f".beamrank.{kind}"} if is_message else {}
+        return {
+            "name": name,
+            "number": int(number),
+            "label": f"LABEL_{label.upper()}",
+            "type": f"TYPE_{kind.upper()}",
+            "options": {option: True} if option else {},
+            **types,
+        }
+
+    defined = {
+        "name": "messages.proto",
+        "package": "beamrank",
+        "syntax": "proto2",
+        "messageType": [
+            {"name": name, "field": [field(*each.split()) for each in fields.split(",")]}
+            for name, fields in messages.items()
+        ],
+    }
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(json_format.ParseDict(defined, FileDescriptorProto()))
+    return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"beamrank.{name}"))
+
+
 _MESSAGE = message_classes(
     BundleHeader="num_shards 1 optional int32, endianness 2 optional int32",
     BundleEntry="dtype 1 optional int32, shape 2 optional Shape, shard_id 3 optional int32, offset 4 optional int64,"

@@ -21,9 +21,8 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.variants import Depths, Opponent
 from beamrank.report.page import is_shown, report_part, section_options, write_report
 from beamrank.report.report import Report, ReportSettings, gather, gather_files
-from beamrank.report.runs import PlanRuns
+from beamrank.report.runs import CandidateView, PlanRuns
 from beamrank.report.sections import differences_table, drift_lines
-from beamrank.report.views import CandidateView
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.streams import has_ending

@@ -17,7 +17,7 @@ from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
 from beamrank.records import SpecialTokens
-from beamrank.report.views import CandidateView
+from beamrank.report.runs import CandidateView
 from contrib.fusion import methods as fusion
 from docs.generate import generated
 from models.architectures.families import bert_template

@@ -19,8 +19,7 @@ from google.protobuf.message import DecodeError
 from beamrank.errors import DataError
 from beamrank.records import BadRow
 from beamrank.storage.streams import open_stream
-from contrib.tensorflow2019.proto import message_classes
-from contrib.tensorflow2019.tensor_bundle import masked_crc
+from contrib.tensorflow2019.tensor_bundle import masked_crc, message_classes
 
 # The numbers of some examples, one after the other, and int64[n], how many each has.
 Feature = tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.int64]]

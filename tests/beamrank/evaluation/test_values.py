@@ -5,9 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from beamrank.evaluation.evaluate import CurveEvaluator, Evaluator
+from beamrank.evaluation.evaluate import CurveEvaluator, Evaluator, ExactSum
 from beamrank.evaluation.measures import by_position
-from beamrank.evaluation.values import ExactSum
 from beamrank.formats.qrels import qrels_of
 
 MEASURES = ["RR@10", "nDCG@10", "AP", "R@20", "NumRet"]

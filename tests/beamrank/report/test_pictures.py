@@ -10,7 +10,7 @@ from beamrank.ranking.rankings import Ranking
 from beamrank.ranking.variants import Variant
 from beamrank.report.curves import CurvePoint
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
-from beamrank.report.views import ScoresByLabel
+from beamrank.report.runs import ScoresByLabel
 
 _FLOATS = np.finfo(np.float32)
 VALUES = {

@@ -14,7 +14,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
-from contrib.tensorflow2019.folder import convert
+from contrib.tensorflow2019.commands import convert
 from contrib.tensorflow2019.source import check_vocabulary, find_source
 from models.architectures.families import TOKEN_TYPES
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint

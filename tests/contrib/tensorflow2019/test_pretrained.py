@@ -14,7 +14,7 @@ from transformers import BertForMaskedLM, BertForPreTraining
 
 from beamrank.errors import PreflightError
 from beamrank.progress import SILENT
-from contrib.tensorflow2019.folder import convert
+from contrib.tensorflow2019.commands import convert
 from contrib.tensorflow2019.source import find_source
 from models.training.config import Kind
 from models.training.initial_model import Start
