@@ -7,12 +7,10 @@ from typing import Any, NamedTuple, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from beamrank.commit.shards import Shard, cut_shards
-from beamrank.config.cascade import SHORT_FORM, CascadeEntry, checked_names, one_stage
+from beamrank.config.cascade import SHORT_FORM, checked_names, one_stage, parse_stage
 from beamrank.config.stages import MonoConfig
-from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.run_order import Run
@@ -180,19 +178,15 @@ def _sections(
     cascade: Sequence[Mapping[str, Mapping[str, Any]]], hint: str = ""
 ) -> list[tuple[str, str | Reranker, Any]]:
     """The name, the model and the checked section of each stage; `hint` explains the names of keys in an error."""
-    entries, models = [], []
+    stages, models = [], []
     try:
         for entry in cascade:
-            kind, settings = one_stage(dict(entry) if isinstance(entry, Mapping) else entry)
+            kind, settings = one_stage(entry)
             if kind not in SHORT_FORM:
                 raise ValueError(f"{kind} cannot be ranked in memory: give stages of the kinds {', '.join(SHORT_FORM)}")
             models.append(settings.get("checkpoint", ""))
-            named = {key: "" if key == "checkpoint" else value for key, value in settings.items()}
-            entries.append({kind: {"checkpoint": "", **named}})
-        stages = [CascadeEntry.model_validate(entry).configured for entry in entries]
+            stages.append(parse_stage({kind: {**settings, "checkpoint": ""}}))
         checked_names(stages, ())
-    except ValidationError as error:
-        raise ConfigError(f"rerank{hint}: {explain(error, MonoConfig)}") from error
     except ValueError as error:
         raise ConfigError(f"rerank{hint}: {error}") from error
     for stage in stages:

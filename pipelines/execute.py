@@ -20,8 +20,7 @@ from models.stages.core import steps_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
 from pipelines.launcher import RETRIES, Launcher, resumable
-from pipelines.plan.estimate import estimate, shard_seconds
-from pipelines.plan.limits import NO_LIMITS, Limits
+from pipelines.plan.estimate import Limits, estimate, shard_seconds
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
@@ -107,7 +106,7 @@ def execute(
     stage: str | None,
     wait: bool,
     console: ConsoleProgress,
-    limits: Limits = NO_LIMITS,
+    limits: Limits | None = None,
     retries: int = RETRIES,
     share: Share | None = None,
 ) -> RunResult:
@@ -122,7 +121,7 @@ def execute(
         )
     settings = named_inputs(settings, console)
     settings = settle_kernel(settings, runner, flags)
-    steps = [each.step for each in steps_of(settings)]
+    steps = steps_of(settings)
     if stage not in (None, RUNS, *steps):
         raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")
     # A job of workers writes parts of runs.
@@ -132,7 +131,7 @@ def execute(
     scoring: Device | None = None
     if runner is Runner.DATAFLOW:
         settings, scoring = _prepare_dataflow(settings, flags, stage, wait, has_parts)
-    if limits != NO_LIMITS and stage != RUNS:
+    if limits is not None and limits != Limits() and stage != RUNS:
         limits.check(estimate(settings), stage)
     plan = make_plan(settings, console, scoring)
     expected = partial(shard_seconds, settings, plan, measures=runner is not Runner.DATAFLOW)
@@ -160,8 +159,8 @@ def _prepare_dataflow(
     settings, scoring = dataflow.settle(settings)
     of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and has_parts else []
     if stage != RUNS or of_runs:
-        steps = [each for each in steps_of(settings) if stage in (None, each.step)]
-        jobs = [each.stage for each in steps if each.stage.needs_workers(each.own, settings)]
+        steps = [each for step, each in steps_of(settings).items() if stage in (None, step)]
+        jobs = [each for each in steps if each.needs_workers(settings)]
         dataflow.check_flags(flags, [*jobs, *of_runs], scoring.device, wait)
     return settings, scoring
 

@@ -119,7 +119,7 @@ def _plan(
     for warning in warnings_of(checkpoint):
         console.warn(warning)
     device = device or find_backend(settings.backend).resolve(settings.device, settings.dtype)
-    stage = ScorePairs.from_config(settings, files[0], checkpoint, device)
+    stage = ScorePairs.of_files(settings, files[0], checkpoint, device)
     digested = [(digest_file(each.url, read=not storage.is_remote(each.url)), each.rows) for each in files]
     shards = cut_rows(digested, settings.shard_rows)
     plan = Plan("score", settings.output, shards, (stage.record(),), settings.model_dump(mode="json"))

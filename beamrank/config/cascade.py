@@ -2,12 +2,11 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, model_validator
+from pydantic import PlainSerializer, PlainValidator, ValidationError
 
 from beamrank.config.stages import (
-    FIRST_K,
     Bm25Config,
     CandidatesConfig,
     DuoConfig,
@@ -24,14 +23,7 @@ SHORT_FORM: dict[str, type[StageConfig]] = {"mono": MonoConfig, "duo": DuoConfig
 PLUGINS: Registry[Any] = Registry("stage", "beamrank.stages", {})
 """The stages of packages, by their kinds: classes with a `section`, such as those of `models/stages`."""
 RESERVED = ("retrieve", "tokenize", "runs", "receipts", "machines")
-_MOST_K = 2**31 - 1
 _OURS: dict[str, type[StageConfig]] = {**FIRST_STAGES, **SHORT_FORM}
-
-
-def plugin_kinds(first: bool = False) -> list[str]:
-    """The kinds of stages of packages that can be imported; `first`: only those of first stages."""
-    found = PLUGINS.importable()
-    return [kind for kind, stage in found.items() if not first or issubclass(stage.section, FirstStageConfig)]
 
 
 def section_of_stage(kind: str) -> type[StageConfig]:
@@ -59,88 +51,68 @@ class ConfiguredStage(NamedTuple):
     section: Any
 
 
-class CascadeEntry(BaseModel):
-    """A stage in the list: `- mono: {checkpoint: ..., k: 100, name: large}`."""
+def parse_stage(entry: Any) -> ConfiguredStage:
+    """The stage of an entry of the list: `- mono: {checkpoint: ..., k: 100, name: large}`.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    kind: str
-    section: Any
-
-    @model_validator(mode="before")
-    @classmethod
-    def _parse(cls, value: Any) -> Any:
-        if isinstance(value, cls):
-            return value
-        kind, settings = one_stage(value)
-        if "name" in settings and issubclass(section_of_stage(kind), FirstStageConfig) and settings["name"] != kind:
-            raise ValueError(f"{kind} is a first stage, whose name cannot be chosen: leave `name` out")
-        values = {key: each for key, each in settings.items() if key != "name"}
-        name = settings.get("name", kind)
-        if not isinstance(name, str) or not name or not name.replace("-", "").replace("_", "").isalnum():
-            raise ValueError(f"{kind}.name is {name!r}, and must be letters, digits, - and _: it names a folder")
-        try:
-            section = section_of_stage(kind).model_validate(values)
-        except ValidationError as error:
-            raise ValueError("; ".join(_lines(kind, error))) from error
-        return {"name": name, "kind": kind, "section": section}
-
-    @model_serializer
-    def _dump(self) -> dict[str, Any]:
-        return {self.kind: {"name": self.name, **self.section.model_dump(mode="json")}}
-
-    @property
-    def configured(self) -> ConfiguredStage:
-        """The stage."""
-        return ConfiguredStage(self.name, self.kind, self.section)
+    Raises:
+        ValueError: it is not one stage, or has wrong settings.
+    """
+    if isinstance(entry, ConfiguredStage):
+        return entry
+    kind, settings = one_stage(entry)
+    section, name = section_of_stage(kind), settings.pop("name", kind)
+    if issubclass(section, FirstStageConfig) and name != kind:
+        raise ValueError(f"{kind} is a first stage, whose name cannot be chosen: leave `name` out")
+    if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum():
+        raise ValueError(f"{kind}.name is {name!r}, and must be letters, digits, - and _: it names a folder")
+    try:
+        return ConfiguredStage(name, kind, section.model_validate(settings))
+    except ValidationError as error:
+        raise ValueError("; ".join(_lines(kind, error))) from error
 
 
-def one_stage(entry: Any) -> tuple[str, Mapping[str, Any]]:
-    """The kind and the settings of an entry of the list.
+def _dump(stage: ConfiguredStage) -> dict[str, Any]:
+    return {stage.kind: {"name": stage.name, **stage.section.model_dump(mode="json")}}
+
+
+# A stage of the list.
+CascadeEntry: TypeAlias = Annotated[ConfiguredStage, PlainValidator(parse_stage), PlainSerializer(_dump)]
+
+
+def one_stage(entry: Any) -> tuple[str, dict[str, Any]]:
+    """The kind and a copy of the settings of an entry of the list.
 
     Raises:
         ValueError: the entry is not one stage.
     """
     if isinstance(entry, str):
         return entry, {}
-    if isinstance(entry, dict) and len(entry) == 1:
+    if isinstance(entry, Mapping) and len(entry) == 1:
         ((kind, settings),) = entry.items()
-        if isinstance(kind, str) and isinstance(settings, dict | None):
-            return kind, settings or {}
+        if isinstance(kind, str) and isinstance(settings, Mapping | None):
+            return kind, dict(settings or {})
     raise ValueError("each stage is one key, its kind, with its settings below: `- mono: {checkpoint: ..., k: 100}`")
 
 
-def normalized(entries: Any) -> Any:
+def _normalized(entries: Any) -> Any:
     """A list of stages with each entry as `{kind: {...}}`, in dicts of its own; what is none stays, to be refused."""
     if not isinstance(entries, list | tuple):
         return entries
-    found: list[Any] = []
-    for entry in entries:
-        try:
+    found = list(entries)
+    for place, entry in enumerate(entries):
+        with suppress(ValueError):
             kind, settings = one_stage(entry)
-            found.append({kind: dict(settings)})
-        except ValueError:
-            found.append(entry)
+            found[place] = {kind: settings}
     return found
 
 
-def begins_with_first_stage(entries: Any) -> bool:
-    """Whether a list of stages, checked or `normalized`, has its own first stage."""
-    first = entries[0] if isinstance(entries, list | tuple) and entries else None
-    if isinstance(first, CascadeEntry):
-        return isinstance(first.section, FirstStageConfig)
-    try:
-        return issubclass(section_of_stage(one_stage(first)[0]), FirstStageConfig)
-    except ValueError:
-        return False
-
-
-def stage_settings(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _listed(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """The name, kind and settings of each stage of the list in a document that is not checked yet."""
     entries = document.get("cascade")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and len(entry) == 1:
+    for entry in entries if isinstance(entries, list | tuple) else ():
+        if isinstance(entry, ConfiguredStage):
+            yield entry
+        elif isinstance(entry, dict) and len(entry) == 1:
             ((kind, settings),) = entry.items()
             if isinstance(settings, dict):
                 yield str(settings.get("name", kind)), str(kind), settings
@@ -149,29 +121,25 @@ def stage_settings(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict
 def find_section(document: dict[str, Any], name: str) -> dict[str, Any] | None:
     """The settings of a stage of the list, for `--set NAME.k=20`; None if the list has no such stage."""
     if "cascade" in document:
-        document["cascade"] = normalized(document["cascade"])
-    return next((settings for found, _, settings in stage_settings(document) if found == name), None)
+        document["cascade"] = _normalized(document["cascade"])
+    return next((settings for found, _, settings in _listed(document) if found == name), None)
 
 
 def remove_null_stages(document: dict[str, Any]) -> None:
     """Takes the stages out of the list that `--set NAME=null` names."""
-    found = {name: settings for name, _, settings in stage_settings(document) if name in document}
-    removed = [settings for name, settings in found.items() if document[name] is None]
-    if removed:
-        entries = document["cascade"]
-        document["cascade"] = [each for each in entries if not any(one_stage(each)[1] is one for one in removed)]
-        for name in found:
-            document.pop(name)
+    removed = {name: kind for name, kind, _ in _listed(document) if name in document and document[name] is None}
+    for name, kind in removed.items():
+        del document[name]
+        entry = {kind: find_section(document, name)}
+        document["cascade"].remove(entry)
 
 
 def stage_paths(document: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig], dict[str, Any]]]:
     """The section and the settings of each stage whose paths are relative to the configuration file."""
-    plugins = ((name, document[name]) for name in PLUGINS if isinstance(document.get(name), dict))
-    for kind, settings in (*plugins, *((kind, settings) for _, kind, settings in stage_settings(document))):
-        try:
+    plugins = [(name, document[name]) for name in PLUGINS if isinstance(document.get(name), dict)]
+    for kind, settings in (*plugins, *((kind, settings) for _, kind, settings in _listed(document))):
+        with suppress(ValueError):  # It is refused when the document is checked.
             yield section_of_stage(kind), settings
-        except ValueError:
-            continue  # It is refused when the document is checked.
 
 
 def _lines(kind: str, error: ValidationError) -> Iterator[str]:
@@ -203,55 +171,46 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
     either is searched with BM25. Each default `k` is at most that of the stage before.
     """
     values = {key: dict(each) if isinstance(each, dict) else each for key, each in values.items()}
-    if values.get("cascade") is not None:
-        values["cascade"] = normalized(values["cascade"])
-    values = _with_first_stage_apart(_with_plugins(values))
-    first = next((values[name] for name in FIRST_STAGES if values.get(name) is not None), None)
-    depth: Any = _MOST_K
-    if not begins_with_first_stage(values.get("cascade")):
-        if first is None and values.get("index") is not None:
-            values["bm25"] = {}
-        depth = first.get("k", FIRST_K) if isinstance(first, dict) else getattr(first, "k", FIRST_K)
-    depth = depth if isinstance(depth, int) else FIRST_K
-    for kind, settings in _depth_sections(values):
-        settings.setdefault("k", min(int(kind.model_fields["k"].default), depth))
-        depth = settings["k"] if isinstance(settings["k"], int) else depth
+    listed = _normalized(values.get("cascade"))
+    if plugins := [name for name in _plugins_first() if values.get(name) is not None]:
+        # With both forms the configuration is refused, as it is without a plugin.
+        short = SHORT_FORM if listed is None else ()
+        later = listed or [{name: values.pop(name)} for name in short if values.get(name) is not None]
+        listed = [*({name: values.pop(name)} for name in plugins), *later]
+    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
+        kind = next(iter(listed[0]), None)
+        if kind in FIRST_STAGES and values.get(kind) is None:
+            values[kind] = {key: each for key, each in listed.pop(0)[kind].items() if key != "name"}
+    if listed is not None:
+        values["cascade"] = listed
+    if values.get("index") is not None and not any(issubclass(each, FirstStageConfig) for each, _ in _sections(values)):
+        values["bm25"] = {}
+    depth: Any = None
+    for section, settings in _sections(values):
+        if isinstance(settings, dict):
+            default = int(section.model_fields["k"].default)
+            settings.setdefault("k", default if depth is None else min(default, depth))
+        found = settings.get("k") if isinstance(settings, dict) else settings.k
+        depth = found if isinstance(found, int) else depth
     return values
 
 
-def _depth_sections(values: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig], dict[str, Any]]]:
-    """The section and the settings of each stage that has a `k`, in order, but for a first stage of ours."""
-    yield from ((kind, values[name]) for name, kind in SHORT_FORM.items() if isinstance(values.get(name), dict))
-    for _, kind, settings in stage_settings(values):
-        with suppress(ValueError):  # The stage is refused with the rest of the list.
-            yield section_of_stage(kind), settings
+def _sections(values: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig], Any]]:
+    """The section of each stage of a document, in order, with its settings: a dict, or the section itself."""
+    ours = [(name, values.get(name)) for name in FIRST_STAGES]
+    short = [(name, values.get(name)) for name in SHORT_FORM]
+    for kind, settings in (*ours, *((kind, settings) for _, kind, settings in _listed(values)), *short):
+        if isinstance(settings, dict | StageConfig):
+            with suppress(ValueError):  # The stage is refused with the rest of the list.
+                yield section_of_stage(kind), settings
 
 
-def _with_plugins(values: dict[str, Any]) -> dict[str, Any]:
-    """A document in which a plugin's first stage, a section of its own, is the first of the list."""
-    found = [name for name in plugin_kinds(first=True) if values.get(name) is not None]
-    if not found:
-        return values
-    listed = values.get("cascade")
-    # With both forms the configuration is refused, as it is without a plugin.
-    short = SHORT_FORM if listed is None else ()
-    later = [{name: values[name]} for name in short if values.get(name) is not None]
-    rest = {key: each for key, each in values.items() if key not in (*found, *short)}
-    return {**rest, "cascade": [*({name: values[name]} for name in found), *(listed or later)]}
-
-
-def _with_first_stage_apart(values: dict[str, Any]) -> dict[str, Any]:
-    """A document whose list does not hold a first stage of ours: it becomes the section of that name."""
-    listed: Any = values.get("cascade")
-    if not begins_with_first_stage(listed) or not isinstance(listed[0], dict):
-        return values
-    ((kind, settings),) = listed[0].items()
-    if kind not in FIRST_STAGES or values.get(kind) is not None:
-        return values
-    return {**values, kind: {key: each for key, each in settings.items() if key != "name"}, "cascade": listed[1:]}
+def _plugins_first() -> list[str]:
+    """The kinds of first stages of packages that can be imported."""
+    return [kind for kind, stage in PLUGINS.importable().items() if issubclass(stage.section, FirstStageConfig)]
 
 
 def first_stage_choices() -> str:
     """The ways to give a first stage, for messages."""
-    sections: dict[str, Any] = {**FIRST_STAGES, **{each: section_of_stage(each) for each in plugin_kinds(first=True)}}
+    sections: dict[str, Any] = {**FIRST_STAGES, **{each: section_of_stage(each) for each in _plugins_first()}}
     return " or ".join(f"`index` and `{name}`" if each.uses_index else f"`{name}`" for name, each in sections.items())

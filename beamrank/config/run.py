@@ -1,6 +1,6 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -73,7 +73,30 @@ class MaxBadRows(Section):
         return Rejects(kind, getattr(self, kind))
 
 
-class RunConfig(Section):
+class _Job(Section):
+    """What each job needs to know, that of `beamrank run` and that of `beamrank score`."""
+
+    output: Path
+    """The folder of parts, receipts and runs."""
+    input: InputConfig = InputConfig()
+    """How a model's input is laid out."""
+    threads: Positive | None = None
+    """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on it."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the models; `auto` is what the device is fast at."""
+    device: DeviceName = "auto"
+    """Where models run: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
+    backend: str = "torch"
+    """The library that runs models: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
+    kernel: Literal["auto", "torch", "compiled"] = "auto"
+    """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were `compiled` at
+    installation; `auto` is these where they are faster, and torch for workers on other machines."""
+    stall_minutes: Annotated[float, Field(gt=0)] | None = None
+    """A job that completes no shard for so long is stopped; default: 30, or three times what a shard is expected to
+    take if that is more, as `plan --save` predicted or as is measured then."""
+
+
+class RunConfig(_Job):
     """Everything that a run needs to know. See docs/reference/configuration.md."""
 
     run_tag: Annotated[str, Field(pattern=r"^\S+$")] = "beamrank"
@@ -98,12 +121,8 @@ class RunConfig(Section):
     cascade: tuple[CascadeEntry, ...] | None = None
     """The stages after the first, in order, in place of `mono` and `duo`: `- mono: {checkpoint: ..., name: large}`. The
     `name`, by default the kind, is the stage's folder, its run, its `--stage`, and its address in `--set NAME.k=20`."""
-    input: InputConfig = InputConfig()
-    """How a model's input is laid out."""
     measures: tuple[str, ...] = DEFAULT_MEASURES
     """Names of ir_measures or trec_eval; stages are compared by the first."""
-    output: Path
-    """The folder of parts, receipts and runs."""
     reuse: tuple[Path, ...] = ()
     """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are reused."""
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = ("trec",)
@@ -112,24 +131,10 @@ class RunConfig(Section):
     """A run as one file, or as a folder with a part a shard; default: `one` for text, `parts` for Parquet."""
     shards: Positive | None = None
     """Units of work, commit and resuming; default: one for 16 topics, at most 4,096 of these, then for up to 160."""
-    threads: Positive | None = None
-    """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on it."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the models; `auto` is what the device is fast at."""
-    device: DeviceName = "auto"
-    """Where models run: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
-    backend: str = "torch"
-    """The library that runs models: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
-    kernel: Literal["auto", "torch", "compiled"] = "auto"
-    """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were `compiled` at
-    installation; `auto` is these where they are faster, and torch for workers on other machines."""
     on_missing_doc: Literal["error", "drop"] = "error"
     """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
     max_bad_rows: MaxBadRows = MaxBadRows()
     """Rows that may be left out."""
-    stall_minutes: Annotated[float, Field(gt=0)] | None = None
-    """A job that completes no shard for so long is stopped; default: 30, or three times what a shard is expected to
-    take if that is more, as `plan --save` predicted or as is measured then."""
 
     @field_validator("run_tag")
     @classmethod
@@ -156,16 +161,14 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_first_stage(self) -> Self:
-        listed = [name for name, _, section in self._listed if isinstance(section, FirstStageConfig)]
-        found = [name for name in FIRST_STAGES if getattr(self, name) is not None] + listed
+        found = [name for name, _, section in self.stages if isinstance(section, FirstStageConfig)]
         if not found:
             raise ValueError(f"the first stage is missing: give {first_stage_choices()}")
         if len(found) > 1:
-            raise ValueError(
-                f"{' and '.join(f'`{name}`' for name in found)} exclude each other: give either {first_stage_choices()}"
-            )
-        if listed and self._listed[0].name != listed[0]:
-            raise ValueError(f"{listed[0]} is a first stage: it must be the first of `cascade`")
+            names = " and ".join(f"`{name}`" for name in found)
+            raise ValueError(f"{names} exclude each other: give either {first_stage_choices()}")
+        if self.stages[0].name != found[0]:
+            raise ValueError(f"{found[0]} is a first stage: it must be the first of `cascade`")
         uses_index = self.first_stage.uses_index
         if self.index is not None and not uses_index:
             raise ValueError(f"`{found[0]}` and `index` exclude each other: give either {first_stage_choices()}")
@@ -200,22 +203,13 @@ class RunConfig(Section):
         return RUN_FORMATS[run_format].is_table if self.run_files is None else self.run_files == "parts"
 
     @property
-    def _listed(self) -> list[ConfiguredStage]:
-        return [entry.configured for entry in self.cascade or ()]
-
-    @property
     def stages(self) -> list[ConfiguredStage]:
         """The stages of the cascade, the first stage among them, in order."""
-        first = [(name, getattr(self, name)) for name in FIRST_STAGES]
-        short = [(name, getattr(self, name)) for name in SHORT_FORM]
-        found = [ConfiguredStage(name, name, section) for name, section in first if section is not None]
-        found += self._listed
-        return found + [ConfiguredStage(name, name, section) for name, section in short if section is not None]
 
-    @property
-    def first_stage_name(self) -> str:
-        """The kind of the first stage."""
-        return self.stages[0].kind
+        def sections(names: Iterable[str]) -> list[ConfiguredStage]:
+            return [ConfiguredStage(name, name, getattr(self, name)) for name in names if getattr(self, name)]
+
+        return [*sections(FIRST_STAGES), *(self.cascade or ()), *sections(SHORT_FORM)]
 
     @property
     def first_stage(self) -> FirstStageConfig:
@@ -224,37 +218,19 @@ class RunConfig(Section):
         return section
 
 
-class ScoreConfig(Section):
+class ScoreConfig(_Job):
     """Pairs or triples of texts, and the checkpoint that scores them."""
 
     pairs: Annotated[tuple[Glob, ...], Field(min_length=1)]
     """Files, folders or globs."""
     checkpoint: CheckpointName
     """`embedded:mono` or `embedded:duo`, a Hugging Face id, a folder or its URL."""
-    output: Path
-    """The folder of parts and receipts."""
     columns: dict[str, str] = Field(default_factory=dict)
     """The names of columns in the files, by the names that they get."""
-    input: InputConfig = InputConfig()
-    """How a model's input is laid out."""
     shard_rows: Positive = 4096
     """Rows of a shard: the unit of work, of commit and of resuming."""
-    threads: Positive | None = None
-    """Threads of a process; default: all cores."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the model; `auto` is what the device is fast at."""
-    device: DeviceName = "auto"
-    """Where the model runs: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
-    backend: str = "torch"
-    """The library that runs the model: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
-    kernel: Literal["auto", "torch", "compiled"] = "auto"
-    """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were `compiled` at
-    installation; `auto` is these where they are faster, and torch for workers on other machines."""
     max_bad_rows: NotNegative = 0
     """Rows that have no score because they cannot be used; more are an error."""
-    stall_minutes: Annotated[float, Field(gt=0)] | None = None
-    """A job that completes no shard for so long is stopped; default: 30, or three times what a shard is expected to
-    take if that is more, as `plan --save` predicted or as is measured then."""
 
 
 # What a job is made from: that of `beamrank run`, or of `beamrank score`.

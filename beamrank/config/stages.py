@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from beamrank.formats.columns import RunColumns
 from beamrank.formats.run_order import Ties
@@ -113,11 +113,6 @@ class MonoConfig(ModelConfig):
                 "segment would be cut off"
             )
 
-    @property
-    def pooling(self) -> SegmentPooling:
-        """How a doc's segments make its score; without effect if docs are whole."""
-        return "max" if self.segments is None else self.segments.pooling
-
 
 class DuoConfig(ModelConfig):
     """duoBERT; leave it out to stop after monoBERT."""
@@ -152,9 +147,6 @@ class DuoConfig(ModelConfig):
         return self
 
 
-FIRST_K = 1000
-
-
 class IndexConfig(Section):
     """The Lucene index."""
 
@@ -183,7 +175,7 @@ class FirstStageConfig(StageConfig):
 
     uses_index: ClassVar[bool] = False
 
-    k: Positive = FIRST_K
+    k: Positive = 1000
     """Candidates of a query, at most."""
     exclude: PathOrSelf | None = None
     """Leave docs out before `k` is counted: `self` the doc with the query's own id (BEIR's ArguAna and Quora), a file
@@ -195,24 +187,10 @@ class Bm25Config(FirstStageConfig):
 
     uses_index = True
 
-    k1: float = 0.9
+    k1: Annotated[float, Field(ge=0)] = 0.9
     """0 or more; Anserini's default. Lucene's is 1.2, MS MARCO's tuned value 0.82."""
-    b: float = 0.4
+    b: Annotated[float, Field(ge=0, le=1)] = 0.4
     """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
-
-    @field_validator("k1")
-    @classmethod
-    def _check_k1(cls, k1: float) -> float:
-        if not k1 >= 0:
-            raise ValueError(f"must be 0 or more, not {k1:g}; usual values are 0.9, 1.2, and 0.82 for MS MARCO")
-        return k1
-
-    @field_validator("b")
-    @classmethod
-    def _check_b(cls, b: float) -> float:
-        if not 0 <= b <= 1:
-            raise ValueError(f"must be between 0 and 1, not {b:g}; usual values are 0.4, 0.75, and 0.68 for MS MARCO")
-        return b
 
 
 class CandidatesConfig(FirstStageConfig):

@@ -1,20 +1,134 @@
-"""What a conversion writes: corpus.jsonl, and topics, qrels and candidates of each part, with two configurations."""
+"""A conversion: reads released files, with errors that name the place, and writes a collection with configurations.
+
+It writes corpus.jsonl, topics, qrels and candidates of each part, and configurations of a run and of the training of
+Mass et al. 2019.
+"""
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
-from beamrank.errors import PreflightError
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_doc_id, check_query_id
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import qrels_of
+from beamrank.formats.rows import unreadable
 from beamrank.formats.run_writer import write_run
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
+from beamrank.storage.streams import open_stream
 from contrib.papers.statistics import CollectionStats, count_words, measure_collection
 
 _CORPUS = "corpus.jsonl"
 _RUN_TAG = "all"
+_BM25 = """\
+# BM25's first {k}: beamrank run bm25.yaml
+run_tag: {name}
+corpus: {{path: corpus.jsonl, format: jsonl}}
+topics: {{path: topics.tsv, format: tsv}}
+index: {{path: index}}
+bm25: {{k: {k}}}
+output: bm25
+"""
+_RUN = """\
+# {about}
+run_tag: {name}
+corpus: {{path: corpus.jsonl, format: jsonl}}
+topics: {{path: topics{part}.tsv, format: tsv}}
+qrels: qrels{part}.txt
+candidates: {{run: candidates{part}.trec, k: {k}}}
+mono: {{checkpoint: "embedded:mono", k: {k}}}   # or {trained}
+measures: [{measures}]
+output: out
+"""
+_TRAINING = """\
+# {about}
+recipe: nonfactoid                      # BERTlets; nonfactoid-pw is BERT[PW], nonfactoid-ce BERT[CE]
+start: google-bert/bert-base-uncased
+data:
+  corpus: {{path: corpus.jsonl, format: jsonl}}
+  topics: {{path: topics{train}.tsv, format: tsv}}
+  qrels: qrels{train}.txt
+  run: candidates{train}.trec
+sampling: {{ranks: [1, {k}]{sampling}}}
+{folds}dev:
+  topics: {{path: topics{dev}.tsv, format: tsv}}
+  qrels: qrels{dev}.txt
+  run: candidates{dev}.trec
+  k: {k}
+  measure: {measure}
+output: {output}
+"""
+_ABOUT_BM25 = """\
+BM25's first {k}, with a relevant passage at rank {k} where it found none, re-ranked. After bm25.yaml:
+# beamrank add-relevant bm25/runs/bm25.trec --qrels qrels.txt --k {k} --output candidates.trec
+# beamrank run config.yaml"""
+_ABOUT_FOLDS = """\
+With candidates.trec (see config.yaml), five trainings, each measured on a fifth of the topics that it did not see:
+# beamrank train mono train.yaml --folds 5"""
+
+
+class Source:
+    """A file and its text."""
+
+    def __init__(self, url: str) -> None:
+        """Reads it, decompressed by the ending of its name.
+
+        Raises:
+            PreflightError: it does not exist, cannot be read or is not UTF-8.
+        """
+        self.url = url
+        try:
+            with open_stream(url) as file:
+                content = file.read().removeprefix(BYTE_ORDER_MARK)
+        except DataError as error:
+            raise PreflightError(unreadable(url, error)) from error
+        try:
+            self.text = content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            self.refuse(f"line {line}", f"not valid UTF-8 ({error.reason}): convert the file, or fetch it again")
+
+    def refuse(self, place: str, reason: str) -> NoReturn:
+        """Raises PreflightError for a place in the file, such as `line 3`."""
+        raise PreflightError(f"{self.url}, {place}: {reason}")
+
+    def check_id(self, place: str, identifier: str, *, query: bool = False) -> None:
+        """Refuses an id that cannot be used."""
+        try:
+            (check_query_id if query else check_doc_id)(identifier)
+        except RowError as error:
+            self.refuse(place, f"the row {error}")
+
+    def json(self) -> Any:
+        """The JSON value that the file holds.
+
+        Raises:
+            PreflightError: it is not JSON, is nested too deeply, or an object has a key twice.
+        """
+        try:
+            return json.loads(self.text, object_pairs_hook=_unique)
+        except json.JSONDecodeError as error:
+            place = f"line {error.lineno}"
+            self.refuse(place, f"not valid JSON ({error.msg}): the file may be truncated, fetch it again")
+        except (ValueError, RecursionError) as error:
+            raise PreflightError(f"{self.url} is not JSON that can be read: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} appears twice in one object ({dict(pairs)!r:.100})")
+        found[key] = value
+    return found
+
+
+def plain(text: str) -> str:
+    """A text on one line, its white space as single spaces."""
+    return " ".join(text.split())
 
 
 @dataclass(frozen=True)
@@ -82,3 +196,38 @@ def write_collection(collection: Collection, output: str) -> CollectionStats:
 
 def _json_line(doc: Doc) -> bytes:
     return json.dumps({"id": doc.doc_id, "contents": doc.text}, ensure_ascii=False).encode() + b"\n"
+
+
+def bm25_configs(name: str, k: int, sampling: str = "") -> dict[str, str]:
+    """For a collection without candidates, whose topics are not divided.
+
+    Args:
+        name: the collection's.
+        k: the candidates of a topic.
+        sampling: more keys of `sampling`.
+    """
+    run = {"part": "", "trained": "one that was trained with train.yaml", "measures": "P@1, AP, RR"}
+    training = {"train": "", "dev": "", "measure": "P@1", "output": "folds"}
+    folds = "folds: {count: 5, held_out: 0}\n"
+    return {
+        "bm25.yaml": _BM25.format(name=name, k=k),
+        "config.yaml": _RUN.format(about=_ABOUT_BM25.format(k=k), name=name, k=k, **run),
+        "train.yaml": _TRAINING.format(
+            about=_ABOUT_FOLDS, k=k, sampling=sampling and f", {sampling}", folds=folds, **training
+        ),
+    }
+
+
+def wikipassageqa_configs(k: int) -> dict[str, str]:
+    """For WikiPassageQA, whose longest article has k passages."""
+    trained = "./mono, after `beamrank train mono train.yaml`"
+    run = {"name": "wikipassageqa", "part": ".test", "trained": trained, "measures": "AP, RR, P@1"}
+    training = {"train": ".train", "dev": ".dev", "measure": "AP", "output": "mono", "folds": ""}
+    return {
+        "config.yaml": _RUN.format(
+            about="All passages of each question's article, re-ranked: beamrank run config.yaml", k=k, **run
+        ),
+        "train.yaml": _TRAINING.format(
+            about="beamrank train mono train.yaml", k=k, sampling=", negatives: 5", **training
+        ),
+    }

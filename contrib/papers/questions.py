@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
-from contrib.papers.collection import Collection, Part
-from contrib.papers.configs import bm25_configs, wikipassageqa_configs
-from contrib.papers.source import Source, plain
+from contrib.papers.collection import Collection, Part, Source, bm25_configs, plain, wikipassageqa_configs
 
 _KEYS = ("id", "question", "answer")
 _PARTS = ("train", "dev", "test")
@@ -29,7 +27,7 @@ def read_nfl6(url: str) -> Collection:
     """Every question as a topic, whose only relevant doc is its best answer; the doc has the question's id.
 
     Raises:
-        PreflightError: the file is missing, truncated or not of this format, or an id appears twice; it names the line.
+        PreflightError: the file is missing, truncated or not of this format, or has an id twice; it names the place.
     """
     topics, docs, left_out = [], [], Counter[str]()
     for query_id, question, answer in _questions(Source(url)):
@@ -43,18 +41,19 @@ def read_nfl6(url: str) -> Collection:
 
 
 def _questions(source: Source) -> Iterator[tuple[str, str, str]]:
-    lines: dict[str, int] = {}
-    position, line = 0, 1
-    for start, row in source.elements():
-        line += source.text.count("\n", position, start)
-        position = start
+    rows = source.json()
+    if not isinstance(rows, list):
+        source.refuse("line 1", "a JSON array is expected")
+    numbers: dict[str, int] = {}
+    for number, row in enumerate(rows, 1):
+        place = f"question {number}"
         if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in _KEYS):
-            source.refuse(line, f"a question of nfL6 is an object with {', '.join(_KEYS)}, which are texts")
+            source.refuse(place, f"a question of nfL6 is an object with {', '.join(_KEYS)}, which are texts")
         query_id, question, answer = (row[key] for key in _KEYS)
-        source.check_id(line, query_id, query=True)
-        if query_id in lines:
-            source.refuse(line, f"the id {query_id!r} appears twice, first on line {lines[query_id]}")
-        lines[query_id] = line
+        source.check_id(place, query_id, query=True)
+        if query_id in numbers:
+            source.refuse(place, f"the id {query_id!r} appears twice, first in question {numbers[query_id]}")
+        numbers[query_id] = number
         yield query_id, plain(question), answer
 
 
@@ -62,7 +61,7 @@ def read_wikipassageqa(folder: str) -> Collection:
     """Every question as a topic of its part; its candidates are all passages of its article, in their order.
 
     Raises:
-        PreflightError: a file is missing, truncated or not of this format, or an id appears twice; it names the line.
+        PreflightError: a file is missing, truncated or not of this format, or an id appears twice; it names the place.
     """
     articles = _read_articles(Source(storage.join(folder, "document_passages.json")))
     lines: dict[str, str] = {}
@@ -74,19 +73,16 @@ def read_wikipassageqa(folder: str) -> Collection:
 def _read_articles(source: Source) -> Articles:
     found = source.json()
     if not isinstance(found, dict) or not found:
-        source.refuse(1, "a JSON object of articles is expected")
+        source.refuse("line 1", "a JSON object of articles is expected")
     articles = {}
     for article, passages in found.items():
-        line = source.line(max(0, source.text.find(f'"{article}"')))
-        if (
-            not isinstance(passages, dict)
-            or not passages
-            or not all(isinstance(each, str) for each in passages.values())
-        ):
-            source.refuse(line, f"the article {article!r} is not an object of texts by passage number")
+        place = f"article {article!r}"
+        texts = passages.values() if isinstance(passages, dict) else ()
+        if not texts or not all(isinstance(each, str) for each in texts):
+            source.refuse(place, "it is not an object of texts by passage number")
         if not all(number.isdecimal() for number in passages):
-            source.refuse(line, f"the passages of article {article!r} are not numbered")
-        source.check_id(line, article)
+            source.refuse(place, "its passages are not numbered")
+        source.check_id(place, article)
         articles[article] = {f"{article}-{number}": passages[number] for number in sorted(passages, key=int)}
     return articles
 
@@ -95,22 +91,25 @@ def _read_part(source: Source, name: str, articles: Articles, places: dict[str, 
     topics, relevance, candidates = [], {}, {}
     header, *rows = source.text.splitlines() or [""]
     if tuple(header.split("\t")) != _COLUMNS:
-        source.refuse(1, f"the columns {' '.join(_COLUMNS)} are expected, separated by tabs, not {header[:100]!r}")
+        source.refuse(
+            "line 1", f"the columns {' '.join(_COLUMNS)} are expected, separated by tabs, not {header[:100]!r}"
+        )
     for line, row in enumerate(rows, 2):
+        place = f"line {line}"
         columns = row.split("\t")
         if len(columns) != len(_COLUMNS):
-            source.refuse(line, f"{len(columns)} columns, and there are {len(_COLUMNS)}: the file may be truncated")
+            source.refuse(place, f"{len(columns)} columns, and there are {len(_COLUMNS)}: the file may be truncated")
         query_id, question, article, _, numbers = columns
-        source.check_id(line, query_id, query=True)
+        source.check_id(place, query_id, query=True)
         if query_id in places:
-            source.refuse(line, f"the QID {query_id!r} appears twice, first in {places[query_id]}")
+            source.refuse(place, f"the QID {query_id!r} appears twice, first in {places[query_id]}")
         if article not in articles:
-            source.refuse(line, f"the article {article!r} is not in document_passages.json")
+            source.refuse(place, f"the article {article!r} is not in document_passages.json")
         relevant = [f"{article}-{number.strip()}" for number in numbers.split(",")]
         missing = [doc_id for doc_id in relevant if doc_id not in articles[article]]
         if missing:
-            source.refuse(line, f"the relevant passage {missing[0]!r} is not in document_passages.json")
-        places[query_id] = f"{source.url}, line {line}"
+            source.refuse(place, f"the relevant passage {missing[0]!r} is not in document_passages.json")
+        places[query_id] = f"{source.url}, {place}"
         topics.append(Topic(query_id, plain(question)))
         relevance[query_id] = dict.fromkeys(relevant, 1)
         candidates[query_id] = list(articles[article])

@@ -7,9 +7,8 @@ grade and holds SENTENCE elements. A document that was judged for two queries ap
 
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NoReturn
-from xml.parsers import expat
+from typing import NamedTuple
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -19,24 +18,18 @@ from beamrank.formats.rows import unreadable
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
-from contrib.papers.collection import Collection, Part
-from contrib.papers.configs import bm25_configs
-from contrib.papers.source import Source, plain
+from contrib.papers.collection import Collection, Part, Source, bm25_configs, plain
 
 _GRADES = {"NONE": 0, "FAIR": 1, "GOOD": 2, "EXCEL": 3, "PERFECT": 4}
 _FOLDER = "gradedText"
-# ROOT, DOC, TEXT, a grade.
-_SPAN_DEPTH = 4
-_CHUNK_BYTES = 1 << 20
 
 
-@dataclass
-class Graded:
+class Graded(NamedTuple):
     """A document with its spans: grade and words of each."""
 
-    docno: str = ""
-    query_id: str = ""
-    spans: list[tuple[int, list[str]]] = field(default_factory=list)
+    docno: str
+    query_id: str
+    spans: list[tuple[int, list[str]]]
 
 
 def read_webap(folder: str, seed: int = 0) -> Collection:
@@ -50,7 +43,7 @@ def read_webap(folder: str, seed: int = 0) -> Collection:
         seed: decides the lengths.
 
     Raises:
-        PreflightError: a file is missing, truncated or not of this format, or an id appears twice; it names the line.
+        PreflightError: a file is missing, truncated or not of this format, or an id appears twice; it names the place.
     """
     if storage.is_folder(storage.join(folder, _FOLDER)):
         folder = storage.join(folder, _FOLDER)
@@ -77,94 +70,43 @@ def read_graded(url: str) -> Iterator[Graded]:
     """The documents of a file, one after the other.
 
     Raises:
-        PreflightError: it is missing, damaged, truncated, or not of this format; it names the line.
+        PreflightError: it is missing, damaged, truncated, or not of this format; it names the line or the document.
     """
-    reader = _Reader(url)
+    seen: set[str] = set()
     try:
         with open_stream(url) as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                yield from reader.read(chunk)
+            for _, element in ElementTree.iterparse(file):
+                if element.tag == "DOC":
+                    doc = _graded(url, element)
+                    if doc.docno in seen:
+                        raise PreflightError(f"{url}: the DOCNO {doc.docno!r} appears twice")
+                    seen.add(doc.docno)
+                    element.clear()
+                    yield doc
     except DataError as error:
         raise PreflightError(unreadable(url, error)) from error
-    yield from reader.read(b"", last=True)
+    except ElementTree.ParseError as error:
+        raise PreflightError(
+            f"{url}, line {error.position[0]}: not valid XML ({error}): the file may be truncated, fetch it again"
+        ) from None
 
 
-class _Reader:
-    """Collects documents from the events of an XML parser, which knows the line."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._characters
-        self._parser.EntityDeclHandler = self._refuse_entity
-        self._parser.buffer_text = True
-        self._lines: dict[str, int] = {}
-        self._done: list[Graded] = []
-        self._doc = Graded()
-        self._path: list[str] = []
-        self._text: list[str] = []
-
-    def read(self, chunk: bytes, *, last: bool = False) -> list[Graded]:
-        """The documents that a piece of the file completes."""
-        self._done = []
-        try:
-            self._parser.Parse(chunk, last)
-        except expat.ExpatError as error:
-            reason = expat.ErrorString(error.code)
+def _graded(url: str, element: ElementTree.Element) -> Graded:
+    docno, query_id = (plain(element.findtext(name) or "") for name in ("DOCNO", "TARGET_QID"))
+    try:
+        check_doc_id(docno)
+    except RowError as error:
+        raise PreflightError(f"{url}: the document of query {query_id!r} {error}") from None
+    if not query_id:
+        raise PreflightError(f"{url}: the document {docno!r} has no TARGET_QID")
+    spans = element.findall("TEXT/*")
+    for span in spans:
+        if span.tag not in _GRADES:
             raise PreflightError(
-                f"{self._url}, line {error.lineno}: not valid XML ({reason}): the file may be truncated, fetch it again"
-            ) from None
-        return self._done
-
-    def _refuse(self, reason: str) -> NoReturn:
-        raise PreflightError(f"{self._url}, line {self._parser.CurrentLineNumber}: {reason}")
-
-    def _refuse_entity(self, name: str, *_: object) -> None:
-        self._refuse(f"it defines the entity {name!r}, which WebAP does not")
-
-    def _start(self, name: str, _attributes: object) -> None:
-        if self._path[1:] == ["DOC", "TEXT"] and name not in _GRADES:
-            self._refuse(f"the span {name!r} is not a grade: {', '.join(_GRADES)}")
-        self._path.append(name)
-        if name == "DOC":
-            self._doc = Graded()
-        if len(self._path) <= _SPAN_DEPTH:
-            self._text = []
-
-    def _characters(self, text: str) -> None:
-        self._text.append(text)
-
-    def _end(self, name: str) -> None:
-        depth = len(self._path)
-        self._path.pop()
-        if depth > _SPAN_DEPTH:
-            # The words of two sentences are separate, however the file is laid out.
-            self._text.append(" ")
-            return
-        words = "".join(self._text).split()
-        if depth == _SPAN_DEPTH and self._path[-1] == "TEXT":
-            self._doc.spans.append((_GRADES[name], words))
-        elif name == "DOCNO":
-            self._doc.docno = " ".join(words)
-        elif name == "TARGET_QID":
-            self._doc.query_id = " ".join(words)
-        elif name == "DOC":
-            self._finish()
-
-    def _finish(self) -> None:
-        doc, line = self._doc, self._parser.CurrentLineNumber
-        if not doc.query_id:
-            self._refuse(f"the document {doc.docno!r}, which ends here, has no TARGET_QID")
-        try:
-            check_doc_id(doc.docno)
-        except RowError as error:
-            self._refuse(f"the document that ends here {error}")
-        if doc.docno in self._lines:
-            self._refuse(f"the DOCNO {doc.docno!r} appears twice: the first ends on line {self._lines[doc.docno]}")
-        self._lines[doc.docno] = line
-        self._done.append(doc)
+                f"{url}: the span {span.tag!r} of document {docno!r} is not a grade: {', '.join(_GRADES)}"
+            )
+    # The words of two sentences are separate, however the file is laid out.
+    return Graded(docno, query_id, [(_GRADES[span.tag], " ".join(span.itertext()).split()) for span in spans])
 
 
 def _lengths(mean: float, deviation: float, seed: int) -> Iterator[int]:
@@ -204,15 +146,15 @@ def _read_queries(source: Source) -> dict[str, str]:
     found = source.json()
     rows = found.get("queries") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not rows:
-        source.refuse(1, 'a JSON object {"queries": [...]} is expected')
+        source.refuse("line 1", 'a JSON object {"queries": [...]} is expected')
     queries: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
+        place = f"query {number}"
         if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("number", "text")):
-            source.refuse(1, f"query {number} is not an object with the texts `number` and `text`")
+            source.refuse(place, "it is not an object with the texts `number` and `text`")
         query_id = row["number"]
-        line = source.line(max(0, source.text.find(f'"{query_id}"')))
-        source.check_id(line, query_id, query=True)
+        source.check_id(place, query_id, query=True)
         if query_id in queries:
-            source.refuse(line, f"the query number {query_id!r} appears twice")
+            source.refuse(place, f"the query number {query_id!r} appears twice")
         queries[query_id] = plain(row["text"])
     return queries

@@ -18,12 +18,14 @@ from beamrank.formats.corpora import digest_corpus
 from beamrank.formats.excluded import Excluded, read_excluded
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.logs import run_log
+from beamrank.ranking.rankings import rank_candidates
 from beamrank.records import Topic
 from beamrank.section import NAMED
 from beamrank.storage.globs import absolute_glob
 from models.lucene.bm25 import Bm25Searcher
 from models.lucene.index import local_index
 from models.stages.bm25 import ensure_index
+from models.stages.first_stage import without
 from models.stages.planning import threads_of
 from pipelines.commands.arguments import (
     ConfigPath,
@@ -129,11 +131,6 @@ def _measured(
     for point in points:
         with Bm25Searcher(folder, point.k1, point.b, threads) as searcher:
             found = searcher.search(topics, excluded.depth((topic.query_id for topic in topics), point.k))
-        order: dict[str, list[str]] = {}
-        for query_id, doc_id in zip(found["query_id"].to_pylist(), found["doc_id"].to_pylist(), strict=True):
-            order.setdefault(query_id, []).append(doc_id)
-        rankings = (
-            (query_id, [doc_ids[place] for place in excluded.kept(query_id, doc_ids)[: point.k]])
-            for query_id, doc_ids in order.items()
-        )
+        kept, _ = without(excluded, found, point.k)
+        rankings = ((query_id, each.doc_ids) for query_id, each in rank_candidates(kept).items())
         yield point, evaluate(rankings, qrels, measures).means

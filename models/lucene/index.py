@@ -233,26 +233,21 @@ def require_index(url: str) -> IndexInfo | None:
         return info
     if _is_unfinished(sizes):
         raise PreflightError(f"{url} is an index whose upload did not finish: build it again with `beamrank index`")
-    fault = _fault(url, sizes)
-    if fault is not None:
+    segments = [name for name in sizes if name.startswith("segments_") and _LUCENE_FILE.fullmatch(name)]
+    faults = [f"its {name} was not written by Lucene" for name in segments if not _is_lucene(storage.join(url, name))]
+    if not segments:
+        faults = ["it has no segments file" if sizes else "it does not exist or holds no files"]
+    if faults:
         raise PreflightError(
-            f"{url} is not a Lucene index: {fault}. Give the folder of an index, or a new one for `beamrank index` to "
-            "build"
+            f"{url} is not a Lucene index: {faults[0]}. Give the folder of an index, or a new one for `beamrank index` "
+            "to build"
         )
     return None
 
 
-def _fault(url: str, sizes: Mapping[str, int]) -> str | None:
-    if not sizes:
-        return "it does not exist or holds no files"
-    segments = [name for name in sizes if name.startswith("segments_") and _LUCENE_FILE.fullmatch(name)]
-    if not segments:
-        return "it has no segments file"
-    for name in segments:
-        with storage.open_binary(storage.join(url, name)) as file:
-            if file.read(len(_LUCENE_MAGIC)) != _LUCENE_MAGIC:
-                return f"its {name} was not written by Lucene"
-    return None
+def _is_lucene(url: str) -> bool:
+    with storage.open_binary(url) as file:
+        return file.read(len(_LUCENE_MAGIC)) == _LUCENE_MAGIC
 
 
 def read_index_info(url: str) -> IndexInfo:

@@ -5,7 +5,7 @@ The others, such as the place of a model, can change without a new run.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
@@ -26,7 +26,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
-from models.stages.planning import Sample
+from models.stages.planning import Planning, Sample
 
 CANDIDATE_BYTES = 12
 RANKED_BY = "ranked_by"
@@ -50,20 +50,15 @@ class Worker(StrEnum):
 
     JVM = "jvm"
     CPU = "cpu"
-    MODEL_ON_CPU = "model on cpu"
-    MODEL_ON_GPU = "model on gpu"
+    MODEL = "model"
 
 
 class Cost(NamedTuple):
     """At most so many inferences and bytes, and seconds on this machine with one worker."""
 
-    inferences: int
-    bytes: int
-    seconds: float
-
-
-# The cost of a stage for so many topics.
-CostOf = Callable[[int], Cost]
+    inferences: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,26 +75,18 @@ class Stage(ABC):
     tokens = ""
     """The stage that makes its tokens; empty where it reads none."""
     reads_input: ClassVar[bool] = False
+    worker: ClassVar[Worker] = Worker.CPU
+    sample_docs: ClassVar[int] = 0
+    """With how many docs of a topic its model is tried for an estimate; 0 for a stage without one."""
 
     @classmethod
-    def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
-        """The machines of its workers if models compute on `device`."""
-        return Worker.CPU
-
-    @classmethod
-    def needs_workers(cls, own: ConfiguredStage, config: RunConfig) -> bool:  # noqa: ARG003
+    def needs_workers(cls, config: RunConfig) -> bool:  # noqa: ARG003
         """Whether Beam's workers do it; otherwise the launcher."""
         return True
 
-    @classmethod
-    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
-        """The paths that its workers read beside corpus and output, by their keys in the configuration."""
-        return {}
-
-    @classmethod
-    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
-        """The cost for a number of topics, if all have as many candidates as possible; by default nothing."""
-        return lambda _: Cost(0, 0, 0.0)
+    def cost(self, sample: Sample, topics: int) -> Cost:  # noqa: ARG002
+        """The cost for so many topics, if all have as many candidates as possible; by default nothing."""
+        return Cost()
 
     @property
     @abstractmethod
@@ -130,11 +117,6 @@ class Stage(ABC):
     def work(self) -> ScoringWork | None:
         """The work of its model."""
         return None
-
-    @property
-    def worker(self) -> Worker:
-        """The machines of its workers."""
-        return self.worker_on(getattr(self, "device", "cpu"))
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -240,7 +222,20 @@ class Stage(ABC):
 
 
 class ShardStage(Stage):
-    """A stage that does each shard by itself."""
+    """A stage that does each shard by itself. Its `section` has the keys of the configuration that are its own."""
+
+    section: ClassVar[type[StageConfig]]
+
+    @classmethod
+    def from_config(cls, own: ConfiguredStage, planning: Planning) -> Self:
+        """Made from its section: a field with the name of a key has its value; all others are `settings`."""
+        names = {each.name for each in fields(cls)} & type(own.section).model_fields.keys()
+        return cls(**{name: getattr(own.section, name) for name in names} | cls.settings(own, planning))
+
+    @classmethod
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:  # noqa: ARG003
+        """The fields that are not keys of its section."""
+        return {}
 
     @property
     def shards_at_a_time(self) -> int:
@@ -260,8 +255,6 @@ class LaterStage(ShardStage):
     `chain` holds those stages; a plan gives them (`models.stages.core.open_stages`).
     """
 
-    section: ClassVar[type[StageConfig]]
-
     own_name: str
     k: Annotated[int, Key("{own_name}.k", selects=True)]
     # How the stages before it rank, beside their parts.
@@ -271,17 +264,14 @@ class LaterStage(ShardStage):
     chain: tuple[Stage, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def own_settings(cls, own: ConfiguredStage, before: Sequence[Stage], tokens: str = "") -> dict[str, Any]:
-        """The settings of every later stage.
-
-        Args:
-            own: its section.
-            before: the stages that rank before it, in order.
-            tokens: the name of the stage that makes its tokens, if it reads any.
-        """
-        ranked_by = {key: value for stage in before for key, value in stage.rank_keys.items()}
-        names = tuple(stage.name for stage in before)
-        return {"own_name": own.name, "k": own.section.k, "ranked_by": ranked_by, "reads": names, "tokens": tokens}
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        """Where it stands in the cascade."""
+        return {
+            "own_name": own.name,
+            "ranked_by": {key: value for stage in planning.before for key, value in stage.rank_keys.items()},
+            "reads": tuple(stage.name for stage in planning.before),
+            "tokens": planning.tokens.get(own.name, ""),
+        }
 
     @property
     def name(self) -> str:
@@ -296,13 +286,9 @@ class LaterStage(ShardStage):
         inputs = dict(zip(self.inputs, task.inputs, strict=True))
         return ShardParts(task.shard, self.chain, lambda name: inputs[name].read())
 
-    def rankings_before(self, task: ShardTask) -> Rankings:
-        """The rankings of a shard that this stage re-ranks."""
-        return self.parts_before(task).rankings(self.chain[-1].name)
-
     def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
         """The docs of each query of a shard that this stage scores, best first: never of the tail."""
-        return received(self.rankings_before(task), self.k)
+        return received(self.parts_before(task).rankings(self.chain[-1].name), self.k)
 
 
 @lru_cache

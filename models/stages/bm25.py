@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 from beamrank.commit.check import Finding, Verification
 from beamrank.commit.receipts import Receipt
@@ -13,7 +13,6 @@ from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import Bm25Config
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import digest_corpus
 from beamrank.machine import usable_threads
 from beamrank.records import Topic
 from beamrank.storage import files as storage
@@ -49,64 +48,42 @@ class RetrieveBm25(FirstStage):
     """Retrieves `k` candidates for each topic."""
 
     type_name = "bm25"
-    section: ClassVar[type[Bm25Config]] = Bm25Config
+    worker = Worker.JVM
+    section = Bm25Config
 
     index_digest: Annotated[str, Key("index.path")]
     k1: Annotated[float, Key("bm25.k1")]
     b: Annotated[float, Key("bm25.b")]
-    k: Annotated[int, Key("bm25.k")]
     index: str
     threads: int
 
     @classmethod
-    def from_config(cls, section: Bm25Config, planning: Planning) -> Self:
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
         """Builds the index first if it does not exist and `planning.builds`."""
         config = planning.config
         assert config.index is not None
         found = planning.builds or not _must_build(config, planning.corpus_digest)
         digest = ensure_index(config, planning.corpus_digest, planning.progress) if found else ""
-        return cls(
-            index_digest=digest,
-            k1=section.k1,
-            b=section.b,
-            k=section.k,
-            index=config.index.path,
-            threads=threads_of(config),
-        )
+        index = {"index_digest": digest, "index": config.index.path, "threads": threads_of(config)}
+        return super().settings(own, planning) | index
 
-    @classmethod
-    def is_ready(cls, config: RunConfig) -> bool:
-        """Whether the index exists."""
-        assert config.index is not None
-        return not _must_build(config, digest_corpus(config.corpus).digest)
+    @property
+    def is_ready(self) -> bool:
+        return self.index_digest != ""
 
-    @classmethod
-    def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
-        return Worker.JVM
-
-    @classmethod
-    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:
-        index = {} if config.index is None else {"index.path": config.index.path}
-        return super().worker_paths(own, config) | index
-
-    @classmethod
-    def trial(cls, config: RunConfig, topics: Sequence[Topic]) -> Trial:
+    def trial(self, topics: Sequence[Topic]) -> Trial:
         """Measured on some topics if the index exists."""
-        from models.lucene.bm25 import Bm25Searcher
-
-        assert config.index is not None
-        assert config.bm25 is not None
-        corpus = digest_corpus(config.corpus).digest
-        if _must_build(config, corpus):
+        if not self.is_ready:
             return Trial(1 / _TOPICS_PER_SECOND)
-        info = check_index(config.index.path, corpus)
         topics = topics[:_SEARCH_TOPICS]
-        folder = local_index(config.index.path, info.digest).folder
-        with Bm25Searcher(folder, config.bm25.k1, config.bm25.b, threads_of(config)) as searcher:
-            searcher.search(topics, config.bm25.k)
-            start = time.monotonic()
-            found = searcher.search(topics, config.bm25.k)
+        _, searcher = self._open()
+        searcher.search(topics, self.k)
+        start = time.monotonic()
+        found = searcher.search(topics, self.k)
         return Trial((time.monotonic() - start) / len(topics), found["doc_id"].unique().to_pylist())
+
+    def _open(self) -> "tuple[LocalIndex, Bm25Searcher]":
+        return _opened(self.index, self.index_digest, self.k1, self.b, self.threads)
 
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard; a topic that matches nothing has no rows and is counted.
@@ -114,14 +91,14 @@ class RetrieveBm25(FirstStage):
         Raises:
             DataError: the index changed since it was opened, so that nothing is committed.
         """
-        index, searcher = _open(self.index, self.index_digest, self.k1, self.b, self.threads)
+        index, searcher = self._open()
         start = time.monotonic()
         try:
             with index.unchanged():
-                candidates = searcher.search(task.topics, self.to_retrieve(task, self.k))
+                candidates = searcher.search(task.topics, self.to_retrieve(task))
         except DataError:
             # Another attempt opens the index again, which checks its content.
-            _open.cache_clear()
+            _opened.cache_clear()
             searcher.close()
             raise
         return self.commit(task, candidates, start)
@@ -160,7 +137,7 @@ class RetrieveBm25(FirstStage):
 
 
 @lru_cache(maxsize=1)
-def _open(index_url: str, index_digest: str, k1: float, b: float, threads: int) -> "tuple[LocalIndex, Bm25Searcher]":
+def _opened(index_url: str, index_digest: str, k1: float, b: float, threads: int) -> "tuple[LocalIndex, Bm25Searcher]":
     from models.lucene.bm25 import Bm25Searcher
 
     index = local_index(index_url, index_digest)

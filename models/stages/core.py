@@ -3,18 +3,21 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from beamrank.commit.stage import StageRecord
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import ModelConfig
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats.files import paths_of
+from beamrank.section import SELF, Relative, relative
+from beamrank.storage import files as storage
 from models.checkpoints.checkpoint import tokenizer_of
 from models.stages.base import LaterStage, Stage
 from models.stages.bm25 import RetrieveBm25
 from models.stages.duo import ScoreDuo
-from models.stages.first_stage import FIRST, FirstStage
+from models.stages.first_stage import FIRST
 from models.stages.given_run import GivenRun
 from models.stages.mono import ScoreMono
 from models.stages.pairs import ScorePairs
@@ -46,47 +49,52 @@ def stage_class(kind: str) -> type[Any]:
     return found
 
 
-class StepClass(NamedTuple):
-    """A step of a configuration that is not planned yet; `own` is the section by which its cost is estimated."""
-
-    step: str
-    stage: type[Stage]
-    own: ConfiguredStage
-
-
-def steps_of(config: RunConfig) -> list[StepClass]:
-    """The steps of a configuration, in order: all tokens are made before all scores."""
+def steps_of(config: RunConfig) -> dict[str, type[Stage]]:
+    """The steps of a configuration that is not planned yet, in order: all tokens are made before all scores."""
     first, *later = config.stages
-    found = [StepClass(FIRST, stage_class(first.kind), first)]
-    if _token_readers(config):
-        found.append(StepClass("tokenize", TokenizeDocs, later[0]))
-    return found + [StepClass(each.name, stage_class(each.kind), each) for each in later]
+    tokenize = {"tokenize": TokenizeDocs} if _token_readers(config) else {}
+    return {FIRST: stage_class(first.kind), **tokenize, **{each.name: stage_class(each.kind) for each in later}}
 
 
-def first_stage_of(config: RunConfig) -> type[FirstStage]:
-    """The first stage of a configuration."""
-    found: type[FirstStage] = stage_class(config.stages[0].kind)
+def worker_paths(config: RunConfig) -> dict[str, str]:
+    """The paths that workers read beside corpus and output, by their keys."""
+    found: dict[str, str] = {}
+    for own in config.stages:
+        if not stage_class(own.kind).needs_workers(config):
+            continue
+        if getattr(own.section, "uses_index", False) and config.index is not None:
+            found["index.path"] = config.index.path
+        for key, field in type(own.section).model_fields.items():
+            value = getattr(own.section, key)
+            if relative(field) is None or value in (None, SELF):
+                continue
+            # Of several, one that workers may not reach. A Hugging Face id is the same on every machine.
+            path = min(paths_of(value), key=storage.is_remote)
+            if relative(field) is not Relative.CHECKPOINT or is_checkpoint_path(path):
+                found[f"{own.name}.{key}"] = path
     return found
+
+
+def is_checkpoint_path(reference: str) -> bool:
+    """Whether a checkpoint is a folder or its URL; neither a Hugging Face id nor embedded:NAME."""
+    return "://" in reference or reference.startswith(("/", ".", "~"))
 
 
 def plan_stages(planning: Planning) -> list[Stage]:
     """The stages of a run, in the order in which they are done."""
-    config = planning.config
-    first = first_stage_of(config).from_config(config.first_stage, planning).with_options(config)
+    first, *later = planning.config.stages
+    ranking: list[Stage] = [stage_class(first.kind).from_config(first, planning)]
     same_tokenizer: dict[str, list[ConfiguredStage]] = {}
-    for each in _token_readers(config):
+    for each in _token_readers(planning.config):
         same_tokenizer.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(each)
-    tokens: dict[str, str] = {}
-    tokenizing: list[Stage] = []
-    for group in same_tokenizer.values():
-        stage = TokenizeDocs.from_config(group, config.stages[1], planning)
-        tokenizing.append(stage)
-        tokens |= dict.fromkeys((each.name for each in group), stage.name)
-    ranking: list[Stage] = [first]
-    for own in config.stages[1:]:
-        ranking.append(stage_class(own.kind).from_config(own, planning, ranking, tokens.get(own.name, "")))
+    tokenizing = [TokenizeDocs.of_models(group, later[0], planning) for group in same_tokenizer.values()]
+    groups = zip(tokenizing, same_tokenizer.values(), strict=True)
+    tokens = {each.name: stage.name for stage, group in groups for each in group}
+    for own in later:
+        placed = replace(planning, tokens=tokens, before=tuple(ranking))
+        ranking.append(stage_class(own.kind).from_config(own, placed))
     _check_run_names(ranking)
-    return [first, *tokenizing, *ranking[1:]]
+    return [ranking[0], *tokenizing, *ranking[1:]]
 
 
 def _check_run_names(stages: Sequence[Stage]) -> None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.run import RunConfig
 from beamrank.config.stages import DuoConfig
 from beamrank.join import schemas
 from beamrank.ranking.aggregation import METHODS, pair_inferences
@@ -20,11 +19,9 @@ from beamrank.ranking.variants import Depths, Variants, opponents, pair_variants
 from models.scoring.duo import prepare_duo, reusable_duo
 from models.scoring.engine import Prepared
 from models.scoring.reuse import ReusableScores
-from models.stages.base import Cost, CostOf, Key, Stage
+from models.stages.base import Cost, Key
 from models.stages.planning import Planning, Sample
 from models.stages.scoring import ScoringStage
-
-_SAMPLE_DOCS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +32,7 @@ class ScoreDuo(ScoringStage):
     method = "duobert"
     section = DuoConfig
     schema = schemas.DUO
+    sample_docs = 3
 
     opponents: Annotated[int | None, Key("{own_name}.opponents", selects=True)] = None
     seed: Annotated[int, Key("{own_name}.seed", selects=True)] = 0
@@ -43,23 +41,15 @@ class ScoreDuo(ScoringStage):
     drawn: tuple[int, int] | None = None
 
     @classmethod
-    def from_config(cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str) -> Self:
-        """Made from its section. The seed matters only if pairs are sampled."""
-        section = own.section
-        return cls(
-            opponents=section.opponents,
-            seed=0 if section.opponents is None else section.seed,
-            aggregation=section.aggregation,
-            **cls.shared_settings(own, planning, before, tokens),
-        )
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        """The seed matters only if pairs are sampled."""
+        seed = 0 if own.section.opponents is None else own.section.seed
+        return {**super().settings(own, planning), "seed": seed}
 
-    @classmethod
-    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
+    def cost(self, sample: Sample, topics: int) -> Cost:
         """All pairs that are scored."""
-        k = own.section.k
-        pairs = int(pair_inferences(k, k, own.section.opponents))
-        seconds = sample.seconds_per_input(own.name, "duo", _SAMPLE_DOCS)
-        return lambda topics: Cost(topics * pairs, topics * k**2 * 4, topics * pairs * seconds)
+        pairs = topics * int(pair_inferences(self.k, self.k, self.opponents))
+        return Cost(pairs, topics * self.k**2 * 4, pairs * sample.seconds_per_input[self.name])
 
     @property
     def run_name(self) -> str:

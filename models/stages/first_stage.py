@@ -3,11 +3,11 @@
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,23 +15,17 @@ import pyarrow.compute as pc
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.run import RunConfig
-from beamrank.config.stages import FirstStageConfig
 from beamrank.errors import DataError
 from beamrank.formats.checks import RowError, are_usable, check_doc_id
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.join import schemas
-from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rank_candidates
 from beamrank.records import Topic
-from beamrank.section import SELF
-from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Key, ShardStage
+from models.stages.base import CANDIDATE_BYTES, Cost, Key, ShardStage
 from models.stages.planning import Planning, Sample, Trial
 
 # The name of its folder, and its `--stage`.
 FIRST = "retrieve"
-# The doc_ids of a query with their scores, best first.
-_Rows: TypeAlias = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,67 +35,48 @@ class FirstStage(ShardStage):
     name = FIRST
     schema = schemas.CANDIDATES
     reads_input = True
-    section: ClassVar[type[FirstStageConfig]]
 
-    # `self`, or the digest of the pairs of docs that are left out; where these are; the depth.
+    k: Annotated[int, Key("{type_name}.k")]
+    # `self`, or the digest of the pairs of docs that are left out; and where these are.
     exclude: Annotated[str | None, Key("{type_name}.exclude")] = None
     excluded: str = ""
-    depth: int = 0
+
+    @classmethod
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:  # noqa: ARG003
+        """The docs that it leaves out."""
+        path = own.section.exclude
+        return {} if path is None else {"exclude": read_excluded(path).digest, "excluded": path}
 
     @property
     def run_name(self) -> str:
         return self.type_name
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was planned whole: an index that is not built yet has no digest."""
+        return True
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
         """The candidates in their order."""
         assert before is None
         return rank_candidates(part)
 
-    @classmethod
-    @abstractmethod
-    def from_config(cls, section: Any, planning: Planning) -> Self:
-        """Made from its section of the configuration."""
-
-    @classmethod
-    def is_ready(cls, config: RunConfig) -> bool:  # noqa: ARG003
-        """Whether it can be planned without writing anything."""
-        return True
-
-    @classmethod
-    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
+    def cost(self, sample: Sample, topics: int) -> Cost:
         """As long as its `trial` for each topic."""
-        seconds = sample.first.seconds_a_topic
-        return lambda topics: Cost(0, topics * own.section.k * CANDIDATE_BYTES, topics * seconds)
+        return Cost(0, topics * self.k * CANDIDATE_BYTES, topics * sample.seconds_a_topic)
 
-    @classmethod
-    def trial(cls, config: RunConfig, topics: Sequence[Topic]) -> Trial:  # noqa: ARG003
+    def trial(self, topics: Sequence[Topic]) -> Trial:  # noqa: ARG002
         """The time of a topic on this machine, and candidates of some, from which later stages estimate their cost."""
         return Trial()
 
-    @classmethod
-    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:
-        """The file of the docs that workers leave out."""
-        exclude = own.section.exclude
-        if exclude in (None, SELF) or not cls.needs_workers(own, config):
-            return {}
-        return {f"{own.kind}.exclude": str(exclude)}
+    @abstractmethod
+    def run(self, task: ShardTask) -> Receipt:
+        """Finds `to_retrieve` docs of each topic of a shard, and commits them by `commit`."""
 
-    def with_options(self, config: RunConfig) -> Self:
-        """The stage with what the section of any first stage can ask for: docs that are left out.
-
-        Raises:
-            PreflightError: the file of docs to exclude is missing or invalid.
-        """
-        section = config.first_stage
-        if section.exclude is None:
-            return self
-        pairs = read_excluded(section.exclude)
-        return replace(self, exclude=pairs.digest, depth=section.k, excluded=section.exclude)
-
-    def to_retrieve(self, task: ShardTask, k: int) -> int:
-        """How many docs of a topic of a shard `run` finds, so that `commit` has `k` beside those that are left out."""
+    def to_retrieve(self, task: ShardTask) -> int:
+        """How many docs of a topic `run` finds, so that `commit` has `k` beside those that are left out."""
         excluded = self._excluded()
-        return k if excluded is None else excluded.depth((topic.query_id for topic in task.topics), k)
+        return self.k if excluded is None else excluded.depth((topic.query_id for topic in task.topics), self.k)
 
     def _excluded(self) -> Excluded | None:
         return None if self.exclude is None else _read_excluded(self.excluded, self.exclude)
@@ -130,55 +105,42 @@ class FirstStage(ShardStage):
         added = dict(counts)
         excluded = self._excluded()
         if excluded is not None:
-            candidates, added["excluded"] = _without(excluded, candidates, self.depth)
-        if own := _own_docs(candidates):
-            added["own_docs"] = own
+            candidates, added["excluded"] = without(excluded, candidates, self.k)
+        # Queries whose own doc is among the first: they seem to be docs of the collection.
+        first = candidates.filter(pc.less_equal(candidates["rank"], OWN_DEPTH))
+        if own := pc.sum(pc.equal(first["query_id"], first["doc_id"])).as_py():
+            added["own_docs"] = int(own)
         found = set(candidates["query_id"].unique().to_pylist())
-        without = [topic.query_id for topic in task.topics if topic.query_id not in found]
+        missing = [topic.query_id for topic in task.topics if topic.query_id not in found]
         found_counts = {
             "topics": len(task.topics),
-            "topics_without_candidates": len(without),
+            "topics_without_candidates": len(missing),
             "candidates": candidates.num_rows,
         }
         return task.commit(
             candidates,
             seconds=time.monotonic() - start,
             counts=found_counts | added,
-            examples=[*examples, *(f"query {query_id!r} has no candidates" for query_id in without)],
+            examples=[*examples, *(f"query {query_id!r} has no candidates" for query_id in missing)],
         )
 
 
-def _without(excluded: Excluded, candidates: pa.Table, k: int) -> tuple[pa.Table, int]:
+def without(excluded: Excluded, candidates: pa.Table, k: int) -> tuple[pa.Table, int]:
     """The best k candidates of each query that are not excluded, and how many stood above these."""
-    kept: dict[str, _Rows] = {}
-    left_out = 0
-    for query_id, rows in _by_query(candidates).items():
-        places = excluded.kept(query_id, [row[0] for row in rows])[:k]
-        left_out += places[-1] + 1 - len(places) if len(places) == k else len(rows) - len(places)
-        if places:
-            kept[query_id] = [rows[place] for place in places]
-    return _table(kept), left_out
-
-
-def _own_docs(candidates: pa.Table) -> int:
-    """How many queries have the doc of their own id among the first."""
-    first = candidates.filter(pc.less_equal(candidates["rank"], OWN_DEPTH))
-    return int(pc.sum(pc.equal(first["query_id"], first["doc_id"])).as_py() or 0)
-
-
-def _by_query(candidates: pa.Table) -> dict[str, _Rows]:
-    columns = (candidates[name].to_pylist() for name in ("query_id", "doc_id", "score"))
-    return {
-        query_id: [(doc_id, score) for _, doc_id, score in rows]
-        for query_id, rows in groupby(zip(*columns, strict=True), key=lambda row: row[0])
-    }
-
-
-def _table(by_query: Mapping[str, _Rows]) -> pa.Table:
-    query_ids = sorted(by_query)
-    rows = [by_query[query_id] for query_id in query_ids]
-    doc_ids = [[doc_id for doc_id, _ in each] for each in rows]
-    return candidates_table(query_ids, doc_ids, [[score for _, score in each] for each in rows])
+    doc_ids = candidates["doc_id"].to_pylist()
+    rows: list[int] = []
+    ranks: list[int] = []
+    left_out = start = 0
+    for query_id, group in groupby(candidates["query_id"].to_pylist()):
+        count = len(list(group))
+        kept = excluded.kept(query_id, doc_ids[start : start + count])[:k]
+        left_out += (kept[-1] + 1 if len(kept) == k else count) - len(kept)
+        rows += [start + place for place in kept]
+        ranks += range(1, len(kept) + 1)
+        start += count
+    found = candidates.take(pa.array(rows, pa.int64()))
+    place = found.schema.get_field_index("rank")
+    return found.set_column(place, found.schema.field(place), pa.array(ranks, pa.int32())), left_out
 
 
 @lru_cache(maxsize=1)

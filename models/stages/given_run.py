@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from beamrank.config.stages import CandidatesConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.columns import RunColumns, column_names
 from beamrank.formats.corpora import FORMATS
-from beamrank.formats.files import paths_of, shown_paths
+from beamrank.formats.files import shown_paths
 from beamrank.formats.notes import counted
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import Ties
@@ -56,36 +56,27 @@ class GivenRun(FirstStage):
 
     type_name = "candidates"
     does = "run"
-    section: ClassVar[type[CandidatesConfig]] = CandidatesConfig
+    section = CandidatesConfig
 
     run_digest: Annotated[str, Key("candidates.run")]
-    k: Annotated[int, Key("candidates.k")]
     ties: Annotated[Ties, Key("candidates.ties")] = "rank"
     columns: Annotated[RunColumns | None, Key("candidates.columns")] = None
     url: str | tuple[str, ...]
     max_bad_rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def from_config(cls, section: CandidatesConfig, planning: Planning) -> Self:
-        return cls(
-            run_digest=digest_run(section.run).digest,
-            k=section.k,
-            ties=section.ties,
-            columns=section.columns,
-            url=section.run,
-            max_bad_rows=planning.config.max_bad_rows.model_dump(),
-        )
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        run, max_bad_rows = own.section.run, planning.config.max_bad_rows.model_dump()
+        of_run = {"run_digest": digest_run(run).digest, "url": run, "max_bad_rows": max_bad_rows}
+        return super().settings(own, planning) | of_run
 
-    @classmethod
-    def trial(cls, config: RunConfig, topics: Sequence[Topic]) -> Trial:  # noqa: ARG003
+    def trial(self, topics: Sequence[Topic]) -> Trial:  # noqa: ARG002
         """The docs of the first rows; the time is negligible. None where a corpus lists them: they are its docs.
 
         Raises:
             PreflightError: there is no such run, or it cannot be read.
         """
-        section = config.candidates
-        assert section is not None
-        reader, units = open_run(section.run, column_names(section.columns))
+        reader, units = self.open()
         doc_ids, rows = set[str](), 0
         rejects = Rejects("run", NO_LIMIT)
         for batch in chain.from_iterable(reader.read(unit, rejects) for unit in units if not reader.layout.listed):
@@ -96,18 +87,11 @@ class GivenRun(FirstStage):
         return Trial(doc_ids=doc_ids)
 
     @classmethod
-    def needs_workers(cls, own: ConfiguredStage, config: RunConfig) -> bool:  # noqa: ARG003
+    def needs_workers(cls, config: RunConfig) -> bool:
         """Whether the run is too large for the launcher."""
-        return run_bytes(own.section.run) > SMALL_BYTES
-
-    @classmethod
-    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:
-        """The run, where workers read it."""
-        paths = super().worker_paths(own, config)
-        if cls.needs_workers(own, config):
-            # Of several, one that workers may not reach.
-            paths["candidates.run"] = min(paths_of(own.section.run), key=storage.is_remote)
-        return paths
+        section = config.first_stage
+        assert isinstance(section, CandidatesConfig)
+        return run_bytes(section.run) > SMALL_BYTES
 
     @property
     def scan_digest(self) -> str:
@@ -257,7 +241,7 @@ class RunScan:
         return order_shard(
             in_place_order(batches),
             [topic.query_id for topic in task.topics],
-            self.stage.to_retrieve(task, self.stage.k),
+            self.stage.to_retrieve(task),
             self.reader.layout,
             self.stage.ties,
             lambda unit, position: self.reader.where(self._units[unit], position),

@@ -1,16 +1,15 @@
 """monoBERT over the candidates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.run import RunConfig
-from beamrank.config.stages import MonoConfig
+from beamrank.config.stages import MonoConfig, SegmentsConfig
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, cut_segments, mono_kept
 from beamrank.ranking.rankings import Rankings, rank_docs
@@ -18,11 +17,9 @@ from beamrank.ranking.variants import Depths, Variants, depth_variants
 from models.scoring.engine import Prepared
 from models.scoring.mono import prepare_mono, reusable_mono
 from models.scoring.reuse import ReusableScores
-from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Key, Stage
+from models.stages.base import CANDIDATE_BYTES, Cost, Key
 from models.stages.planning import Planning, Sample
 from models.stages.scoring import ScoringStage
-
-_SAMPLE_DOCS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,25 +30,27 @@ class ScoreMono(ScoringStage):
     method = "monobert"
     section = MonoConfig
     schema = schemas.MONO
+    sample_docs = 4
 
     segments: Annotated[SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)] = None
     pooling: SegmentPooling = "max"
 
     @classmethod
-    def from_config(cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str) -> Self:
-        """Made from its section."""
-        shared = cls.shared_settings(own, planning, before, tokens)
-        return cls(segments=_segment_rule(own.section), pooling=own.section.pooling, **shared)
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        """Scores of segments are pooled when they are read: `pooling` decides no score."""
+        found: SegmentsConfig | None = own.section.segments
+        rule = None if found is None else SegmentRule(found.length_tokens, found.stride, found.most)
+        pooling = "max" if found is None else found.pooling
+        return {**super().settings(own, planning), "segments": rule, "pooling": pooling}
 
-    @classmethod
-    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
+    def cost(self, sample: Sample, topics: int) -> Cost:
         """Every candidate; with segments, as many as the sampled docs have."""
-        k, rule = own.section.k, _segment_rule(own.section)
         # The most that any doc can have, and the mean of the sampled docs.
-        most = 1 if rule is None else rule.limit
-        mean = len(cut_segments(sample.doc_lengths, rule).docs) / max(1, len(sample.doc_lengths))
-        seconds = sample.seconds_per_input(own.name, "mono", _SAMPLE_DOCS)
-        return lambda topics: Cost(topics * k * most, topics * k * most * CANDIDATE_BYTES, topics * k * mean * seconds)
+        most = 1 if self.segments is None else self.segments.limit
+        mean = len(cut_segments(sample.doc_lengths, self.segments).docs) / len(sample.doc_lengths)
+        seconds = mean * sample.seconds_per_input[self.name]
+        docs = topics * self.k
+        return Cost(docs * most, docs * most * CANDIDATE_BYTES, docs * seconds)
 
     @property
     def rank_keys(self) -> dict[str, Any]:
@@ -84,9 +83,3 @@ class ScoreMono(ScoringStage):
     def _metadata(self) -> dict[str, str]:
         cut = {} if self.segments is None else self.segments._asdict()
         return super()._metadata() | {f"segment_{name}": str(value) for name, value in cut.items()}
-
-
-def _segment_rule(mono: MonoConfig) -> SegmentRule | None:
-    """The segments of docs; None if docs are read whole. Scores are pooled when they are read."""
-    segments = mono.segments
-    return None if segments is None else SegmentRule(segments.length_tokens, segments.stride, segments.most)

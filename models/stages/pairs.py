@@ -45,7 +45,7 @@ class ScorePairs(ModelStage):
     tokenizer_digest: Annotated[str, Key("checkpoint")]
 
     @classmethod
-    def from_config(cls, config: ScoreConfig, file: PairsFile, checkpoint: Checkpoint, device: Device) -> Self:
+    def of_files(cls, config: ScoreConfig, file: PairsFile, checkpoint: Checkpoint, device: Device) -> Self:
         """The stage for files like `file`.
 
         Raises:

@@ -2,19 +2,17 @@
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from beamrank.config.run import JobConfig, RunConfig
 from beamrank.config.stages import ModelConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import FORMATS, list_units, read_unit
+from beamrank.formats.corpora import FORMATS, CorpusConfig, list_units, read_unit
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.schemas import candidates_table
 from beamrank.machine import usable_cores, usable_threads
@@ -22,8 +20,8 @@ from beamrank.progress import Progress
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
 from beamrank.storage.streams import text_bytes
-from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
-from models.reranker import Reranker, RerankerKind, tokenize_shard
+from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, resolve_checkpoint
+from models.reranker import Reranker, tokenize_shard
 from models.scoring.backends.registry import Device
 
 # Spread evenly over the topics and the corpus. Batches are for threads: each must get work.
@@ -53,6 +51,8 @@ class Planning:
         device: where models compute.
         progress: receives notes.
         builds: whether an index is built that does not exist; otherwise its digest stays empty.
+        tokens: the stages that make the tokens of others, by the names of these.
+        before: the stages that rank before the one that is made, in order.
     """
 
     config: RunConfig
@@ -61,6 +61,8 @@ class Planning:
     device: Device
     progress: PlanningProgress
     builds: bool = True
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    before: Sequence[Any] = ()
 
 
 def threads_of(config: JobConfig) -> int:
@@ -96,138 +98,107 @@ class Trial(NamedTuple):
     doc_ids: Collection[str] = ()
 
 
-TryFirst: TypeAlias = Callable[[RunConfig, Sequence[Topic]], Trial]
-
-
+@dataclass(frozen=True)
 class Sample:
-    """Some topics and docs of a run, measured on this machine; they are read and tokenized on first use.
+    """What some topics and docs of a run take on this machine.
 
     The docs are candidates, which are longer than the mean of a corpus; where none is known, any.
+
+    Attributes:
+        seconds_a_topic: of the first stage.
+        is_random: whether the docs are any of the corpus.
+        corpus_docs: how many docs the corpus has, about, by the bytes of its files.
+        read_seconds: the time of reading the whole corpus.
+        tokenize_seconds: the time of tokenizing one doc.
+        doc_lengths: int64[n], the tokens of the docs.
+        seconds_per_input: of each stage with a model, by its name.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        topics: Sequence[Topic],
-        checkpoints: Mapping[str, Checkpoint],
-        max_doc_tokens: int,
-        try_first: TryFirst,
-    ) -> None:
-        self._topics = _spread(topics, max(_TOPICS, _TOPICS_PER_THREAD * usable_threads(config.threads)))
-        self._checkpoints = checkpoints
-        self._config = config
-        self.max_doc_tokens = max_doc_tokens
-        self._try_first = try_first
+    seconds_a_topic: float = 0.0
+    is_random: bool = False
+    corpus_docs: float = 0.0
+    read_seconds: float = 0.0
+    tokenize_seconds: float = 0.0
+    doc_lengths: Lengths = field(default_factory=lambda: np.zeros(1, np.int64))
+    seconds_per_input: Mapping[str, float] = field(default_factory=dict)
 
-    @cached_property
-    def first(self) -> Trial:
-        """The first stage, tried on the topics."""
-        return self._try_first(self._config, self._topics)
+    @classmethod
+    def of(cls, config: RunConfig, topics: Sequence[Topic], stages: Sequence[Any], first: Trial | None = None) -> Self:
+        """Measures stages of a plan, the first and those that make tokens among them; `first` is what is known of it.
 
-    @cached_property
-    def _read(self) -> tuple[list[Doc], float, float]:
-        """Docs, the seconds of reading them, and how many the corpus has, by the bytes of its files."""
-        units = list_units(self._config.corpus)
+        Raises:
+            PreflightError: the corpus holds no doc that can be read.
+        """
+        topics = _spread(topics, max(_TOPICS, _TOPICS_PER_THREAD * usable_threads(config.threads)))
+        trial = first or stages[0].trial(topics)
+        tokenizing = [stage for stage in stages if stage.does == "join"]
+        if not tokenizing:
+            return cls(trial.seconds_a_topic)
+        docs, seconds, corpus_docs = _read(config.corpus)
+        found = set(trial.doc_ids)
+        candidates = [doc for doc in docs if doc.doc_id in found]
+        texts = dict(_spread(list(dict(candidates or docs).items()), _TOKENIZED_DOCS))
+        most = max(stage.max_doc_tokens for stage in tokenizing)
+        tokenizer = fetch_tokenizer(tokenizing[0].checkpoint)
         start = time.monotonic()
-        chosen = _spread(units, _UNITS)
-        most = _READ_DOCS // len(chosen)
-        parts = [list(itertools.islice(_docs(unit), most)) for unit in chosen]
-        docs = [doc for part in parts for doc in part]
-        if not docs:
-            raise PreflightError(f"the corpus {self._config.corpus.path} holds no doc that can be read")
-        seconds = time.monotonic() - start
-        if len(chosen) == len(units) and all(len(part) < most for part in parts):
-            return docs, seconds, float(len(docs))
-        corpus_bytes = sum(map(text_bytes, {unit.url for unit in units}))
-        read_bytes = sum(len(doc.text.encode()) for doc in docs)
-        return docs, seconds, len(docs) * max(1.0, corpus_bytes / max(1, read_bytes))
-
-    @cached_property
-    def _candidates(self) -> list[Doc]:
-        doc_ids = set(self.first.doc_ids)
-        return [doc for doc in self._read[0] if doc.doc_id in doc_ids]
-
-    @property
-    def is_random(self) -> bool:
-        """Whether the docs are any of the corpus, since no candidate is known."""
-        return not self._candidates and not FORMATS[self._config.corpus.format].lists_candidates
-
-    @cached_property
-    def docs(self) -> list[Doc]:
-        """Those that are tokenized, each once."""
-        by_id = {doc.doc_id: doc for doc in self._candidates or self._read[0]}
-        return _spread(list(by_id.values()), _TOKENIZED_DOCS)
-
-    @property
-    def corpus_docs(self) -> float:
-        """How many docs the corpus has, about."""
-        return self._read[2]
-
-    @property
-    def read_seconds(self) -> float:
-        """The time of reading the whole corpus."""
-        docs, seconds, corpus_docs = self._read
-        return seconds / len(docs) * corpus_docs
-
-    @cached_property
-    def _tokens(self) -> tuple[pa.ListArray, float]:
-        tokenizer = tokenizer_of(next(iter(self._checkpoints.values())))
-        start = time.monotonic()
-        tokens = tokenizer.encode([doc.text for doc in self.docs], self.max_doc_tokens).ids
-        return tokens, time.monotonic() - start
-
-    @property
-    def tokenize_seconds(self) -> float:
-        """The time of tokenizing one doc."""
-        return self._tokens[1] / len(self.docs)
-
-    @property
-    def doc_lengths(self) -> Lengths:
-        """int64[n], the tokens of the docs."""
-        lengths: Lengths = np.diff(self._tokens[0].offsets.to_numpy()).astype(np.int64)
-        return lengths
-
-    def seconds_per_input(self, name: str, kind: RerankerKind, docs: int) -> float:
-        """Seconds for one input of a stage, measured with so many docs for each topic."""
-        config = self._config
-        reranker = Reranker(
-            self._checkpoints[name].reference,
-            kind,
-            dtype=config.dtype,
-            device=config.device,
-            threads=config.threads,
-            backend=config.backend,
-            kernel=config.kernel,
-            **config.input.model_dump(),
+        lengths = np.diff(tokenizer.encode(list(texts.values()), most).ids.offsets.to_numpy()).astype(np.int64)
+        return cls(
+            trial.seconds_a_topic,
+            not candidates and not FORMATS[config.corpus.format].lists_candidates,
+            corpus_docs,
+            seconds / len(docs) * corpus_docs,
+            (time.monotonic() - start) / len(texts),
+            lengths,
+            {each.name: _seconds(config, each, topics, texts, most) for each in stages if each.sample_docs},
         )
-        # A first call warms the model up.
-        for some in (_WARM_DOCS, docs):
-            received = self._shared_out(min(some, len(self.docs)))
-            table = self._shard(reranker, received)
-            start = time.monotonic()
-            _, counts = reranker.score_shard(table, received)
-            seconds = time.monotonic() - start
-        return seconds / max(1, counts.inferences)
 
-    def _shared_out(self, docs: int) -> dict[str, list[str]]:
-        """So many docs for each topic, all of them in use if there are enough topics."""
-        step = max(1, len(self.docs) // (docs * len(self._topics)))
-        numbers = iter(step * np.arange(docs * len(self._topics)) % len(self.docs))
-        return {
-            topic.query_id: [self.docs[number].doc_id for number in itertools.islice(numbers, docs)]
-            for topic in self._topics
-        }
 
-    def _shard(self, reranker: Reranker, received: Mapping[str, Sequence[str]]) -> pa.Table:
-        texts = {doc.doc_id: doc.text for doc in self.docs}
-        needed = {doc_id: texts[doc_id] for doc_ids in received.values() for doc_id in doc_ids}
-        candidates = candidates_table(list(received), list(received.values()))
-        return tokenize_shard(reranker.tokenizer, dict(self._topics), candidates, needed, self.max_doc_tokens)
+def _read(corpus: CorpusConfig) -> tuple[list[Doc], float, float]:
+    """Docs, the seconds of reading them, and how many the corpus has."""
+    units = list_units(corpus)
+    start = time.monotonic()
+    chosen = _spread(units, _UNITS)
+    most = _READ_DOCS // len(chosen)
+    parts = [list(itertools.islice(_docs(unit), most)) for unit in chosen]
+    docs = [doc for part in parts for doc in part]
+    if not docs:
+        raise PreflightError(f"the corpus {corpus.path} holds no doc that can be read")
+    seconds = time.monotonic() - start
+    if len(chosen) == len(units) and all(len(part) < most for part in parts):
+        return docs, seconds, float(len(docs))
+    corpus_bytes = sum(map(text_bytes, {unit.url for unit in units}))
+    read_bytes = sum(len(doc.text.encode()) for doc in docs)
+    return docs, seconds, len(docs) * max(1.0, corpus_bytes / max(1, read_bytes))
 
 
 def _docs(unit: CorpusUnit) -> Iterator[Doc]:
     for batch in read_unit(unit):
         yield from map(Doc, batch.doc_ids, batch.texts)
+
+
+def _seconds(
+    config: RunConfig, stage: Any, topics: Sequence[Topic], texts: Mapping[str, str], max_doc_tokens: int
+) -> float:
+    """Seconds for one input of a stage's model, measured with `sample_docs` for each topic."""
+    options = {name: getattr(config, name) for name in ("dtype", "device", "threads", "backend", "kernel")}
+    reranker = Reranker(stage.checkpoint, stage.kind, **options, **config.input.model_dump())
+    # A first call warms the model up.
+    for docs in (_WARM_DOCS, stage.sample_docs):
+        received = shared_out(topics, list(texts), min(docs, len(texts)))
+        candidates = candidates_table(list(received), list(received.values()))
+        needed = {doc_id: texts[doc_id] for doc_ids in received.values() for doc_id in doc_ids}
+        table = tokenize_shard(reranker.tokenizer, dict(topics), candidates, needed, max_doc_tokens)
+        start = time.monotonic()
+        _, counts = reranker.score_shard(table, received)
+        seconds = time.monotonic() - start
+    return seconds / max(1, counts.inferences)
+
+
+def shared_out(topics: Sequence[Topic], doc_ids: Sequence[str], docs: int) -> dict[str, list[str]]:
+    """So many docs for each topic, all of them in use if there are enough topics."""
+    step = max(1, len(doc_ids) // (docs * len(topics)))
+    places = (step * np.arange(docs * len(topics)) % len(doc_ids)).reshape(len(topics), docs)
+    return {topic.query_id: [doc_ids[place] for place in row] for topic, row in zip(topics, places, strict=True)}
 
 
 def _spread(items: Sequence[_T], count: int) -> list[_T]:

@@ -3,7 +3,7 @@
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from threading import Lock
@@ -15,7 +15,7 @@ from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.run import JobConfig, RunConfig
+from beamrank.config.run import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import is_cuda, usable_threads
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
@@ -23,7 +23,7 @@ from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokeni
 from models.scoring.backends.registry import Device, choose_backend, choose_kernel, find_backend
 from models.scoring.engine import Prepared, ScoringEngine, StageCounts
 from models.scoring.reuse import ReusableParts, ReusableScores, find_reused
-from models.stages.base import Key, LaterStage, ShardStage, Stage, Worker
+from models.stages.base import Key, LaterStage, ShardStage, Worker
 from models.stages.planning import Planning, threads_of
 
 _log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class ModelStage(ShardStage):
     threads: int
     gpu: int | None = None
 
+    worker = Worker.MODEL
+
     @classmethod
     def model_settings(cls, config: JobConfig, checkpoint: Checkpoint, device: Device) -> dict[str, Any]:
         """The settings that every model has."""
@@ -80,10 +82,6 @@ class ModelStage(ShardStage):
             "token_budget": device.token_budget,
             "threads": threads_of(config),
         }
-
-    @classmethod
-    def worker_on(cls, device: str) -> Worker:
-        return Worker.MODEL_ON_GPU if is_cuda(device) else Worker.MODEL_ON_CPU
 
     @property
     def shards_at_a_time(self) -> int:
@@ -152,24 +150,17 @@ class ScoringStage(LaterStage, ModelStage):
     doc_parts: int
 
     @classmethod
-    def shared_settings(
-        cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str
-    ) -> dict[str, Any]:
-        """The settings that all stages with a model have; see `LaterStage.own_settings`."""
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
         checkpoint = planning.checkpoints[own.name]
         template = checkpoint.architecture.template(tokenizer_of(checkpoint).special)
         return {
-            **cls.own_settings(own, before, tokens),
+            **super().settings(own, planning),
             **cls.model_settings(planning.config, checkpoint, planning.device),
             "token_cost": checkpoint.architecture.token_cost,
             "start_tokens": len(template.start),
             "end_tokens": tuple(map(len, template.ends)),
             "doc_parts": template.doc_parts,
         }
-
-    @classmethod
-    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
-        return path_of_checkpoint(f"{own.name}.checkpoint", own.section.checkpoint)
 
     @property
     def kind(self) -> str:
@@ -243,12 +234,6 @@ class ScoringStage(LaterStage, ModelStage):
         Raises:
             DataError: the rows are not those of the tokens.
         """
-
-
-def path_of_checkpoint(key: str, reference: str) -> dict[str, str]:
-    """The path of a checkpoint by its key; none for a Hugging Face id or embedded:NAME, the same on every machine."""
-    named = "://" not in reference and not reference.startswith(("/", ".", "~"))
-    return {} if named else {key: reference}
 
 
 @lru_cache(maxsize=1)

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from beamrank.commit.listing import SCANS, holds_content
 from beamrank.commit.receipts import Receipt, ScanReport, StageFolder, read_scans
-from beamrank.commit.shards import InputPart, ShardTask, TokensPart
+from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, read_unit, unit_digest
 from beamrank.formats.rejects import Rejects
@@ -36,9 +35,9 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import hashes64
-from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, tokenizer_of
+from models.checkpoints.checkpoint import fetch_tokenizer, tokenizer_of
 from models.scoring.reuse import UnusableTokensError, reusable_tokens
-from models.stages.base import Cost, CostOf, Key, Stage
+from models.stages.base import Cost, Key, Stage
 from models.stages.first_stage import FIRST
 from models.stages.planning import Planning, Sample
 from models.tokenizers.base import Tokenizer
@@ -75,7 +74,7 @@ class TokenizeDocs(Stage):
     of_queries: bool = False
 
     @classmethod
-    def from_config(cls, models: Sequence[ConfiguredStage], first: ConfiguredStage, planning: Planning) -> Self:
+    def of_models(cls, models: Sequence[ConfiguredStage], first: ConfiguredStage, planning: Planning) -> Self:
         """The stage that makes the tokens for stages with one tokenizer.
 
         Args:
@@ -84,11 +83,12 @@ class TokenizeDocs(Stage):
             planning: what is planned.
         """
         config, checkpoint = planning.config, planning.checkpoints[models[0].name]
+        most = {name: config.input.max_length * each.doc_parts for name, each in planning.checkpoints.items()}
         tokenizer = tokenizer_of(checkpoint)
         return cls(
             corpus_digest=planning.corpus_digest,
             tokenizer_digest=tokenizer.digest,
-            max_doc_tokens=max(kept_doc_tokens(config, each, planning.checkpoints[each.name]) for each in models),
+            max_doc_tokens=max(max_doc_tokens(each.section.doc_tokens(most[each.name])) for each in models),
             k=first.section.k,
             on_missing_doc=config.on_missing_doc,
             model=models[0].name,
@@ -98,17 +98,11 @@ class TokenizeDocs(Stage):
             of_queries=FORMATS[config.corpus.format].lists_candidates,
         )
 
-    @classmethod
-    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
+    def cost(self, sample: Sample, topics: int) -> Cost:
         """The whole corpus is read, whatever the number of topics, which decides how many docs are tokenized."""
-        k, doc_tokens = own.section.k, float(sample.doc_lengths.mean())
-
-        def cost(topics: int) -> Cost:
-            pairs = topics * k
-            seconds = sample.read_seconds + min(sample.corpus_docs, pairs) * sample.tokenize_seconds
-            return Cost(0, int(pairs * doc_tokens * 2), seconds if topics else 0.0)
-
-        return cost
+        docs = topics * self.k
+        seconds = sample.read_seconds + min(sample.corpus_docs, docs) * sample.tokenize_seconds
+        return Cost(0, int(docs * float(sample.doc_lengths.mean()) * 2), seconds if topics else 0.0)
 
     @property
     def name(self) -> str:
@@ -127,22 +121,17 @@ class TokenizeDocs(Stage):
 
         Those for which an earlier run has tokens are marked.
         """
-        with_tokens = np.concatenate([np.empty(0, np.uint64), *map(self._earlier_docs, task.reusable_tokens)])
-        return cut_needed(task.shard, self._needed_hashes(task), with_tokens, ranges)
-
-    def _needed_hashes(self, task: ShardTask) -> Hashes:
-        """The docs that a shard needs; a doc may be there once for each query."""
-        return self._hashes(task.inputs[0], self.k)
-
-    def _earlier_docs(self, part: TokensPart) -> Hashes:
-        """The docs of an earlier part; none where it is damaged: then they are read from the corpus."""
-        try:
-            return self._hashes(part.candidates, part.k)
-        except (BeamrankError, OSError) as error:
-            _log.warning("tokens are not reused: %s", error)
-            return np.empty(0, np.uint64)
+        with_tokens = [np.empty(0, np.uint64)]
+        for part in task.reusable_tokens:
+            try:
+                with_tokens.append(self._hashes(part.candidates, part.k))
+            except (BeamrankError, OSError) as error:
+                # They are read from the corpus.
+                _log.warning("tokens are not reused: %s", error)
+        return cut_needed(task.shard, self._hashes(task.inputs[0], self.k), np.concatenate(with_tokens), ranges)
 
     def _hashes(self, part: InputPart, k: int) -> Hashes:
+        """The hashes of the first `k` docs of each query; a doc may be there once for each query."""
         return hashes64(candidate_keys(_first(part, k), self.of_queries))
 
     def scan(
@@ -256,7 +245,7 @@ class TokenizeDocs(Stage):
         Raises:
             UnusableTokensError: they cannot be read, or the part of the corpus that is read holds one of them too.
         """
-        needed = listed.of_shard(task.shard, np.unique(self._needed_hashes(task)))
+        needed = listed.of_shard(task.shard, np.unique(self._hashes(task.inputs[0], self.k)))
         parts = [part.tokens for part in task.reusable_tokens]
         keys, tokens = reusable_tokens(parts, needed, docs.schema.field("tokens").type, self.of_queries)
         if len(keys) < len(needed):
@@ -314,8 +303,3 @@ def _first(candidates: InputPart, k: int) -> pa.Table:
     """The first `k` candidates of each query."""
     table = candidates.read()
     return table.filter(pc.less_equal(table["rank"], k))
-
-
-def kept_doc_tokens(config: RunConfig, own: ConfiguredStage, checkpoint: Checkpoint) -> int:
-    """The most wordpieces of a doc that are kept for a stage with a model."""
-    return max_doc_tokens(own.section.doc_tokens(config.input.max_length * checkpoint.doc_parts))

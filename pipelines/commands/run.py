@@ -195,7 +195,7 @@ def run(
     settings = args.load_run_config(config, overrides, output, limit, reuse)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
-    from pipelines.plan.limits import Limits
+    from pipelines.plan.estimate import Limits
 
     share = None if only is None else Share.parse(only)
     limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds

@@ -1,8 +1,8 @@
-"""The cost of a run: counts from the configuration, seconds from a short measurement, less what earlier runs did."""
+"""The cost of a run: counts from its plan, seconds from a short measurement, less what earlier runs did; and limits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,26 +12,23 @@ import pyarrow as pa
 from beamrank.commit.listing import CURRENT
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import arithmetic_digest
-from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_prediction, read_receipts
 from beamrank.config.run import RunConfig
-from beamrank.errors import PreflightError
-from beamrank.evaluation.measures import parse_measures
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.machine import describe_machine
 from beamrank.ranking.aggregation import pair_inferences
-from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 from beamrank.topic_table import TopicTable
-from models.stages.base import RANKED_BY
-from models.stages.core import first_stage_of, steps_of
-from models.stages.planning import Sample, Trial, TryFirst, resolve_checkpoints
-from models.stages.tokenize import kept_doc_tokens
+from models.stages.base import RANKED_BY, Cost, Stage
+from models.stages.core import open_stages
+from models.stages.planning import Sample, Trial
+from models.stages.tokenize import TokenizeDocs
 from pipelines.plan.changes import Change, plan_changes
-from pipelines.plan.make_plan import check_apart, chosen_topics, planned
+from pipelines.plan.make_plan import planned
 from pipelines.plan.reuse import ReusableStage, Reuse
 
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -92,14 +89,58 @@ class Estimate:
         return any(stage.remaining_shards < self.shards for stage in self.stages)
 
 
-@dataclass(frozen=True)
-class _ReuseBound:
-    """Bounds of a stage with a model, from plans and receipts: no part is read.
+class Limits(NamedTuple):
+    """The most inferences that a run may make, and hours that it may take on one worker; None: any number."""
+
+    max_inferences: int | None = None
+    max_hours: float | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, float]) -> "Limits":
+        """Limits by their names.
+
+        Raises:
+            ConfigError: a name is unknown.
+        """
+        unknown = sorted(values.keys() - set(cls._fields))
+        if unknown:
+            raise ConfigError(f"limits has no {unknown[0]}: give {' or '.join(cls._fields)}")
+        inferences = values.get("max_inferences")
+        return cls(None if inferences is None else int(inferences), values.get("max_hours"))
+
+    def check(self, found: Estimate, stage: str | None) -> None:
+        """Refuses a run, or one stage of it, that would exceed a limit.
+
+        Raises:
+            BeamrankError: with what is predicted and what is allowed.
+        """
+        stages = [each for each in found.stages if stage in (None, each.stage)]
+        inferences = sum(each.remaining_inferences for each in stages)
+        hours = sum(each.remaining_seconds for each in stages) / 3600
+        over = []
+        if self.max_inferences is not None and inferences > self.max_inferences:
+            over.append(
+                f"up to {inferences:,} inferences are predicted, and --max-inferences allows {self.max_inferences:,}"
+            )
+        if self.max_hours is not None and hours > self.max_hours:
+            over.append(
+                f"{hours:,.3g} hours of a worker like this machine are predicted, and --max-hours allows "
+                f"{self.max_hours:,g}"
+            )
+        if over:
+            raise BeamrankError(
+                f"nothing was started: {'; '.join(over)}. Raise the limit, or lower k; `beamrank plan` shows each stage"
+            )
+
+
+@dataclass
+class _Reusable:
+    """Bounds of the inputs of a stage with a model that earlier runs scored, from plans and receipts: no part is read.
 
     Attributes:
-        inputs: how many inputs a query has at most.
-        scored, reused: how many of them are scored and are reused at most, by the row of the plan's topics.
-        known: whether an earlier run scored any of them.
+        inputs: how many a query has at most.
+        scored, reused: how many are scored and are reused at most, by the row of the plan's topics.
+        known: whether an earlier run scored any.
         refused: why other earlier runs are not used, a line each.
     """
 
@@ -109,22 +150,18 @@ class _ReuseBound:
     known: npt.NDArray[np.bool_]
     refused: Sequence[str]
 
-    def of(self, topics: Counts) -> tuple[int, int, int]:
-        """How many inputs some topics have, and how many of them are scored and are reused, at most."""
-        return self.inputs * len(topics), int(self.scored[topics].sum()), int(self.reused[topics].sum())
-
 
 @dataclass(frozen=True)
-class _Remaining:
-    """The shards without a receipt by step, and the differences from the plan that was run last.
+class _Earlier:
+    """What earlier runs have done: by step the shards without a receipt, and the scores that can be reused.
 
-    A stage that is not among `shards`, or whose input is unfinished, remains whole. `note` explains what is unknown.
+    A step that is not among `missing` remains whole. `note` explains what is unknown.
     """
 
-    shards: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    missing: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    reusable: Mapping[str, _Reusable] = field(default_factory=dict)
     changed: tuple[Change, ...] = ()
     note: str | None = None
-    reuse: Mapping[str, _ReuseBound] = field(default_factory=dict)
 
 
 def estimate(config: RunConfig) -> Estimate:
@@ -135,38 +172,44 @@ def estimate(config: RunConfig) -> Estimate:
     Raises:
         PreflightError: an input is missing or invalid.
     """
-    check_apart(config)
     storage.check_folder(config.output)
-    parse_measures(config.measures)
-    chosen = chosen_topics(config)
-    topics = chosen.kept
-    shards = cut_shards(topics, config.shards)
-    sample = _sample(config, topics, first_stage_of(config).trial)
-    costs = [(each.step, each.stage.estimate(each.own, config, sample)) for each in steps_of(config)]
-    remaining = _find_remaining(config)
+    plan, warnings = planned(config)
+    opened = open_stages(plan.stages)
+    sample, earlier = Sample.of(config, plan.topics, opened), _read_earlier(config, plan, opened[0].is_ready)
     stages = []
-    for step, cost in costs:
-        missing = remaining.shards.get(step, range(len(shards)))
-        open_topics = shards.topics_of(missing)
-        rest, bound = cost(len(open_topics)), remaining.reuse.get(step)
+    # Two tokenizers make two stages of one step.
+    for step in dict.fromkeys(stage.step for stage in opened):
+        group = [stage for stage in opened if stage.step == step]
+        missing = earlier.missing.get(step, range(len(plan.shards)))
+        topics = plan.shards.topics_of(missing)
+        whole, rest = (_cost(group, sample, count) for count in (len(plan.topics), len(topics)))
         made, reused, seconds = rest.inferences, 0, rest.seconds
-        if bound is not None and len(open_topics):
-            inputs, most_scored, most_reused = bound.of(open_topics)
-            made, reused = made * most_scored // inputs, made * most_reused // inputs
-            seconds *= most_scored / inputs
+        bound = earlier.reusable.get(step)
+        if bound is not None and len(topics):
+            inputs, scored = bound.inputs * len(topics), int(bound.scored[topics].sum())
+            made, reused = made * scored // inputs, made * int(bound.reused[topics].sum()) // inputs
+            seconds *= scored / inputs
         undecided = max(0, made + reused - rest.inferences)
-        whole = cost(len(topics))
         stages.append(StageEstimate(step, *whole, len(missing), made, reused, undecided, rest.bytes, seconds))
-    passes, notes = 0, [remaining.note, *(str(note) for each in chosen.rejects for note in each.notes())]
-    if sample.max_doc_tokens:
-        docs = len(topics) * config.stages[1].section.k
-        passes = join_passes(docs, list_units(config.corpus)[0], len(shards), sample.max_doc_tokens)
+    passes, notes = 0, [earlier.note, *warnings]
+    if tokenizing := [stage for stage in opened if isinstance(stage, TokenizeDocs)]:
+        passes = join_passes(
+            len(plan.topics) * tokenizing[0].k,
+            list_units(config.corpus)[0],
+            len(plan.shards),
+            max(stage.max_doc_tokens for stage in tokenizing),
+        )
         notes += [_RANDOM_DOCS] if sample.is_random else []
-    reasons = dict.fromkeys(
-        f"{name}: not reused: {one}" for name, each in remaining.reuse.items() for one in each.refused
+    refused = [f"{name}: not reused: {one}" for name, each in earlier.reusable.items() for one in each.refused]
+    return Estimate(
+        len(plan.topics),
+        len(plan.shards),
+        passes,
+        tuple(stages),
+        earlier.changed,
+        "; ".join(filter(None, notes)) or None,
+        tuple(dict.fromkeys(refused)),
     )
-    note = "; ".join(filter(None, notes)) or None
-    return Estimate(len(topics), len(shards), passes, tuple(stages), remaining.changed, note, tuple(reasons))
 
 
 def shard_seconds(config: RunConfig, plan: Plan, stage: StageRecord, measures: bool = True) -> float:
@@ -186,17 +229,17 @@ def shard_seconds(config: RunConfig, plan: Plan, stage: StageRecord, measures: b
         return predicted.seconds[stage.step] / len(plan.shards)
     if stage.work is None or not measures:
         return 0.0
-    each = next(each for each in steps_of(config) if each.step == stage.step)
+    opened = open_stages(plan.stages)
+    (chosen,) = (each for each in opened if each.name == stage.name)
+    tokenizing = [each for each in opened if isinstance(each, TokenizeDocs)]
     # Without a first stage, which would start Java in this process, docs are any of the corpus.
-    sample = _sample(config, plan.topics, lambda *_: Trial())
-    return each.stage.estimate(each.own, config, sample)(len(plan.topics)).seconds / len(plan.shards)
+    sample = Sample.of(config, plan.topics, [*tokenizing, chosen], Trial())
+    seconds: float = chosen.cost(sample, len(plan.topics)).seconds
+    return seconds / len(plan.shards)
 
 
-def _sample(config: RunConfig, topics: Sequence[Topic], try_first: TryFirst) -> Sample:
-    checkpoints = resolve_checkpoints(config)
-    models = [each for each in config.stages if each.name in checkpoints]
-    doc_tokens = max((kept_doc_tokens(config, each, checkpoints[each.name]) for each in models), default=0)
-    return Sample(config, topics, checkpoints, doc_tokens, try_first)
+def _cost(stages: Sequence[Stage], sample: Sample, topics: int) -> Cost:
+    return Cost(*map(sum, zip(*(stage.cost(sample, topics) for stage in stages), strict=True)))
 
 
 def join_passes(docs: int, unit: CorpusUnit, shards: int, doc_tokens: int) -> int:
@@ -228,65 +271,67 @@ def _doc_bytes(unit: CorpusUnit, doc_tokens: int) -> float:
     return _ROW_OVERHEAD_BYTES + _TOKEN_BYTES * sum(tokens) / max(1, len(tokens))
 
 
-def _find_remaining(config: RunConfig) -> _Remaining:
+def _read_earlier(config: RunConfig, plan: Plan, is_ready: bool) -> _Earlier:
     """Reads the results of earlier runs.
 
     Raises:
         PreflightError: the output cannot be read, or an input is missing or invalid.
     """
     with errors_as(PreflightError, config.output):
-        names = storage.sizes_bytes(config.output)
-    if CURRENT not in names and not config.reuse:
-        return _Remaining()
-    plan = planned(config)
-    reuse = _reuse_bounds(plan, config)
-    if not first_stage_of(config).is_ready(config):
-        return _Remaining(note="which shards and candidates stay is known once the index is built", reuse=reuse)
-    if CURRENT not in names:
-        return _Remaining(reuse=reuse)
+        has_plan = CURRENT in storage.sizes_bytes(config.output)
+    if not has_plan and not config.reuse:
+        return _Earlier()
+    reuse = Reuse(plan, config.reuse)
+    reusable: dict[str, _Reusable] = {}
+    for stage in plan.stages:
+        if stage.work is not None:
+            reusable[stage.step] = _reusable(plan, stage, reuse, reusable.get(stage.inputs[-1]))
+    if not is_ready:
+        return _Earlier({}, reusable, note="which shards and candidates stay is known once the index is built")
+    if not has_plan:
+        return _Earlier({}, reusable)
     done = read_receipts(plan)
     missing: dict[str, set[int]] = {}
     for stage in plan.stages:
-        # Two tokenizers make two stages of one step.
         missing.setdefault(stage.step, set()).update(range(len(plan.shards)) - done[stage.name].keys())
-    shards = {step: sorted(each) for step, each in missing.items()}
+    changed: tuple[Change, ...] = ()
+    note = None
     try:
         before = read_plan(config.output)
-        changes = tuple(plan_changes(before, plan)) if before.has_runs else ()
+        if before.has_runs:
+            changed = tuple(plan_changes(before, plan))
+        else:
+            note = f"{config.output} holds scores of `beamrank score`, which stay"
     except PreflightError as error:
         # Its receipts still count.
-        return _Remaining(shards, note=f"the changes since the last run are unknown: {error}", reuse=reuse)
-    note = None if before.has_runs else f"{config.output} holds scores of `beamrank score`, which stay"
-    return _Remaining(shards, changes, note, reuse)
+        note = f"the changes since the last run are unknown: {error}"
+    return _Earlier({step: sorted(each) for step, each in missing.items()}, reusable, changed, note)
 
 
-def _reuse_bounds(plan: Plan, config: RunConfig) -> dict[str, _ReuseBound]:
-    """The bounds of each step with a model, if workers are machines like this one."""
-    reuse = Reuse(plan, config.reuse)
-    found: dict[str, _ReuseBound] = {}
-    for stage in plan.stages:
-        if stage.work is not None:
-            found[stage.step] = _reuse_bound(plan, stage, reuse, found.get(stage.inputs[-1]))
-    return found
-
-
-def _reuse_bound(plan: Plan, stage: StageRecord, reuse: Reuse, chooses: _ReuseBound | None) -> _ReuseBound:
-    """The bounds of a stage; `chooses` are those of the stage whose ranking decides what it scores."""
-    reusable = reuse.scores(stage)
-    assert stage.work is not None
-    pairs, k = stage.work.docs > 1, stage.keys["k"]
-    inputs = int(pair_inferences(k, k, stage.keys["opponents"])) if pairs else k
+def _reusable(plan: Plan, stage: StageRecord, reuse: Reuse, chooses: _Reusable | None) -> _Reusable:
+    """The bounds of a stage, if workers are like this machine; `chooses` are those of the stage that it re-ranks."""
+    found, inputs = reuse.scores(stage), _inputs(stage.keys)
     scored, reused, known = (np.full(len(plan.topics), each) for each in (inputs, 0, False))
-    for before in reusable.stages:
-        most = _most_reused(stage.keys, before.record.keys, pairs)
-        new = (_new_pairs if pairs else _new_docs)(plan, stage, before)
-        here = _topics_here(before, plan.topics)
+    for before in found.stages:
+        then = before.record.keys
+        same_segments = then.get("segments") == stage.keys.get("segments")
+        most = min(inputs, _inputs(then)) if same_segments else inputs
+        rows = _topics_here(before, plan.topics)
         # A different machine's scores can choose other docs.
-        chosen = here if chooses is None else here[chooses.known[here]]
-        scored[chosen] = np.minimum(scored[chosen], new)
-        reused[here] = np.minimum(inputs, reused[here] + most)
-        known[here] = True
-    return _ReuseBound(inputs, scored, reused, known, reusable.refused)
+        chosen = rows if chooses is None else rows[chooses.known[rows]]
+        if same_segments and _origin(plan, stage) == _origin(before.plan, before.record):
+            last, last_before = plan.stage(stage.inputs[-1]), before.plan.stage(before.record.inputs[-1])
+            pairs = "opponents" in stage.keys
+            new = _new_pairs(stage.keys, then, last.keys["k"] - last_before.keys["k"]) if pairs else inputs - most
+            scored[chosen] = np.minimum(scored[chosen], new)
+        reused[rows] = np.minimum(inputs, reused[rows] + most)
+        known[rows] = True
+    return _Reusable(inputs, scored, reused, known, found.refused)
+
+
+def _inputs(keys: Mapping[str, Any]) -> int:
+    """How many inputs a query has at most: docs, or pairs of docs."""
+    return int(pair_inferences(keys["k"], keys["k"], keys["opponents"])) if "opponents" in keys else int(keys["k"])
 
 
 def _topics_here(stage: ReusableStage, topics: TopicTable) -> Counts:
@@ -297,57 +342,23 @@ def _topics_here(stage: ReusableStage, topics: TopicTable) -> Counts:
     return topics.in_both(TopicTable(earlier))[1]
 
 
-def _most_reused(now: Mapping[str, Any], before: Mapping[str, Any], pairs: bool) -> int:
-    """How many inputs of a query an earlier run can have scored; with other segments any."""
-    if not pairs:
-        return min(before["k"], now["k"]) if before.get("segments") == now.get("segments") else now["k"]
-    return int(min(pair_inferences(keys["k"], keys["k"], keys["opponents"]) for keys in (before, now)))
+def _new_pairs(now: Mapping[str, Any], then: Mapping[str, Any], deeper: int) -> int:
+    """How many pairs of a query have no score at most, where the stage before scores so many docs more than then.
 
-
-def _new_docs(plan: Plan, stage: StageRecord, before: ReusableStage) -> int:
-    """How many candidates of a query have no score at most: those below the earlier depth, if the others are known."""
-    same = before.record.keys.get("segments") == stage.keys.get("segments") and _same_inputs(plan, stage, before)
-    return max(0, _depth(plan, stage) - _depth(before.plan, before.record)) if same else stage.keys["k"]
-
-
-def _new_pairs(plan: Plan, stage: StageRecord, before: ReusableStage) -> int:
-    """How many pairs of a query have no score at most."""
-    now, then = stage.keys, before.record.keys
+    Deeper, it can put so many new docs among the best; less deep, it lacks so many of them.
+    """
     k, depth = now["k"], then["k"]
     opponents = min(now["opponents"] or k, k - 1)
-    if not _same_inputs(plan, stage, before):
-        return k * opponents
-    # Deeper, the stage before can put so many new docs among the best; less deep, it lacks so many of them.
-    last, last_before = plan.stage(stage.inputs[-1]), before.plan.stage(before.record.inputs[-1])
-    deeper = _depth(plan, last) - _depth(before.plan, last_before)
     if (then["opponents"] or depth) < depth - 1:
         # Pairs that were drawn are known for the same docs only.
         same = deeper == 0 and k == depth and now["seed"] == then["seed"]
         return k * max(0, opponents - then["opponents"]) if same else k * opponents
     both = max(0, min(depth, k - deeper) if deeper > 0 else min(depth + deeper, k))
-    return (k - both) * opponents + both * min(opponents, k - both)
+    return int((k - both) * opponents + both * min(opponents, k - both))
 
 
-def _same_inputs(plan: Plan, stage: StageRecord, before: ReusableStage) -> bool:
-    """Whether two stages read the same, but for the depth of the candidates."""
-    then = before.record
-    if stage.keys.get(RANKED_BY) != then.keys.get(RANKED_BY):
-        return False
-    # Stages between the first and the last that it reads choose what the last receives.
-    between = [plan.stage(name).keys["k"] for name in stage.inputs[2:-1]]
-    between_then = [before.plan.stage(name).keys["k"] for name in then.inputs[2:-1]]
-    return between == between_then and _but_depth(plan, stage) == _but_depth(before.plan, then)
-
-
-def _but_depth(plan: Plan, stage: StageRecord) -> list[Any]:
-    """What decides which docs reach a stage, but for their number."""
+def _origin(plan: Plan, stage: StageRecord) -> list[Any]:
+    """What decides which docs reach a stage, but for the depths of the first and the last stage that it reads."""
     inputs = [plan.stage(name) for name in stage.inputs]
-    return [[each.type_name, {**each.keys, "k": 0}, _but_depth(plan, each)] for each in inputs]
-
-
-def _depth(plan: Plan, stage: StageRecord) -> int:
-    """How many candidates of a query reach a stage that scores single docs."""
-    chain = [stage]
-    for each in chain:
-        chain += [plan.stage(name) for name in each.inputs]
-    return min(each.keys["k"] for each in chain if "k" in each.keys)
+    between = [each.keys["k"] for each in inputs[2:-1]]
+    return [stage.keys.get(RANKED_BY), between, [[each.type_name, {**each.keys, "k": 0}] for each in inputs]]

@@ -1,7 +1,7 @@
 """From a configuration to a plan: reads and checks every input, so that errors are found before anything runs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.topics import read_topics
+from beamrank.progress import Progress, Silent
 from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
@@ -28,11 +29,10 @@ from models.checkpoints.checkpoint import input_warnings, warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.registry import Device, find_backend
 from models.stages.core import plan_stages
-from models.stages.planning import Planning, resolve_checkpoints
-from pipelines.console.progress import ConsoleProgress
+from models.stages.planning import Planning, PlanningProgress, resolve_checkpoints
 
 
-def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | None = None) -> Plan:
+def make_plan(config: RunConfig, console: PlanningProgress, scoring: Device | None = None) -> Plan:
     """Checks all inputs and resolves everything that decides a run's bytes; builds a missing index.
 
     Args:
@@ -49,28 +49,47 @@ def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | Non
     return _decide(config, console, scoring)
 
 
-def planned(config: RunConfig) -> Plan:
-    """Like `make_plan`, but writes nothing, an index neither: without one, the digest of the first stage is unknown."""
-    return _decide(config, ConsoleProgress(quiet=True), None, builds=False)
+def planned(config: RunConfig) -> tuple[Plan, list[str]]:
+    """Like `make_plan`, but writes nothing, an index neither: without one, the digest of the first stage is unknown.
+
+    Returns:
+        The plan, and warnings but for those of checkpoints.
+    """
+    check_apart(config)
+    warnings = _Warnings()
+    return _decide(config, warnings, None, builds=False), warnings.texts
 
 
-def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None, builds: bool = True) -> Plan:
+class _Warnings(Silent):
+    """Collects warnings."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.texts.append(text)
+
+    def bar(self, _: str, /) -> AbstractContextManager[Progress]:
+        """Shows nothing."""
+        return nullcontext(self)
+
+
+def _decide(config: RunConfig, console: PlanningProgress, scoring: Device | None, builds: bool = True) -> Plan:
     parse_measures(config.measures)
-    topics = chosen_topics(config)
-    for each in topics.rejects:
-        for note in each.notes():
-            console.warn(str(note))
-    if topics.left_out:
-        total = len(topics.kept) + topics.left_out
-        console.note(f"a trial: the first {len(topics.kept):,} of {total:,} topics are run (topics.limit)")
-    for note in _exclusions(config, topics.kept):
+    topics, left_out, rejects = chosen_topics(config)
+    for note in (note for each in rejects for note in each.notes()):
+        console.warn(str(note))
+    if left_out:
+        total = len(topics) + left_out
+        console.note(f"a trial: the first {len(topics):,} of {total:,} topics are run (topics.limit)")
+    for note in _exclusions(config, topics):
         console.note(str(note))
     # Before libraries of models are loaded, and the table as it was read goes: millions of topics need the memory.
-    shards, left_out, rejects = cut_shards(topics.kept, config.shards), topics.left_out, topics.rejects
+    shards = cut_shards(topics, config.shards)
     del topics
     pa.default_memory_pool().release_unused()
     checkpoints = resolve_checkpoints(config)
-    for checkpoint in checkpoints.values():
+    for checkpoint in checkpoints.values() if builds else ():
         for warning in (*warnings_of(checkpoint), *input_warnings(checkpoint, config.input.model_dump())):
             console.warn(warning)
     list_units(config.corpus)
@@ -102,51 +121,40 @@ def _exclusions(config: RunConfig, topics: TopicTable) -> list[Note]:
     return excluded.facts(topics.those_of(excluded.pairs or ()), relevance)
 
 
-@dataclass(frozen=True)
-class ChosenTopics:
-    """The topics to run.
-
-    Attributes:
-        kept: these.
-        left_out: how many others `topics.limit` left out.
-        rejects: rows of the topics and the qrels that cannot be used, of each that has any.
-    """
+class ChosenTopics(NamedTuple):
+    """The topics to run, how many others `topics.limit` left out, and rows of topics and qrels that cannot be used."""
 
     kept: TopicTable
     left_out: int
-    rejects: tuple[Rejects, ...] = ()
+    rejects: tuple[Rejects, ...]
 
 
 def chosen_topics(config: RunConfig) -> ChosenTopics:
     """The topics to run. Qrels are always read, to find errors in them now."""
     rejects = config.max_bad_rows.rejects("topics"), config.max_bad_rows.rejects("qrels")
-    topics = read_topics(config.topics, rejects[0])
-    if config.qrels is None:
-        return _limited(topics, config, rejects)
-    # They are read again for the measures.
-    for url in find_files(config.qrels):
-        check_regular(url)
-    judged = read_qrels(config.qrels, rejects=rejects[1]).relevance
-    paths = shown_paths(config.qrels)
-    chosen = topics.of_queries(judged)
-    if not len(chosen):
+    topics, limit = read_topics(config.topics, rejects[0]), config.topics.limit
+    judged = None
+    if config.qrels is not None:
+        # They are read again for the measures.
+        for url in find_files(config.qrels):
+            check_regular(url)
+        judged = read_qrels(config.qrels, rejects=rejects[1]).relevance
+        paths, total = shown_paths(config.qrels), len(topics)
+        chosen = topics.of_queries(judged)
+        if not len(chosen):
+            raise PreflightError(
+                f"none of the {total:,} topics in {shown_paths(config.topics.path)} (first: {topics[0].query_id!r}) is "
+                f"judged in {paths} (first: {next(iter(judged), None)!r}): every measure would be 0. Give the qrels of "
+                "these topics, or leave `qrels` out"
+            )
+        topics = chosen if config.topics.only_judged else topics
+    kept = TopicTable.of(first_topics(topics, limit))
+    if judged is not None and not len(kept.of_queries(judged)):
         raise PreflightError(
-            f"none of the {len(topics):,} topics in {shown_paths(config.topics.path)} (first: {topics[0].query_id!r}) "
-            f"is judged in {paths} (first: {next(iter(judged), None)!r}): every measure would be 0. Give the qrels of "
-            "these topics, or leave `qrels` out"
+            f"none of the first {len(kept):,} topics (topics.limit) is judged in {paths}, though {len(chosen):,} of "
+            f"all {total:,} are: there would be nothing to measure. Raise the limit, or set topics.only_judged: "
+            "true to choose among the judged topics"
         )
-    found = _limited(chosen if config.topics.only_judged else topics, config, rejects)
-    if not len(found.kept.of_queries(judged)):
-        raise PreflightError(
-            f"none of the first {len(found.kept):,} topics (topics.limit) is judged in {paths}, though "
-            f"{len(chosen):,} of all {len(topics):,} are: there would be nothing to measure. Raise the limit, or set "
-            "topics.only_judged: true to choose among the judged topics"
-        )
-    return found
-
-
-def _limited(topics: TopicTable, config: RunConfig, rejects: Sequence[Rejects]) -> ChosenTopics:
-    kept = TopicTable.of(first_topics(topics, config.topics.limit))
     return ChosenTopics(kept, len(topics) - len(kept), tuple(each for each in rejects if each.count))
 
 

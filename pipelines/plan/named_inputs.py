@@ -96,18 +96,13 @@ def _files(paths: Paths, part: Part, progress: PlanningProgress) -> Paths:
 
 
 def exported(path: str, part: Part, progress: PlanningProgress, fields: Sequence[str] | None = None) -> str:
-    """What a key or argument names: a path as it is, or the file of a part of the data set `irds:ID`; see `export`."""
-    return export(path, part, progress, fields) if path.startswith(_IRDS) else path
-
-
-def export(reference: str, part: Part, progress: PlanningProgress, fields: Sequence[str] | None = None) -> str:
-    """The file of a part of a data set: JSONL of docs or queries, TREC qrels, or a TREC run.
+    """A path as it is, or the file of a part of a data set: JSONL of docs or queries, TREC qrels, or a TREC run.
 
     It is in `irds/` below BEAMRANK_CACHE, and is written again when the version of ir_datasets changes, which downloads
     what it needs and checks it.
 
     Args:
-        reference: `irds:` and the id.
+        path: what a key or argument names; `irds:` and an id for a data set.
         part: what is exported.
         progress: receives notes, and how many rows have been written.
         fields: of a doc or query that make its text; by default ir_datasets' own text of it.
@@ -115,11 +110,13 @@ def export(reference: str, part: Part, progress: PlanningProgress, fields: Seque
     Raises:
         PreflightError: ir_datasets is missing, or the data set or its part is, or cannot be downloaded.
     """
+    if not path.startswith(_IRDS):
+        return path
     try:
         import ir_datasets
     except ImportError as error:
-        raise PreflightError(f"{reference} needs the package ir_datasets: pip install 'beamrank[irds]'") from error
-    name = reference.removeprefix(_IRDS)
+        raise PreflightError(f"{path} needs the package ir_datasets: pip install 'beamrank[irds]'") from error
+    name = path.removeprefix(_IRDS)
     try:
         dataset = ir_datasets.load(name)
     except (KeyError, ValueError) as error:
@@ -131,7 +128,7 @@ def export(reference: str, part: Part, progress: PlanningProgress, fields: Seque
     key = digest([owner, part, fields, ir_datasets.__version__])[:SHORT]
 
     def fetch(folder: Path) -> None:
-        progress.note(f"exporting the {part} of {reference}")
+        progress.note(f"exporting the {part} of {path}")
         with progress.bar("export") as bar, open(folder / _FILES[part], "w", encoding="utf-8") as file:
             for count, line in enumerate(_lines(dataset, part, fields), 1):
                 file.write(f"{line}\n")
@@ -141,7 +138,7 @@ def export(reference: str, part: Part, progress: PlanningProgress, fields: Seque
     try:
         return str(fetched(_CACHE, key, fetch) / _FILES[part])
     except (OSError, RuntimeError) as error:
-        raise PreflightError(f"cannot export the {part} of {reference}: {error}") from error
+        raise PreflightError(f"cannot export the {part} of {path}: {error}") from error
 
 
 def _lines(dataset: Any, part: Part, fields: Sequence[str] | None) -> Iterator[str]:

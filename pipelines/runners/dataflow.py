@@ -23,8 +23,7 @@ from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__
 from models.scoring.backends.registry import AUTO, Device, default_token_budget
 from models.stages.base import Stage, Worker
-from models.stages.core import open_stage, steps_of
-from models.stages.scoring import path_of_checkpoint
+from models.stages.core import is_checkpoint_path, open_stage, worker_paths
 from pipelines.runners.watchdog import StallLimit, explain, wait_with_stall
 
 # The vCPUs of every pinned machine type; the launcher's own cores do not matter.
@@ -55,12 +54,10 @@ _WORKERS = {
     Worker.JVM: Workers("cpu", "n2-highmem-4", 200, _ONE_PROCESS),
     # Reading and tokenizing a corpus is bound by the interpreter's lock, so every core gets a process.
     Worker.CPU: Workers("cpu", "n2-standard-4", 50, _PROCESS_A_CORE),
-    # One process holds one copy of the model on the GPU; the engine prefetches by itself.
-    Worker.MODEL_ON_GPU: Workers(
-        "gpu", "g2-standard-4", 100, _ONE_PROCESS, "type:nvidia-l4;count:1;install-nvidia-driver"
-    ),
-    Worker.MODEL_ON_CPU: Workers("gpu", "n2-standard-4", 100, _ONE_PROCESS),
+    Worker.MODEL: Workers("gpu", "n2-standard-4", 100, _ONE_PROCESS),
 }
+# One process holds one copy of the model on the GPU; the engine prefetches by itself.
+_ON_GPU = Workers("gpu", "g2-standard-4", 100, _ONE_PROCESS, "type:nvidia-l4;count:1;install-nvidia-driver")
 
 
 def settle(settings: _Config) -> tuple[_Config, Device]:
@@ -95,10 +92,9 @@ def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
     """All that workers read and write, with their keys or options."""
     if isinstance(settings, ScoreConfig):
         pairs = [("PAIRS", path) for path in settings.pairs]
-        return [*pairs, ("--output", settings.output), *path_of_checkpoint("--checkpoint", settings.checkpoint).items()]
-    paths = {"corpus.path": settings.corpus.path, "output": settings.output}
-    for each in steps_of(settings):
-        paths |= each.stage.worker_paths(each.own, settings)
+        checkpoints = [("--checkpoint", settings.checkpoint)] if is_checkpoint_path(settings.checkpoint) else []
+        return [*pairs, ("--output", settings.output), *checkpoints]
+    paths = {"corpus.path": settings.corpus.path, "output": settings.output, **worker_paths(settings)}
     return [*paths.items(), *(("reuse", path) for path in settings.reuse)]
 
 
@@ -139,7 +135,7 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
             "--resource_hints turn right fitting on, which excludes the service option that requests the GPU, and "
             "FlexRS: choose machines with --worker_machine_type and --dataflow_service_options=worker_accelerator=..."
         )
-    pools = {_WORKERS[stage.worker_on(device)] for stage in stages}
+    pools = {_workers(stage, device) for stage in stages}
     for pool in pools:
         other = {_ONE_PROCESS: _PROCESS_A_CORE, _PROCESS_A_CORE: _ONE_PROCESS}[pool.processes]
         if other in (options["experiments"] or []):
@@ -163,13 +159,19 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
         raise ConfigError("--dry_run leaves nothing to inspect: --template_location=FILE writes the job instead")
 
 
+def _workers(stage: Stage | type[Stage], device: str) -> Workers:
+    """The machines of a stage whose model, if it has one, computes on `device`."""
+    return _ON_GPU if stage.worker is Worker.MODEL and is_cuda(device) else _WORKERS[stage.worker]
+
+
 def _has_accelerator(options: dict[str, Any]) -> bool:
     return any(option.startswith(_ACCELERATOR_OPTION) for option in options["dataflow_service_options"] or [])
 
 
 def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> PipelineOptions:
     """The Beam options of a stage's job: the pinned ones, then the user's, which take precedence."""
-    workers = _WORKERS[Worker.CPU if stage.name == RUNS else open_stage(plan.stages, stage.name).worker]
+    opened = None if stage.name == RUNS else open_stage(plan.stages, stage.name)
+    workers = _WORKERS[Worker.CPU] if opened is None else _workers(opened, getattr(opened, "device", "cpu"))
     options = PipelineOptions(list(flags)).get_all_options()
     # A name that is the same for every attempt, as Dataflow refuses a second active job of one; it takes lower-case
     # letters, digits and hyphens only.

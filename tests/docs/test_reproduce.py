@@ -14,7 +14,7 @@ from beamrank.config.run import RunConfig, load_config
 from beamrank.config.yaml import read_document
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.qrels import read_qrels
-from contrib.papers.configs import wikipassageqa_configs
+from contrib.papers.collection import wikipassageqa_configs
 from models.training.config import load_train_config
 from pipelines.cli import app
 from pipelines.plan.make_plan import chosen_topics, planned
@@ -87,7 +87,7 @@ def test_configuration_of_a_run_is_valid_to_its_inputs(folder, command):
 def _check_plan(config: RunConfig) -> None:
     names = [stage.name for stage in config.stages[1:]]
     later = ["tokenize", *names] if names else []
-    assert [stage.step for stage in planned(config).stages] == ["retrieve", *later]
+    assert [stage.step for stage in planned(config)[0].stages] == ["retrieve", *later]
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if re.match("beamrank train .* configs/", each)])

@@ -62,19 +62,19 @@ def test_nfl6_counts_questions_without_a_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "line", "message"),
+    ("rows", "number", "message"),
     [
-        ([*_ROWS, _ROWS[0]], 3, "the id '2020338' appears twice, first on line 1"),
+        ([*_ROWS, _ROWS[0]], 3, "the id '2020338' appears twice, first in question 1"),
         ([_ROWS[0], {"id": "1", "question": "a"}], 2, "is an object with id, question, answer"),
         ([_ROWS[0], _ROWS[1] | {"id": 7}], 2, "is an object with id, question, answer, which are texts"),
         ([_ROWS[0], _ROWS[1] | {"id": "a b"}], 2, "holds white space"),
         ([_ROWS[0], ["a"]], 2, "is an object with"),
     ],
 )
-def test_nfl6_refuses_a_row_by_its_line(tmp_path, rows, line, message):
+def test_nfl6_refuses_a_row_by_its_number(tmp_path, rows, number, message):
     path = tmp_path / "nfL6.json"
     found = _refusal(path, _text(rows))
-    assert found.startswith(f"{path}, line {line}: ")
+    assert found.startswith(f"{path}, question {number}: ")
     assert message in found
 
 
@@ -85,19 +85,17 @@ def test_nfl6_refuses_every_truncated_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "message"),
+    ("content", "message"),
     [
-        ('{"questions": []}', 1, "a JSON array is expected"),
-        (_text(_ROWS).encode("utf-16"), 1, "is not valid UTF-8"),
-        (_text(_ROWS[:1]).encode() + b"\n\xe9", 3, "the byte 0xe9 is not valid UTF-8"),
-        ('[\n{"id": "1",\n "question": "a", "id": "2"}]', 3, 'the key "id" appears twice in one object'),
-        ("[" * 100_000, 1, "nested|recursion"),
+        ('{"questions": []}', ", line 1: a JSON array is expected"),
+        (_text(_ROWS).encode("utf-16"), ", line 1: not valid UTF-8"),
+        (_text(_ROWS[:1]).encode() + b"\n\xe9", ", line 3: not valid UTF-8"),
+        ('[\n{"id": "1",\n "question": "a", "id": "2"}]', "the key 'id' appears twice in one object ({'id': '2'"),
+        ("[" * 100_000, "is not JSON that can be read"),
     ],
 )
-def test_nfl6_refuses_other_files(tmp_path, content, line, message):
-    found = _refusal(tmp_path / "nfL6.json", content)
-    assert f", line {line}: " in found
-    assert any(each in found for each in message.split("|"))
+def test_nfl6_refuses_other_files(tmp_path, content, message):
+    assert message in _refusal(tmp_path / "nfL6.json", content)
 
 
 def test_nfl6_reports_a_missing_file(tmp_path):

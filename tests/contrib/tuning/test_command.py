@@ -24,8 +24,8 @@ def test_tuned_points_are_every_combination():
     [
         ("0.9,x", None, r"--k1 '0.9,x': could not convert string to float: 'x'"),
         ("", None, "could not convert string to float"),
-        (None, "0.4,1.5", "must be between 0 and 1, not 1.5"),
-        ("-1", None, "must be 0 or more, not -1"),
+        (None, "0.4,1.5", "less than or equal to 1"),
+        ("-1", None, "greater than or equal to 0"),
         ("nan", None, "finite number"),
     ],
 )

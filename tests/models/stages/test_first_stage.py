@@ -38,7 +38,7 @@ def _excluding(folder: Path, text: str | None) -> GivenRun:
     if text is not None:
         path = str(folder / "pairs.txt")
         Path(path).write_text(text)
-    return GivenRun(run_digest="r", k=1, url="run", depth=1, exclude=read_excluded(path).digest, excluded=path)
+    return GivenRun(run_digest="r", k=1, url="run", exclude=read_excluded(path).digest, excluded=path)
 
 
 def test_first_stage_leaves_docs_out_before_k_is_counted(tmp_path: Path):
@@ -48,7 +48,7 @@ def test_first_stage_leaves_docs_out_before_k_is_counted(tmp_path: Path):
     # `b` of q3 would not have been among the first.
     assert counts == {"topics": 5, "topics_without_candidates": 2, "candidates": 3, "excluded": 2}
     task = ShardTask(StageFolder(str(tmp_path)), 0, "a" * 64, _TOPICS)
-    assert (stage.to_retrieve(task, 3), stage.to_retrieve(task, 2**31 - 1)) == (4, 2**31 - 1)
+    assert [replace(stage, k=k).to_retrieve(task) for k in (3, 2**31 - 1)] == [4, 2**31 - 1]
 
 
 def test_first_stage_counts_topics_that_are_docs(tmp_path: Path):
@@ -57,7 +57,7 @@ def test_first_stage_counts_topics_that_are_docs(tmp_path: Path):
     candidates = candidates_table(["a", "b"], [["a", "b"], ["a", "c"]], [[3, 2], [3, 2]])
     plain = GivenRun(run_digest="r", k=2, url="run")
     assert plain.commit(task, candidates, 0.0).counts["own_docs"] == 1
-    alone = replace(_excluding(tmp_path, None), depth=2)
+    alone = replace(_excluding(tmp_path, None), k=2)
     receipt = alone.commit(replace(task, folder=StageFolder(str(tmp_path / "alone"))), candidates, 0.0)
     assert (receipt.counts["excluded"], receipt.counts["candidates"]) == (1, 3)
     assert "own_docs" not in receipt.counts

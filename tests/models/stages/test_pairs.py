@@ -34,7 +34,7 @@ def _stage(url: str, checkpoint: str, **options: Any) -> ScorePairs:
     config = ScoreConfig(pairs=(url,), checkpoint=checkpoint, output="out", dtype="float32", **options)
     file = find_pairs([url], config.columns)[0]
     device = TorchBackend.resolve("cpu", "float32")
-    return ScorePairs.from_config(config, file, resolve_checkpoint(checkpoint, file.kind), device)
+    return ScorePairs.of_files(config, file, resolve_checkpoint(checkpoint, file.kind), device)
 
 
 def _run(stage: ScorePairs, url: str, start: int, end: int, folder: Path) -> tuple[Receipt, pa.Table]:

@@ -8,10 +8,11 @@ import pytest
 
 from beamrank.config.run import load_config
 from beamrank.formats.topics import read_topics
-from models.checkpoints.checkpoint import resolve_checkpoint
+from beamrank.records import Topic
 from models.stages import planning
-from models.stages.core import first_stage_of
-from models.stages.planning import Sample
+from models.stages.core import open_stages
+from models.stages.planning import Sample, shared_out
+from pipelines.plan.make_plan import planned
 from tests.support.small_collection import SmallCollection
 
 _SHORT, _LONG = 300, 20
@@ -31,15 +32,16 @@ def collection(tmp_path: Path) -> SmallCollection:
 
 def _sample(collection: SmallCollection) -> Sample:
     config = load_config(str(collection.path))
-    checkpoints = {kind: resolve_checkpoint(str(collection.folder / kind), kind) for kind in ("mono", "duo")}
-    return Sample(config, list(read_topics(config.topics)), checkpoints, 512, first_stage_of(config).trial)
+    return Sample.of(config, list(read_topics(config.topics)), open_stages(planned(config)[0].stages))
 
 
 def test_sample_of_a_given_run_holds_its_docs(collection: SmallCollection) -> None:
     found = _sample(collection)
-    assert [doc.doc_id for doc in found.docs] == ["long1", "long2"]
     assert (found.is_random, found.corpus_docs) == (False, _SHORT + _LONG)
+    assert len(found.doc_lengths) == 2
     assert found.doc_lengths.min() >= 30
+    assert set(found.seconds_per_input) == {"mono", "duo"}
+    assert min(found.seconds_per_input.values()) > 0
 
 
 @pytest.mark.jvm
@@ -47,19 +49,24 @@ def test_sample_of_an_index_holds_docs_that_topics_find(collection: SmallCollect
     collection.with_index(10).plan()
     found = _sample(collection)
     assert not found.is_random
-    assert {doc.doc_id[:4] for doc in found.docs} == {"long"}
+    assert found.seconds_a_topic > 0
+    assert found.doc_lengths.min() >= 30
 
 
 @pytest.mark.jvm
-def test_sample_without_an_index_is_random_and_spread_over_topics_and_docs(
+def test_sample_without_an_index_is_random_and_spread_over_the_docs(
     collection: SmallCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "_TOKENIZED_DOCS", 16)
     found = _sample(collection.with_index(10))
     assert found.is_random
-    assert [doc.doc_id for doc in found.docs][-2:] == ["short280", "long0"]
-    assert list(found._shared_out(2))[:3] == ["q0", "q1", "q3"]
-    assert len(found._shared_out(2)) == 24
+    assert [length >= 30 for length in found.doc_lengths] == [False] * 15 + [True]
+
+
+def test_docs_are_spread_over_topics() -> None:
+    topics = [Topic(f"q{number}", "x") for number in range(3)]
+    assert shared_out(topics, list("abcdefgh"), 1) == {"q0": ["a"], "q1": ["c"], "q2": ["e"]}
+    assert shared_out(topics, list("abcd"), 2) == {"q0": ["a", "b"], "q1": ["c", "d"], "q2": ["a", "b"]}
 
 
 def test_docs_of_a_corpus_are_counted_from_its_bytes(
@@ -69,9 +76,3 @@ def test_docs_of_a_corpus_are_counted_from_its_bytes(
     lines = [json.dumps({"id": f"d{number}", "contents": "text " * 100}) for number in range(1000)]
     collection.write("corpus.jsonl", lines)
     assert _sample(collection).corpus_docs == pytest.approx(1000, rel=0.1)
-
-
-def test_seconds_of_an_inference_are_measured(collection: SmallCollection) -> None:
-    found = _sample(collection)
-    assert found.seconds_per_input("mono", "mono", 4) > 0
-    assert found.seconds_per_input("duo", "duo", 3) > 0

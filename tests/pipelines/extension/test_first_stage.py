@@ -4,14 +4,14 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any
 
 import pytest
 
 import beamrank
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
-from beamrank.config.cascade import PLUGINS
+from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.run import load_config
 from beamrank.config.stages import FirstStageConfig
 from beamrank.errors import ConfigError
@@ -37,21 +37,16 @@ class CorpusOrder(FirstStage):
     """Gives each topic the same docs."""
 
     type_name = "corpus_order"
-    section: ClassVar[type[CorpusOrderConfig]] = CorpusOrderConfig
+    section = CorpusOrderConfig
 
     corpus_digest: Annotated[str, Key("corpus.path")]
     first: Annotated[int, Key("corpus_order.first")]
-    k: Annotated[int, Key("corpus_order.k")]
     path: str
 
     @classmethod
-    def from_config(cls, section: CorpusOrderConfig, planning: Planning) -> Self:
-        return cls(
-            corpus_digest=planning.corpus_digest,
-            first=section.first,
-            k=section.k,
-            path=planning.config.corpus.path,
-        )
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        corpus = {"corpus_digest": planning.corpus_digest, "path": planning.config.corpus.path}
+        return super().settings(own, planning) | corpus
 
     def run(self, task: ShardTask) -> Receipt:
         start = time.monotonic()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from beamrank.config.stages import FirstStageConfig, StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
-from models.stages.base import Key, LaterStage, Stage
+from models.stages.base import Key, LaterStage
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 from tests.pipelines.runners.test_engines import get_engine
@@ -51,10 +51,6 @@ class Listwise(LaterStage):
     schema = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float32()})
 
     window: Annotated[int, Key("{own_name}.window")]
-
-    @classmethod
-    def from_config(cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str) -> Self:
-        return cls(window=own.section.window, **cls.own_settings(own, before))
 
     def run(self, task: ShardTask) -> Receipt:
         start = time.monotonic()
@@ -99,13 +95,12 @@ class Dense(FirstStage):
 
     corpus_digest: Annotated[str, Key("corpus.path")]
     buckets: Annotated[int, Key("dense.buckets")]
-    k: Annotated[int, Key("dense.k")]
     path: str
 
     @classmethod
-    def from_config(cls, section: Any, planning: Planning) -> Self:
-        path = planning.config.corpus.path
-        return cls(corpus_digest=planning.corpus_digest, buckets=section.buckets, k=section.k, path=path)
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        corpus = {"corpus_digest": planning.corpus_digest, "path": planning.config.corpus.path}
+        return super().settings(own, planning) | corpus
 
     def run(self, task: ShardTask) -> Receipt:
         start = time.monotonic()
