@@ -29,7 +29,7 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     message = refused(*command, "runs", code=3)
     assert "duo is not finished" in message
     assert "Run what is missing: with --stage duo" in message
-    assert "To stop after mono, leave `duo` out of the configuration (--set duo=null)" in message
+    assert "Or do without: --set duo=null" in message
     succeed(*command, "duo")
     assert not (tmp_path / "out/runs/duo-sum.trec").exists()
     *said, last = succeed(*command, "runs").stderr.splitlines()

@@ -113,7 +113,7 @@ def test_scores_are_a_table_of_exactly_the_sealed_parts(tmp_path, checkpoints):
     (Path(folder) / "part-00002.parquet").touch()
     verified = beamrank_here("verify", tmp_path / "out")
     assert verified.returncode == 1
-    assert "runs/scores.parquet/part-00001.parquet: is not the sealed part" in verified.stdout
+    assert "runs/scores.parquet/part-00001.parquet: is not the part that the sealed stages" in verified.stdout
     assert "runs/scores.parquet/part-00002.parquet" in verified.stdout
 
 
