@@ -108,7 +108,9 @@ def configuration(name: str, model: type[Section]) -> str:
     """
     page = (_DOCS / "reference" / name).read_text(encoding="utf-8")
     shown = set() if model is RunConfig else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
-    rows = {key: _meaning(field) for key, field in keys(model)}
+    # The model's own keys, then those that it shares with others.
+    ordered = sorted(keys(model), key=lambda each: each[0].partition(".")[0] not in model.__annotations__)
+    rows = {key: _meaning(field) for key, field in ordered}
     own = [(key, row) for key, row in rows.items() if not {(key, row), (key.partition(".")[2], row)} & shown]
     columns = [key for key, _ in own if ".columns." in key]
     usual = ": the columns or fields of these, where they have none of the usual names\n"
