@@ -82,15 +82,6 @@ class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-cal
         return SequenceClassifierOutput(logits=self.classifier(self.dropout(self.chunk_pooling(vectors))))
 
 
-def chunked_config(config: BertConfig, chunks: ChunksConfig) -> ChunkedBertConfig:
-    """A BERT's configuration with the chunks' entry."""
-    size = chunks.attention_size if chunks.pooling == "attention" else 0
-    values: dict[str, Any] = config.to_dict() | {CHUNKS: chunk_entry(chunks.count, size)}
-    values.pop("model_type")
-    found: ChunkedBertConfig = ChunkedBertConfig.from_dict(values)
-    return found
-
-
 class BertForPreTraining(transformers.BertForPreTraining):  # type: ignore[no-untyped-call]
     """Has the name that is written to config.json."""
 
@@ -121,7 +112,8 @@ class Start:
         config = _read_config(self.folder, self.reference, random_weights)
         self.digest = digest_of(digest_files(self.folder, read if random_weights else None), self.folder)
         self.tokenizer: BertTokenizer = load_bert(self.folder)
-        self.labels = None if random_weights else _head_labels(self.folder, self.reference)
+        shapes = {} if random_weights else tensor_shapes(self.folder, self.reference)
+        self.labels = next(iter(shapes.get(f"{CLASSIFIER}.weight", ())), None)
         self.default_labels: Literal[1, 2] = 1 if self.labels == 1 else 2
         tokens, document = self.tokenizer, read_config(self.folder, self.reference)
         self._own_warnings = check_fit(self.reference, document, config.vocab_size, tokens.vocab_size, tokens.special)
@@ -141,12 +133,7 @@ class Start:
             )
 
     def model(
-        self,
-        kind: str,
-        labels: int,
-        dropout: float,
-        train_word_embeddings: bool,
-        chunks: ChunksConfig | None = None,
+        self, kind: str, labels: int, dropout: float, train_word_embeddings: bool, chunks: ChunksConfig | None = None
     ) -> BertForSequenceClassification:
         """The classifier to train, float32: keeps a head of as many labels, or adds a random one.
 
@@ -156,10 +143,13 @@ class Start:
             check_labels(ModelFiles(self.reference, read_config(self.folder, self.reference)), labels)
         configured_duo = read_config(self.folder, self.reference).get("type_vocab_size", 2) > 2
         config = self._configured(labels, dropout)
-        if chunks is None:
-            model = self._fitting(BertForSequenceClassification, config)
-        else:
-            model = self._fitting(ChunkedBert, chunked_config(config, chunks))
+        architecture: Any = BertForSequenceClassification
+        if chunks is not None:
+            size = chunks.attention_size if chunks.pooling == "attention" else 0
+            values = {**config.to_dict(), CHUNKS: chunk_entry(chunks.count, size)}
+            values.pop("model_type")
+            architecture, config = ChunkedBert, ChunkedBertConfig.from_dict(values)
+        model: BertForSequenceClassification = self._fitting(architecture, config)
         if kind == "duo" and config.type_vocab_size == 2:
             _add_token_type(model, zero=configured_duo)
         model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)
@@ -203,11 +193,7 @@ class Start:
         found: dict[str, Any]
         try:
             model, found = architecture.from_pretrained(
-                self.folder,
-                config=config,
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
+                self.folder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True
             )  # type: ignore[misc]
         # ImportError: of weights that only another library reads, such as quantized ones.
         except (OSError, ValueError, RuntimeError, ImportError) as error:
@@ -280,11 +266,6 @@ def _check_weights(files: ModelFiles, sizes: Shapes) -> int | None:
     check_tensors(files, {name: size for name, size in expected.items() if not name.endswith(_NEW)})
     refuse_unread(files, expected, BERT.roots(prefix))
     return next(iter(found.get(f"{prefix}{_TYPES}", ())), None)
-
-
-def _head_labels(folder: str, reference: str) -> int | None:
-    shapes = tensor_shapes(folder, reference)
-    return next(iter(shapes.get(f"{CLASSIFIER}.weight", ())), None)
 
 
 def _weight_warnings(reference: str, found: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -77,28 +77,21 @@ def learning_rate_at(step: int, peak: float, warmup_steps: int, steps: int) -> f
     return peak * (step / warmup_steps if step < warmup_steps else max(0.0, 1 - step / steps))
 
 
-class _Batches:
-    """Endless micro-batches of this process, in the order of a single process; and the position after their step.
+def micro_batches(session: Session) -> Iterator[Tensors]:
+    """The micro-batches of this process without an end, in the order of a single process; the state has their position.
 
     Not a DataLoader, which draws random numbers; nor skipped when a training resumes: it begins at the state.
     """
-
-    def __init__(self, session: Session) -> None:
-        self._session, self._step, self.position = session, session.before.step, session.before.position
-
-    def __iter__(self) -> Iterator[Tensors]:
-        session, groups = self._session, self._session.schedule.groups_per_step
-        share = groups // session.processes.num_processes
-        size = share // session.config.optimizer.accumulation
-        stream = session.source.stream(self.position)
-        while True:
-            taken = list(islice(stream, groups))
-            self.position = taken[-1][1]
-            first = session.processes.process_index * share
-            for start in range(first, first + share, size):
-                chosen = [group for group, _ in taken[start : start + size]]
-                yield session.task.collate(chosen, self._step * groups + start)
-            self._step += 1
+    state, groups = session.before, session.schedule.groups_per_step
+    share = groups // session.processes.num_processes
+    size, first = share // session.config.optimizer.accumulation, session.processes.process_index * share
+    stream = session.source.stream(state.position)
+    for step in count(state.step):
+        taken = list(islice(stream, groups))
+        state.position = taken[-1][1]
+        for start in range(first, first + share, size):
+            chosen = [group for group, _ in taken[start : start + size]]
+            yield session.task.collate(chosen, step * groups + start)
 
 
 def train(session: Session, stop: Callable[[], bool], progress: Progress, command: str) -> TrainState:
@@ -127,7 +120,7 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
         finally:
             torch.set_flush_denormal(False)
         if state.step == session.schedule.steps:
-            trainer.steps.finish()
+            trainer.finish()
     # Also of a complete training that was killed.
     if state.finished and session.processes.is_main_process:
         remove_data(session.states.path)
@@ -136,8 +129,8 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
     return state
 
 
-class _Trainer(transformers.Trainer):
-    """transformers' Trainer with our data, loss, optimizer and dev run."""
+class _Trainer(transformers.Trainer, TrainerCallback):
+    """transformers' Trainer with our data, loss, optimizer, dev run and states; it is told of its own steps."""
 
     loss_is_scaled_for_ga = True
 
@@ -172,55 +165,48 @@ class _Trainer(transformers.Trainer):
         scheduler = LambdaLR(optimizer, lambda step: learning_rate_at(step, 1.0, warmup, steps))
         super().__init__(model=session.model, args=arguments, optimizers=(optimizer, scheduler))
         self.remove_callback(transformers.PrinterCallback)
-        self.session, self.batches = session, _Batches(session)
-        self.steps = _Steps(session, self.batches, stop, progress)
-        self.add_callback(self.steps)
+        self.add_callback(self)
+        self._session, self._stop, self._progress = session, stop, progress
+        self._output, self._first = config.output, processes.is_main_process
+        self._saved = time.monotonic()
+        self._began = self._saved - session.before.seconds
+        if self._first:
+            dev = session.dev
+            given, measure = (None, None) if dev is None else (dev.first_stage(), dev.measure)
+            if given is not None:
+                progress.note(f"{GIVEN}: dev {measure} {given:.4f}")
+            inputs = session.schedule.groups_per_step * session.inputs_per_group
+            begin_curves(
+                config.output, TrainingRecord(session.kind, steps, inputs, measure, given), session.before.step
+            )
         # The weights are the same in each process, the units that dropout skips are not.
         torch.manual_seed(config.seed + 1 + processes.process_index)
 
     def get_train_dataloader(self) -> Any:
-        return self.batches
+        return micro_batches(self._session)
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], Any]:
         """The micro-batches of a step, and what its losses are means of, over all processes."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        counts = torch.stack([self.session.task.counts(batch) for batch in batches]).sum(dim=0)
+        counts = torch.stack([self._session.task.counts(batch) for batch in batches]).sum(dim=0)
         return batches, self.accelerator.reduce(counts.to(device))
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """This process's part of the loss; DistributedDataParallel divides by the number of processes."""
-        loss = self.session.task.loss(model, inputs, num_items_in_batch) * self.session.processes.num_processes
+        loss = self._session.task.loss(model, inputs, num_items_in_batch) * self._session.processes.num_processes
         return (loss, {}) if return_outputs else loss
 
     def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002
         return 0
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        metrics = self.steps.measured()
-        self.session.processes.wait_for_everyone()
+        metrics = self._measured()
+        self._session.processes.wait_for_everyone()
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
-
-
-class _Steps(TrainerCallback):
-    """What follows each step: curves, dev measurements, states, and the end of the training."""
-
-    def __init__(self, session: Session, batches: _Batches, stop: Callable[[], bool], progress: Progress) -> None:
-        self._session, self._batches, self._stop, self._progress = session, batches, stop, progress
-        self._output, self._first = session.config.output, session.processes.is_main_process
-        self._saved = time.monotonic()
-        self._began = self._saved - session.before.seconds
-        dev, schedule = session.dev, session.schedule
-        if self._first:
-            given, measure = (None, None) if dev is None else (dev.first_stage(), dev.measure)
-            if given is not None:
-                progress.note(f"{GIVEN}: dev {measure} {given:.4f}")
-            inputs = schedule.groups_per_step * session.inputs_per_group
-            record = TrainingRecord(session.kind, schedule.steps, inputs, measure, given)
-            begin_curves(self._output, record, session.before.step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """All processes together decide whether to stop and whether to save a state."""
@@ -233,8 +219,7 @@ class _Steps(TrainerCallback):
         # Each measurement also saves a state, so that state and published model belong to the same step.
         control.should_save = not last and (stopping or due or control.should_evaluate)
         control.should_training_stop |= stopping
-        session.before.step, session.before.position = step, self._batches.position
-        session.before.seconds = time.monotonic() - self._began
+        session.before.step, session.before.seconds = step, time.monotonic() - self._began
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Checks and records a step."""
@@ -262,7 +247,7 @@ class _Steps(TrainerCallback):
         session.processes.wait_for_everyone()
         self._saved = time.monotonic()
 
-    def measured(self) -> dict[str, float]:
+    def _measured(self) -> dict[str, float]:
         """The measure of the dev run; the best model waits to be published."""
         session, state, dev = self._session, self._session.before, self._session.dev
         if not self._first or dev is None:

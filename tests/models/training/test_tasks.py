@@ -15,19 +15,16 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_start(tmp_path_factory.mktemp("start"))
 
 
-@pytest.mark.parametrize("objective", ["pointwise", "bertlets", "bert_ce", "margin_mse", "listwise_kl"])
-def test_mono_overfits_twenty_pairs(objective, start):
-    labels = 1 if objective in ("bertlets", "bert_ce") else 2
-    score = make_scorer(start, "mono", labels)
-    task = MonoTask(score.encoder, {objective: 1.0})
-    assert step_loss(task, score.model, colour_groups()).item() > 0.05
-    assert overfit(task, score.model, colour_groups()) < 0.01
-
-
-@pytest.mark.parametrize("objective", ["pairwise", "margin_mse", "pairwise_kl"])
-def test_duo_overfits_twenty_pairs(objective, start):
-    score = make_scorer(start, "duo")
-    task = DuoTask(score.encoder, {objective: 1.0})
+@pytest.mark.parametrize(
+    ("kind", "objective"),
+    [
+        *(("mono", name) for name in ("pointwise", "bertlets", "bert_ce", "margin_mse", "listwise_kl")),
+        *(("duo", name) for name in ("pairwise", "margin_mse", "pairwise_kl")),
+    ],
+)
+def test_twenty_pairs_are_overfitted(kind, objective, start):
+    score = make_scorer(start, kind, 1 if objective in ("bertlets", "bert_ce") else 2)
+    task = (MonoTask if kind == "mono" else DuoTask)(score.encoder, {objective: 1.0})
     assert step_loss(task, score.model, colour_groups()).item() > 0.05
     assert overfit(task, score.model, colour_groups()) < 0.01
 
