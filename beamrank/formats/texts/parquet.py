@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -82,13 +83,7 @@ def read(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 
 def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
-    with open_parquet(unit.url) as file:
-        present = file.schema_arrow.names
-        for names in topic_names(unit) if file.metadata.num_rows else ():
-            if not set(names) & set(present):
-                raise WrongFormatError(f"{unit.url} {missing_field('` or `'.join(names), present)}")
-    parse = topic_parser(unit, lambda: (row for rows in _topic_rows(unit) for row in rows))
-    first = 0
+    parse, first = topic_parser(unit, lambda: chain.from_iterable(_topic_rows(unit))), 0
     for rows in _topic_rows(unit):
         yield parse_rows(unit, range(first, first + len(rows)), rows, parse)
         first += len(rows)
@@ -97,11 +92,14 @@ def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
 def _topic_rows(unit: CorpusUnit) -> Iterator[list[dict[str, object]]]:
     """Rows of the columns that can be the id or the text of a topic, some at a time."""
     with open_parquet(unit.url) as file:
-        usual = [name for names in topic_names(unit) for name in names]
-        names = [name for name in usual if name in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
-            cells = zip(*(column_values(batch.column(name)) for name in names), strict=True)
-            yield [dict(zip(names, each, strict=True)) for each in cells]
+        present, usual = file.schema_arrow.names, topic_names(unit)
+        for names in usual if file.metadata.num_rows else ():
+            if not set(names) & set(present):
+                raise WrongFormatError(f"{unit.url} {missing_field('` or `'.join(names), present)}")
+        columns = [name for name in dict.fromkeys(chain(*usual)) if name in present]
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+            cells = zip(*(column_values(batch.column(name)) for name in columns), strict=True)
+            yield [dict(zip(columns, each, strict=True)) for each in cells]
 
 
 def topic_names(unit: CorpusUnit) -> tuple[tuple[str, ...], tuple[str, ...]]:
