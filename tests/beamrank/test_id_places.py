@@ -32,6 +32,8 @@ def test_rows_with_earlier_values_are_found():
     keys = pa.chunked_array([["a", "b", "a"], ["c", "b", "a"]])
     assert repeated_rows(keys) == [(2, 0), (4, 1), (5, 0)]
     assert repeated_rows(pa.chunked_array([[0, 0, 1, 1, 0, 0]]), keys) == [(4, 1), (5, 0)]
+    # Python's hash of -1 is that of -2.
+    assert repeated_rows(pa.array([-1, -2, -1])) == [(2, 0)]
     assert repeated_rows(keys.slice(0, 2)) == repeated_rows(keys.slice(0, 0)) == []
 
 

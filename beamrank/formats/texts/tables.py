@@ -57,7 +57,7 @@ class Table(NamedTuple):
         row = 1 + sum(map(self.count, range(start)))
         own = [name for name in columns or self.schema.names if name not in self.partition]
         for group in range(start, end or len(self.group_bytes)):
-            for batch in self.read(group, own, batch_rows):
+            for batch in filter(len, self.read(group, own, batch_rows)):
                 for name, value in self.partition.items():
                     if columns is None or name in columns:
                         batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(batch)))

@@ -114,3 +114,11 @@ def test_many_small_parts_are_read(tmp_path):
     for shard in range(300):
         (tmp_path / f"part-{shard:05d}.trec").write_bytes(_text([(f"q{shard}", "a", 1, 1.0)] if shard % 2 else []))
     assert len(read_run(str(tmp_path)).order) == 150
+
+
+def test_row_group_without_rows_is_skipped(tmp_path):
+    path = str(tmp_path / "run.parquet")
+    with pq.ParquetWriter(path, _table([]).schema) as writer:
+        for rows in ROWS:
+            writer.write_table(_table(rows))
+    assert read_run(path).order == {"q1": ["a", "b"], "q2": ["a"], "q0": ["c"]}
