@@ -16,6 +16,7 @@ import beamrank
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
+from beamrank.config.run import load_config
 from beamrank.config.stages import FirstStageConfig, StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
@@ -23,6 +24,7 @@ from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
 from models.stages.base import Key, LaterStage
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
+from pipelines.plan.estimate import estimate
 from tests.pipelines.runners.test_engines import get_engine
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.plugins import install
@@ -274,6 +276,42 @@ def test_dense_first_stage_feeds_the_cascade(collection, plugins, tmp_path):
         assert beamrank_here(*arguments, collection.output).returncode == 0, arguments
     succeed("report", collection.output, "--output", tmp_path / "report")
     assert beamrank_here("plan", collection.path, "--set", "large.k=4").returncode == 0
+
+
+def _dense_first(folder: Path) -> SmallCollection:
+    made = SmallCollection(folder, dense={"k": 6}).with_models()
+    made.write("given.trec", [])
+    return made
+
+
+def test_first_stage_runs_with_its_own_section(plugins, tmp_path):
+    made = _dense_first(tmp_path)
+    estimated = {stage.stage: stage for stage in estimate(made.config).stages}
+    assert (estimated["retrieve"].bytes, estimated["mono"].inferences) == (10 * 6 * 12, 10 * 6)
+    assert list(beamrank.run(str(made.path), runner="embed").runs) == ["dense", "mono", "duo-sum"]
+    paths = succeed("aggregate", made.output, "--aggregation", "sum,min").stdout.split()
+    assert [Path(path).name for path in paths] == ["duo-sum.trec", "duo-min.trec"]
+    succeed("gc", "--dry-run", made.output)
+    printed = succeed("plan", made.path, "--set", "dense.buckets=3").stdout
+    assert "dense.buckets 26 -> 3: retrieve, tokenize, mono and duo are redone" in printed
+
+
+def test_first_stage_leaves_out_what_its_section_excludes(plugins, tmp_path):
+    made = _dense_first(tmp_path)
+    found = {query_id: [doc for doc, _ in nearest(text, DOCS, 6)] for query_id, text in TOPICS.items()}
+    (tmp_path / "pairs.txt").write_text(f"q0 {found['q0'][0]}\nq0 {found['q0'][2]}\nq1 {found['q1'][5]}\n")
+    keys = {"dense.exclude": str(tmp_path / "pairs.txt"), "mono": None, "duo": None}
+    del found["q0"][2], found["q0"][0], found["q1"][5]
+    assert read_trec(Path(beamrank.run(str(made.path), set=keys).runs["dense"])) == found
+
+
+def test_first_stage_must_be_one_that_is_installed(request, tmp_path):
+    made = _dense_first(tmp_path)
+    with pytest.raises(ConfigError, match="dense: unknown key"):
+        load_config(str(made.path))
+    request.getfixturevalue("plugins")
+    with pytest.raises(ConfigError, match=r"`candidates` and `dense` exclude each other"):
+        load_config(str(made.path), ["candidates.run=given.trec"])
 
 
 def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(collection, monkeypatch, tmp_path):
