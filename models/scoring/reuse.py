@@ -1,6 +1,7 @@
 """Reuse: parts of earlier runs answer inputs with the same token ids, and hold tokens of docs that did not change."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -88,41 +89,32 @@ def _same_rows(rows: Lengths, others: Lengths) -> tuple[Lengths, Lengths]:
     return ours, theirs
 
 
-class ReusableParts:
-    """The scores of earlier parts, one part after the other, each read when it is needed.
+def read_reusable(
+    parts: Sequence[ReusablePart], tokens: pa.Table, find: FindReusable, of_any_machine: bool, unused: Counter[str]
+) -> Iterator[ReusableScores]:
+    """The scores of earlier parts for the queries of a shard's table, each part read when it is needed.
 
     A part that cannot be used is left out, and counted in `unused`: its scores are computed again.
     """
-
-    def __init__(
-        self, parts: Sequence[ReusablePart], tokens: pa.Table, find: FindReusable, of_any_machine: bool = False
-    ) -> None:
-        """`tokens` is the shard's table, whose queries are looked for."""
-        self._parts, self._tokens, self._find, self._of_any_machine = parts, tokens, find, of_any_machine
-        self.unused: dict[str, int] = {}
-
-    def __iter__(self) -> Iterator[ReusableScores]:
-        for part in self._parts:
-            here = arithmetic_digest(describe_machine(), part.keys["backend"])
-            if part.arithmetic != here and not self._of_any_machine:
-                self._leave_out("parts_of_other_machines", part, "a different kind of machine computed it")
-                continue
+    query_ids = tokens["query_id"].combine_chunks()
+    for part in parts:
+        here = arithmetic_digest(describe_machine(), part.keys["backend"])
+        if part.arithmetic == here or of_any_machine:
             try:
-                yield self._read(part)
+                some = [each.read() for each in (part.tokens, part.scores)]
+                if not some[0].schema.equals(tokens.schema, check_metadata=True):
+                    raise DataError("a different tokenizer made its tokens")
+                theirs, scores = (each.filter(pc.is_in(each["query_id"], query_ids)) for each in some)
+                found = find(theirs, scores, part.keys)
             except (BeamrankError, OSError) as error:
-                self._leave_out("unusable_parts", part, str(error))
-
-    def _read(self, part: ReusablePart) -> ReusableScores:
-        tokens, scores = part.tokens.read(), part.scores.read()
-        if not tokens.schema.equals(self._tokens.schema, check_metadata=True):
-            raise DataError("a different tokenizer made its tokens")
-        query_ids = self._tokens["query_id"].combine_chunks()
-        some = [each.filter(pc.is_in(each["query_id"], query_ids)) for each in (tokens, scores)]
-        return self._find(some[0], some[1], part.keys)
-
-    def _leave_out(self, count: str, part: ReusablePart, reason: str) -> None:
+                count, reason = "unusable_parts", str(error)
+            else:
+                yield found
+                continue
+        else:
+            count, reason = "parts_of_other_machines", "a different kind of machine computed it"
         _log.warning("%s is not reused: %s", part.scores.folder.part_url(part.scores.receipt), reason)
-        self.unused[count] = self.unused.get(count, 0) + 1
+        unused[count] += 1
 
 
 class UnusableTokensError(BeamrankError):

@@ -3,7 +3,8 @@
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from threading import Lock
@@ -22,7 +23,7 @@ from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.registry import Device, choose_backend, choose_kernel, find_backend
 from models.scoring.engine import Prepared, ScoringEngine, StageCounts
-from models.scoring.reuse import ReusableParts, ReusableScores, find_reused
+from models.scoring.reuse import ReusableScores, find_reused, read_reusable
 from models.stages.base import Key, LaterStage, ShardStage, Worker
 from models.stages.planning import Planning, threads_of
 
@@ -191,10 +192,10 @@ class ScoringStage(LaterStage, ModelStage):
             self.engine()
         start = time.monotonic()
         tokens = task.inputs[0].read()
-        parts = self._reusable_parts(task, tokens)
+        unused: Counter[str] = Counter()
         with self.resolved().unchanged():
             prepared = self.prepare(tokens, task)
-            reused = find_reused(prepared.inputs, parts)
+            reused = find_reused(prepared.inputs, self._earlier(task, tokens, unused))
             scores = None
             if len(reused.missing):
                 loading = time.monotonic()
@@ -205,18 +206,18 @@ class ScoringStage(LaterStage, ModelStage):
         return task.commit(
             table.replace_schema_metadata(self._metadata()),
             seconds=time.monotonic() - start,
-            counts=asdict(counts) | parts.unused,
+            counts={**asdict(counts), **unused},
         )
 
     def count(self, task: ShardTask) -> StageCounts:
         """The counts that `run` will give; nothing is scored."""
         tokens = task.inputs[0].read()
         prepared = self.prepare(tokens, task)
-        reused = find_reused(prepared.inputs, self._reusable_parts(task, tokens))
+        reused = find_reused(prepared.inputs, self._earlier(task, tokens, Counter()))
         return prepared.finish(reused.complete())[1]
 
-    def _reusable_parts(self, task: ShardTask, tokens: pa.Table) -> ReusableParts:
-        return ReusableParts(task.reusable, tokens, self.reusable, self.of_any_machine)
+    def _earlier(self, task: ShardTask, tokens: pa.Table, unused: Counter[str]) -> Iterator[ReusableScores]:
+        return read_reusable(task.reusable, tokens, self.reusable, self.of_any_machine, unused)
 
     @abstractmethod
     def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
