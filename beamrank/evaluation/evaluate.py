@@ -370,7 +370,3 @@ def evaluate_one(run: Run, qrels: Qrels, measures: Sequence[str], run_name: str,
             f"the run's first is {next(iter(run.order))!r}, the qrels' {next(iter(qrels.relevance))!r}"
         )
     return RunEvaluation(evaluation, run.notes, qrels.notes, tuple(own_facts(run.order)))
-
-
-def _are_places(query_ids: Iterable[str], count: int) -> bool:
-    return all(query_id.isdecimal() and int(query_id) <= count for query_id in query_ids)
