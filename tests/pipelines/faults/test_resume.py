@@ -93,14 +93,15 @@ def test_resume_after_kill(config_path, tmp_path, moments) -> None:
     _assert_resumes_to_the_same_bytes(config_path, output)
 
 
+@slow
 @pytest.mark.parametrize(
     ("moment", "number", "arguments"),
     [
         (file_exists("plan-*.json"), signal.SIGTERM, ()),
-        pytest.param(receipts_exist("retrieve", 1), signal.SIGINT, (), marks=slow),
-        pytest.param(receipts_exist("mono", 1), signal.SIGINT, (), marks=slow),
-        pytest.param(receipts_exist("duo", 1), signal.SIGINT, ("--runner", "embed"), marks=slow),
-        pytest.param(receipts_exist("mono", 1), signal.SIGINT, TWO_PROCESSES, marks=slow),
+        (receipts_exist("retrieve", 1), signal.SIGINT, ()),
+        (receipts_exist("mono", 1), signal.SIGINT, ()),
+        (receipts_exist("duo", 1), signal.SIGINT, ("--runner", "embed")),
+        (receipts_exist("mono", 1), signal.SIGINT, TWO_PROCESSES),
     ],
     ids=["planned", "java searches", "torch scores", "job server", "worker processes"],
 )
