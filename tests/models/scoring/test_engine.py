@@ -172,7 +172,7 @@ with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + spare_mebibytes * 2**20, resource.RLIM_INFINITY))
 try:
-    engine.score(inputs(2))
+    engine.score(inputs(4))
 except BeamrankError as error:
     print("refused:", error)
 """
