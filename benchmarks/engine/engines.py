@@ -68,7 +68,7 @@ class Engine:
         return [name for name in self.needs if find_spec(name) is None]
 
 
-def _beamrank(backend: str, dtype: str, model: Model, place: Place) -> Score:
+def _beamrank(backend: str, dtype: str, model: Model, place: Place, kernel: str = "auto") -> Score:
     reranker = Reranker(
         model.folder,
         model.kind,
@@ -76,6 +76,7 @@ def _beamrank(backend: str, dtype: str, model: Model, place: Place) -> Score:
         device=place.device,
         threads=place.threads,
         backend=backend,
+        kernel=kernel,
         truncation="hf" if model.kind == "mono" else "original",
     )
 
@@ -129,6 +130,8 @@ def _st(load: Callable[[Model, Place], Score], *needs: str, devices: tuple[str, 
 ENGINES = {
     REFERENCE: Engine(partial(_beamrank, "torch", "float32"), devices=_BOTH),
     "beamrank bfloat16": Engine(partial(_beamrank, "torch", "bfloat16"), devices=_BOTH),
+    "beamrank float32, torch's attention": Engine(partial(_beamrank, "torch", "float32", kernel="torch")),
+    "beamrank bfloat16, torch's attention": Engine(partial(_beamrank, "torch", "bfloat16", kernel="torch")),
     "beamrank float16": Engine(partial(_beamrank, "torch", "float16"), devices=("cuda",)),
     "beamrank openvino float32": Engine(partial(_beamrank, "openvino", "float32"), ("openvino",)),
     "beamrank openvino bfloat16": Engine(partial(_beamrank, "openvino", "bfloat16"), ("openvino",)),

@@ -22,7 +22,11 @@ VERSION = 1
 # Best first, with what stands for them in the library.
 _BITS: dict[Kind, int] = {"amx": 1, "avx512_bf16": 2, "avx512": 4}
 # The dtypes in which each was measured to be faster than torch (benchmarks/results/README.md).
-_GAINS: dict[Kind, tuple[str, ...]] = {"amx": ("bfloat16",), "avx512_bf16": (), "avx512": ()}
+_GAINS: dict[Kind, tuple[str, ...]] = {
+    "amx": ("bfloat16",),
+    "avx512_bf16": ("bfloat16", "float32"),
+    "avx512": ("bfloat16", "float32"),
+}
 _LONGEST_HEAD = 128
 _NO_MEMORY = 1
 
