@@ -14,6 +14,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.machine import is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.architectures.encoder.model import EncoderScorer
+from models.architectures.kernels.rowwise import linears
 from models.architectures.kernels.token_rows import EqualRows
 from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.registry import Device, OutOfMemory
@@ -65,6 +66,9 @@ class OpenvinoBackend:
     def __init__(self, model: EncoderScorer, positions: int, dtype: str, threads: int) -> None:
         compiled = _compile(model, positions, dtype, threads)
         self._model = model
+        # Else two logits of some widths depend on the row in which an input stands.
+        for linear in (*linears(model.steps), model.classifier):
+            linear.pack(_HEAD_ROWS)
         self._width = compiled.output(0).get_partial_shape()[1].get_length()
         self.streams = threads
         # When memory runs out, OpenVINO 2026.4 raises an error or returns nothing, and what it computes later is wrong.
