@@ -37,7 +37,7 @@ demo: $(USED)  ## Run the whole cascade on the standard library's documentation
 # Two processes: each may take 4 GB. Engines come over the network while the first tests run.
 define run_tests
 	$(BIN)/python -m tests.support.services.get_engines $(1) & engines=$$!; \
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(2) $(PYTEST_FLAGS); \
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(2) $(PYTEST_FLAGS); \
 	passed=$$?; kill $$engines 2>/dev/null; exit $$passed
 endef
 

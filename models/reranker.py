@@ -19,7 +19,7 @@ from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, PackedInputs, Truncation, kept_lengths, max_doc_tokens
 from beamrank.section import check_ordered
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
-from models.scoring.backends.registry import choose_backend, choose_kernel, find_backend
+from models.scoring.backends.registry import choose_kernel, find_backend, resolve_backend
 from models.scoring.duo import prepare_duo
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import prepare_mono
@@ -90,7 +90,7 @@ class Reranker:
             _log.warning("%s", warning)
         check_limits(found, self.tokenizer, self.limits)
         self.max_doc_tokens = max_doc_tokens(max_length * found.doc_parts)
-        backend, where = choose_backend(backend, found.architecture, find_backend(backend).resolve(device, dtype))
+        backend, where = resolve_backend(backend), find_backend(backend).resolve(device, dtype)
         most = usable_threads(threads)
         chosen = choose_kernel(kernel, found.architecture, backend, where)
         self.engine = ScoringEngine(found, where.device, where.dtype, most, where.token_budget, backend, chosen)

@@ -19,17 +19,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from beamrank.machine import describe_machine, usable_cores
 from beamrank.ranking.input_layout import SEGMENTS
 from benchmarks.engine.engines import ENGINES, REFERENCE, Measured, Model, Place, measure, peak_flops
 from benchmarks.engine.shapes import SHAPES
-from benchmarks.engine.table import Row, Setting, add_rows, faster_backends, read_rows, tables
+from benchmarks.engine.table import Row, Setting, add_rows, read_rows, tables
 from benchmarks.engine.texts import Inputs, Texts, even_inputs, real_inputs
 from benchmarks.subprocess_meter import run_apart
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.scoring.backends.registry import TABLE, Faster, processor_kind
+from models.scoring.backends.registry import processor_kind
 from models.scoring.backends.torch import resolve_device
 
 _LENGTHS = ("32", "128", "256", "512")
@@ -44,10 +42,7 @@ _ON_GPU = {"shapes": ["MiniLM-L6", "BERT-large"], "tokens": ["real"], "inputs": 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, adds the figures to the results file, and prints the tables."""
     options = _parser().parse_args(arguments)
-    if options.write_table:
-        found = faster_backends(read_rows(options.results))
-        TABLE.write_bytes(TypeAdapter(list[Faster]).dump_json(found, indent=1) + b"\n")
-    elif not options.print:
+    if not options.print:
         place = Place(options.device, options.threads)
         machine = _machine(place)
         peak = run_apart(peak_flops, place)
@@ -150,7 +145,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--passes", type=int, default=2, help="of each process over its inputs; the best counts (%(default)s)")
     add("--results", type=Path, default=Path("benchmarks/results/engine.json"), help="(%(default)s)")
     add("--print", action="store_true", help="measure nothing, print the tables of the results file")
-    add("--write-table", action="store_true", help=f"measure nothing, write what `backend: auto` reads: {TABLE.name}")
     add("--squad", type=Path, default=archive, help="SQuAD 1.1 as HTML pages in a tar.gz")
     return parser
 

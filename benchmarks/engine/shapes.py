@@ -23,11 +23,6 @@ class Shape(NamedTuple):
     inputs: int
     kind: RerankerKind = "mono"
 
-    @property
-    def encoder(self) -> str:
-        """Its kind, as in `models.scoring.backends.registry`."""
-        return "pre-norm" if self.model_type == "modernbert" else "post-norm"
-
     def save(self, folder: Path) -> str:
         """Saves random weights with the vocabulary of the embedded pair, and returns its folder."""
         if not self.layers:
@@ -45,7 +40,7 @@ class Shape(NamedTuple):
             hidden_size=self.hidden,
             num_hidden_layers=self.layers,
             num_attention_heads=self.heads,
-            intermediate_size=_GEGLU_WIDTHS[self.hidden] if self.encoder == "pre-norm" else 4 * self.hidden,
+            intermediate_size=_GEGLU_WIDTHS[self.hidden] if self.model_type == "modernbert" else 4 * self.hidden,
             max_position_embeddings=512 + tokenizer.pad_token_id + 1,
             type_vocab_size=3 if self.kind == "duo" else 1 if self.model_type == "xlm-roberta" else 2,
             **special,

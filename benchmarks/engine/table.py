@@ -11,10 +11,8 @@ from pydantic import TypeAdapter
 
 from beamrank.evaluation.compare import agreement
 from benchmarks.engine.engines import Measured
-from benchmarks.engine.shapes import SHAPES
 from benchmarks.engine.sorted_batches import Log
 from benchmarks.engine.texts import DEPTH, Inputs
-from models.scoring.backends.registry import Faster
 
 _COLUMNS = (
     *("engine", "inputs/s", "share of the matmul peak", "padding"),
@@ -154,19 +152,6 @@ def _figures(row: Row) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def faster_backends(rows: Iterable[Row]) -> list[Faster]:
-    """The faster backend for each kind of processor and encoder, width and dtype: the mean over its shapes decides."""
-    rates = {(row.machine, row.processor, row.shape, row.engine): row.rate for row in rows if row.tokens == "real"}
-    ratios: dict[tuple[str, str, int, str], list[float]] = defaultdict(list)
-    for (machine, processor, name, engine), rate in rates.items():
-        dtype = engine.removeprefix("beamrank openvino ")
-        torch_rate = rates.get((machine, processor, name, f"beamrank {dtype}"))
-        if dtype != engine and torch_rate is not None:
-            shape = SHAPES[name]
-            ratios[processor, shape.encoder, shape.hidden, dtype].append(rate / torch_rate)
-    return [Faster(*key, "openvino" if np.log(found).mean() > 0 else "torch") for key, found in sorted(ratios.items())]
 
 
 def _short(value: object) -> object:

@@ -21,7 +21,7 @@ from beamrank.errors import PreflightError
 from beamrank.machine import is_cuda, usable_threads
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
-from models.scoring.backends.registry import Device, choose_backend, choose_kernel, find_backend
+from models.scoring.backends.registry import Device, choose_kernel, find_backend, resolve_backend
 from models.scoring.engine import Prepared, ScoringEngine, StageCounts
 from models.scoring.reuse import ReusableScores, find_reused, read_reusable
 from models.stages.base import Key, LaterStage, ShardStage, Worker
@@ -67,7 +67,7 @@ class ModelStage(ShardStage):
     @classmethod
     def model_settings(cls, config: JobConfig, checkpoint: Checkpoint, device: Device) -> dict[str, Any]:
         """The settings that every model has."""
-        backend, device = choose_backend(config.backend, checkpoint.architecture, device)
+        backend = resolve_backend(config.backend)
         kind, _, number = device.device.partition(":")
         return {
             **config.input.model_dump(),

@@ -21,7 +21,7 @@ from beamrank.machine import is_cuda
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__
-from models.scoring.backends.registry import AUTO, Device, default_token_budget
+from models.scoring.backends.registry import Device, default_token_budget, resolve_backend
 from models.stages.base import Stage, Worker
 from models.stages.core import is_checkpoint_path, open_stage, worker_paths
 from pipelines.runners.watchdog import StallLimit, explain, wait_with_stall
@@ -68,7 +68,7 @@ def settle(settings: _Config) -> tuple[_Config, Device]:
     """
     device = "cuda" if settings.device == "auto" else settings.device
     dtype = settings.dtype if settings.dtype != "auto" else "float16" if is_cuda(device) else "float32"
-    backend = "torch" if settings.backend == AUTO else settings.backend
+    backend = resolve_backend(settings.backend)
     update = {"threads": settings.threads or WORKER_THREADS, "device": device, "dtype": dtype, "backend": backend}
     return settings.model_copy(update=update), Device(device, dtype, default_token_budget(device))
 

@@ -42,8 +42,13 @@ _EXIT_CODE = re.compile(r"return code (-?\d+)\Z")
 _WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 # Raised for a full disk, a quota and a limit on the size of files.
 _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
-# The words of Prism.
-_LOST_WORKER = re.compile(r"SDK worker disconnected|didn't get control connection")
+# The words of Prism, of Flink and of Spark.
+_LOST_WORKER = re.compile(
+    r"SDK worker disconnected|didn't get control connection"
+    r"|[Tt]ask ?[Mm]anager.{0,200}(?:was lost|timed out|no longer reachable)|TaskExecutor.{0,200}disconnected"
+    r"|ExecutorLostFailure|Remote RPC client disassociated",
+    re.DOTALL,
+)
 
 
 class StallLimit(NamedTuple):

@@ -9,10 +9,9 @@ from benchmarks.engine.__main__ import main
 from benchmarks.engine.engines import ENGINES, REFERENCE, Measured
 from benchmarks.engine.shapes import EMBEDDED
 from benchmarks.engine.sorted_batches import Scored, SortedBatches, batch_size, log_odds_of
-from benchmarks.engine.table import Row, Setting, add_rows, faster_backends, ndcg, rankings, read_rows, tables
+from benchmarks.engine.table import Row, Setting, add_rows, ndcg, rankings, read_rows, tables
 from benchmarks.engine.texts import DEPTH, Inputs, even_inputs
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.scoring.backends.registry import Faster
 
 
 def _row(engine: str, rate: float, shape: str = "MiniLM-L6", tokens: str = "real", processor: str = "avx2") -> Row:
@@ -91,25 +90,6 @@ def test_rows_that_are_measured_again_replace_their_own(tmp_path):
     shown = tables(read_rows(path))
     assert shown.count("**MiniLM-L6**") == 2
     assert "| one | 3.0 | 0.500 |  | 1.0000 | 1.000 |  |" in shown
-
-
-def test_faster_backend_has_the_higher_mean_over_shapes():
-    rows = [
-        *(
-            _row(f"beamrank {dtype}", 10.0, shape)
-            for dtype in ("float32", "bfloat16")
-            for shape in ("MiniLM-L6", "MiniLM-L12")
-        ),
-        _row("beamrank openvino float32", 30.0),
-        _row("beamrank openvino float32", 5.0, "MiniLM-L12"),
-        _row("beamrank openvino bfloat16", 9.0),
-        _row("beamrank openvino float32", 99.0, "BERT-base"),
-        _row("beamrank openvino bfloat16", 99.0, tokens="32"),
-    ]
-    assert faster_backends(rows) == [
-        Faster("avx2", "post-norm", 384, "bfloat16", "torch"),
-        Faster("avx2", "post-norm", 384, "float32", "openvino"),
-    ]
 
 
 @pytest.mark.slow

@@ -44,6 +44,8 @@ class SmallCollection:
             "shards": 4,
             "dtype": "float32",
             "device": "cpu",
+            # As workers on other machines compute.
+            "kernel": "torch",
             "output": "out",
             **keys,
         }

@@ -1,15 +1,10 @@
 """The inference backends: their protocol, their names, and which one and which kernel compute a model."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
 
 from beamrank.errors import ConfigError
 from beamrank.machine import cpu_info, is_cuda
@@ -22,7 +17,6 @@ from models.checkpoints.checkpoint import Checkpoint
 from models.scoring.packing import Rows
 
 AUTO, TORCH, COMPILED = "auto", "torch", f"compiled {VERSION}"
-TABLE = Path(__file__).with_name("faster.json")
 _GPU_TOKEN_BUDGET = 1 << 16
 # Of models that do not take blocks of rows.
 _CPU_TOKEN_BUDGET = 4096
@@ -96,12 +90,16 @@ BACKENDS: Registry[type[Backend]] = Registry(
 
 
 def find_backend(name: str) -> type[Backend]:
-    """The backend of a name; that of `auto` is torch until `choose_backend` knows the model."""
-    if name == AUTO:
-        return BACKENDS[TORCH]
-    if name not in BACKENDS:
+    """The backend of a name, which can be `auto`."""
+    found = resolve_backend(name)
+    if found not in BACKENDS:
         raise ConfigError(f"backend must be one of {', '.join(sorted((AUTO, *BACKENDS)))}, not {name!r}")
-    return BACKENDS[name]
+    return BACKENDS[found]
+
+
+def resolve_backend(name: str) -> str:
+    """The name of a configured backend: `auto` is torch, which was the faster one wherever both were measured."""
+    return TORCH if name == AUTO else name
 
 
 def default_token_budget(device: str) -> int:
@@ -109,56 +107,10 @@ def default_token_budget(device: str) -> int:
     return _GPU_TOKEN_BUDGET if is_cuda(device) else _CPU_TOKEN_BUDGET
 
 
-@dataclass(frozen=True)
-class Faster:
-    """The faster backend of torch and openvino for one kind of model on one kind of processor.
-
-    Attributes:
-        processor: its kind, of `processor_kind`.
-        encoder: `pre-norm`, such as ModernBERT, or `post-norm`, such as BERT.
-        width: of a token's vector.
-        dtype: of the layers.
-        backend: the faster one.
-    """
-
-    processor: str
-    encoder: str
-    width: int
-    dtype: str
-    backend: str
-
-
-def choose_backend(name: str, architecture: Architecture, device: Device) -> tuple[str, Device]:
-    """The name of the backend that scores a model, and its device, given that of the configured one, or of torch.
-
-    `auto` is OpenVINO where it is installed and was faster, and otherwise torch.
-    """
-    if name != AUTO:
-        return name, device
-    if device.device != "cpu" or type(architecture) is not EncoderClassifier or find_spec("openvino") is None:
-        return TORCH, device
-    shape = architecture.shape
-    encoder = "pre-norm" if shape.pre_norm else "post-norm"
-    if faster_backend(_measured(), processor_kind(), encoder, shape.hidden, device.dtype) != "openvino":
-        return TORCH, device
-    return "openvino", BACKENDS["openvino"].resolve(device.device, device.dtype)
-
-
-def faster_backend(table: Sequence[Faster], processor: str, encoder: str, width: int, dtype: str) -> str:
-    """The faster backend of the model whose width is nearest; torch if none of its kind was measured."""
-    same = [row for row in table if (row.processor, row.encoder, row.dtype) == (processor, encoder, dtype)]
-    return min(same, key=lambda row: abs(row.width - width)).backend if same else TORCH
-
-
 def processor_kind() -> str:
     """The fastest instructions of this processor that products use, as Linux names them."""
     flags = next(cpu_info("flags"), "").split()
     return next((each for each in _FEATURES if each in flags), "other")
-
-
-@cache
-def _measured() -> list[Faster]:
-    return TypeAdapter(list[Faster]).validate_json(TABLE.read_bytes())
 
 
 def choose_kernel(requested: str, architecture: Architecture, backend: str, device: Device) -> str:

@@ -18,7 +18,7 @@ _SUBMIT = ROOT / "infra/spark/submit.sh"
 pytestmark = [pytest.mark.maven, pytest.mark.jvm, pytest.mark.slow]
 
 
-def _class_path(engine):
+def class_path(engine):
     """The job server's."""
     command = server_command(Runner(engine), [])
     assert command is not None
@@ -42,7 +42,7 @@ def test_spark_with_workers_in_a_pool(config_path, tmp_path, worker_pool):
     environment = {
         "PATH": f"{Path(BEAMRANK).parent}:{os.environ['PATH']}",
         "BEAMRANK_WORKER_PORT": worker_pool.rpartition(":")[2],
-        "BEAMRANK_SPARK_CLASSPATH": _class_path("spark"),
+        "BEAMRANK_SPARK_CLASSPATH": class_path("spark"),
     }
     with spark_cluster(tmp_path / "cluster") as cluster:
         command: list[str | Path] = [_SUBMIT, config_path, cluster.address, "--output", output, "--", *cluster.flags]
@@ -55,7 +55,7 @@ def test_spark_with_workers_in_a_pool(config_path, tmp_path, worker_pool):
 def test_flink_with_workers_in_the_launcher(config_path, tmp_path):
     get_engine("flink")
     output = tmp_path / "out"
-    with flink_cluster(tmp_path / "cluster", _class_path("flink")) as cluster:
+    with flink_cluster(tmp_path / "cluster", class_path("flink")) as cluster:
         flags = ["--", f"--flink_master={cluster.address}", *cluster.flags]
         done = beamrank("run", config_path, "--output", output, "--runner", "flink", *flags)
         _check(done, cluster, config_path, output)

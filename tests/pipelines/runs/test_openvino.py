@@ -6,11 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from beamrank.config.run import load_config
-from models.scoring.backends import registry
-from models.scoring.backends.registry import Faster, processor_kind
-from pipelines.console.progress import ConsoleProgress
-from pipelines.plan.make_plan import make_plan
 from tests.support.processes import refused
 from tests.support.small_collection import small_cascade
 
@@ -29,18 +24,6 @@ def test_run_with_openvino_scores_as_with_torch(tmp_path):
     assert {path.name for path in (tmp_path / "torch").glob("plan-*")} != {
         path.name for path in (tmp_path / "openvino").glob("plan-*")
     }
-
-
-def test_plan_holds_the_backend_that_auto_takes(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        registry, "_measured", lambda: [Faster(processor_kind(), "post-norm", 32, "float32", "openvino")]
-    )
-    config = str(small_cascade(tmp_path).path)
-    names, quiet = ("auto", "openvino"), ConsoleProgress(quiet=True)
-    auto, named = (make_plan(load_config(config, [f"backend={name}"]), quiet) for name in names)
-    for stage in ("mono", "duo"):
-        assert auto.stage(stage).keys["backend"] == "openvino"
-        assert auto.stage(stage).keys == named.stage(stage).keys
 
 
 def test_command_without_openvino_names_what_to_install(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Real clusters on loopback, of the job servers' own versions: stand-alone Spark and a session of Flink."""
+"""Real clusters of the job servers' own versions, on loopback or on hosts: stand-alone Spark and a session of Flink."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from apache_beam.utils.subprocess_server import pick_port
 
 from beamrank.storage.disk_cache import cache_folder, exclusive
 from pipelines.runners.workers import child_command
+from tests.support.services.hosts import Place
 
-_HOST = "127.0.0.1"
+HERE = Place()
 # What pip calls the engines' own jars.
 _PROJECTS = {"spark": "pyspark==3.5.0", "flink": "apache-flink-libraries==1.19.0"}
 _START_SECONDS = 90.0
@@ -38,13 +40,11 @@ _OPENED = (
     "text",
     "time",
 )
+# A lost worker is noticed after these, not after a minute or two.
+_LOST_SECONDS = 12
 _FLINK = {
-    "jobmanager.rpc.address": _HOST,
-    "jobmanager.bind-host": _HOST,
-    "rest.address": _HOST,
-    "rest.bind-address": _HOST,
-    "taskmanager.host": _HOST,
-    "taskmanager.bind-host": _HOST,
+    "heartbeat.interval": 2_000,
+    "heartbeat.timeout": _LOST_SECONDS * 1_000,
     "taskmanager.numberOfTaskSlots": 1,
     "taskmanager.cpu.cores": 1.0,
     # All of them: Flink's own scripts would work them out.
@@ -69,63 +69,93 @@ class Cluster:
         address: its master's.
         flags: Beam's flags that a job needs beside it.
         done: for each worker that it used, how much it did.
+        join: starts the worker of a place once more.
     """
 
     address: str
     flags: tuple[str, ...]
     done: Callable[[], dict[str, int]]
+    join: Callable[[Place], None]
 
 
 @contextmanager
-def spark_cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and two workers; `done` counts the applications that had an executor on a worker."""
+def spark_cluster(folder: Path, manager: Place = HERE, workers: Sequence[Place] = (HERE, HERE)) -> Iterator[Cluster]:
+    """A master and its workers; `done` counts the applications that had an executor on a worker beside the launcher."""
     home = distribution("spark")
-    java = ["java", "-Xmx512m", "-cp", f"{home}/jars/*"]
+    java = ["java", "-Xmx512m", f"-Dspark.worker.timeout={_LOST_SECONDS}", "-cp", f"{home}/jars/*"]
     port, page = pick_port(None, None)
-    master = f"spark://{_HOST}:{port}"
-    workers = [folder / "worker-1", folder / "worker-2"]
-    environment = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": _HOST, "SPARK_SCALA_VERSION": "2.12"}
+    master = f"spark://{manager.address}:{port}"
+    folders = (folder / f"worker-{number}" for number in count(1))
+    used: list[Path] = []
     package = "org.apache.spark.deploy"
-    address = ["--host", _HOST]
+
+    def environment(place: Place) -> dict[str, str]:
+        return {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": place.address, "SPARK_SCALA_VERSION": "2.12"}
+
     with ExitStack() as stack:
-        command = [*java, f"{package}.master.Master", *address, "--port", str(port), "--webui-port", str(page)]
-        stack.enter_context(_started(command, folder / "master", environment))
-        _wait_for(lambda: _read(page, "json/")["status"] == "ALIVE")
+
+        def join(place: Place) -> None:
+            used.append(next(folders))
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(used[-1]), "--webui-port", "0"]
+            command = [*java, f"{package}.worker.Worker", "--host", place.address, *size, master]
+            stack.enter_context(started(command, used[-1], environment(place), place))
+
+        address = ["--host", manager.address, "--port", str(port), "--webui-port", str(page)]
+        command = [*java, f"{package}.master.Master", *address]
+        stack.enter_context(started(command, folder / "master", environment(manager), manager))
+        _wait_for(lambda: _read(manager, page, "json/")["status"] == "ALIVE")
         for worker in workers:
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(worker), "--webui-port", "0"]
-            command = [*java, f"{package}.worker.Worker", *address, *size, master]
-            stack.enter_context(_started(command, worker, environment))
-        _wait_for(lambda: _read(page, "json/")["aliveworkers"] == len(workers))
+            join(worker)
+        _wait_for(lambda: _read(manager, page, "json/")["aliveworkers"] == len(workers))
         yield Cluster(
             master,
-            (f"--job_server_jvm_properties=-Dspark.driver.host={_HOST}",),
-            lambda: {worker.name: len(list(worker.glob("app-*"))) for worker in workers},
+            (f"--job_server_jvm_properties=-Dspark.driver.host={manager.address}",),
+            lambda: {worker.name: len(list(worker.glob("app-*"))) for worker in used},
+            join,
         )
 
 
 @contextmanager
-def flink_cluster(folder: Path, class_path: str) -> Iterator[Cluster]:
-    """A job manager and two task managers of one slot; `done` counts the subtasks that each one finished."""
+def flink_cluster(
+    folder: Path, class_path: str, manager: Place = HERE, workers: Sequence[Place] = (HERE, HERE)
+) -> Iterator[Cluster]:
+    """A job manager and task managers of one slot; `done` counts the subtasks that each one finished."""
     home = distribution("flink")
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
     exported = ["--add-exports=java.base/sun.net.util=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
     java = ["java", *opened, *exported, "-cp", f"{home}/lib/*:{class_path}"]
     rpc, rest = pick_port(None, None)
-    (folder / "conf").mkdir(parents=True)
-    settings = {**_FLINK, "jobmanager.rpc.port": rpc, "rest.port": rest}
-    (folder / "conf" / "flink-conf.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
-    configuration = ["--configDir", str(folder / "conf")]
-    package = "org.apache.flink.runtime"
+    addresses = {"jobmanager.rpc.address": manager.address, "rest.address": manager.address}
+    settings = {**_FLINK, **addresses, "jobmanager.rpc.port": rpc, "rest.port": rest}
+    package, names = "org.apache.flink.runtime", (f"worker-{number}" for number in count(1))
     with ExitStack() as stack:
-        manager = [*java, "-Xmx512m", f"{package}.entrypoint.StandaloneSessionClusterEntrypoint", *configuration]
-        stack.enter_context(_started(manager, folder / "manager", {}))
-        for name in ("worker-1", "worker-2"):
-            worker = [*java, "-Xmx768m", f"{package}.taskexecutor.TaskManagerRunner", *configuration]
-            stack.enter_context(_started(worker, folder / name, {}))
-        _wait_for(lambda: _read(rest, "overview")["slots-available"] == 2)
+
+        def start(place: Place, name: str, own: Sequence[str], *command: str) -> None:
+            own_settings = {**settings, **dict.fromkeys(own, place.address)}
+            text = "".join(f"{key}: {value}\n" for key, value in own_settings.items())
+            place.write(folder / name / "conf" / "flink-conf.yaml", text)
+            words = [*java, *command, "--configDir", str(folder / name / "conf")]
+            stack.enter_context(started(words, folder / name, {}, place))
+
+        def join(place: Place) -> None:
+            own = ("taskmanager.host", "taskmanager.bind-host")
+            start(place, next(names), own, "-Xmx768m", f"{package}.taskexecutor.TaskManagerRunner")
+
+        # Beside its own address, the manager reaches itself at localhost.
+        settings["jobmanager.bind-host"] = manager.address if manager == HERE else "0.0.0.0"
+        start(
+            manager,
+            "manager",
+            ("rest.bind-address",),
+            "-Xmx512m",
+            f"{package}.entrypoint.StandaloneSessionClusterEntrypoint",
+        )
+        for worker in workers:
+            join(worker)
+        _wait_for(lambda: _read(manager, rest, "overview")["slots-available"] == len(workers))
         # The workers have all jars, and a job server sends its whole class path where it is told of none.
         flags = ("--parallelism=2", f"--files_to_stage={class_path.split(os.pathsep)[0]}")
-        yield Cluster(f"{_HOST}:{rest}", flags, lambda: _finished_subtasks(rest))
+        yield Cluster(f"{manager.address}:{rest}", flags, lambda: _finished_subtasks(manager, rest), join)
 
 
 def distribution(name: str) -> Path:
@@ -154,12 +184,12 @@ def _download(project: str, folder: Path) -> Path:
 
 
 @contextmanager
-def _started(command: Sequence[str], folder: Path, environment: dict[str, str]) -> Iterator[None]:
+def started(command: Sequence[str], folder: Path, environment: dict[str, str], place: Place) -> Iterator[None]:
     """A process that ends with the test, and with pytest where that is killed."""
     folder.mkdir(parents=True, exist_ok=True)
     java = shutil.which(command[0])
     assert java is not None
-    tethered = child_command(str(folder / "tmp"), java, *command[1:])
+    tethered = child_command(str(folder / "tmp"), *place.enter, java, *command[1:])
     (folder / "tmp").mkdir()
     with (
         (folder / "log").open("wb") as log,
@@ -183,16 +213,16 @@ def _wait_for(ready: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def _read(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://{_HOST}:{port}/{path}", timeout=5) as answer:
+def _read(place: Place, port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://{place.address}:{port}/{path}", timeout=5) as answer:
         return json.load(answer)
 
 
-def _finished_subtasks(port: int) -> dict[str, int]:
+def _finished_subtasks(place: Place, port: int) -> dict[str, int]:
     found: dict[str, int] = {}
-    for job in _read(port, "jobs/overview")["jobs"]:
-        for vertex in _read(port, f"jobs/{job['jid']}")["vertices"]:
-            for task in _read(port, f"jobs/{job['jid']}/vertices/{vertex['id']}")["subtasks"]:
+    for job in _read(place, port, "jobs/overview")["jobs"]:
+        for vertex in _read(place, port, f"jobs/{job['jid']}")["vertices"]:
+            for task in _read(place, port, f"jobs/{job['jid']}/vertices/{vertex['id']}")["subtasks"]:
                 if task["status"] == "FINISHED":
                     found[task["taskmanager-id"]] = found.get(task["taskmanager-id"], 0) + 1
     return found

@@ -41,12 +41,14 @@ class Store:
         endpoint: where it listens.
         environment: what a process needs to reach it.
         requests: `METHOD path` of every request so far; empty where the server does not tell.
+        before: is called before a request is done, with that and with the address of who asks (S3 only).
     """
 
     url: str
     endpoint: str
     environment: dict[str, str]
     requests: list[str] = field(default_factory=list)
+    before: Callable[[str, str], None] = lambda _request, _from: None
 
     def sent(self, *fragments: str) -> list[str]:
         """The requests that hold all of some texts."""
@@ -64,25 +66,27 @@ def _store(protocol: str, endpoint: str, requests: list[str]) -> Store:
 
 
 @contextmanager
-def s3() -> Iterator[Store]:
+def s3(address: str = "127.0.0.1") -> Iterator[Store]:
     """moto's server, which enforces If-None-Match. It is asked one thing at a time: a store decides who was first."""
     moto = pytest.importorskip("moto.server", reason="the S3 store is moto's: pip install 'beamrank[dev]'")
     pytest.importorskip("s3fs", reason="s3:// is read by s3fs: pip install 'beamrank[s3]'")
     from werkzeug.serving import make_server
 
     requests: list[str] = []
+    store = _store("s3", "", requests)
     application = moto.DomainDispatcherApplication(moto.create_backend_app)
     turn = threading.Lock()
 
     def told(environ: dict[str, Any], respond: Callable[..., Any]) -> Any:
         requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}")
+        store.before(requests[-1], environ["REMOTE_ADDR"])
         with turn:
             return application(environ, respond)
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", 0, told, threaded=True)
+    server = make_server(address, 0, told, threaded=True)
+    store.endpoint = store.environment["AWS_ENDPOINT_URL"] = f"http://{address}:{server.server_port}"
     with _serving(server):
-        store = _store("s3", f"http://127.0.0.1:{server.server_port}", requests)
         _ask("PUT", f"{store.endpoint}/{BUCKET}")
         yield store
 

@@ -1,0 +1,139 @@
+"""Hosts of their own on this machine: network, file system, processes and name, by Linux namespaces."""
+
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipelines.runners.workers import child_command
+
+BRIDGE = "beamrank"
+LAUNCHER = "10.77.0.1"
+_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process of a cluster runs: by default beside the launcher.
+
+    Attributes:
+        address: where others reach it.
+        enter: the words before a command.
+    """
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+    def write(self, path: Path, text: str) -> None:
+        """Writes a file of its file system."""
+        script = 'mkdir -p "$(dirname "$0")" && cat > "$0"'
+        subprocess.run([*self.enter, "sh", "-c", script, str(path)], input=text, text=True, check=True)
+
+
+@dataclass
+class Host:
+    """A host: `boot` starts it with an empty folder in place of the tests' one; `crash` ends it without a word.
+
+    Attributes:
+        number: from 1.
+        hidden: the folder of this machine that it does not see.
+    """
+
+    number: int
+    hidden: Path
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """Also that of its network namespace, and of its end of the cable."""
+        return f"{BRIDGE}-{self.number}"
+
+    @property
+    def address(self) -> str:
+        return f"10.77.0.{10 + self.number}"
+
+    def connect(self) -> None:
+        """Makes its network, on the bridge."""
+        _ip("netns", "add", self.name)
+        _ip("link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        _ip("link", "set", self.name, "master", BRIDGE, "up")
+        _ip("-n", self.name, "address", "add", f"{self.address}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            _ip("-n", self.name, "link", "set", device, "up")
+
+    def boot(self, folder: Path) -> None:
+        """Starts it; its first process ends with the tests."""
+        _ip("link", "set", self.name, "up")
+        names = f"127.0.0.1 localhost\\n{self.address} {self.name}\\n"
+        script = (
+            f'mount -t tmpfs none "{self.hidden}" && cd "{self.hidden}" && mkdir tmp && printf "{names}" > hosts '
+            f"&& mount --bind hosts /etc/hosts && hostname {self.name} && cd / && echo up"
+        )
+        spaces = ["--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
+        command = ["ip", "netns", "exec", self.name, "unshare", *spaces, "sh", "-c", f"{script} && exec sleep infinity"]
+        folder.mkdir(parents=True)
+        self._process = subprocess.Popen(child_command(str(folder), *command), stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"up\n"
+
+    @property
+    def place(self) -> Place:
+        """Where its processes run."""
+        assert self._process is not None
+        *_, first = psutil.Process(self._process.pid).children(recursive=True)
+        spaces = ("--net", "--mount", "--pid", "--uts")
+        temporary = ("env", f"TMPDIR={self.hidden}/tmp", f"JAVA_TOOL_OPTIONS=-Djava.io.tmpdir={self.hidden}/tmp")
+        cache = (f"BEAMRANK_CACHE={self.hidden}/cache",)
+        return Place(self.address, ("nsenter", f"--target={first.pid}", *spaces, *temporary, *cache))
+
+    def crash(self) -> None:
+        """Takes its network away, then all of its processes, so that nobody is told."""
+        _ip("link", "set", self.name, "down")
+        self.end()
+
+    def end(self) -> None:
+        """Ends all of its processes."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(_SECONDS)
+
+
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
+    """Two hosts on a bridge with this machine, which has the address `LAUNCHER` there.
+
+    Args:
+        folder: of the tests; the hosts have an empty one in its place.
+    """
+    hosts = Host(1, folder), Host(2, folder)
+    _disconnect(hosts)
+    try:
+        _ip("link", "add", BRIDGE, "type", "bridge")
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network namespaces need root, ip and CAP_NET_ADMIN: {error}")
+    try:
+        _ip("address", "add", f"{LAUNCHER}/24", "dev", BRIDGE)
+        _ip("link", "set", BRIDGE, "up")
+        for host in hosts:
+            host.connect()
+            host.boot(folder / f"{host.name}-{time.monotonic_ns()}")
+        yield hosts
+    finally:
+        for host in hosts:
+            host.end()
+        _disconnect(hosts)
+
+
+def _disconnect(hosts: Sequence[Host]) -> None:
+    """Removes the networks, also those of tests that were killed."""
+    for words in (*(("netns", "delete", host.name) for host in hosts), ("link", "delete", BRIDGE)):
+        subprocess.run(["ip", *words], capture_output=True, check=False)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], capture_output=True, text=True, check=True)
