@@ -62,7 +62,14 @@ class Heading:
     anchor: str
 
 
-Block: TypeAlias = Paragraph | TableBlock | Picture | Passage | Heading
+@dataclass(frozen=True)
+class Failed:
+    """A paragraph with the reason why `beamrank report`, once its files are written, ends with exit code 4."""
+
+    text: str
+
+
+Block: TypeAlias = Failed | Paragraph | TableBlock | Picture | Passage | Heading
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,15 @@
 #     weekly.sh [DATE]
 #
 # An entry for cron: 0 3 * * 1  /srv/weekly/weekly.sh >> /srv/weekly/weekly.log 2>&1
-# A run that was interrupted resumes when the same DATE is given again.
+# A run that was interrupted resumes when the same DATE is given again. One that differs too much from the last (gate)
+# ends with exit code 4 and does not become `latest`; look at runs/DATE/report, then: ACCEPT=yes weekly.sh DATE
 set -euo pipefail
 cd "$(dirname "$0")"
 exec 9> .lock
 flock --nonblock 9 || { echo "the last run has not ended" >&2; exit 1; }
 
+gate=(--fail-if 'nDCG@10 < -0.02' --fail-if 'topics_changed > 0.5')
+[ -z "${ACCEPT:-}" ] || gate=()
 today=${1:-$(date +%F)}
 last=$(readlink latest || true)
 [ "$last" != "runs/$today" ] || { echo "runs/$today is finished"; exit 0; }
@@ -22,7 +25,7 @@ fi
 
 beamrank run config.yaml --output "runs/$today" ${last:+--reuse "$last"} --quiet
 if [ -n "$last" ]; then
-    beamrank report "runs/$today" --baseline "$last" --no-texts
+    beamrank report "runs/$today" --baseline "$last" --no-texts "${gate[@]}"
 fi
 ln -sfn "runs/$today" latest
 

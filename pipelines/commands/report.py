@@ -19,6 +19,7 @@ from beamrank.formats.excluded import read_excluded
 from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.variants import Depths, Opponent
+from beamrank.report.blocks import Failed
 from beamrank.report.page import is_shown, report_part, section_options, write_report
 from beamrank.report.report import Report, ReportSettings, gather, gather_files
 from beamrank.report.runs import CandidateView, PlanRuns
@@ -31,6 +32,7 @@ from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progres
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
+_FAILED = 4
 _RUNS = (".trec", ".tsv", ".txt", ".parquet")
 _OwnQrels = Annotated[str | None, qrels_option("Judgments in place of the run's own.")]
 _Texts = Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")]
@@ -135,6 +137,11 @@ def report(
     options = {"paths": paths, "verbose": verbose, "quiet": quiet, **of_sections}
     parts = [report_part(found, options) for found in reports]
     write_line(write_report(folder or storage.join(place, "report"), parts))
+    failed: list[Failed] = [block for part in parts for block in part.blocks(Failed)]
+    for each in failed:
+        write_error(each.text)
+    if failed:
+        raise typer.Exit(_FAILED)
 
 
 def _is_run(path: str) -> bool:

@@ -69,9 +69,9 @@ def _python_first() -> dict[str, str]:
 
 
 def test_weekly_script_reuses_what_did_not_change(job):
-    def run(date: str) -> subprocess.CompletedProcess[str]:
-        command = [str(job / "weekly.sh"), date]
-        return subprocess.run(command, capture_output=True, text=True, env=environ(**_python_first()), check=False)
+    def run(date: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command, own = [str(job / "weekly.sh"), date], environ(**_python_first(), **variables)
+        return subprocess.run(command, capture_output=True, text=True, env=own, check=False)
 
     for past in ("2026-10-05", "2026-10-12", "2026-10-19"):
         (job / "runs" / past).mkdir(parents=True)
@@ -80,7 +80,13 @@ def test_weekly_script_reuses_what_did_not_change(job):
     again = run("2026-11-16")
     assert (again.returncode, again.stdout) == (0, "runs/2026-11-16 is finished\n")
     _change(job)
-    second = run("2026-11-23")
+    script = job / "weekly.sh"
+    script.write_text(script.read_text().replace("topics_changed > 0.5", "topics_changed > 0"))
+    gated = run("2026-11-23")
+    assert gated.returncode == 4, gated.stderr
+    assert "topics_changed > 0 holds: duo-sum has" in gated.stderr
+    assert os.readlink(job / "latest") == "runs/2026-11-16"
+    second = run("2026-11-23", ACCEPT="yes")
     assert second.returncode == 0, second.stderr
     assert "topics differ from those of" in second.stderr
     _check_second_run(job)
@@ -109,7 +115,7 @@ def test_weekly_dag_runs_twice_in_airflow(job, tmp_path):
     home = tmp_path / "airflow"
     (home / "dags").mkdir(parents=True)
     shutil.copy(ROOT / "examples/weekly/weekly_dag.py", home / "dags")
-    variables = environ(AIRFLOW_HOME=str(home), AIRFLOW__CORE__LOAD_EXAMPLES="False", **_python_first())
+    variables = environ(AIRFLOW_HOME=str(home), AIRFLOW__CORE__LOAD_EXAMPLES="False", ACCEPT="yes", **_python_first())
 
     def airflow(*arguments: str) -> None:
         command = [str(python), "-m", "airflow", *arguments]

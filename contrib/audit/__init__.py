@@ -1,0 +1,1 @@
+"""`beamrank audit`: random shards of a run, scored again."""

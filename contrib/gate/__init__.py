@@ -1,0 +1,1 @@
+"""`beamrank report --fail-if`: conditions on what changed, for jobs that nobody watches."""

@@ -1,0 +1,161 @@
+"""The section of a report with the conditions of `--fail-if`: those that hold end the command with exit code 4.
+
+A condition bounds how far a run is from the baseline: the difference of a measure, or of the rankings of two outputs.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+import typer
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.evaluation.measures import parse_measures
+from beamrank.evaluation.significance import Comparison
+from beamrank.evaluation.tables import Cell, Column, Table
+from beamrank.report.blocks import Block, Failed, Section, TableBlock
+from beamrank.report.drift import NEW_TOPIC, RunDrift
+from beamrank.report.report import Report
+
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_CONDITION = re.compile(r"\s*([^<>]*[^<>\s])\s*([<>]=?)\s*(\S+)\s*")
+
+
+class Condition(NamedTuple):
+    """What must not hold, such as `nDCG@10 < -0.005`; `name` is one of `OF_RANKINGS`, or a measure's in results."""
+
+    text: str
+    name: str
+    comparison: str
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Condition":
+        """Reads a condition; raises ConfigError where it is none."""
+        try:
+            name, comparison, number = _CONDITION.fullmatch(text).groups()  # type: ignore[union-attr]
+            bound = float(number)
+            (name,) = [name] if name in OF_RANKINGS else parse_measures([name])
+        except (AttributeError, ValueError):
+            bound = math.nan
+        if not math.isfinite(bound):
+            raise ConfigError(
+                f"--fail-if {text!r} is not a condition: write NAME < NUMBER (or <=, >, >=), as in "
+                f"'nDCG@10 < -0.005'; NAME is one measure, or one of {', '.join(OF_RANKINGS)}"
+            )
+        return cls(text, name, comparison, bound)
+
+    def holds(self, value: float) -> bool:
+        """Whether it holds for a value."""
+        return bool(_COMPARE[self.comparison](value, self.bound))
+
+
+def _topics_changed(run: RunDrift) -> float | None:
+    changed = sum(NEW_TOPIC not in each.causes for each in run.changes)
+    return changed / run.topics if run.topics else None
+
+
+OF_RANKINGS: dict[str, Callable[[RunDrift], float | None]] = {
+    "topics_changed": _topics_changed,
+    "RBO": lambda run: run.rbo,
+    "tau": lambda run: run.tau,
+}
+"""What a condition can bound beside measures: of the topics that both outputs have."""
+
+
+def _check(conditions: list[str] | None) -> list[str] | None:
+    for each in conditions or ():
+        Condition.parse(each)
+    return conditions
+
+
+def blocks(
+    report: Report,
+    *,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="CONDITION",
+            callback=_check,
+            help="End with exit code 4 if it holds: 'nDCG@10 < -0.005', a difference from the baseline; "
+            "'topics_changed > 0.2', the share of topics whose first ten docs differ from those of the earlier output; "
+            "'RBO < 0.9' and 'tau < 0.9', means over these topics.",
+        ),
+    ] = None,
+) -> Sequence[Block]:
+    """A table of the conditions, and the reasons to fail.
+
+    Raises:
+        ConfigError: a condition has no value in this report.
+        PreflightError: a run that it is about is not finished.
+    """
+    conditions = [Condition.parse(each) for each in fail_if or ()]
+    if not conditions:
+        return []
+    _check_finished(report)
+    rows: list[list[Cell]] = []
+    failed = []
+    for run, values in _compared(report):
+        for condition in conditions:
+            value, detail = _value(report, run, values, condition)
+            holds = condition.holds(value)
+            rows.append([condition.text, run, value, "yes" if holds else "no"])
+            if holds:
+                failed.append(Failed(f"{report.title}: {condition.text} holds: {run} has {value:.4g}{detail}"))
+    columns = [Column("condition"), Column("run"), Column("value", ".4g"), Column("holds")]
+    return [*failed, TableBlock("Conditions of --fail-if", Table(columns, rows))]
+
+
+SECTION = Section(blocks)
+_Values = Mapping[str, Comparison | float | None]
+
+
+def _check_finished(report: Report) -> None:
+    if report.last == report.baseline and report.drift is None:
+        raise ConfigError(
+            f"--fail-if compares the last run with a baseline, and {report.title} has no two runs to compare: give an "
+            "earlier output or another run with --baseline"
+        )
+    for status in () if report.execution is None else report.execution.statuses:
+        if not status.finished:
+            raise PreflightError(
+                f"--fail-if is about the last run of {report.title}, and {status.stage} is not finished: run the same "
+                "`beamrank run` again, which resumes"
+            )
+
+
+def _compared(report: Report) -> Iterator[tuple[str, _Values]]:
+    """The last run of an output, or each run file, with what it can be judged by."""
+    if report.drift is not None:
+        last = report.drift.runs[-1] if report.drift.runs else None
+        if last is None or last.run != report.last:
+            raise PreflightError(
+                f"--fail-if compares {report.last}, and {report.drift.output} has no finished stage like it: give a "
+                "finished output of the same cascade"
+            )
+        yield last.run, {**{name: of(last) for name, of in OF_RANKINGS.items()}, **last.comparisons}
+        return
+    for run in report.steps if report.files else [report.last]:
+        if run != report.baseline:
+            yield run, {each.measure: each.comparison for each in report.tested if each.run == run}
+
+
+def _value(report: Report, run: str, values: _Values, condition: Condition) -> tuple[float, str]:
+    """What a condition bounds, and how it came about."""
+    if condition.name not in values:
+        known = ", ".join(values) or "nothing, without judgments of two topics or more"
+        raise ConfigError(
+            f"--fail-if {condition.text!r}: {report.title} compares {run} by {known}. --qrels and --measures give "
+            f"others, and an earlier output as --baseline {', '.join(OF_RANKINGS)}"
+        )
+    found = values[condition.name]
+    if found is None:
+        raise PreflightError(f"--fail-if {condition.text!r}: {run} shares no topic with the earlier output")
+    if isinstance(found, float):
+        return found, ""
+    p_value = "" if found.p_value is None else f", p = {found.p_value:.2g}"
+    spread = f"95 % confidence {found.low:.4f} to {found.high:.4f}{p_value}"
+    return found.difference, f" ({found.mean:.4f}, and the baseline {found.baseline:.4f}; {spread})"

@@ -1,0 +1,113 @@
+"""`beamrank report --fail-if`: what its conditions compare, exit code 4, and conditions without a value."""
+
+import csv
+
+import pytest
+
+from beamrank.errors import BeamrankError, ConfigError
+from beamrank.report.blocks import Failed, TableBlock
+from beamrank.report.report import ReportSettings, gather, gather_files
+from contrib.gate.section import Condition, blocks
+from tests.support.processes import beamrank_here, refused
+from tests.support.scored_outputs import ScoredOutput
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """A run with a new topic and other candidates, and an earlier one."""
+    folder = tmp_path_factory.mktemp("runs")
+    measures = ["RR@10", "AP"]
+    new = ScoredOutput(folder / "new", seed=6, topics=8, measures=measures).run()
+    return new, ScoredOutput(folder / "old", measures=measures).run()
+
+
+def _gather(output, earlier=None, baseline=None):
+    settings = ReportSettings(baseline=baseline, texts=False, curves=False, queries=0)
+    return gather(output.runs(), settings, earlier and earlier.runs())
+
+
+@pytest.fixture(scope="module")
+def drifted(outputs):
+    return _gather(*outputs)
+
+
+def _reasons(report, *conditions):
+    return [block.text for block in blocks(report, fail_if=list(conditions)) if isinstance(block, Failed)]
+
+
+def test_condition_is_read_and_holds():
+    assert Condition.parse(" P_5<=-1e-3 ")[1:] == ("P@5", "<=", -0.001)
+    assert Condition.parse("RR(rel=2)@5 > 0.5").name == "RR(rel=2)@5"
+    for text, value, holds in (("AP < 0", -0.1, True), ("AP < 0", 0.0, False), ("AP >= 0", 0.0, True)):
+        assert Condition.parse(text).holds(value) is holds
+
+
+@pytest.mark.parametrize("text", ["nDCG@10", "nDCG@10 < x", "AP < nan", "AP = 3", "< 3", "ndcg_cut < 0", "nope@10 < 0"])
+def test_text_that_is_no_condition_is_refused(text):
+    with pytest.raises(ConfigError):
+        Condition.parse(text)
+
+
+def test_condition_that_holds_is_exit_code_4_with_the_reasons(outputs):
+    new, old = outputs
+    arguments = ["--no-texts", "--queries", "0", "--trials", "1", "--k1", "5", "--opponents", "2"]
+    conditions = ["--fail-if", "topics_changed > 0.2", "--fail-if", "RBO < 0"]
+    done = beamrank_here("report", new.plan.output, *arguments, "--baseline", old.plan.output, *conditions)
+    page = new.folder / "out/report/report.html"
+    assert (done.returncode, done.stdout) == (4, f"{page}\n")
+    with (page.parent / "drift.csv").open() as file:
+        rows = [each for each in csv.DictReader(file) if each["run"] == "duo-sum" and each["causes"] != "new topic"]
+    reason = f"topics_changed > 0.2 holds: duo-sum has {len(rows) / 7:.4g}"
+    assert done.stderr.splitlines()[-1].endswith(reason)
+    text = page.read_text()
+    assert "Conditions of --fail-if" in text
+    assert reason.replace(">", "&gt;") in text
+    assert "RBO < 0 holds" not in done.stderr
+
+
+def test_measures_and_rankings_of_the_last_run_are_compared(drifted):
+    last = drifted.drift.runs[-1]
+    found = last.comparisons["AP"]
+    below, above = (f"AP < {found.difference + each!r}" for each in (-1e-9, 1e-9))
+    (reason,) = _reasons(drifted, below, above, f"tau < {last.tau!r}", "topics_changed > 1")
+    assert f"{above} holds: duo-sum has {found.difference:.4g} ({found.mean:.4f}, and the baseline " in reason
+    (table,) = (each.table for each in blocks(drifted, fail_if=[below, above]) if isinstance(each, TableBlock))
+    assert [row[-1] for row in table.rows] == ["no", "yes"]
+    assert blocks(drifted) == []
+
+
+def test_last_run_is_compared_with_a_stage_and_run_files_with_the_first(outputs, tmp_path):
+    report = _gather(outputs[0], baseline="mono")
+    (difference,) = (
+        each.comparison.difference for each in report.tested if (each.run, each.measure) == ("duo-sum", "AP")
+    )
+    (reason,) = _reasons(report, f"AP <= {difference!r}")
+    assert "holds: duo-sum has" in reason
+    for name, docs in (("a", "d1 d2 d3"), ("b", "d3 d2 d1"), ("c", "d1 d2 d3")):
+        lines = (f"q{q} Q0 {doc} {i} {9 - i} {name}\n" for q in (1, 2) for i, doc in enumerate(docs.split(), 1))
+        (tmp_path / f"{name}.trec").write_text("".join(lines))
+    (tmp_path / "qrels").write_text("q1 0 d1 1\nq2 0 d1 1\n")
+    files = [str(tmp_path / f"{name}.trec") for name in "abc"]
+    report = gather_files(files, str(tmp_path / "qrels"), ["RR"], ReportSettings())
+    (reason,) = _reasons(report, "RR < -0.1")
+    assert "b.trec has -0.6667 (0.3333, and the baseline 1.0000; " in reason
+
+
+def test_wrong_condition_is_refused_before_anything_is_read(tmp_path):
+    assert "is not a condition" in refused("report", tmp_path, "--fail-if", "AP", code=2)
+
+
+def test_condition_without_a_value_is_refused(outputs, drifted, tmp_path):
+    new, _ = outputs
+    part, strangers = ScoredOutput(tmp_path / "part").run(2), ScoredOutput(tmp_path / "other", prefix="z").run()
+    for report, condition, code, message in (
+        (_gather(new, baseline="duo-sum"), "AP < 0", 2, "no two runs to compare"),
+        (_gather(new), "topics_changed > 0", 2, "compares duo-sum by RR@10, "),
+        (drifted, "P@7 < 0", 2, "--measures give others"),
+        (_gather(part), "AP < 0", 3, "duo is not finished"),
+        (_gather(new, part), "AP < 0", 3, "has no finished stage like it"),
+        (_gather(new, strangers), "RBO < 0.9", 3, "shares no topic"),
+    ):
+        with pytest.raises(BeamrankError, match=message) as raised:
+            _reasons(report, condition)
+        assert raised.value.exit_code == code
