@@ -41,7 +41,6 @@ _OURS = {
     "inspect": "pipelines.commands.report:inspect",
     "report": "pipelines.commands.report:report",
     "train": "pipelines.commands.train:train",
-    "doctor": "pipelines.commands.first_steps:doctor",
 }
 
 

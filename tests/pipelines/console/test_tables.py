@@ -9,7 +9,7 @@ from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations
 from beamrank.evaluation.tables import P_VALUE, Column, Table, shown
 from beamrank.formats.qrels import qrels_of
-from pipelines.commands import first_steps, train
+from pipelines.commands import train
 from pipelines.commands.evaluate import print_tables
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table, warn_of_losses
@@ -100,15 +100,6 @@ def test_stage_below_the_previous_one_gives_a_warning():
     ]
     (chance,) = _losses(2)
     assert "p = 0.5, paired t-test). A difference of this size can be due to chance: docs/reference" in chance
-
-
-def test_doctor_fits_a_narrow_terminal(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "12")
-    monkeypatch.setattr(first_steps, "CHECKS", {"embedded checkpoints": lambda: "12,345.6 of 23,456.7 GiB are free"})
-    first_steps.doctor()
-    shown = capsys.readouterr().out
-    assert "embedded checkpoints" in shown
-    assert "12,345.6 of 23,456.7 GiB are free" in shown
 
 
 def test_training_plan_fits_a_narrow_terminal(monkeypatch, capsys):

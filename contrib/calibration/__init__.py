@@ -1,0 +1,1 @@
+"""Probabilities of relevance from scores, by the judgments of a run."""

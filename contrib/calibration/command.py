@@ -1,0 +1,249 @@
+"""`beamrank calibrate DIR`: probabilities of relevance from the scores that a run stored, and how far to trust them."""
+
+import json
+import tempfile
+from typing import IO, Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from scipy.special import expit
+
+from beamrank.commit.receipts import PARQUET
+from beamrank.errors import ConfigError, DataError, PreflightError
+from beamrank.evaluation.tables import MEAN, Cell, Column, Table
+from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.report.pictures import figure
+from beamrank.report.runs import PlanRuns
+from beamrank.storage import files as storage
+from beamrank.storage.documents import hashes64
+from contrib.calibration.fit import (
+    METHODS,
+    Calibration,
+    Judged,
+    Reliability,
+    Threshold,
+    as_object,
+    find_threshold,
+    held_out,
+    measure,
+    split_topics,
+)
+from pipelines.commands.arguments import ResultFormat, one_of, open_runs, option, qrels_option
+from pipelines.console.progress import ConsoleProgress
+from pipelines.console.tables import print_result
+from pipelines.console.terminal import write_error
+
+_FOLDS = 5
+_LEAST_TOPICS = 2 * _FOLDS
+_CHUNK_BYTES = 1 << 20
+_SIGMOID, _BASE_RATE, _CALIBRATED = "sigmoid of the score", "share of relevant docs", "calibrated"
+_SCHEMA = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("score", pa.float64(), nullable=False),
+        pa.field("probability", pa.float64(), nullable=False),
+    ]
+)
+
+
+def calibrate(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run.")],
+    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
+    method: Annotated[
+        str, one_of("--method", METHODS, "Logistic regression on the score, or any map that never falls.")
+    ] = "platt",
+    precision: Annotated[
+        float | None, option("Also find the lowest score above which this share of docs is relevant.", metavar="SHARE")
+    ] = None,
+    stage: Annotated[
+        str | None, option("Whose scores; by default the last stage that scores docs one by one.", metavar="NAME")
+    ] = None,
+    rel: Annotated[int, option("The lowest label of a relevant doc.", min=1)] = 1,
+    judged_only: Annotated[
+        bool,
+        option("Leave docs without a judgment out; by default they are not relevant, as in measures.", "--judged-only"),
+    ] = False,
+    output: Annotated[
+        str | None, option("Where the files go; by default DIR/calibration/STAGE.", metavar="FOLDER")
+    ] = None,
+    result_format: ResultFormat = "table",
+) -> None:
+    """Fit the probability of relevance to a run's scores and judgments; needs no model.
+
+    Prints how reliable probabilities are on held-out topics, and writes them beside all scores.
+    """
+    if precision is not None and not 0 < precision < 1:
+        raise ConfigError(f"--precision {precision:g} must be a share between 0 and 1, such as 0.9")
+    runs = open_runs(folder)
+    name = _stage_of(runs, stage)
+    judgments = qrels or runs.config.qrels
+    if judgments is None:
+        raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
+    into = storage.absolute(output) if output else storage.join(runs.plan.output, "calibration", name)
+    storage.check_folder(into)
+    with ConsoleProgress().bar("calibrate") as bar:
+        judged, hashes = gather(runs, name, read_qrels(judgments), rel, judged_only, bar.update)
+    _check_enough(judged, method, judged_only)
+    fold_of, fit = split_topics(hashes, _FOLDS), METHODS[method].fit
+    probabilities = {
+        _BASE_RATE: np.full_like(judged.scores, judged.relevant.mean()),
+        _CALIBRATED: held_out(judged, fold_of, fit),
+    }
+    if (work := runs.plan.stage(name).work) is not None and work.docs == 1:
+        probabilities = {_SIGMOID: np.asarray(expit(judged.scores)), **probabilities}
+    found = {kind: measure(judged, each) for kind, each in probabilities.items()}
+    threshold = None if precision is None else find_threshold(judged, fold_of, precision)
+    calibration = fit(judged)
+    counts = {"topics": judged.count, "docs": len(judged.scores), "relevant": int(judged.relevant.sum())}
+    result = {"stage": name, "method": method, **counts, "rel": rel, "judged_only": judged_only, "folds": _FOLDS}
+    result["map"] = calibration.as_object()
+    result["reliability"] = {kind: as_object(each) for kind, each in found.items()}
+    result["threshold"] = None if threshold is None else _threshold_object(threshold, calibration)
+    storage.replace(storage.join(into, "calibration.json"), json.dumps(result, indent=1, allow_nan=False).encode())
+    storage.replace(storage.join(into, "reliability.svg"), reliability_diagram(found, name))
+    write_probabilities(storage.join(into, "probabilities.parquet"), runs, name, calibration)
+    print_result(_table(found), result, result_format)
+    docs = f"{counts['docs']:,} docs of {judged.count:,} topics, {counts['relevant']:,} relevant"
+    write_error(f"note: {name} by {docs}; the table is of topics that a map has not seen, in {_FOLDS} folds")
+    write_error(f"note: probabilities of all scores, the map and a picture are in {into}")
+    if threshold is not None:
+        write_error(f"note: {_threshold_words(threshold, calibration, name)}")
+
+
+def gather(
+    runs: PlanRuns, name: str, qrels: Qrels, rel: int, judged_only: bool, progress: Any
+) -> tuple[Judged, np.ndarray[Any, np.dtype[np.uint64]]]:
+    """The scored docs of judged topics, and the hash of each of these topics: uint64[topics]."""
+    scores, relevant, topics, query_ids = [np.empty(0)], [np.empty(0, bool)], [np.empty(0, np.int64)], list[str]()
+    for done, parts in enumerate(runs.shards(), 1):
+        for query_id, ranking in parts.rankings(name).items():
+            judgments = qrels.relevance.get(query_id)
+            if judgments is None:
+                continue
+            labels = np.array([judgments.get(doc_id, -1) for doc_id in ranking.doc_ids[: ranking.scored]], np.int64)
+            kept = labels >= 0 if judged_only else np.ones(len(labels), np.bool_)
+            scores.append(ranking.scores[: ranking.scored][kept])
+            relevant.append(labels[kept] >= rel)
+            topics.append(np.full(int(kept.sum()), len(query_ids)))
+            query_ids.append(query_id)
+        progress(done, len(runs.plan.shards), "shards")
+    judged = Judged(np.concatenate(scores), np.concatenate(relevant), np.concatenate(topics), len(query_ids))
+    return judged, hashes64(query_ids)
+
+
+def write_probabilities(url: str, runs: PlanRuns, name: str, calibration: Calibration) -> None:
+    """Writes the docs that a stage scored as a table, a row group or more for each shard."""
+    with tempfile.TemporaryFile() as file:
+        _write_table(file, runs, name, calibration)
+        file.seek(0)
+        storage.replace_stream(url, iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+
+def _write_table(file: IO[bytes], runs: PlanRuns, name: str, calibration: Calibration) -> None:
+    with pq.ParquetWriter(file, _SCHEMA, **PARQUET) as writer:
+        for parts in runs.shards():
+            ids, docs, ranks, scores = list[str](), list[str](), list[int](), [np.empty(0)]
+            for query_id, ranking in parts.rankings(name).items():
+                ids += [query_id] * ranking.scored
+                docs += ranking.doc_ids[: ranking.scored]
+                ranks += range(1, ranking.scored + 1)
+                scores.append(ranking.scores[: ranking.scored])
+            values = np.concatenate(scores)
+            writer.write_table(pa.table([ids, docs, ranks, values, calibration(values)], schema=_SCHEMA))
+
+
+def reliability_diagram(found: dict[str, Reliability], name: str) -> bytes:
+    """The share of relevant docs against the probability, in bins of as many docs, with intervals."""
+    with figure(whole=False) as (axes, content):
+        axes.plot([0, 1], [0, 1], color="tab:gray", linewidth=1, linestyle="--", label="reliable")
+        for kind, each in found.items():
+            if kind == _BASE_RATE:
+                continue
+            shares = [share for _, _, share in each.bins]
+            bars = [[one.value - one.low for one in shares], [one.high - one.value for one in shares]]
+            axes.errorbar(
+                [expected for _, expected, _ in each.bins],
+                [share.value for share in shares],
+                yerr=np.maximum(bars, 0),
+                marker="o",
+                capsize=2,
+                label=kind,
+            )
+        axes.set(xlabel=f"probability by the scores of {name}", ylabel="share of relevant docs")
+        axes.legend()
+    return content.getvalue()
+
+
+def _stage_of(runs: PlanRuns, wanted: str | None) -> str:
+    """The name of the stage whose scores are calibrated."""
+    names = [stage.name for stage in runs.finished]
+    if wanted is not None and wanted not in names:
+        raise ConfigError(
+            f"--stage {wanted!r} is not a finished stage that ranks: {', '.join(names) or 'there is none'}"
+        )
+    if wanted is not None:
+        return wanted
+    works = ((name, runs.plan.stage(name).work) for name in reversed(names))
+    found = next((name for name, work in works if work is not None and work.docs == 1), None)
+    if found is None:
+        raise PreflightError(
+            f"{runs.plan.output} has no finished stage that scores docs one by one: finish the run, or choose another "
+            f"stage with --stage ({', '.join(names) or 'there is none'})"
+        )
+    return found
+
+
+def _check_enough(judged: Judged, method: str, judged_only: bool) -> None:
+    """Raises PreflightError where a map would be chance."""
+    least, relevant = METHODS[method].least, int(judged.relevant.sum())
+    topics = len(np.unique(judged.topics[judged.relevant]))
+    others = len(judged.relevant) - relevant
+    if topics >= _LEAST_TOPICS and relevant >= least and others >= least:
+        return
+    advice = "Judge more topics"
+    if judged_only and not others:
+        advice = "Without --judged-only, docs without a judgment count as not relevant"
+    elif topics >= _LEAST_TOPICS and min(relevant, others) >= min(each.least for each in METHODS.values()):
+        advice += ", or take --method platt"
+    raise PreflightError(
+        f"too few judgments: {method} needs {_LEAST_TOPICS} topics with a relevant doc among those that were scored, "
+        f"{least} relevant docs and {least} others, and this run has {topics:,}, {relevant:,} and {others:,}. {advice}"
+    )
+
+
+def _table(found: dict[str, Reliability]) -> Table:
+    names = ("Brier score", "low", "high", "calibration error", "low", "high")
+    rows: list[list[Cell]] = [[kind, *each.brier, *each.error] for kind, each in found.items()]
+    return Table([Column("probability"), *(Column(name, MEAN) for name in names)], rows)
+
+
+def _threshold_object(threshold: Threshold, calibration: Calibration) -> dict[str, Any]:
+    score, precision = threshold.score, threshold.precision
+    return {
+        "wanted": threshold.wanted,
+        "score": score,
+        "probability": None if score is None else _probability(calibration, score),
+        "precision": None if precision is None else precision._asdict(),
+        "recall": threshold.recall,
+        "docs_per_topic": threshold.docs_per_topic,
+    }
+
+
+def _threshold_words(threshold: Threshold, calibration: Calibration, name: str) -> str:
+    score, wanted, precision = threshold.score, threshold.wanted, threshold.precision
+    if score is None:
+        raise DataError(f"no threshold on the scores of {name} gives a precision of {wanted:g}: ask for a lower one")
+    words = f"scores from {score:.4f} (probability {_probability(calibration, score):.4f}) have precision {wanted:g}"
+    if precision is None:
+        return f"{words}; no held-out topic has such a score"
+    held = f"{precision.value:.4f} ({precision.low:.4f} to {precision.high:.4f})"
+    cost = f"recall {threshold.recall:.4f}, {threshold.docs_per_topic:.2f} docs a topic"
+    return f"{words}; on held-out topics {held}, {cost}"
+
+
+def _probability(calibration: Calibration, score: float) -> float:
+    return float(calibration(np.array([score]))[0])

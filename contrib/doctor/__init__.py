@@ -1,0 +1,1 @@
+"""Checks of this machine and of a checkpoint."""

@@ -1,0 +1,145 @@
+"""`beamrank doctor` checks this machine, or with `--checkpoint` whether a checkpoint ranks as it should."""
+
+import importlib.metadata
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from itertools import cycle, islice
+from typing import Annotated
+
+import psutil
+
+from beamrank.demo.collection import demo_questions, stdlib_docs
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.machine import usable_cores
+from beamrank.ranking.input_layout import SEGMENTS
+from beamrank.storage.disk_cache import cache_root
+from beamrank.storage.urls import hide_credentials
+from beamrank.version import __version__
+from models.lucene.jvm import java_home
+from pipelines.commands.arguments import AsJson, one_of, option
+from pipelines.console.tables import print_table
+from pipelines.console.terminal import write_line
+
+_LIBRARIES = ("apache-beam", "pyarrow", "torch", "transformers", "tokenizers", "pyserini", "ir_measures")
+_WARM_PAIRS, _TIMED_PAIRS = 64, 512
+
+
+def doctor(
+    checkpoint: Annotated[
+        str | None, option("Check this checkpoint in place of the machine: a folder, a URL or a Hugging Face id.")
+    ] = None,
+    kind: Annotated[str | None, one_of("--kind", SEGMENTS, "What the checkpoint is used as; by default mono.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check this machine (exit code 3 if a check fails), or whether a checkpoint ranks as it should (1 if not).
+
+    Of the machine: Python, Java, models, speed, memory, disk. Of a checkpoint: its scores against transformers and in
+    each dtype, what surrounds the texts, what is cut, ties, and 40 queries with a relevant and another text.
+    """
+    if checkpoint is None:
+        if kind is not None:
+            raise ConfigError("--kind is that of a --checkpoint: give one")
+        rows, bad = _machine()
+        _show(rows, {"checks": [dict(zip(("check", "state", "found"), row, strict=True)) for row in rows]}, as_json)
+        if bad:
+            raise PreflightError(f"check failed: {', '.join(bad)}")
+        return
+    # They import torch, and other checks say where that cannot be done.
+    from contrib.doctor.checkpoint import WRONG, check_checkpoint
+
+    found = check_checkpoint(checkpoint, kind or "mono")
+    rows = [[each.check, each.state, each.found] for each in found]
+    checks = [{"check": each.check, "state": each.state, "found": each.found, **each.figures} for each in found]
+    _show(rows, {"checkpoint": checkpoint, "kind": kind or "mono", "checks": checks}, as_json)
+    if wrong := [each.check for each in found if each.state == WRONG]:
+        raise BeamrankError(f"{checkpoint} does not rank as it should: {', '.join(wrong)}")
+
+
+def _show(rows: Iterable[list[str]], result: object, as_json: bool) -> None:
+    if as_json:
+        write_line(json.dumps(result, ensure_ascii=False, allow_nan=False))
+    else:
+        print_table(["check", "state", "found"], list(rows))
+
+
+def _machine() -> tuple[list[list[str]], list[str]]:
+    """The rows of the checks of this machine, and those that fail."""
+    rows, bad = [], []
+    for what, look in CHECKS.items():
+        try:
+            state, found = "ok", look()
+        except (BeamrankError, OSError, importlib.metadata.PackageNotFoundError) as error:
+            state, found = "MISSING", str(error)
+            bad.append(what)
+        rows.append([what, state, hide_credentials(found)])
+    return rows, bad
+
+
+def _java() -> str:
+    runtime = java_home()
+    return f"Java {runtime.version} from {runtime.source}: {runtime.home}"
+
+
+def _scoring() -> str:
+    from models.scoring.backends.registry import find_backend
+
+    found = find_backend("torch").resolve("auto", "auto")
+    return f"{found.device}, dtype auto is {found.dtype}, {usable_cores()} cores"
+
+
+def _kernels() -> str:
+    from models.architectures.kernels.compiled import load_kernels, why_torch
+
+    found = load_kernels()
+    return f"attention by torch: {why_torch()}" if found is None else f"attention is compiled, for {found.kind}"
+
+
+def _speed() -> str:
+    """Scores passages of the demo, after some that warm the model up."""
+    from models.reranker import Reranker, score_texts
+
+    reranker = Reranker("embedded:mono")
+    for count in (_WARM_PAIRS, _TIMED_PAIRS):
+        questions = islice(cycle(demo_questions()), count)
+        columns = [[each.text for each in questions], [doc.text for doc in stdlib_docs()[:count]]]
+        start = time.monotonic()
+        _, counts = score_texts(reranker.engine, reranker.tokenizer, reranker.limits, columns)
+        rate, tokens = count / (time.monotonic() - start), counts.tokens / counts.inferences
+    return f"embedded:mono scores {rate:.0f} pairs/s of {tokens:.0f} tokens; `beamrank plan` measures other models"
+
+
+def _embedded() -> str:
+    from models.checkpoints.checkpoint import resolve_checkpoint
+
+    names = ((f"embedded:{kind}", kind) for kind in ("mono", "duo"))
+    return ", ".join(f"{name} {resolve_checkpoint(name, kind).digest[:12]}" for name, kind in names)
+
+
+def _memory() -> str:
+    memory = psutil.virtual_memory()
+    return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+
+
+def _disk() -> str:
+    with tempfile.TemporaryFile() as probe:
+        probe.write(b"beamrank")
+    return f"{psutil.disk_usage(tempfile.gettempdir()).free / 2**30:.0f} GiB free for temporary files"
+
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "beamrank": lambda: __version__,
+    "Python": lambda: f"{platform.python_version()} on {platform.platform()}",
+    "libraries": lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
+    "Java 21 or later": _java,
+    "scoring": _scoring,
+    "kernels": _kernels,
+    "speed": _speed,
+    "embedded checkpoints": _embedded,
+    "memory": _memory,
+    "disk": _disk,
+    "cache": lambda: f"{cache_root()} ({'exists' if cache_root().exists() else 'created when needed'})",
+}
+"""The checks of `beamrank doctor`; each tells what it found, or raises an error."""

@@ -1,0 +1,44 @@
+"""`beamrank doctor`: the table of this machine's checks; a checkpoint's findings as text and as JSON."""
+
+import json
+
+from contrib.doctor import command
+from tests.support.checkpoints import save_tiny
+from tests.support.processes import beamrank_here, refused, succeed
+
+
+def test_doctor_fits_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "12")
+    monkeypatch.setattr(command, "CHECKS", {"embedded checkpoints": lambda: "12,345.6 of 23,456.7 GiB are free"})
+    command.doctor()
+    shown = capsys.readouterr().out
+    assert "embedded checkpoints" in shown
+    assert "12,345.6 of 23,456.7 GiB are free" in shown
+
+
+def test_checks_of_the_machine_are_json(monkeypatch):
+    monkeypatch.setattr(command, "CHECKS", {"beamrank": lambda: "1"})
+    found = json.loads(succeed("doctor", "--json").stdout)
+    assert found == {"checks": [{"check": "beamrank", "state": "ok", "found": "1"}]}
+
+
+def test_checkpoint_that_was_never_trained_to_rank_ends_with_exit_code_1(tmp_path):
+    folder = save_tiny(tmp_path / "random", None, num_labels=1)
+    done = beamrank_here("doctor", "--checkpoint", folder, "--json")
+    assert done.returncode == 1
+    assert f"{folder} does not rank as it should: answers" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["checkpoint"], found["kind"]) == (folder, "mono")
+    checks = {each["check"]: each for each in found["checks"]}
+    assert "its head was never trained to rank" in checks["answers"]["found"]
+    assert [name for name, each in checks.items() if each["state"] == "WRONG"] == ["answers"]
+    assert checks["transformers"]["largest_difference"] < 1e-3
+    assert checks["special tokens"]["input"] == "[CLS] query [SEP] doc [SEP]"
+    assert checks["neighbours"]["changed"] == 0
+    assert {"bfloat16", "float16"} < checks.keys()
+
+
+def test_doctor_refuses_what_cannot_be_checked(tmp_path):
+    assert "--kind is that of a --checkpoint" in refused("doctor", "--kind", "duo", code=2)
+    assert "--kind 'both' does not exist" in refused("doctor", "--kind", "both", code=2)
+    refused("doctor", "--checkpoint", tmp_path / "missing", code=3)
