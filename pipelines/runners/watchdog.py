@@ -46,7 +46,7 @@ _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while run
 _LOST_WORKER = re.compile(
     r"SDK worker disconnected|didn't get control connection"
     r"|[Tt]ask ?[Mm]anager.{0,200}(?:was lost|timed out|no longer reachable)|TaskExecutor.{0,200}disconnected"
-    r"|ExecutorLostFailure|Remote RPC client disassociated",
+    r"|ExecutorLostFailure|Remote RPC client disassociated|indeterminate output was failed and retried",
     re.DOTALL,
 )
 

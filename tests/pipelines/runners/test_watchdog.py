@@ -84,6 +84,9 @@ def test_worker_error_arrives_as_it_was_raised(error, kind, message, mode, capfd
         ),
         ("beamrank.errors.ReceiptError: x", ReceiptError, "x"),
         ("SDK worker disconnected: worker_3", WorkerLostError, "worker_3"),
+        ("RemoteTransportException: the remote task manager was lost.", WorkerLostError, "lost."),
+        ("The heartbeat of TaskManager with id 10.77.0.11:1-17e920 timed out.", WorkerLostError, "out."),
+        ("A shuffle map stage with indeterminate output was failed and retried.", WorkerLostError, "retried."),
         ("beamrank.errors.NoSuchError: x", BeamrankError, "RuntimeError: beamrank.errors.NoSuchError: x"),
         ("mine.errors.DataError: x", BeamrankError, "RuntimeError: mine.errors.DataError: x"),
         (

@@ -79,7 +79,8 @@ class Host:
         folder.mkdir(parents=True)
         self._process = subprocess.Popen(child_command(str(folder), *command), stdout=subprocess.PIPE)
         assert self._process.stdout is not None
-        assert self._process.stdout.readline() == b"up\n"
+        with self._process.stdout as said:
+            assert said.readline() == b"up\n"
 
     @property
     def place(self) -> Place:
@@ -131,8 +132,11 @@ def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
 
 def _disconnect(hosts: Sequence[Host]) -> None:
     """Removes the networks, also those of tests that were killed."""
-    for words in (*(("netns", "delete", host.name) for host in hosts), ("link", "delete", BRIDGE)):
-        subprocess.run(["ip", *words], capture_output=True, check=False)
+    for name in [host.name for host in hosts]:
+        # The namespace of a process that has not ended yet would keep its end of the cable.
+        subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, check=False)
 
 
 def _ip(*words: str) -> None:
