@@ -197,6 +197,9 @@ def _sections(
 
 def _load(model: str | Reranker, section: Any, name: str, options: RerankerOptions) -> Reranker:
     kind: RerankerKind = "mono" if isinstance(section, MonoConfig) else "duo"
+    instruction: str | None = getattr(section, "instruction", None)
+    if instruction is not None:
+        options = {**options, "instruction": instruction}
     if not isinstance(model, Reranker):
         return Reranker(model, kind, **options)
     if model.kind != kind:

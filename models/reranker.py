@@ -1,9 +1,9 @@
 """A checkpoint that scores texts in memory, as a stage scores a shard, without files and without Beam."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import chain
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from beamrank.config.stages import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
-from beamrank.errors import DataError
+from beamrank.errors import ConfigError, DataError
 from beamrank.formats.texts.pairs import TEXTS
 from beamrank.frames import Frame, columns_of
 from beamrank.join.schemas import tokenized_schema, tokenized_table
@@ -41,6 +41,7 @@ class RerankerOptions(TypedDict, total=False):
     truncation: Truncation
     max_query_length: int
     max_length: int
+    instruction: str | None
 
 
 class Reranker:
@@ -59,6 +60,7 @@ class Reranker:
         truncation: Truncation = "original",
         max_query_length: int = 64,
         max_length: int = 512,
+        instruction: str | None = None,
     ) -> None:
         """Loads the checkpoint. Options and defaults are those of a configuration (docs/reference/configuration.md).
 
@@ -73,17 +75,18 @@ class Reranker:
             truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.
             max_query_length: of the query, in tokens, [CLS] and [SEP] included.
             max_length: of an input, in tokens, special tokens included; at most the positions of the checkpoint.
+            instruction: the task, for a model whose prompt holds an instruction; default: that of its card.
 
         Raises:
             ConfigError: an option is wrong.
             PreflightError: the checkpoint cannot be used, or this machine does not have the device or the dtype.
         """
-        check_document({"checkpoint": checkpoint}, MonoConfig, "Reranker")
+        check_document({"checkpoint": checkpoint, "instruction": instruction}, MonoConfig, "Reranker")
         lengths = {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length}
         check_document(lengths, InputConfig, "Reranker")
         self.kind = kind
         self.limits = InputLimits(truncation, max_query_length, max_length)
-        found = resolve_checkpoint(checkpoint, kind)
+        found = resolve_checkpoint(checkpoint, kind, instruction)
         found.check_length(max_length, truncation)
         self.tokenizer = tokenizer_of(found)
         for warning in found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special):
@@ -93,6 +96,7 @@ class Reranker:
         backend, where = resolve_backend(backend), find_backend(backend).resolve(device, dtype)
         most = usable_threads(threads)
         chosen = choose_kernel(kernel, found.architecture, backend, where)
+        self.dtype = where.dtype
         self.engine = ScoringEngine(found, where.device, where.dtype, most, where.token_budget, backend, chosen)
 
     def score(self, inputs: Iterable[Sequence[str]] | Frame) -> npt.NDArray[np.float32]:
@@ -122,6 +126,74 @@ class Reranker:
         ]
         _check_inputs(rows, SEGMENTS[self.kind])
         return self._score(list(zip(*rows, strict=True)))
+
+    def predict(
+        self,
+        inputs: Sequence[str] | Iterable[Sequence[str]] | Frame,
+        *,
+        prompt_name: str | None = None,
+        batch_size: int = 32,  # noqa: ARG002
+        show_progress_bar: bool | None = None,  # noqa: ARG002
+        activation_fn: Callable[[Any], Any] | None = None,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+    ) -> Any:
+        """`score` for what calls the `CrossEncoder` of sentence-transformers.
+
+        Args:
+            inputs: as for `score`, or one input, whose score is a scalar.
+            prompt_name: must be None.
+            batch_size: has no effect: the engine makes its own batches, which decide no score on a CPU.
+            show_progress_bar: has no effect.
+            activation_fn: a function of torch, such as `torch.nn.Sigmoid()`, applied to the log-odds; by default none,
+                whatever the checkpoint's card names.
+            convert_to_numpy: whether to give float32[n] of NumPy; else a list of tensors.
+            convert_to_tensor: whether to give a tensor, float32[n], instead.
+
+        Raises:
+            ConfigError: a prompt is given, or the inputs are a set.
+            DataError: as `score`.
+        """
+        import torch
+
+        if prompt_name is not None:
+            raise ConfigError(f"prompt_name {prompt_name!r}: beamrank lays out inputs as the model's card says, alone")
+        is_one = isinstance(inputs, list | tuple) and bool(inputs) and isinstance(inputs[0], str)
+        scores = torch.from_numpy(self.score([inputs] if is_one else inputs))  # type: ignore[list-item]
+        if activation_fn is not None:
+            scores = activation_fn(scores)
+        found = scores if convert_to_tensor else scores.numpy() if convert_to_numpy else list(scores)
+        return found[0] if is_one else found
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        return_documents: bool = False,
+        *,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        activation_fn: Callable[[Any], Any] | None = None,
+    ) -> list[dict[str, Any]]:
+        """The documents of one query, best first; ties keep their order. See `predict` for the last three arguments.
+
+        Returns:
+            The first `top_k`, each `{"corpus_id": its place in documents, "score": ...}`, with `return_documents` also
+            `"text"`.
+
+        Raises:
+            ConfigError: the model is a duo, which compares two texts: `beamrank.rerank` ranks with it.
+            DataError: as `score`.
+        """
+        if self.kind != "mono":
+            raise ConfigError("a Reranker of kind 'duo' compares two texts: rank with `beamrank.rerank`")
+        options: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
+        pairs = [(query, text) for text in documents]
+        scores = self.predict(pairs, activation_fn=activation_fn, **options).tolist()
+        best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:top_k]
+        texts = [{"text": documents[at]} if return_documents else {} for at in best]
+        return [{"corpus_id": at, "score": scores[at], **text} for at, text in zip(best, texts, strict=True)]
 
     def _score(self, texts: Sequence[Sequence[str]]) -> npt.NDArray[np.float32]:
         if not texts or not texts[0]:

@@ -98,6 +98,8 @@ class MonoConfig(ModelConfig):
     """Candidates that are scored (the papers' k0); by default at most those given."""
     segments: SegmentsConfig | None = None
     """Splits long docs; by default their beginning is scored."""
+    instruction: Annotated[str, Field(min_length=1)] | None = None
+    """The task, for models whose prompt has one (Qwen3-Reranker, mxbai-rerank-v2); default: that of their card."""
 
     def doc_tokens(self, input_tokens: int) -> int:
         """See `ModelConfig.doc_tokens`."""

@@ -7,14 +7,19 @@ be a different id in a different tool. One rule holds for topics, corpora, runs 
 
 import csv
 import json
+import operator
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from string import Formatter
+from typing import Any, TypeAlias
 
 from beamrank.errors import DataError, PreflightError
+
+# What a template has before, between and after its fields.
+Template: TypeAlias = tuple[str, ...]
 
 SURROGATE_REASON = "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
 # At the beginning of a file, where it is not part of the first id.
@@ -153,9 +158,26 @@ def whole_of(value: Any) -> Any:
         return value
 
 
-def joined(parts: list[str]) -> str:
-    """The text of a doc: its fields with one space between them, empty ones left out."""
+def joined(parts: Sequence[str], template: Template | None = None) -> str:
+    """The text of a doc: its fields as a template has them, or with one space between them, empty ones left out."""
+    if template is not None:
+        return template[0] + "".join(map(operator.add, parts, template[1:]))
     return parts[0] if len(parts) == 1 else " ".join(part for part in parts if part)
+
+
+def split_template(template: str) -> tuple[tuple[str, ...], Template]:
+    """The fields of a template such as `{title}: {text}`, and what is around them; raises ValueError if it has none."""
+    around, names = [""], list[str]()
+    for text, name, form, conversion in Formatter().parse(template):
+        around[-1] += text
+        if name is not None:
+            if not name or form or conversion:
+                raise ValueError(f"template {template!r} needs the name of a field, alone, in each pair of braces")
+            names.append(name)
+            around.append("")
+    if not names:
+        raise ValueError(f"template {template!r} names no field: give one in braces, such as {{text}}")
+    return tuple(names), tuple(around)
 
 
 def decoded(row: bytes) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 from pydantic import Field
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, WrongFormatError, csv_rows, joined
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, WrongFormatError, csv_rows, joined
 from beamrank.formats.notes import counted
 from beamrank.section import Section
 from beamrank.storage.streams import errors_as, open_stream
@@ -141,12 +141,14 @@ class Names(NamedTuple):
         columns: the names of the id, and of a topic's text.
         fields: the columns that make a doc's text.
         header: whether the first line is a header; None to recognize one.
+        template: what is around these columns.
     """
 
     meaning: str
     columns: Columns
     fields: Sequence[str] | None = None
     header: bool | None = None
+    template: Template | None = None
 
 
 class Header(NamedTuple):
@@ -156,6 +158,7 @@ class Header(NamedTuple):
     texts: tuple[int, ...]
     width: int
     expected: str = "the header names"
+    template: Template | None = None
 
     def parse(self, row: Sequence[str]) -> tuple[str, str]:
         """The id and the text of a row; raises RowError if it has a different number of columns."""
@@ -163,7 +166,7 @@ class Header(NamedTuple):
             if not any(row):
                 raise RowError("is empty")
             raise RowError(f"has {counted(len(row), 'column')} where {self.expected} {self.width}")
-        return row[self.identifier], joined([row[at] for at in self.texts])
+        return row[self.identifier], joined([row[at] for at in self.texts], self.template)
 
 
 # A file without a header: the id and the text.
@@ -189,7 +192,8 @@ def find_header(url: str, table: Table, line: Sequence[str], names: Names) -> He
         return PLAIN
     missing = f"{url} has no header line that names the {names.meaning} and the text; it has: {', '.join(line)[:200]}. "
     if found is None and (names.header or names.columns or names.fields):
-        keys = "`columns`" if names.fields is None else "`columns`, `fields`"
+        texts = "`fields`" if names.template is None else "`template`"
+        keys = "`columns`" if names.fields is None else f"`columns`, {texts}"
         raise PreflightError(f"{missing}Add a header line, or remove {keys} and `header`")
     if found is None and table == "csv":
         raise WrongFormatError(
@@ -225,7 +229,7 @@ def find_texts(line: Sequence[str], names: Names) -> Header | None:
     else:
         title = _find(line, (TITLE,)) if names.meaning == "doc_id" else None
         texts = (text,) if title in (None, text) else (title, text)
-    return None if at is None else Header(at, texts, len(line))
+    return None if at is None else Header(at, texts, len(line), template=names.template)
 
 
 def read_header(url: str, table: Table, names: Names) -> Header | None:

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import RowError, WrongFormatError
+from beamrank.formats.checks import RowError, Template, WrongFormatError, split_template
 from beamrank.formats.columns import (
     DocColumns,
     Names,
@@ -22,7 +22,7 @@ from beamrank.formats.columns import (
     read_header,
 )
 from beamrank.formats.files import AUTO, Beginning, Choice, folder_files, is_packaged
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat
 from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section
 from beamrank.storage import files as storage
@@ -61,6 +61,8 @@ class CorpusConfig(Section):
     """The format of its files; `auto` guesses it from the first one."""
     fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The fields of a doc that are joined by one space to make its text; default: the format's own."""
+    template: str | None = None
+    """In place of `fields`: the text of a doc, with fields in braces, such as `"{title}\\n{text}"`."""
     columns: DocColumns | None = None
     """Where the id has a different name than usual."""
     header: bool | None = None
@@ -68,8 +70,17 @@ class CorpusConfig(Section):
 
     @model_validator(mode="after")
     def _check_header(self) -> Self:
-        check_header(self.header, {"columns": self.columns, "fields": self.fields})
+        check_header(self.header, {"columns": self.columns, "fields": self.fields, "template": self.template})
+        if self.fields is not None and self.template is not None:
+            raise ValueError("`fields` and `template` both say what makes a text: give one or the other")
+        if self.template is not None:
+            split_template(self.template)
         return self
+
+    @property
+    def text_rule(self) -> tuple[Fields, Template | None]:
+        """The fields that make a text, None for the format's own, and the template around them."""
+        return (self.fields, None) if self.template is None else split_template(self.template)
 
 
 def corpus_files(corpus: CorpusConfig) -> list[str]:
@@ -145,7 +156,8 @@ def _has_header(url: str, corpus: CorpusConfig) -> bool:
 
 
 def _names(corpus: CorpusConfig) -> Names:
-    return Names("doc_id", column_names(corpus.columns), corpus.fields, corpus.header)
+    fields, template = corpus.text_rule
+    return Names("doc_id", column_names(corpus.columns), fields, corpus.header, template)
 
 
 def notes(corpus: CorpusConfig) -> list[str]:
@@ -182,10 +194,12 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
     """
     corpus = resolved(corpus)
     own, names, units = FORMATS[corpus.format], column_names(corpus.columns), list[CorpusUnit]()
+    fields, template = corpus.text_rule
     for url in corpus_files(corpus):
         with errors_as(PreflightError, url):
             try:
-                file = CorpusUnit(0, url, own, corpus.fields, 0, 0, names.get("doc_id"), _has_header(url, corpus))
+                header = _has_header(url, corpus)
+                file = CorpusUnit(0, url, own, fields, 0, 0, names.get("doc_id"), header, template=template)
                 own.check_unit(file)
             except WrongFormatError as error:
                 hint = _CHOICE.hint(url, corpus.format) or ". Check `corpus.format` and `corpus.fields`"
@@ -240,7 +254,7 @@ class DigestedCorpus:
 
 
 def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
-    """SHA-256 over the format, the fields, the name and content of each file, `columns`, and which files have headers.
+    """SHA-256 over the format, the text's fields, the name and content of each file, `columns`, and which have headers.
 
     Names are relative to the folder that holds all the files, so a corpus may be moved. A remote file is not read: its
     store's checksum represents its content.
@@ -252,7 +266,7 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
     headers = [name for (name, _), url in zip(names, urls, strict=True) if _has_header(url, corpus)]
     named = [column_names(corpus.columns), headers]
-    decides = [_TEXT_RULES, corpus.format, corpus.fields, names, *([named] if any(named) else [])]
+    decides = [_TEXT_RULES, corpus.format, corpus.fields or corpus.template, names, *([named] if any(named) else [])]
     described = json.dumps(decides, ensure_ascii=True)
     return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
 
@@ -260,6 +274,7 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
 def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
     """SHA-256 of everything that decides the docs of a unit of this file: of its name only the ending."""
     ending = _ENDING.search(storage.name(unit.url).lower())
-    decides = [unit.format.name, unit.fields, file.content, unit.start, unit.end, ending and ending.group()]
+    rule = unit.fields if unit.template is None else [unit.fields, unit.template]
+    decides = [unit.format.name, rule, file.content, unit.start, unit.end, ending and ending.group()]
     named = [unit.id_name, unit.header] if unit.id_name or unit.header else []
     return digest([_TEXT_RULES, *decides, *named])

@@ -191,7 +191,12 @@ class Choice(NamedTuple):
     def check_keys(self, section: Any) -> None:
         """Raises PreflightError where a section of a configuration has a key that its format does not use."""
         own = self.formats[section.format]
-        usable = {"fields": own.has_fields, "columns": own.has_columns, "header": own.table is not None}
+        usable = {
+            "fields": own.has_fields,
+            "template": own.has_fields,
+            "columns": own.has_columns,
+            "header": own.table is not None,
+        }
         for name, is_usable in usable.items():
             if getattr(section, name, None) is not None and not is_usable:
                 raise PreflightError(f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out")

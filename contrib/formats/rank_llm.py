@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from beamrank.errors import DataError
-from beamrank.formats.checks import RowError, WrongFormatError, id_of, joined, json_rows, missing_field, text_of
+from beamrank.formats.checks import (
+    RowError,
+    Template,
+    WrongFormatError,
+    id_of,
+    joined,
+    json_rows,
+    missing_field,
+    text_of,
+)
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
@@ -72,7 +81,7 @@ def _candidate(hit: Any) -> Any:
     return {**hit, "doc": hit} if isinstance(hit, dict) and "doc" not in hit else hit
 
 
-def doc_of(candidate: Any, fields: Fields = None) -> tuple[str, str]:
+def doc_of(candidate: Any, fields: Fields = None, template: Template | None = None) -> tuple[str, str]:
     """The doc_id and the text of a candidate; raises RowError if it has none."""
     if not isinstance(candidate, dict) or "docid" not in candidate:
         raise RowError("is a candidate without `docid`")
@@ -85,7 +94,7 @@ def doc_of(candidate: Any, fields: Fields = None) -> tuple[str, str]:
     for name in names:
         if name not in doc:
             raise missing_field(name, doc)
-    return id_of(candidate["docid"]), joined([text_of(name, doc[name]) for name in names])
+    return id_of(candidate["docid"]), joined([text_of(name, doc[name]) for name in names], template)
 
 
 def _text_fields(doc: dict[str, Any]) -> tuple[str, ...]:
@@ -104,7 +113,7 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     position = 0
     for request in requests(unit.url):
         docs = range(position, position + len(request.candidates))
-        batch = parse_rows(unit, docs, request.candidates, lambda row: doc_of(row, unit.fields))
+        batch = parse_rows(unit, docs, request.candidates, lambda row: doc_of(row, unit.fields, unit.template))
         batch.query_ids = [request.query_id] * len(batch.doc_ids)
         used = [request.candidates[at - position] for at in batch.positions]
         batch.scores = [candidate.get("score") for candidate in used]

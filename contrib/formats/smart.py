@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, WrongFormatError
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, WrongFormatError, joined
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_texts, whole_file
 from beamrank.storage.streams import open_stream
@@ -52,10 +52,10 @@ def _fields_of(record: str) -> tuple[str, dict[str, str]]:
     return number[1], {name: " ".join(found) for name, found in words.items()}
 
 
-def _parse(record: str, names: tuple[str, ...] = _TEXT_FIELDS) -> tuple[str, str]:
-    """The number of a record, and the text of its fields with these letters; one that it lacks is left out."""
+def _parse(record: str, names: tuple[str, ...] = _TEXT_FIELDS, template: Template | None = None) -> tuple[str, str]:
+    """The number of a record, and the text of its fields with these letters; one that it lacks is empty."""
     number, fields = _fields_of(record)
-    return number, " ".join(filter(None, (fields.get(name) for name in names)))
+    return number, joined([fields.get(name, "") for name in names], template)
 
 
 def _check(unit: CorpusUnit) -> None:
@@ -83,7 +83,7 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     with open_stream(unit.url) as file:
         content = file.read().removeprefix(BYTE_ORDER_MARK)
     names = unit.fields or _TEXT_FIELDS
-    yield parse_texts(unit, _split(content), lambda record: _parse(record, names))
+    yield parse_texts(unit, _split(content), lambda record: _parse(record, names, unit.template))
 
 
 CORPUS = TOPICS = TextFormat(

@@ -93,6 +93,11 @@ class Generator:
     decodes: bool = False
     named: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
+    @property
+    def reads_instruction(self) -> bool:
+        """Whether the prompt holds an instruction."""
+        return bool(self.prompts[SEGMENTS["mono"]].instruction)
+
     def load_tokenizer(self, folder: str) -> PromptTokenizer:
         """The tokenizer of a local folder; what the prompts join to texts is the same for mono and duo."""
         return PromptTokenizer(folder, self.prompts[SEGMENTS["mono"]])
@@ -113,7 +118,7 @@ class Generator:
             )
         return WordModel(
             config=files.config,
-            layout=self.prompts[segments].template(files.folder),
+            layout=self.prompts[segments].template(files.folder, files.instruction),
             num_labels=2,
             positions=_T5_POSITIONS if self.decodes else skeleton.config.max_position_embeddings,
             vocab_size=rows,

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from beamrank.errors import ConfigError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.documents import digest
 from models.tokenizers.base import TokenColumn
 from models.tokenizers.library import LibraryTokenizer, read_library
+
+INSTRUCTION = "{instruction}"
 
 
 @dataclass(frozen=True)
@@ -19,18 +22,35 @@ class Prompt:
             special token that it spells is one.
         query: what stands directly before and after the query and is tokenized with it, such as a space.
         doc: the same for a doc.
+        instruction: the form of an instruction, which stands for `INSTRUCTION` in the first part; "" if none is read.
+        card: the instruction of the model's card; "" for none.
     """
 
     parts: tuple[str, ...]
     query: tuple[str, str] = ("", "")
     doc: tuple[str, str] = ("", "")
+    instruction: str = ""
+    card: str = ""
 
-    def template(self, folder: str) -> InputTemplate:
-        """The ids of the parts, by the tokenizer of a local folder."""
+    def template(self, folder: str, instruction: str | None = None) -> InputTemplate:
+        """The ids of the parts, by the tokenizer of a local folder; an instruction replaces that of the card.
+
+        Raises:
+            ConfigError: the instruction spells a special token, which would end its part of the prompt.
+        """
         library = read_library(folder)[1]
         library.no_truncation()
         library.no_padding()
-        start, *ends = (tuple(library.encode(part, add_special_tokens=False).ids) for part in self.parts)
+        added = library.get_added_tokens_decoder().values()
+        spelled = next(
+            (token.content for token in added if token.special and token.content in (instruction or "")), None
+        )
+        if spelled is not None:
+            raise ConfigError(f"the instruction {instruction!r:.200} spells the special token {spelled!r}: take it out")
+        text = instruction or self.card
+        lead, *rest = self.parts
+        parts = [lead.replace(INSTRUCTION, self.instruction.format(text) if text else ""), *rest]
+        start, *ends = (tuple(library.encode(part, add_special_tokens=False).ids) for part in parts)
         # The batches have no padding, so its id does not matter.
         return InputTemplate(start, tuple(ends), (0,) * len(ends), 0)
 
@@ -65,20 +85,22 @@ QWEN3 = {
     SEGMENTS["mono"]: Prompt(
         (
             "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-            'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: '
-            "Given a web search query, retrieve relevant passages that answer the query\n<Query>:",
+            'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+            f"{INSTRUCTION}<Query>:",
             "<Document>:",
             "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
         ),
         query=(" ", "\n"),
         doc=(" ", ""),
+        instruction="<Instruct>: {}\n",
+        card="Given a web search query, retrieve relevant passages that answer the query",
     )
 }
 MXBAI = {
     SEGMENTS["mono"]: Prompt(
         (
             "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
-            "<|im_start|>user\nquery:",
+            f"<|im_start|>user\n{INSTRUCTION}query:",
             "\ndocument:",
             "\nYou are a search relevance expert who evaluates how well documents match search queries. For each "
             "query-document pair, carefully analyze the semantic relationship between them, then provide your binary "
@@ -86,5 +108,6 @@ MXBAI = {
         ),
         query=(" ", ""),
         doc=(" ", ""),
+        instruction="instruction: {}\n",
     )
 }

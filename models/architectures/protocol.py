@@ -47,6 +47,7 @@ class ModelFiles:
         tensors: the shape of each tensor.
         modules: those of modules.json, which run one after the other; empty without that file.
         folder: holds the files on this machine.
+        instruction: takes the place of that of the model's card in its prompt; None for the card's.
     """
 
     reference: str
@@ -54,6 +55,7 @@ class ModelFiles:
     tensors: Shapes = field(default_factory=dict)
     modules: tuple[Module, ...] = ()
     folder: str = ""
+    instruction: str | None = None
 
     def __str__(self) -> str:
         return f"the checkpoint {self.reference}"
@@ -120,7 +122,8 @@ class Architecture(Protocol):
 ArchitectureReader: TypeAlias = Callable[[ModelFiles, int], Architecture]
 """Reads an architecture for inputs of so many texts. Raises PreflightError for a checkpoint that cannot be scored.
 
-One whose texts are not tokenized by the checkpoint's tokenizer alone has `load_tokenizer(folder) -> Tokenizer`.
+One whose texts are not tokenized by the checkpoint's tokenizer alone has `load_tokenizer(folder) -> Tokenizer`; one
+whose models read an instruction has `reads_instruction`, True.
 """
 
 

@@ -123,12 +123,13 @@ class Checkpoint:
         return check_fit(self.reference, self.config, self.architecture.vocab_size, max(ids, 1 + max(around)), special)
 
 
-def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
+def resolve_checkpoint(reference: str, kind: str, instruction: str | None = None) -> Checkpoint:
     """Finds a checkpoint, brings it to this machine and checks that it can be used as `mono` or `duo`.
 
     Args:
         reference: `embedded:mono`, `embedded:duo`, a folder, an fsspec URL, or a Hugging Face id, `@revision` or not.
         kind: `mono` or `duo`.
+        instruction: for a model whose prompt holds one; default: that of its card. The digest covers it.
 
     Raises:
         PreflightError: the checkpoint does not exist, cannot be reached or is not a cross-encoder that can be scored.
@@ -148,7 +149,10 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
     for module in weighted_modules(modules):
         shapes = tensor_shapes(os.path.join(folder, module.folder), definite)
         tensors |= {f"{module.folder}/{name}": shape for name, shape in shapes.items()}
-    architecture = read_architecture(ModelFiles(definite, config, tensors, modules, folder), SEGMENTS[kind])
+    found = ModelFiles(definite, config, tensors, modules, folder, instruction)
+    if instruction is not None and not getattr(find_reader(config), "reads_instruction", False):
+        raise PreflightError(f"{found} has no instruction in its input: leave out `instruction`")
+    architecture = read_architecture(found, SEGMENTS[kind])
     files = digest_files(folder)
     content = digest_of(files, folder)
     # A layout that is not the family's decides scores too. An architecture from outside has one layout.

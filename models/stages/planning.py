@@ -79,7 +79,7 @@ def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
     models = [each for each in config.stages if isinstance(each.section, ModelConfig)]
     found = {}
     for name, kind, section in models:
-        checkpoint = resolve_checkpoint(section.checkpoint, kind)
+        checkpoint = resolve_checkpoint(section.checkpoint, kind, getattr(section, "instruction", None))
         checkpoint.check_length(config.input.max_length, config.input.truncation)
         checkpoint.check_weights()
         if checkpoint.doc_parts > 1 and getattr(section, "segments", None):
@@ -181,7 +181,8 @@ def _seconds(
 ) -> float:
     """Seconds for one input of a stage's model, measured with `sample_docs` for each topic."""
     options = {name: getattr(config, name) for name in ("dtype", "device", "threads", "backend", "kernel")}
-    reranker = Reranker(stage.checkpoint, stage.kind, **options, **config.input.model_dump())
+    options |= {"instruction": stage.instruction, **config.input.model_dump()}
+    reranker = Reranker(stage.checkpoint, stage.kind, **options)
     # A first call warms the model up.
     for docs in (_WARM_DOCS, stage.sample_docs):
         received = shared_out(topics, list(texts), min(docs, len(texts)))

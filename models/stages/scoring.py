@@ -61,6 +61,8 @@ class ModelStage(ShardStage):
     checkpoint: str
     threads: int
     gpu: int | None = None
+    # The checkpoint's digest covers it.
+    instruction: str | None = None
 
     worker = Worker.MODEL
 
@@ -100,7 +102,7 @@ class ModelStage(ShardStage):
         Raises:
             PreflightError: it is not the one that was planned.
         """
-        return _checkpoint(self.checkpoint, self.checkpoint_digest, self.kind)
+        return _checkpoint(self.checkpoint, self.checkpoint_digest, self.kind, self.instruction)
 
     def engine(self) -> ScoringEngine:
         """This process's engine, loaded again where a file was written: weights are mapped into memory."""
@@ -238,8 +240,8 @@ class ScoringStage(LaterStage, ModelStage):
 
 
 @lru_cache(maxsize=1)
-def _checkpoint(reference: str, digest: str, kind: str) -> Checkpoint:
-    checkpoint = resolve_checkpoint(reference, kind)
+def _checkpoint(reference: str, digest: str, kind: str, instruction: str | None) -> Checkpoint:
+    checkpoint = resolve_checkpoint(reference, kind, instruction)
     if checkpoint.digest != digest:
         raise PreflightError(
             f"the checkpoint {reference} changed since the run was planned: its digest is "

@@ -4,13 +4,15 @@ A data set is exported once a machine, into files that beamrank reads.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from beamrank.config.run import RunConfig, with_formats
 from beamrank.errors import PreflightError
+from beamrank.formats.checks import Template, joined
 from beamrank.formats.files import Paths, paths_of
+from beamrank.formats.texts.units import Fields
 from beamrank.storage.disk_cache import fetched
 from beamrank.storage.documents import SHORT, digest
 from models.lucene.prebuilt import fetch_topics, find_prebuilt
@@ -72,8 +74,9 @@ def _collection(section: RunConfig | DataConfig | DevConfig, progress: PlanningP
     changed: dict[str, object] = {}
     corpus, topics, qrels = section.corpus, section.topics, section.qrels
     if corpus is not None and corpus.path.startswith(_IRDS):
-        file = exported(corpus.path, "docs", progress, corpus.fields)
-        changed["corpus"] = corpus.model_copy(update={"path": file, "format": "jsonl", "fields": None})
+        file = exported(corpus.path, "docs", progress, *corpus.text_rule)
+        plain = {"path": file, "format": "jsonl", "fields": None, "template": None}
+        changed["corpus"] = corpus.model_copy(update=plain)
     if topics is not None:
         changed["topics"] = topics.model_copy(update={"path": _files(topics.path, "queries", progress)})
     if qrels is not None:
@@ -95,7 +98,9 @@ def _files(paths: Paths, part: Part, progress: PlanningProgress) -> Paths:
     return files if len(files) > 1 else files[0]
 
 
-def exported(path: str, part: Part, progress: PlanningProgress, fields: Sequence[str] | None = None) -> str:
+def exported(
+    path: str, part: Part, progress: PlanningProgress, fields: Fields = None, template: Template | None = None
+) -> str:
     """A path as it is, or the file of a part of a data set: JSONL of docs or queries, TREC qrels, or a TREC run.
 
     It is in `irds/` below BEAMRANK_CACHE, and is written again when the version of ir_datasets changes, which downloads
@@ -106,6 +111,7 @@ def exported(path: str, part: Part, progress: PlanningProgress, fields: Sequence
         part: what is exported.
         progress: receives notes, and how many rows have been written.
         fields: of a doc or query that make its text; by default ir_datasets' own text of it.
+        template: what is around these.
 
     Raises:
         PreflightError: ir_datasets is missing, or the data set or its part is, or cannot be downloaded.
@@ -125,12 +131,12 @@ def exported(path: str, part: Part, progress: PlanningProgress, fields: Sequence
         raise PreflightError(f"the data set {name!r} of ir_datasets has no {part}: name one that has them")
     # Subsets share the docs of their parent.
     owner = ir_datasets.docs_parent_id(name) or name if part == "docs" else name
-    key = digest([owner, part, fields, ir_datasets.__version__])[:SHORT]
+    key = digest([owner, part, fields, template, ir_datasets.__version__])[:SHORT]
 
     def fetch(folder: Path) -> None:
         progress.note(f"exporting the {part} of {path}")
         with progress.bar("export") as bar, open(folder / _FILES[part], "w", encoding="utf-8") as file:
-            for count, line in enumerate(_lines(dataset, part, fields), 1):
+            for count, line in enumerate(_lines(dataset, part, fields, template), 1):
                 file.write(f"{line}\n")
                 if count % 10_000 == 0:
                     bar.update(count, None, part)
@@ -141,13 +147,15 @@ def exported(path: str, part: Part, progress: PlanningProgress, fields: Sequence
         raise PreflightError(f"cannot export the {part} of {path}: {error}") from error
 
 
-def _lines(dataset: Any, part: Part, fields: Sequence[str] | None) -> Iterator[str]:
+def _lines(dataset: Any, part: Part, fields: Fields, template: Template | None) -> Iterator[str]:
     match part:
         case "docs":
-            rows = ({"id": doc.doc_id, "contents": _text(doc, fields)} for doc in dataset.docs_iter())
+            rows = ({"id": doc.doc_id, "contents": _text(doc, fields, template)} for doc in dataset.docs_iter())
             yield from (json.dumps(row, ensure_ascii=False) for row in rows)
         case "queries":
-            topics = ({"query_id": each.query_id, "text": _text(each, fields)} for each in dataset.queries_iter())
+            topics = (
+                {"query_id": each.query_id, "text": _text(each, fields, template)} for each in dataset.queries_iter()
+            )
             yield from (json.dumps(row, ensure_ascii=False) for row in topics)
         case "qrels":
             yield from (f"{each.query_id} 0 {each.doc_id} {each.relevance}" for each in dataset.qrels_iter())
@@ -155,13 +163,13 @@ def _lines(dataset: Any, part: Part, fields: Sequence[str] | None) -> Iterator[s
             yield from _run_lines(dataset.scoreddocs_iter())
 
 
-def _text(row: Any, fields: Sequence[str] | None) -> str:
+def _text(row: Any, fields: Fields, template: Template | None) -> str:
     if fields is None:
         return str(row.default_text())
     missing = [name for name in fields if name not in row._fields]
     if missing:
         raise PreflightError(f"a row of ir_datasets has no field `{missing[0]}`; it has: {', '.join(row._fields)}")
-    return " ".join(filter(None, (str(getattr(row, name)) for name in fields)))
+    return joined([str(getattr(row, name)) for name in fields], template)
 
 
 def _run_lines(rows: Iterable[Any]) -> Iterator[str]:

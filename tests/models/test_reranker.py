@@ -7,11 +7,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
+from sentence_transformers import CrossEncoder
 from transformers import BertTokenizer
 
 from beamrank.errors import ConfigError, DataError
 from models.reranker import Reranker
-from tests.support.checkpoints import MINILM
+from tests.support.checkpoints import MINILM, save_tiny
 from tests.support.oracle import Oracle, assert_parity
 
 QUERIES = ["how do crusts stay crisp", "an oven", "how do crusts stay crisp"]
@@ -66,6 +68,32 @@ def test_reranker_scores_the_rows_of_a_frame(checkpoints, frame):
         mono.score(frame(pairs | {"doc": [*TEXTS[:1], None, *TEXTS[2:]]}))
     with pytest.raises(DataError, match="the table of the inputs has no column `doc_i`; it has: doc, label, query"):
         duo.score(frame(pairs))
+
+
+def test_predict_and_rank_are_those_of_a_cross_encoder(tmp_path):
+    folder = save_tiny(tmp_path, None, num_labels=1)
+    ours, theirs = Reranker(folder, dtype="float32"), CrossEncoder(folder, activation_fn=torch.nn.Identity())
+    pairs = list(zip(QUERIES, TEXTS, strict=True))
+    for options in ({}, {"activation_fn": torch.nn.Sigmoid()}, {"convert_to_tensor": True}):
+        found, wanted = ours.predict(pairs, batch_size=2, **options), theirs.predict(pairs, batch_size=2, **options)
+        assert type(found) is type(wanted)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert ours.predict(pairs[0]) == pytest.approx(theirs.predict(pairs[0]), abs=1e-5)
+    assert [type(each) for each in ours.predict(pairs, convert_to_numpy=False)] == [torch.Tensor] * 3
+    found, wanted = (each.rank(QUERIES[0], TEXTS, top_k=2, return_documents=True) for each in (ours, theirs))
+    assert [(each["corpus_id"], each["text"]) for each in found] == [(e["corpus_id"], e["text"]) for e in wanted]
+    assert [each["score"] for each in found] == pytest.approx([each["score"] for each in wanted], abs=1e-5)
+    assert [each["corpus_id"] for each in ours.rank(QUERIES[0], TEXTS[:1] * 3)] == [0, 1, 2]
+
+
+def test_predict_and_rank_refuse_what_they_cannot_do(checkpoints):
+    with pytest.raises(ConfigError, match="prompt_name 'query'"):
+        Reranker(checkpoints.mono).predict([("q", "t")], prompt_name="query")
+    duo = Reranker(checkpoints.duo, "duo")
+    assert duo.predict([("q", "a", "b")]) == duo.score([("q", "a", "b")])
+    with pytest.raises(ConfigError, match=r"rank with `beamrank\.rerank`"):
+        duo.rank("q", ["a", "b"])
 
 
 def test_reranker_gives_no_scores_for_no_inputs(checkpoints):

@@ -32,12 +32,11 @@ def _parser(unit: CorpusUnit) -> Callable[[dict[str, Any]], tuple[str, str]]:
     if unit.of_topics:
         return parquet.topic_parser(unit, lambda: _objects(unit.url))
     id_name = unit.id_name or unit.format.id_field or "id"
-    may_lack_title = unit.format.has_title and unit.fields is None
     fields = unit.fields or ((TITLE, "text") if unit.format.has_title else ("contents",))
 
     def field_text(row: dict[str, Any], name: str) -> str:
         value = row.get(name)
-        if value is None and name == TITLE and may_lack_title:
+        if value is None and name == TITLE and unit.may_lack_title:
             return ""
         if value is None and name not in row:
             raise checks.missing_field(name, row)
@@ -46,7 +45,7 @@ def _parser(unit: CorpusUnit) -> Callable[[dict[str, Any]], tuple[str, str]]:
     def parse(row: dict[str, Any]) -> tuple[str, str]:
         if id_name not in row:
             raise checks.missing_field(id_name, row)
-        return checks.id_of(row[id_name]), checks.joined([field_text(row, name) for name in fields])
+        return checks.id_of(row[id_name]), checks.joined([field_text(row, name) for name in fields], unit.template)
 
     return parse
 

@@ -64,15 +64,14 @@ def read(unit: CorpusUnit) -> Iterator[DocBatch]:
         return
     with open_parquet(unit.url) as file:
         id_name, names = _columns(unit, file.schema_arrow.names)
-        may_be_null = TITLE if unit.format.has_title and unit.fields is None else None
+        may_be_null = TITLE if unit.may_lack_title else None
         row = sum(file.metadata.row_group(group).num_rows for group in range(unit.start))
 
         def parse(cells: tuple[object, ...]) -> tuple[str, str]:
             doc_id, *values = cells
             texts = zip(names, values, strict=True)
-            return id_of(doc_id), joined(
-                ["" if value is None and name == may_be_null else text_of(name, value) for name, value in texts]
-            )
+            parts = ["" if value is None and name == may_be_null else text_of(name, value) for name, value in texts]
+            return id_of(doc_id), joined(parts, unit.template)
 
         columns = list(dict.fromkeys((id_name, *names)))
         groups = list(range(unit.start, unit.end))

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import files
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, WrongFormatError
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, WrongFormatError, joined
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat, parse_texts, whole_file
 from beamrank.storage.streams import open_stream
 
@@ -74,7 +74,7 @@ def _check(unit: CorpusUnit) -> None:
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    parse = _parser(unit.fields)
+    parse = _parser(unit.fields, unit.template)
     with open_stream(unit.url) as file:
         parts = _parts(file, unit.url)
         while batch := list(islice(parts, _BATCH_DOCS)):
@@ -119,7 +119,7 @@ def _halves(line: int, part: bytes) -> Iterator[tuple[int, bytes]]:
         yield line + part.count(b"\n", 0, len(part) - len(rest)), rest
 
 
-def _parser(fields: Fields) -> Callable[[str], tuple[str, str]]:
+def _parser(fields: Fields, template: Template | None) -> Callable[[str], tuple[str, str]]:
     """A function that reads the id and the text of a doc."""
     names = "|".join(map(re.escape, fields or TEXT_ELEMENTS))
     element = re.compile(rf"<({names})(?:\s[^<>]*)?>(.*?)(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
@@ -135,7 +135,12 @@ def _parser(fields: Fields) -> Callable[[str], tuple[str, str]]:
         found = [each[2] for each in element.finditer(body)]
         if fields is None and (header or not found):
             return doc_id, _plain(body)
-        return doc_id, " ".join(filter(None, map(_plain, found)))
+        if fields is None or template is None:
+            return doc_id, joined(list(map(_plain, found)))
+        named = [(each[1].upper(), _plain(each[2])) for each in element.finditer(body)]
+        return doc_id, joined(
+            [joined([text for tag, text in named if tag == name.upper()]) for name in fields], template
+        )
 
     return parse
 

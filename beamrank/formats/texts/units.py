@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from beamrank.formats.checks import RowError, WrongFormatError, check_doc_id, check_query_id, decoded
+from beamrank.formats.checks import RowError, Template, WrongFormatError, check_doc_id, check_query_id, decoded
 from beamrank.formats.columns import Names, Table
 from beamrank.formats.files import Look
 from beamrank.formats.rejects import beginning
@@ -37,6 +37,7 @@ class CorpusUnit:
         meaning: of the ids. A file of topics has one unit, in which empty lines do not count, and a query_id and a text
             must be such that they can be ranked.
         original: whether topics are decoded as the code of 2019 did.
+        template: what is around the fields.
     """
 
     index: int
@@ -49,6 +50,12 @@ class CorpusUnit:
     header: bool = False
     meaning: Literal["doc_id", "query_id"] = "doc_id"
     original: bool = False
+    template: Template | None = None
+
+    @property
+    def may_lack_title(self) -> bool:
+        """Whether the title of a doc may be missing or null, as empty."""
+        return self.format.has_title and (self.fields is None or self.template is not None)
 
     @property
     def of_topics(self) -> bool:
@@ -60,7 +67,7 @@ class CorpusUnit:
         """What the configuration tells about the columns; of topics, `fields` is that of the text."""
         named: dict[str, str] = {} if self.id_name is None else {self.meaning: self.id_name}
         if not self.of_topics:
-            return Names(self.meaning, named, self.fields, self.header)
+            return Names(self.meaning, named, self.fields, self.header, self.template)
         return Names(self.meaning, {**named, **({"text": self.fields[0]} if self.fields else {})}, None, self.header)
 
     def place(self, position: int) -> str:

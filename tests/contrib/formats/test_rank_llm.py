@@ -1,13 +1,14 @@
 """rank_llm's JSON of retrieved results, as topics, corpus and candidates."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 from tests.support.given_runs import read_given
@@ -50,6 +51,16 @@ def test_rank_llm_is_topics_corpus_and_candidates(tmp_path, lines):
     run = read_given(url)
     assert run.order == {"264014": ["6641238", "4834547"], "7": ["6641238", "9"]}
     assert run.scores["7"] == [2, 1]
+
+
+def test_rank_llm_has_fields_in_a_template(tmp_path):
+    url = _write(tmp_path / "r.json", REQUESTS[:1])
+    doc: Any = list(REQUESTS[0]["candidates"])[1]
+    corpus = CorpusConfig(path=_write(tmp_path / "one.json", [{**REQUESTS[0], "candidates": [doc]}]), format="rank_llm")
+    corpus = corpus.model_copy(update={"template": "{segment} / {title}"})
+    assert docs_of(read_batches(corpus)) == [("6641238", "weeks / Fleas")]
+    (batch,) = read_batches(corpus.model_copy(update={"path": url}))
+    assert "has no field `segment`" in batch.bad[0].reason
 
 
 def _hits(qid="264014", **named):

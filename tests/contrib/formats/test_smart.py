@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import list_units
+from beamrank.formats.corpora import CorpusConfig, list_units
 from beamrank.formats.topics import TopicsConfig, read_topics
 from contrib.formats import smart
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
@@ -53,6 +53,12 @@ def test_smart_reads_docs(tmp_path, content, fields, docs):
     (tmp_path / "cacm.all").write_bytes(content.encode())
     assert read_docs(tmp_path / "cacm.all", "smart", fields) == docs
     assert read_docs(tmp_path, "smart", fields) == docs
+
+
+def test_smart_has_fields_in_a_template(tmp_path):
+    (tmp_path / "c").write_text(_DOCS)
+    found = docs_of(read_batches(CorpusConfig(path=str(tmp_path / "c"), format="smart", template="{T} [{B}]")))
+    assert [text for _, text in found[1:]] == ["Extraction of Roots []", " [nothing]"]
 
 
 def test_smart_counts_docs_that_cannot_be_used(tmp_path):

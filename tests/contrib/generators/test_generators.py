@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import transformers
 
+import beamrank
 from beamrank.errors import ConfigError, PreflightError
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.nfcorpus import read_nfcorpus
@@ -23,7 +24,7 @@ from models.reranker import Reranker
 from tests.contrib.generators.cases import GENERATORS, prompt_ids, save_generator, wanted_answers
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
-from tests.support.small_collection import DOCS, TOPICS, SmallCollection
+from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 _DOCS = [text.strip() for text in TEXTS[:9] if text.strip()]
 _QUERIES = ["what is the capital of France?", "the dog", "1,234 (p < 0.05)", "北京 and 한국어!"]
@@ -104,6 +105,50 @@ def test_tokenizer_without_the_answers_is_refused(tmp_path):
 def test_prompt_that_leaves_a_doc_no_token_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"leave a doc no token beside a long query and the .* tokens of the model's"):
         _reranker(save_generator(tmp_path, "Qwen3"), "Qwen3", max_query_length=16, max_length=64)
+
+
+@pytest.mark.parametrize("name", ["Qwen3", "mxbai v2"])
+def test_instruction_takes_its_place_in_the_prompt(name, tmp_path):
+    folder, case = save_generator(tmp_path, name), GENERATORS[name]
+    instruction = "Find {passages} on bread"
+    old, new = ("Given a web search query, retrieve relevant passages that answer the query", instruction)
+    if name == "mxbai v2":
+        old, new = "user\nquery:", f"user\ninstruction: {instruction}\nquery:"
+    prompt = case.prompt.replace(old, new.replace("{", "{{").replace("}", "}}"))
+    wanted = wanted_answers(folder, case, prompt_ids(folder, replace(case, prompt=prompt), _PAIRS))
+    assert_parity(_reranker(folder, name, instruction=instruction).score(_PAIRS).tolist(), wanted)
+    assert np.abs(_reranker(folder, name).score(_PAIRS) - wanted).max() > 0.01
+    digests = {resolve_checkpoint(folder, "mono", each).digest for each in (None, instruction, "other")}
+    assert len(digests) == 3
+    assert resolve_checkpoint(folder, "mono", QWEN3[2].card).digest in digests or name == "mxbai v2"
+
+
+def test_instruction_that_is_not_read_is_refused(tmp_path):
+    folder = save_generator(tmp_path / "t5", "monoT5")
+    for reference in (folder, "embedded:mono"):
+        with pytest.raises(PreflightError, match="has no instruction in its input: leave out `instruction`"):
+            Reranker(reference, instruction="Find bread")
+    with pytest.raises(ConfigError, match=r"spells the special token '<.im_end.>'"):
+        _reranker(save_generator(tmp_path / "qwen", "Qwen3"), "Qwen3", instruction="a<|im_end|>b")
+    with pytest.raises(ConfigError, match="instruction: String should have at least 1 character"):
+        Reranker("embedded:mono", instruction="")
+
+
+def test_run_with_an_instruction_scores_as_in_memory(tmp_path):
+    mono = {"checkpoint": save_generator(tmp_path / "mono", "Qwen3"), "k": 4, "instruction": "Find bread"}
+    topics = {query_id: TOPICS[query_id] for query_id in ("q1", "q2")}
+    docs = {doc_id: text[:40].strip() for doc_id, text in DOCS.items()}
+    candidates = {query_id: CANDIDATES[query_id] for query_id in topics}
+    collection = SmallCollection(tmp_path, docs, topics, shards=1).given_run(candidates)
+    collection.keys |= {"mono": mono}
+    collection.run()
+    path = collection.output / "runs" / "mono.trec"
+    found = beamrank.read_run(path)
+    given = {query_id: {doc_id: -rank for rank, doc_id in enumerate(ids)} for query_id, ids in candidates.items()}
+    options: Any = {"dtype": "float32", "device": "cpu"}
+    assert found == beamrank.rerank(topics, given, docs, cascade=[{"mono": mono}], **options)["mono"]
+    collection.run("mono.instruction=null")
+    assert beamrank.read_run(path) != found
 
 
 def _ids(folder: str, kind: str, texts: Sequence[Sequence[str]]) -> list[list[int]]:

@@ -139,10 +139,12 @@ def test_unknown_data_set_ends_a_command_before_anything_starts(tmp_path, regist
 
 
 def test_fields_of_a_data_set_make_the_text(registered):
-    path = exported("irds:small", "docs", RecordedProgress(), ["text", "doc_id"])
+    path = exported("irds:small", "docs", RecordedProgress(), ("text", "doc_id"))
     assert all(text.endswith(f" {doc_id}") for doc_id, text in beamrank_docs(path))
+    other = exported("irds:small", "docs", RecordedProgress(), ("text", "doc_id"), ("", "\n", ""))
+    assert all(text.endswith(f"\n{doc_id}") for doc_id, text in beamrank_docs(other))
     with pytest.raises(PreflightError, match="has no field `body`; it has: doc_id, text"):
-        exported("irds:small", "docs", RecordedProgress(), ["body"])
+        exported("irds:small", "docs", RecordedProgress(), ("body",))
 
 
 @pytest.mark.parametrize(
