@@ -8,7 +8,7 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -94,6 +94,7 @@ class FileRows:
         names: of all columns of a row, if they have names.
         places: where the columns of each meaning are; empty until there is a row of a format.
         comments: the lines that begin with `#`.
+        schema: of a table that was opened.
         noun: what the numbers of rows count: lines, bytes or rows.
         kind: how text is divided: `lines` without names or below a header, `json` (lines too), `csv` or `dictionary`.
     """
@@ -119,6 +120,7 @@ class FileRows:
         self.names: tuple[str, ...] = ()
         self.places: Mapping[str, int] = {}
         self.comments: list[bytes] = []
+        self.schema = pa.schema([])
         self.noun = "line"
         self.kind: Literal["lines", "json", "csv", "dictionary"] = "lines"
         self._columns = columns or {}
@@ -258,18 +260,21 @@ class FileRows:
             yield from self._by_row(self._checked(self._columns_of(self._records(start, end, ROWS_AT_ONCE))))
             return
         names = list(dict.fromkeys([*self.names, *self._left_out]))
-        with self.open_table() as table:
+        with self._open_table() as table:
             for first, batch in table.batches(start, end or None, names, ROWS_AT_ONCE):
                 found = self._converted(first, batch)
                 slow = iter(()) if found else numbered(self.url, first, batch)
                 yield from [found] if found else self._by_row(self._checked(self._columns_of(slow)))
 
-    def open_table(self) -> AbstractContextManager[Table]:
-        """The table of the rows."""
-        return open_table(self.url) if self._table is None else nullcontext(Table.of(self._table))
+    @contextmanager
+    def _open_table(self) -> Iterator[Table]:
+        """The table of the rows, whose schema is kept."""
+        with open_table(self.url) if self._table is None else nullcontext(Table.of(self._table)) as table:
+            self.schema = table.schema
+            yield table
 
     def _records(self, start: int, end: int, batch_rows: int) -> _Records:
-        with self.open_table() as table:
+        with self._open_table() as table:
             for first, batch in table.batches(start, end or None, None, batch_rows):
                 yield from numbered(self.url, first, batch)
 

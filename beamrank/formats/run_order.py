@@ -12,7 +12,6 @@ from beamrank.errors import PreflightError
 from beamrank.formats.notes import Note
 from beamrank.formats.rows import FileRows
 from beamrank.id_places import IdMapping, IdPlaces
-from beamrank.storage.streams import errors_as
 
 Ties = Literal["rank", "doc_id"]
 
@@ -34,10 +33,7 @@ class RunLayout:
     @classmethod
     def of(cls, rows: FileRows) -> Self:
         """The layout of a file whose first row was read."""
-        types: dict[str, str] = {}
-        if rows.is_table:
-            with errors_as(PreflightError, rows.url), rows.open_table() as table:
-                types = {field.name: _type_name(field.type) for field in table.schema}
+        types = {field.name: _type_name(field.type) for field in rows.schema}
         named = {meaning: rows.names[at] if rows.names else "" for meaning, at in rows.places.items()}
         return cls(rows.url, "", tuple(sorted((each, name, types.get(name, "")) for each, name in named.items())))
 

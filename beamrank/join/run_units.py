@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -189,18 +190,16 @@ class RunReader(NamedTuple):
 
     def units(self, run: DigestedRun, unit_bytes: int) -> list[RunUnit]:
         """The units of a run, in the order of its files."""
-        ranges = _mapped(lambda url: self._ranges(url, unit_bytes), [file.url for file in run.files])
-        return [
-            RunUnit(file, start, end, size // len(found))
-            for file, size, found in zip(run.files, run.sizes, ranges, strict=True)
-            for start, end in found
-        ]
+        large = [file.url for file, size in zip(run.files, run.sizes, strict=True) if size > unit_bytes]
+        ranges = dict(zip(large, _mapped(lambda url: self._ranges(url, unit_bytes), large), strict=True))
+        found: list[RunUnit] = []
+        for file, size in zip(run.files, run.sizes, strict=True):
+            own = ranges.get(file.url, [(0, 0)] if size else [])
+            found += [RunUnit(file, start, end, size // len(own)) for start, end in own]
+        return found
 
     def _ranges(self, url: str, unit_bytes: int) -> list[tuple[int, int]]:
-        """The start and the end of each unit of a file."""
-        size = storage.size_bytes(url)
-        if size <= unit_bytes:
-            return [(0, 0)] if size else []
+        """The start and the end of each unit of a large file."""
         if self.layout.listed:
             return list(FORMATS[self.layout.listed].ranges(url, unit_bytes))
         if is_table(url):
@@ -231,9 +230,12 @@ class RunReader(NamedTuple):
             yield from _listed_batches(_corpus_unit(unit, self.layout.listed), rejects)
             return
         rows = RunRows(url, self.columns, rejects)
-        rows.begin()
+        if unit.start:
+            rows.begin()
+        batches = rows.batches(unit.start, unit.end)
+        first = list(islice(batches, 1))
         self.layout.check(RunLayout.of(rows))
-        yield from map(RunBatch, rows.batches(unit.start, unit.end))
+        yield from map(RunBatch, chain(first, batches))
         rows.check()
 
     def where(self, unit: RunUnit, position: int) -> tuple[str, str]:

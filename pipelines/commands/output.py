@@ -185,7 +185,10 @@ def aggregate(
         str | None, option("The stage that compared pairs, where there are several.", metavar="NAME")
     ] = None,
 ) -> None:
-    """Write runs with other aggregations of the stored pairs, or with a smaller k1. Prints the path of each."""
+    """Write runs with other aggregations of the stored pairs, or with a smaller k1, in the formats of DIR's runs.
+
+    Prints the path of each.
+    """
     from pipelines.runs.run_file import other_runs
     from pipelines.runs.run_files import write_run_files
 

@@ -113,14 +113,14 @@ def run_files(stages: Sequence[Stage], config: RunConfig) -> list[RunFile]:
     ]
 
 
-def parse_run_file(stages: Sequence[Stage], base: str) -> RunFile | None:
-    """The run of a variant of a stage that has this file name; None if no run has it."""
+def parse_run_file(stages: Sequence[Stage], base: str, in_parts: bool) -> RunFile | None:
+    """The run of a variant of a stage that has this name, of a file or of a folder; None if no run has it."""
     name, _, ending = base.partition(".")
     run_format = next((each for each, found in FORMATS.items() if found.ending == ending), None)
     for stage in stages if run_format else ():
         found = stage.parse_run_name(name)
         if found is not None:
-            return RunFile(name, stage.name, run_format or "", found[1], found[0])
+            return RunFile(name, stage.name, run_format or "", found[1], found[0], in_parts)
     return None
 
 
@@ -310,7 +310,7 @@ def aggregate(
         ConfigError: the aggregation is unknown, or the arguments do not go together.
         PreflightError: the output has no finished duo stage, or not as many pairs.
     """
-    plan, _, stages, (file,) = other_runs(os.fsdecode(output), [aggregation], k1, opponents, seed, stage)
+    plan, _, stages, (file, *_) = other_runs(os.fsdecode(output), [aggregation], k1, opponents, seed, stage)
     found: RunScores = {}
     for parts in iter_shards(plan, stages, sealed_stages(plan)):
         found |= {query_id: run_scores(query_id, each) for query_id, each in file.rankings(parts).items()}
@@ -325,7 +325,10 @@ def other_runs(
     seed: int | None,
     stage: str | None = None,
 ) -> tuple[Plan, RunConfig, Sequence[Any], list[RunFile]]:
-    """The runs of other aggregations, with their plan, its configuration and stages; arguments as of `aggregate`."""
+    """The runs of other aggregations, each in every format of the configuration; arguments as of `aggregate`.
+
+    Before them come their plan, its configuration and its stages.
+    """
     plan = read_plan(output)
     config = stored_config(plan.config, output)
     stages = open_stages(plan.stages)
@@ -344,7 +347,8 @@ def other_runs(
     for name in aggregations:
         drawn = (opponents, seed or 0) if name == "sample" and opponents is not None else None
         run = replace(duo, aggregation=name, drawn=drawn).varied_run_name(k1)
-        files.append(RunFile(run, duo.name, k=k1, variant=(("aggregation", name), ("drawn", drawn))))
+        variant = (("aggregation", name), ("drawn", drawn))
+        files += [RunFile(run, duo.name, each, k1, variant, config.in_parts(each)) for each in config.run_formats]
     return plan, config, stages, files
 
 

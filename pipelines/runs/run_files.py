@@ -40,7 +40,7 @@ WriteParts: TypeAlias = Callable[[ShardWriter, Mapping[str, Manifest]], None]
 MEASURES, PER_QUERY = "measures.json", "per-query.parquet"
 # The values of more topics are a table: JSON of millions of them would have to be read whole.
 MOST_IN_JSON = 100_000
-_SCHEMA = pa.schema(
+PER_QUERY_TABLE = pa.schema(
     {"query_id": pa.string(), "run": pa.string(), "measure": pa.string(), "value": pa.float64()},
     metadata={"beamrank.schema": "per_query/1"},
 )
@@ -174,7 +174,7 @@ def measure_files(evaluations: Mapping[str, Evaluation]) -> dict[str, bytes | No
     table = None
     if any(len(each.per_query) > MOST_IN_JSON for each in evaluations.values()):
         sink = io.BytesIO()
-        with pq.ParquetWriter(sink, _SCHEMA, compression="zstd") as writer:
+        with pq.ParquetWriter(sink, PER_QUERY_TABLE, compression="zstd") as writer:
             for group in _groups(evaluations):
                 writer.write_table(group, len(group))
         table = sink.getvalue()
@@ -191,7 +191,7 @@ def _groups(evaluations: Mapping[str, Evaluation]) -> Iterator[Any]:
         query_ids = values.ids.take(order)
         for name in each.means:
             names = (pa.repeat(pa.scalar(label, pa.string()), len(order)) for label in (run, name))
-            yield pa.table([query_ids, *names, pa.array(values.of(name)).take(order)], schema=_SCHEMA)
+            yield pa.table([query_ids, *names, pa.array(values.of(name)).take(order)], schema=PER_QUERY_TABLE)
 
 
 def scores_folder(plan: Plan) -> PartFolder:
@@ -235,7 +235,7 @@ def verify_runs(plan: Plan, stages: Sequence[Stage], config: RunConfig, found: V
     metadata = {f"{base}{ENDING}" for base in {*sizes, *folders}} & sizes.keys()
     ours = []
     for base in sorted((sizes.keys() | folders) - metadata - {MEASURES, PER_QUERY}):
-        file = own.get(base) or parse_run_file(stages, base)
+        file = own.get(base) or parse_run_file(stages, base, base in folders)
         if file is None or file.in_parts != (base in folders):
             found.notes.append(f"not checked: {RUNS}/{base}, which is not a run of the current plan")
         else:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from beamrank.commit.status import StageStatus
 from beamrank.evaluation import compare, significance
-from beamrank.formats import corpora, qrels, run_writer, topics
+from beamrank.formats import corpora, qrels, rejects, run_writer, topics
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
 from beamrank.records import SpecialTokens
@@ -23,8 +24,10 @@ from docs.generate import generated
 from models.architectures.families import bert_template
 from models.training.config import OBJECTIVES, RECIPES
 from pipelines.plan.estimate import Estimate, StageEstimate
+from pipelines.runs.run_files import PER_QUERY_TABLE
 from pipelines.score import ScorePreview
 from tests import ROOT
+from tests.support.shape import CORE
 
 _PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 _OTHER_PAGES = [ROOT / name for name in ("tests/README.md", "experiments/README.md", "benchmarks/results/README.md")]
@@ -95,6 +98,19 @@ def test_format_tables_have_every_format() -> None:
     page = (ROOT / "docs/reference/formats.md").read_text(encoding="utf-8")
     rows = [each.columns for each in run_writer.FORMATS.values()] + [each.columns for each in qrels.FORMATS.values()]
     assert [columns for columns in rows if f"| `{' '.join(columns)}` |" not in page] == []
+
+
+def test_page_of_tables_has_every_schema_with_its_columns() -> None:
+    page = "docs/reference/tables.md"
+    named = [(name, cells[1]) for cells in _table(page, "| column | type |") for name in re.findall(r"\w+", cells[0])]
+    found = [pa.field(name, pa.type_for_alias(kind.partition(",")[0]), nullable="null" in kind) for name, kind in named]
+    assert pa.schema(found).equals(run_writer.RUN_TABLE)
+    others = {cells[0]: cells[2] for cells in _table(page, "| schema | where |")}
+    sources = "".join(path.read_text() for each in CORE for path in (ROOT / each).rglob("*.py"))
+    assert others.keys() | {"run/1"} == set(re.findall(r'"beamrank\.schema": "(\w+/\d+)"', sources))
+    for schema, columns in {"per_query/1": PER_QUERY_TABLE, "rejects/1": rejects.SCHEMA}.items():
+        assert set(columns.names) <= set(re.findall(r"\w+", others[schema]))
+    assert f"at most {rejects.MOST_ROWS:,}" in others["rejects/1"]
 
 
 def test_training_tables_have_every_recipe_and_objective() -> None:

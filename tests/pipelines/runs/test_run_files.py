@@ -65,7 +65,7 @@ def test_count_is_reported_with_its_unit_and_share(stage, counts, line):
 )
 def test_name_of_an_aggregated_run_reads_back(base, expected):
     aggregation, k, drawn, run_format = expected
-    file = parse_run_file([_DUO], base)
+    file = parse_run_file([_DUO], base, in_parts=False)
     assert file is not None
     assert (file.base, file.stage, file.run_format, file.k) == (base, "duo", run_format, k)
     assert dict(file.variant) == {"aggregation": aggregation, "drawn": drawn}
@@ -74,7 +74,7 @@ def test_name_of_an_aggregated_run_reads_back(base, expected):
 
 @pytest.mark.parametrize("base", ["mono.trec", "duo.trec", "duo-mean.trec", "duo-sum.txt", "duo-sum-k.trec"])
 def test_name_of_another_file_is_not_an_aggregated_run(base):
-    assert parse_run_file([_DUO], base) is None
+    assert parse_run_file([_DUO], base, in_parts=False) is None
 
 
 def test_missing_docs_are_named():

@@ -187,6 +187,37 @@ def test_file_and_folder_of_one_name_replace_each_other(plan, runs, run_format):
         assert _verified(plan, run_format, run_files=run_files).findings == []
 
 
+@pytest.mark.parametrize("run_files", [None, "one", "parts"])
+def test_aggregate_writes_what_the_run_writes(plan, runs, run_files):
+    formats = ("trec", "msmarco", "parquet")
+    changed = replace(plan, config={**plan.config, "run_formats": formats, "run_files": run_files})
+    changed.publish()
+    _write(changed, *formats, run_files=run_files)
+    expected = _bytes(runs, "duo-sum")
+    for path in [*runs.glob("*.metadata.yaml"), *expected]:
+        path.unlink()
+    (runs / "duo-min.trec").mkdir()
+    written = succeed("aggregate", plan.output, "--aggregation", "sum,min").stdout.splitlines()
+    endings = ("trec", "msmarco.tsv", "parquet")
+    assert written == [f"{runs}/duo-{name}.{ending}" for name in ("sum", "min") for ending in endings]
+    assert _bytes(runs, "duo-sum") == expected
+    assert {str(path).replace("-sum.", "-min.") for path in expected} == set(map(str, _bytes(runs, "duo-min")))
+    _write(changed, *formats, run_files=run_files)
+    found = _verified(changed, *formats, run_files=run_files)
+    assert (found.findings, found.notes) == ([], [])
+    path = [path for path in _bytes(runs, "duo-min") if ".parquet" in str(path)][-1]
+    path.write_bytes(b"PAR1")
+    (finding,) = _verified(changed, *formats, run_files=run_files).findings
+    assert finding.file == str(path.relative_to(plan.output))
+    assert "`beamrank aggregate` writes it again" in finding.remedy
+
+
+def _bytes(runs: Path, name: str) -> dict[Path, bytes]:
+    """The files of a run in all formats, without metadata."""
+    found = [path for path in sorted(runs.rglob("*")) if path.is_file() and path.suffix != ".yaml"]
+    return {path: path.read_bytes() for path in found if str(path.relative_to(runs)).startswith(f"{name}.")}
+
+
 def test_one_file_of_a_run_has_the_same_bytes_for_any_shards(original, tmp_path):
     for shards in (1, 3):
         plan = _in_other_shards(original, tmp_path / str(shards), shards)
