@@ -93,7 +93,9 @@ def digest_run(paths: Paths) -> DigestedRun:
 
 
 def _mapped(function: Callable[[str], _Value], urls: Sequence[str]) -> list[_Value]:
-    """The values of a function of files, many at a time."""
+    """The values of a function of files, many at a time if they are at a store."""
+    if not any(map(storage.is_remote, urls)):
+        return list(map(function, urls))
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         return list(pool.map(function, urls))
 

@@ -2,12 +2,12 @@
 
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from beamrank.errors import DataError, PreflightError
@@ -98,10 +98,11 @@ def file_version(url: str) -> str:
 
 def _links(path: str) -> Iterator[os.stat_result]:
     """The symbolic links that lead to a file, folders among them."""
-    for part in (*reversed(Path(path).parents), Path(path)):
-        if part.is_symlink():
-            yield part.lstat()
-            yield from _links(os.path.normpath(part.parent / os.readlink(part)))
+    for end in (*(at for at, each in enumerate(path) if each == "/" and at), len(path)):
+        found = os.lstat(path[:end])
+        if stat.S_ISLNK(found.st_mode):
+            yield found
+            yield from _links(os.path.normpath(os.path.join(os.path.dirname(path[:end]), os.readlink(path[:end]))))
 
 
 class RewrittenError(DataError):

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats import rows
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.formats.runs import read_run, run_files
@@ -263,14 +264,16 @@ def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:
         read_units(url)
 
 
-def test_scores_are_rounded_as_they_are_row_by_row(tmp_path: Path) -> None:
+def test_scores_are_rounded_as_they_are_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Halfway cases between two float32: they are rounded from float64, whole blocks and single rows alike."""
     scores = [1.0000000596046448, 16777217.0, 3.4028235e38, 1e-45, 0.1]
     lines = "".join(f"q1 Q0 d{number} 1 {score!r} t\n" for number, score in enumerate(scores))
     (tmp_path / "plain.trec").write_text(lines)
     (tmp_path / "spaces.trec").write_text(lines.replace(" ", "  "))
     plain, spaces = (read_given(tmp_path / f"{name}.trec") for name in ("plain", "spaces"))
-    assert (plain.order, plain.scores) == (spaces.order, spaces.scores)
+    monkeypatch.setattr(rows, "SMALL_BYTES", 1 << 13)
+    small = read_given(tmp_path / "plain.trec")
+    assert (plain.order, plain.scores) == (spaces.order, spaces.scores) == (small.order, small.scores)
     assert sorted(plain.scores["q1"]) == sorted(np.array(scores, np.float32).tolist())
 
 

@@ -1,0 +1,9 @@
+"""What the tests of the core share."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks_are_read_as_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of tests are small, and would all be read row by row."""
+    monkeypatch.setattr("beamrank.formats.rows.SMALL_BYTES", 0)
