@@ -73,7 +73,9 @@ class Section(BaseModel):
         for name, field in cls.model_fields.items():
             is_truth = isinstance(values, dict) and isinstance(values.get(name), bool)
             if is_truth and bool not in (field.annotation, *get_args(field.annotation)):
-                raise ValueError(f"{name} is {values[name]}: true, false, yes, no, on and off are not values of it")
+                raise ValueError(
+                    f"{name} is {values[name]}: true, false, yes, no, on and off are not values of it unless quoted"
+                )
         return values
 
 

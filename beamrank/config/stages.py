@@ -1,6 +1,6 @@
 """The sections of the stages and of the index, and how the inputs of models are laid out."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,10 @@ from beamrank.formats.run_order import Ties
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section
+
+# Those of Anserini's analyzers; the terms of `pretokenized` texts, and of ha, so, sw and yo, are what spaces separate.
+_CODES = "ar bn da de en es fa fi fr ha hi hu id it ja ko nl no pl pt ru so sv sw te th tr uk yo zh"
+LANGUAGES = (*_CODES.split(), "pretokenized")
 
 
 class SegmentsConfig(Section):
@@ -156,6 +160,8 @@ class IndexConfig(Section):
     """Its folder; built from the corpus if it does not exist."""
     prebuilt: str | None = None
     """One of pyserini's indexes, such as `msmarco-v1-passage`, in place of `path`: downloaded once a machine."""
+    language: Annotated[str, OneOf(LANGUAGES)] = "en"
+    """Of the texts: decides the analyzer of docs and topics. `pretokenized`: words between white space."""
     update: bool = False
     """Update it when the corpus has changed; without this key, an index of another corpus is an error."""
 
@@ -177,6 +183,11 @@ class FirstStageConfig(StageConfig):
 
     uses_index: ClassVar[bool] = False
 
+    @property
+    def uses_doc_vectors(self) -> bool:
+        """Whether the index must hold them."""
+        return False
+
     k: Positive = 1000
     """Candidates of a query, at most."""
     exclude: PathOrSelf | None = None
@@ -193,6 +204,12 @@ class Bm25Config(FirstStageConfig):
     """0 or more; Anserini's default. Lucene's is 1.2, MS MARCO's tuned value 0.82."""
     b: Annotated[float, Field(ge=0, le=1)] = 0.4
     """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
+    expansion: Literal["rm3", "rocchio"] | None = None
+    """Adds terms of the first ten docs to each query, as Anserini does by default; the index needs doc vectors."""
+
+    @property
+    def uses_doc_vectors(self) -> bool:
+        return self.expansion is not None
 
 
 class CandidatesConfig(FirstStageConfig):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from beamrank.config.run import RunConfig
 from beamrank.config.stages import Bm25Config
 from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError
@@ -81,7 +82,7 @@ def tune(
         folder = local_index(settings.index.path, digest).folder
         rows: list[_Row] = []
         with console.bar("tune") as bar:
-            for row in _measured(folder, topics, found, points, settings.measures, threads_of(settings)):
+            for row in _measured(folder, settings, topics, found, points):
                 rows.append(row)
                 bar.update(len(rows), len(points), "searches")
     columns = [Column("k1", "g"), Column("b", "g"), *(Column(name, MEAN) for name in rows[0][1])]
@@ -118,19 +119,16 @@ def _values(section: Bm25Config, name: str, given: str | None) -> list[float]:
 
 
 def _measured(
-    folder: str,
-    topics: Sequence[Topic],
-    qrels: Qrels,
-    points: Sequence[Bm25Config],
-    measures: Sequence[str],
-    threads: int,
+    folder: str, settings: RunConfig, topics: Sequence[Topic], qrels: Qrels, points: Sequence[Bm25Config]
 ) -> Iterator[_Row]:
     """Searches a local index at each point; the mean of each measure is over all topics of the qrels."""
+    assert settings.index is not None
+    language, threads = settings.index.language, threads_of(settings)
     # The points differ in k1 and b only.
     excluded = Excluded("nothing", {}) if points[0].exclude is None else read_excluded(points[0].exclude)
     for point in points:
-        with Bm25Searcher(folder, point.k1, point.b, threads) as searcher:
+        with Bm25Searcher(folder, point.k1, point.b, threads, language, point.expansion) as searcher:
             found = searcher.search(topics, excluded.depth((topic.query_id for topic in topics), point.k))
         kept, _ = without(excluded, found, point.k)
         rankings = ((query_id, each.doc_ids) for query_id, each in rank_candidates(kept).items())
-        yield point, evaluate(rankings, qrels, measures).means
+        yield point, evaluate(rankings, qrels, settings.measures).means

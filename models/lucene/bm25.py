@@ -22,12 +22,16 @@ from models.lucene.index import require_index
 
 _BATCH_HITS = 1 << 15
 _NO_CLAUSE_LIMIT = 2**31 - 1
+# Anserini's parameters of feedback, which pyserini repeats.
+_FEEDBACK_TERMS, _FEEDBACK_DOCS, _QUERY_WEIGHT = 10, 10, 0.5
 
 
 class Bm25Searcher:
     """Searches a Lucene index with BM25. Any thread may use it."""
 
-    def __init__(self, folder: str, k1: float, b: float, threads: int) -> None:
+    def __init__(
+        self, folder: str, k1: float, b: float, threads: int, language: str = "en", expansion: str | None = None
+    ) -> None:
         """Opens an index.
 
         Args:
@@ -35,14 +39,19 @@ class Bm25Searcher:
             k1: how slowly a term's weight saturates.
             b: how much a doc's length counts.
             threads: how many threads Java searches with; the first searcher of a process decides (`jvm.start`).
+            language: of the texts (`index.language`).
+            expansion: `rm3` or `rocchio`, which need doc vectors. RM3 takes every term for feedback, and for `en`, as
+                Anserini does, only those of a to z and digits.
         """
         self._folder = folder
         threads = usable_threads(threads)
         self._batch_topics = threads * 4
+        # Anserini's Rocchio learns from the docs that it is asked for: a depth must not change the ranking above it.
+        self._least_k = _FEEDBACK_DOCS if expansion == "rocchio" else 1
         require_index(folder)
         jvm.start(threads)
         try:
-            self._key = jvm.call(_open, folder, k1, b)
+            self._key = jvm.call(_open, folder, (k1, b), language, expansion)
         except jvm.JavaError as error:
             raise PreflightError(f"Lucene cannot open the index {folder}: {error}. Build it again") from error
 
@@ -59,8 +68,9 @@ class Bm25Searcher:
             DataError: the index holds a doc_id twice.
             BeamrankError: Lucene cannot answer a query.
         """
-        hits = jvm.call(_search, self._key, list(topics), k, max(self._batch_topics, _BATCH_HITS // k))
-        return self._tabulate([topic.query_id for topic in topics], hits)
+        depth = max(k, self._least_k)
+        hits = jvm.call(_search, self._key, list(topics), depth, max(self._batch_topics, _BATCH_HITS // depth))
+        return self._tabulate([topic.query_id for topic in topics], [found[:k] for found in hits])
 
     def close(self) -> None:
         """Closes the index."""
@@ -91,14 +101,30 @@ _searchers: dict[int, Any] = {}
 _keys = itertools.count()
 
 
-def _open(folder: str, k1: float, b: float) -> int:
+def _open(folder: str, k1_b: tuple[float, float], language: str, expansion: str | None) -> int:
     searcher = _java()["searcher"](folder)
     if searcher.get_total_num_docs() == 0:
         raise PreflightError(f"the index {folder} holds no docs: build it from a corpus that has some")
-    searcher.set_bm25(k1, b)
+    searcher.set_bm25(*k1_b)
+    if language != "en":
+        searcher.set_analyzer(_analyzer(language))
+    if expansion == "rm3":
+        searcher.set_rm3(None, _FEEDBACK_TERMS, _FEEDBACK_DOCS, _QUERY_WEIGHT, False, language == "en")
+    elif expansion == "rocchio":
+        searcher.set_rocchio()
     key = next(_keys)
     _searchers[key] = searcher
     return key
+
+
+def _analyzer(language: str) -> Any:
+    """The one with which Anserini indexes."""
+    import jnius
+
+    analyzers = jnius.autoclass("io.anserini.analysis.AnalyzerMap")
+    if analyzers.analyzerMap.containsKey(language):
+        return analyzers.getLanguageSpecificAnalyzer(language)
+    return jnius.autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
 
 
 @cache

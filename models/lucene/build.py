@@ -35,11 +35,15 @@ from models.lucene import jvm
 from models.lucene.index import (
     CACHE_KIND,
     INFO_NAME,
+    PLAIN,
     UPLOADING_NAME,
     IndexInfo,
+    IndexKind,
     check_index,
+    check_kind,
     describe_files,
     files_digest,
+    holds_doc_vectors,
     is_outdated,
     local_index,
     needs_building,
@@ -63,6 +67,7 @@ def build_index(
     progress: Progress = SILENT,
     max_bad_rows: int = 100,
     update: bool = False,
+    kind: IndexKind = PLAIN,
 ) -> IndexInfo:
     """Builds the index of a corpus, or keeps an existing one of this corpus.
 
@@ -77,9 +82,11 @@ def build_index(
         max_bad_rows: how many rows of the corpus may be unusable.
         update: an index of an earlier state of the corpus is updated, not refused. It is built anew where most docs
             changed, a different Anserini built it, or the record of its docs is missing or damaged.
+        kind: how texts are indexed.
 
     Raises:
-        PreflightError: the folder holds something else, or an index of another corpus, or its parent cannot be written.
+        PreflightError: the folder holds something else, or an index of another corpus or kind, or its parent cannot be
+            written.
         DataError: a doc_id occurs twice, too many rows are unusable, no doc has text, or the corpus changed meanwhile.
         BeamrankError: Anserini failed, or the disk is full.
     """
@@ -92,12 +99,12 @@ def build_index(
         digested = digest_corpus(corpus)
         outdated = update and is_outdated(url, digested.digest)
         if not needs_building(url) and not outdated:
-            return check_index(url, digested.digest)
+            return check_index(url, digested.digest, kind)
         prefix = f"{base.name}.building-"
         for stale in base.parent.iterdir():
             if stale.name.startswith(prefix):
                 shutil.rmtree(stale, ignore_errors=True)
-        build = _Build(corpus, base.with_name(prefix + uuid.uuid4().hex), threads, progress, max_bad_rows)
+        build = _Build(corpus, base.with_name(prefix + uuid.uuid4().hex), threads, progress, max_bad_rows, kind)
         try:
             with digested.unchanged():
                 info = build.update(url) if outdated else None
@@ -194,16 +201,18 @@ class _Build:
     threads: int
     progress: Progress
     max_bad_rows: int
+    kind: IndexKind
 
     def anew(self) -> IndexInfo:
         """Builds `index` from all docs."""
         shutil.rmtree(self.folder, ignore_errors=True)
         docs = self._write_docs(self.folder / "docs")
-        return self._describe(docs, run_anserini(self.folder, self.threads, docs.count)["indexed"])
+        return self._describe(docs, run_anserini(self.folder, self.threads, docs.count, self.kind)["indexed"])
 
     def update(self, url: str) -> IndexInfo | None:
         """Makes the updated `index`; the one at `url` stays as it is. None where it must be built anew."""
         info = read_index_info(url)
+        check_kind(url, info, self.kind)
         index, added = self.folder / "index", self.folder / "added"
         index.mkdir(parents=True)
         try:
@@ -217,7 +226,8 @@ class _Build:
             return None
         _link(Path(local_index(url, info.digest).folder), index, info.files)
         if docs.written:
-            run_anserini(added, self.threads, docs.written)
+            kind = self.kind._replace(doc_vectors=holds_doc_vectors(url, info.files))
+            run_anserini(added, self.threads, docs.written, kind)
         count = jvm.call(_merge, str(index), superseded, str(added / "index") if docs.written else None)
         return self._describe(docs, count)
 
@@ -263,6 +273,7 @@ class _Build:
             bad_rows=docs.bad_rows,
             bad_examples=tuple(docs.bad_examples),
             anserini=_anserini_version(),
+            language=self.kind.language,
         )
 
 
@@ -289,18 +300,21 @@ def _anserini_version() -> str:
     return jvm.anserini_jar().name.removeprefix("anserini-").removesuffix("-fatjar.jar")
 
 
-def run_anserini(folder: Path, threads: int, docs: int) -> dict[str, int]:
+def run_anserini(folder: Path, threads: int, docs: int, kind: IndexKind = PLAIN) -> dict[str, int]:
     """Indexes the JSONL files of the folder `docs`, which hold this many docs, into `index`; both are in `folder`.
 
     Returns:
         How many docs were `indexed`, and how many were `empty`.
     """
     heap_megabytes = jvm.heap_bytes() >> 20
+    language = ["-pretokenized"] if kind.language == "pretokenized" else ["-language", kind.language]
     command = [
         *[str(jvm.java_home().java), f"-Xmx{heap_megabytes}m", "-Duser.language=en", "-Duser.country=US"],
         *["-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection", "-collection", "JsonCollection"],
         *["-generator", "DefaultLuceneDocumentGenerator", "-input", "docs", "-index", "index"],
         *["-threads", str(threads), "-memoryBuffer", str(heap_megabytes // 3), "-optimize"],
+        *language,
+        *(["-storeDocvectors"] if kind.doc_vectors else []),
     ]
     log_path = folder / "log"
     environment = os.environ | jvm.UTF8_NAMES

@@ -5,7 +5,7 @@ used as it is; the corpus that it was built from is then unknown.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,22 @@ UPLOADING_NAME = "beamrank.uploading"
 CACHE_KIND = "indexes"
 _LUCENE_FILE = re.compile(r"segments_[0-9a-z]+|_[0-9a-z]+[._].*")
 _LUCENE_MAGIC = bytes.fromhex("3fd76c17")
+# Of a file of segments: a name, a version and an id, the number of the file; the version of Lucene that wrote it, and
+# the major one that began the index.
+_LUCENE_VERSION = re.compile(rb".{4}\x08segments.{20}.[0-9a-z]+([^0-9a-z])(.)(.)(.)", re.DOTALL)
+_HEAD_BYTES = 64
+# That of the pinned pyserini, which reads indexes of this one and of the one before.
+LUCENE = 9
+
+
+class IndexKind(NamedTuple):
+    """How texts are indexed: for a language (`index.language`), and with or without doc vectors."""
+
+    language: str = "en"
+    doc_vectors: bool = False
+
+
+PLAIN = IndexKind()
 
 
 class IndexFile(NamedTuple):
@@ -46,6 +62,7 @@ class IndexInfo(BaseModel):
         bad_rows: rows of the corpus that could not be read.
         bad_examples: the first of them.
         anserini: the version that built it.
+        language: for which it was built.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,6 +75,7 @@ class IndexInfo(BaseModel):
     bad_rows: int = 0
     bad_examples: tuple[BadRow, ...] = ()
     anserini: str | None = None
+    language: str = "en"
 
     def to_json(self) -> bytes:
         """The content of `beamrank.json`."""
@@ -234,7 +252,7 @@ def require_index(url: str) -> IndexInfo | None:
     if _is_unfinished(sizes):
         raise PreflightError(f"{url} is an index whose upload did not finish: build it again with `beamrank index`")
     segments = [name for name in sizes if name.startswith("segments_") and _LUCENE_FILE.fullmatch(name)]
-    faults = [f"its {name} was not written by Lucene" for name in segments if not _is_lucene(storage.join(url, name))]
+    faults = [f"its {name} was not written by Lucene" for name in segments if not _is_readable(url, name)]
     if not segments:
         faults = ["it has no segments file" if sizes else "it does not exist or holds no files"]
     if faults:
@@ -245,9 +263,26 @@ def require_index(url: str) -> IndexInfo | None:
     return None
 
 
-def _is_lucene(url: str) -> bool:
-    with storage.open_binary(url) as file:
-        return file.read(len(_LUCENE_MAGIC)) == _LUCENE_MAGIC
+def _is_readable(url: str, name: str) -> bool:
+    """Whether a file of segments is Lucene's.
+
+    Raises:
+        PreflightError: it is, and of a version that cannot be read.
+    """
+    with storage.open_binary(storage.join(url, name)) as file:
+        head = file.read(_HEAD_BYTES)
+    if not head.startswith(_LUCENE_MAGIC):
+        return False
+    version = _LUCENE_VERSION.match(head)
+    *written, begun = b"".join(version.groups()) if version else bytes([LUCENE] * 4)
+    if written[0] > LUCENE or begun < LUCENE - 1:
+        raise PreflightError(
+            f"the index {url} was begun by Lucene {begun} and written by Lucene {'.'.join(map(str, written))}, and "
+            f"beamrank reads Lucene {LUCENE - 1} and {LUCENE} (Pyserini 2 and Anserini 2 write Lucene 10). Give "
+            "index.path a new folder, in which `beamrank index CONFIG` builds it from the corpus; or search with the "
+            "other program, and give its run as `candidates.run`"
+        )
+    return True
 
 
 def read_index_info(url: str) -> IndexInfo:
@@ -285,9 +320,30 @@ def _damaged(url: str, name: str, problem: str) -> PreflightError:
     )
 
 
-def check_index(url: str, corpus_digest: str | None) -> IndexInfo:
-    """The metadata of an index, which must be of this corpus where both are known."""
+def holds_doc_vectors(url: str, files: Iterable[str]) -> bool:
+    """Whether an index with these files holds doc vectors: as files, or in compound ones, which name what they hold."""
+    compound = (name for name in files if name.endswith(".cfe"))
+    return any(name.endswith(".tvd") for name in files) or any(
+        b".tvd" in storage.read_bytes(storage.join(url, name)) for name in compound
+    )
+
+
+def check_kind(url: str, info: IndexInfo, kind: IndexKind) -> None:
+    """Refuses an index that beamrank built for another language, or one without doc vectors where they are needed."""
+    again = "Give index.path a new folder, or remove this one, and run `beamrank index CONFIG`, which builds it"
+    if info.corpus_digest is not None and info.language != kind.language:
+        raise PreflightError(
+            f"the index {url} was built with `index.language: {info.language}`, not {kind.language}: its terms are "
+            f"not those of the topics. {again}"
+        )
+    if kind.doc_vectors and not holds_doc_vectors(url, info.files):
+        raise PreflightError(f"the index {url} has no doc vectors, which `bm25.expansion` reads. {again} with them")
+
+
+def check_index(url: str, corpus_digest: str | None, kind: IndexKind = PLAIN) -> IndexInfo:
+    """The metadata of an index, which must be of this corpus and kind where these are known."""
     info = read_index_info(url)
+    check_kind(url, info, kind)
     if corpus_digest is not None and info.corpus_digest is not None and info.corpus_digest != corpus_digest:
         raise PreflightError(
             f"the index {url} was built from another corpus: its digest is {info.corpus_digest[:SHORT]}, that of "

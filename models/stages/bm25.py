@@ -19,6 +19,7 @@ from beamrank.storage import files as storage
 from models.lucene.build import build_index
 from models.lucene.index import (
     INFO_NAME,
+    IndexKind,
     LocalIndex,
     check_index,
     describe_files,
@@ -54,6 +55,8 @@ class RetrieveBm25(FirstStage):
     index_digest: Annotated[str, Key("index.path")]
     k1: Annotated[float, Key("bm25.k1")]
     b: Annotated[float, Key("bm25.b")]
+    expansion: Annotated[str | None, Key("bm25.expansion")] = None
+    language: Annotated[str, Key("index.language")] = "en"
     index: str
     threads: int
 
@@ -64,8 +67,8 @@ class RetrieveBm25(FirstStage):
         assert config.index is not None
         found = planning.builds or not _must_build(config, planning.corpus_digest)
         digest = ensure_index(config, planning.corpus_digest, planning.progress) if found else ""
-        index = {"index_digest": digest, "index": config.index.path, "threads": threads_of(config)}
-        return super().settings(own, planning) | index
+        index = {"index_digest": digest, "index": config.index.path, "language": config.index.language}
+        return super().settings(own, planning) | index | {"threads": threads_of(config)}
 
     @property
     def is_ready(self) -> bool:
@@ -83,7 +86,7 @@ class RetrieveBm25(FirstStage):
         return Trial((time.monotonic() - start) / len(topics), found["doc_id"].unique().to_pylist())
 
     def _open(self) -> "tuple[LocalIndex, Bm25Searcher]":
-        return _opened(self.index, self.index_digest, self.k1, self.b, self.threads)
+        return _opened(self.index, self.index_digest, self.k1, self.b, self.threads, self.language, self.expansion)
 
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard; a topic that matches nothing has no rows and is counted.
@@ -137,11 +140,13 @@ class RetrieveBm25(FirstStage):
 
 
 @lru_cache(maxsize=1)
-def _opened(index_url: str, index_digest: str, k1: float, b: float, threads: int) -> "tuple[LocalIndex, Bm25Searcher]":
+def _opened(
+    index_url: str, index_digest: str, k1: float, b: float, threads: int, language: str, expansion: str | None
+) -> "tuple[LocalIndex, Bm25Searcher]":
     from models.lucene.bm25 import Bm25Searcher
 
     index = local_index(index_url, index_digest)
-    return index, Bm25Searcher(index.folder, k1, b, threads)
+    return index, Bm25Searcher(index.folder, k1, b, threads, language, expansion)
 
 
 def _must_build(config: RunConfig, corpus: str) -> bool:
@@ -153,7 +158,8 @@ def _must_build(config: RunConfig, corpus: str) -> bool:
 def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> str:
     """The digest of the configured index, which is built or updated first if necessary."""
     assert config.index is not None
-    path = config.index.path
+    path, update = config.index.path, config.index.update
+    kind = IndexKind(config.index.language, config.first_stage.uses_doc_vectors)
     if config.index.prebuilt is not None:
         fetch_prebuilt(find_prebuilt(config.index.prebuilt), progress)
     elif _must_build(config, corpus):
@@ -161,12 +167,12 @@ def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> 
         progress.note(f"updating the index {path}: the corpus changed" if changed else f"building the index {path}")
         with progress.bar("index") as bar:
             info = build_index(
-                config.corpus, path, usable_threads(config.threads), bar, config.max_bad_rows.docs, config.index.update
+                config.corpus, path, usable_threads(config.threads), bar, config.max_bad_rows.docs, update, kind
             )
         if info.bad_rows:
             first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
             progress.warn(f"{info.bad_rows} rows of the corpus are not in the index (first: {first})")
-    info = check_index(path, corpus)
+    info = check_index(path, corpus, kind)
     if info.empty_docs:
         progress.note(f"{info.empty_docs:,} docs of the corpus have no text: BM25 finds none of them")
     for warning in info.warnings:

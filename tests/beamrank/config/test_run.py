@@ -70,9 +70,12 @@ def test_output_that_is_not_utf8_is_refused(path):
     [
         ("mono.kk=1", "mono.kk: unknown key: did you mean k?"),
         ("momo=1", "momo: unknown key: did you mean mono?"),
-        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, exclude, k1, b)"),
+        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, exclude, k1, b, expansion)"),
         (f"{'a' * 5000}=1", f"{'a' * 80}...: unknown key"),
         ("corpus.fields=[]", "corpus.fields: Tuple should have at least 1 item"),
+        ("bm25.expansion=rm4", "bm25.expansion: Input should be 'rm3' or 'rocchio'"),
+        ("index.language=klingon", "index.language: 'klingon' is unknown; accepted: ar, bn"),
+        ("index.language=no", "index: language is False: true, false, yes, no, on and off are not values of it unless"),
         ("bm25.k1=-1", "bm25.k1: Input should be greater than or equal to 0"),
         ("bm25.k1=.inf", "bm25.k1: Input should be a finite number"),
         ("bm25.k1=1e400", "bm25.k1: Input should be a finite number"),

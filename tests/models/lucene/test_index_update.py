@@ -53,10 +53,10 @@ def analyzed(monkeypatch):
     """How many docs Anserini was given by each update."""
     found: list[int] = []
 
-    def run(folder, threads, docs):
+    def run(folder, threads, docs, kind):
         if folder.name == "added":
             found.append(docs)
-        return run_anserini(folder, threads, docs)
+        return run_anserini(folder, threads, docs, kind)
 
     monkeypatch.setattr(build, "run_anserini", run)
     return found
