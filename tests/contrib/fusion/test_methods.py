@@ -82,7 +82,7 @@ def test_reading_reports_its_progress(tmp_path):
     progress = RecordedProgress()
     (tmp_path / "some.trec").write_text("q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq2 Q0 c 1 3 t\n")
     runs.read_run(str(tmp_path / "some.trec"), progress=progress)
-    assert progress.updates == [(1, None, "rows of some.trec read"), (3, None, "rows of some.trec read")]
+    assert progress.updates[-1] == (3, None, "rows of some.trec read")
 
 
 def test_k_cuts_the_fused_ranking():

@@ -67,7 +67,7 @@ class _Recorded(Reranker):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rerank_equals_the_command_line_bit_for_bit(collection: SmallCollection, mono, dtype, tmp_path, monkeypatch):
-    run = collection.run(f"dtype={dtype}", output=tmp_path / "out")
+    run = collection.run(f"dtype={dtype}", "kernel=auto", output=tmp_path / "out")
     assert len(run.plan.shards) == 2
     monkeypatch.setattr("models.rerank.Reranker", _Recorded)
     monkeypatch.setattr(_Recorded, "raw", {"mono": [], "duo": []}, raising=False)
