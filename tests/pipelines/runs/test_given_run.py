@@ -1,7 +1,10 @@
 """A given run as the first stage: the order of its ties, its forms and sizes, and a model that makes it worse."""
 
+import itertools
 import json
 import random
+import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,8 +14,9 @@ from beamrank.errors import PreflightError
 from beamrank.formats.runs import read_run
 from pipelines.launcher import Launcher
 from pipelines.runners import dataflow
-from tests.support.processes import TWO_PROCESSES, beamrank_here
-from tests.support.runs import parts, read_trec
+from tests.pipelines.runners.test_engines import get_engine
+from tests.support.processes import TWO_PROCESSES, beamrank, beamrank_here
+from tests.support.runs import assert_same_bytes, parts, read_trec
 from tests.support.small_collection import SmallCollection
 
 DOCS = {f"d{number}": f"the passage number {number}, which is about {number} cats" for number in range(8)}
@@ -118,6 +122,68 @@ def test_worker_processes_give_the_parts_of_the_launcher(many: SmallCollection, 
     monkeypatch.setattr("pipelines.run_join.SMALL_BYTES", 0)
     _run(many, "--output", str(many.folder / "job"), *arguments)
     assert parts(many.folder / "job") == expected
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> SmallCollection:
+    """The run is more than the launcher reads, as text and in tables: most rows are of queries that are no topics."""
+    folder = tmp_path_factory.mktemp("large")
+    made = SmallCollection(folder, DOCS, {f"q{number}": "cats" for number in range(60)}, shards=7)
+    drawn = random.Random(2)
+    others = [(f"other{number // 9}", drawn.randbytes(100).hex(), number, 0.5) for number in range(360_000)]
+    rows = _rows(60)
+    rows = [*others[:100_000], *rows[:200], *others[100_000:350_000], *rows[200:], *others[350_000:]]
+    (folder / "run.trec").write_text("".join("{} Q0 {} {} {} t\n".format(*row) for row in rows))
+    (folder / "run").mkdir()
+    ends = [0, 215_000, 345_000, len(rows)]
+    for number, (start, end) in enumerate(itertools.pairwise(ends)):
+        columns = map(list, zip(*rows[start:end], strict=True))
+        table = pa.table(dict(zip(("query_id", "doc_id", "rank", "score"), columns, strict=True)))
+        pq.write_table(table, folder / f"run/{number}.parquet", compression="none", use_dictionary=False)
+    made.keys["candidates"] = {"run": "run", "k": 5}
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("run", "ranges"), [("run", 2), ("run.trec", 1)])
+@pytest.mark.parametrize(
+    "runner", ["local", *(pytest.param(each, marks=pytest.mark.maven) for each in ("flink", "spark"))]
+)
+def test_engines_read_a_run_that_is_too_large_for_the_launcher(
+    large: SmallCollection, tmp_path, runner, run, ranges, monkeypatch
+) -> None:
+    if runner != "local":
+        get_engine(runner)
+    chosen = f"candidates.run={run}"
+    done = beamrank("run", large.path, "--output", tmp_path / "job", "--runner", runner, "--set", chosen)
+    assert done.returncode == 0, done.stderr
+    assert "queries that are not topics: 40,000" in done.stderr
+    assert len(list((tmp_path / "job/retrieve/scans").glob("unit-*.json"))) == ranges
+    monkeypatch.setattr("pipelines.run_join.SMALL_BYTES", 1 << 30)
+    large.run(chosen, output=tmp_path / "here", launcher=Launcher)
+    assert_same_bytes(tmp_path / "job", tmp_path / "here")
+
+
+def _seconds(folder: Path, files: int) -> float:
+    """The processor's, for a plan and a first stage of a run of so many files."""
+    (folder / "run").mkdir(parents=True)
+    for number in range(files):
+        lines = [f"q{number % 50} Q0 d{number}-{doc} 1 {doc} t\n" for doc in range(3)]
+        (folder / f"run/{number:05d}.trec").write_text("".join(lines))
+    made = SmallCollection(folder, DOCS, {f"q{number}": "cats" for number in range(50)})
+    made.keys["candidates"] = {"run": "run", "k": 5}
+    begin = time.process_time()
+    done = made.run(launcher=Launcher)
+    seconds = time.process_time() - begin
+    assert len(done.rows("retrieve")) == 50 * 5
+    return seconds
+
+
+@pytest.mark.slow
+def test_small_files_cost_no_more_each_where_they_are_many(tmp_path) -> None:
+    _seconds(tmp_path / "first", 100)
+    few, many = (_seconds(tmp_path / str(files), files) for files in (500, 2000))
+    assert many < 1.3 * 4 * few
 
 
 @pytest.mark.parametrize(("most", "is_listed"), [(0, True), (1 << 20, False)])

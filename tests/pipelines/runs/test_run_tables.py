@@ -30,6 +30,7 @@ from pipelines.runs.run_file import SUCCESS, PartFolder, ShardWriter
 from pipelines.runs.run_files import verify_runs, write_runs
 from tests.support.processes import succeed
 from tests.support.scored_outputs import ScoredOutput
+from tests.support.services.clusters import spark_sql
 
 NAMES = ("candidates", "mono", "duo-sum")
 SHARDS = 3
@@ -242,11 +243,18 @@ def _rows(folder: Path, reader: str) -> tuple[Sequence[str], int]:
     if reader == "polars":
         frame = polars.read_parquet(folder / "*.parquet")
         return frame.columns, frame.height
+    if reader == "spark":
+        rows = f"SELECT * FROM parquet.`{folder}`"
+        *columns, (count,) = spark_sql(folder.parent, f"DESCRIBE {rows}; SELECT count(*) FROM ({rows})")
+        return [name.strip() for name, *_ in columns], int(count)
     table = _table(folder)
     return table.schema.names, table.num_rows
 
 
-@pytest.mark.parametrize("reader", ["pyarrow", "duckdb", "polars"])
+_SPARK = pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.jvm])
+
+
+@pytest.mark.parametrize("reader", ["pyarrow", "duckdb", "polars", _SPARK])
 def test_other_programs_read_the_folder_as_one_table(runs, reader):
     assert _rows(runs / "mono.parquet", reader) == (RUN_TABLE.names, 4 * 12 + 0 + 1 + 4)
 

@@ -61,6 +61,10 @@ _FLINK = {
 }
 
 
+# And Spark's.
+_SPARK_OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent")
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A cluster with two workers.
@@ -156,6 +160,22 @@ def flink_cluster(
         # The workers have all jars, and a job server sends its whole class path where it is told of none.
         flags = ("--parallelism=2", f"--files_to_stage={class_path.split(os.pathsep)[0]}")
         yield Cluster(f"{manager.address}:{rest}", flags, lambda: _finished_subtasks(manager, rest), join)
+
+
+def spark_sql(folder: Path, statements: str) -> list[list[str]]:
+    """The columns of each row that Spark SQL, in a process of its own, prints for some statements."""
+    submit = ["-cp", f"{distribution('spark')}/jars/*", "org.apache.spark.deploy.SparkSubmit", "--master=local[1]"]
+    driver = ["--class", "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver"]
+    opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _SPARK_OPENED]
+    opened.append("--add-opens=java.base/sun.nio.ch=ALL-UNNAMED")
+    settings = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.catalogImplementation=in-memory"]
+    command = ["java", "-Xmx1g", *opened, *submit, *driver, *settings, "spark-internal", "-e", statements]
+    environment = os.environ | {"SPARK_LOCAL_IP": HERE.address, "SPARK_SCALA_VERSION": "2.12"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 def distribution(name: str) -> Path:
