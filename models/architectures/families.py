@@ -76,6 +76,18 @@ class _BertSizes:
     activation_key: ClassVar = "hidden_act"
 
 
+def _sizes(sizes: "_BertSizes | _ModernbertSizes") -> dict[str, Any]:
+    """The sizes of an encoder whose embeddings are as wide as its layers."""
+    return {
+        "heads": sizes.num_attention_heads,
+        "hidden": sizes.hidden_size,
+        "inner": sizes.intermediate_size,
+        "vocab_size": sizes.vocab_size,
+        "embedding_size": sizes.hidden_size,
+        "positions": sizes.max_position_embeddings,
+    }
+
+
 def bert_shape(files: ModelFiles, token_types: int | None, kind: type[_BertSizes] = _BertSizes) -> EncoderShape:
     """The sizes in config.json, of BERT and of families with the same keys, or those of `kind`.
 
@@ -85,12 +97,7 @@ def bert_shape(files: ModelFiles, token_types: int | None, kind: type[_BertSizes
     sizes = files.keys(kind)
     shape = EncoderShape(
         attentions=(Attention(),) * sizes.num_hidden_layers,
-        heads=sizes.num_attention_heads,
-        hidden=sizes.hidden_size,
-        inner=sizes.intermediate_size,
-        vocab_size=sizes.vocab_size,
-        embedding_size=sizes.hidden_size,
-        positions=sizes.max_position_embeddings,
+        **_sizes(sizes),
         first_position=0,
         token_types=token_types,
         layer_norm_eps=sizes.layer_norm_eps,
@@ -264,12 +271,7 @@ def _modernbert_shape(files: ModelFiles, prefix: str) -> EncoderShape:  # noqa: 
     sizes = files.keys(_ModernbertSizes)
     shape = EncoderShape(
         attentions=_modernbert_attentions(sizes, files),
-        heads=sizes.num_attention_heads,
-        hidden=sizes.hidden_size,
-        inner=sizes.intermediate_size,
-        vocab_size=sizes.vocab_size,
-        embedding_size=sizes.hidden_size,
-        positions=sizes.max_position_embeddings,
+        **_sizes(sizes),
         first_position=None,
         token_types=None,
         layer_norm_eps=sizes.norm_eps,

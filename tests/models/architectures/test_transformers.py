@@ -152,7 +152,8 @@ def test_unusable_configuration_is_refused_with_the_reason(changes, message, tmp
 
 @pytest.mark.parametrize(
     ("model_type", "message"),
-    # Both are errors of transformers, quoted as they are.
+    # Both are errors that transformers raises and beamrank quotes: XMOD wants a language with each input; CANINE hashes
+    # characters, and its class has no table of embeddings to ask for.
     [("xmod", "ValueError: Input language unknown"), ("canine", "NotImplementedError: .*get_input_embeddings")],
 )
 def test_model_that_does_not_read_tokens_alone_is_refused(model_type, message, tmp_path):

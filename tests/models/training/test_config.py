@@ -10,6 +10,7 @@ from beamrank.ranking.input_layout import InputLimits, mono_kept
 from beamrank.records import SpecialTokens
 from models.architectures.families import bert_template
 from models.training.config import RECIPES, Kind, TrainConfig, load_train_config
+from tests.support.training import make_session, save_start, write_train_config
 
 _TRIPLES = {"start": "bert-base-uncased", "data": {"triples": "triples.tsv"}, "output": "out"}
 _MINED = {
@@ -177,3 +178,23 @@ def test_duo_refuses_objectives_and_truncation_of_mono(load):
         load(_TRIPLES | {"recipe": "msmarco", "objective": "bertlets"}, "duo")
     with pytest.raises(ConfigError, match="truncation `hf` is defined for pairs only"):
         load(_TRIPLES | {"recipe": "msmarco", "input": {"truncation": "hf"}}, "duo")
+
+
+def test_schedule_turns_epochs_into_steps(tmp_path):
+    optimizer = {"epochs": 3, "batch_size": 4, "warmup_share": 0.2}
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"), optimizer=optimizer)
+    schedule = make_session(config, "mono").schedule
+    assert (schedule.steps, schedule.groups_per_step, schedule.warmup_steps) == (15, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.batch_size=3", "must be a multiple of 2: 2 inputs a group, 1 processes, 1 micro-batches"),
+        ("optimizer.warmup_steps=40", "the learning rate would never reach its peak"),
+    ],
+)
+def test_schedule_refuses_impossible_steps(override, message, tmp_path):
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"))
+    with pytest.raises(ConfigError, match=message):
+        make_session(config, "mono", [override])

@@ -384,22 +384,3 @@ def test_distillation_learns_from_a_teachers_run(tmp_path):
     assert learnt(tmp_path / "out") < 0.5
     state = json.loads(next((tmp_path / "out/training").glob("checkpoint-*/state.json")).read_text())
     assert state["identity"]["objective.listwise_kl"] == 1.0
-
-
-def test_schedule_turns_epochs_into_steps(tmp_path):
-    optimizer = {"epochs": 3, "batch_size": 4, "warmup_share": 0.2}
-    config = write_train_config(tmp_path, save_start(tmp_path / "start"), optimizer=optimizer)
-    schedule = make_session(config, "mono").schedule
-    assert (schedule.steps, schedule.groups_per_step, schedule.warmup_steps) == (15, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("optimizer.batch_size=3", "must be a multiple of 2: 2 inputs a group, 1 processes, 1 micro-batches"),
-        ("optimizer.warmup_steps=40", "the learning rate would never reach its peak"),
-    ],
-)
-def test_schedule_refuses_impossible_steps(override, message, config):
-    with pytest.raises(ConfigError, match=message):
-        make_session(config, "mono", [override])

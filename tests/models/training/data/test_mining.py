@@ -37,19 +37,12 @@ class Mined(NamedTuple):
     def text_of(self, row: int) -> str:
         return " ".join(WORDS[number] for number in self.tokens[[row]][0].as_py())
 
-    def take(self, count: int, position: int = 0) -> list[tuple[Group, int]]:
-        return [
-            (
-                Group(
-                    self.text_of(group.query),
-                    tuple(map(self.text_of, group.docs)),
-                    group.relevant,
-                    group.teacher_scores,
-                ),
-                after,
-            )
-            for group, after in islice(self.source.stream(position), count)
-        ]
+    def take(self, count: int, position: int = 0) -> list[tuple[Group[str], int]]:
+        def texts(group: Group[int]) -> Group[str]:
+            docs = tuple(map(self.text_of, group.docs))
+            return Group(self.text_of(group.query), docs, group.relevant, group.teacher_scores)
+
+        return [(texts(group), after) for group, after in islice(self.source.stream(position), count)]
 
     def negatives(self) -> list[set[str]]:
         """The texts of each topic's negatives."""
