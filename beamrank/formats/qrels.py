@@ -16,7 +16,8 @@ from beamrank.formats.columns import Columns, QrelsColumns, column_names
 from beamrank.formats.files import find_files
 from beamrank.formats.notes import Note
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.rows import FileRows, Number, ReadRecord, number
+from beamrank.formats.rows import FileRows, Number, number
+from beamrank.formats.texts.row_reader import ReadRecord
 from beamrank.id_places import IdMapping, IdPlaces, repeated_rows
 from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths
