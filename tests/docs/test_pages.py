@@ -228,8 +228,9 @@ def test_pages_mention_files_and_modules_that_exist() -> None:
 
 
 def test_faults_name_tests_that_exist() -> None:
-    page, missing, file = (ROOT / "docs/internals/faults.md").read_text(encoding="utf-8"), [], Path()
-    for path, name in re.findall(r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`", page):
+    pages, missing, file = [ROOT / "docs/internals/faults.md", ROOT / "tests/README.md"], [], Path()
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`", text):
         file = ROOT / path if path else file
         if not file.exists() or (name and f"def {name}(" not in file.read_text(encoding="utf-8")):
             missing.append(f"{file}::{name}")
