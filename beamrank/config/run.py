@@ -83,7 +83,7 @@ class _Job(Section):
     threads: Positive | None = None
     """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on it."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the models; `auto` is what the device is fast at."""
+    """Of the models; `auto` is a fast one of the device."""
     device: DeviceName = "auto"
     """Where models run: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
@@ -92,8 +92,8 @@ class _Job(Section):
     """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were `compiled` at
     installation; `auto` is these where they are faster, and torch for workers on other machines."""
     stall_minutes: Annotated[float, Field(gt=0)] | None = None
-    """A job that completes no shard for so long is stopped; default: 30, or three times what a shard is expected to
-    take if that is more, as `plan --save` predicted or as is measured then."""
+    """A job that completes no shard for so long is stopped; default: 30, or three times the expected time of a shard if
+    that is more."""
 
 
 class RunConfig(_Job):
