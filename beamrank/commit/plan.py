@@ -202,8 +202,7 @@ class Plan:
 
     def write(self) -> None:
         """Writes the plan and the topics or rows of its shards; the pointer keeps naming a different one."""
-        shards_file, content = write_shards(self.shards)
-        storage.publish_content(storage.join(self.output, shards_file), content)
+        shards_file = write_shards(self.shards, self.output)
         identity = ENGINE_VERSION, self.digest, self.run_tag
         stored = _Stored(*identity, shards_file, len(self.shards), self.stages, self.config, self.rejects)
         storage.replace(storage.join(self.output, self.name), checked_json(asdict(stored)))

@@ -1,6 +1,7 @@
 """Shards, the units of work: some topics, or rows of a file; their tasks, and the file in which a plan lists them."""
 
-import io
+import hashlib
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,14 +18,17 @@ from beamrank.commit.listing import holds_content
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.join.schemas import FILE_ROWS, TOPICS
 from beamrank.records import Topic
+from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
-from beamrank.storage.documents import SHORT, digest, hashes64, sha256
+from beamrank.storage.documents import SHORT, digest, hashes64
 from beamrank.topic_table import TopicTable
 
 # A shard has 16 topics; from 4,096 shards on as many as keep it at 160 or fewer.
 TOPICS_PER_SHARD = 16
 _MANY_SHARDS, _MOST_TOPICS_PER_SHARD = 4096, 160
-_ROWS_AT_ONCE, _GROUPS_AT_ONCE = 1 << 18, 1 << 11
+_ROWS_AT_ONCE, _GROUPS_AT_ONCE, _CHUNK_BYTES = 1 << 18, 1 << 11, 1 << 20
+# Of a few topics, dictionaries and statistics take more room than they save.
+_PARQUET = {"compression": "zstd", "write_statistics": False, "use_dictionary": False, "write_page_checksum": True}
 # Those that are held, by their file: plans with the same topics share them.
 _read: "WeakValueDictionary[str, Shards]" = WeakValueDictionary()
 
@@ -188,7 +192,7 @@ class ShardTask:
         return partial(self.folder.commit, self.shard, self.digest)
 
 
-def cut_shards(topics: Iterable[Topic], shards: int | None) -> Shards:
+def cut_shards(topics: Iterable[Topic], shards: int | None, *, consume: bool = False) -> Shards:
     """Sorts topics by a stable hash of their ids and cuts them evenly into shards.
 
     The topics of a shard are then sorted by query_id: every table of a shard keeps that order.
@@ -196,24 +200,35 @@ def cut_shards(topics: Iterable[Topic], shards: int | None) -> Shards:
     Args:
         topics: the topics.
         shards: how many; by default as `default_shards` says.
+        consume: empties a `TopicTable` meanwhile, so that millions of topics are in memory once, not twice.
     """
-    table = TopicTable.of(topics).table
-    count = min(shards or default_shards(len(table)), len(table))
-    hashes = _hashes(table)
+    topics = TopicTable.of(topics)
+    hashes, count = _hashes(topics.table), min(shards or default_shards(len(topics)), len(topics))
     # Topics whose hashes collide share a shard: `find_shards` relies on it.
-    firsts = np.unique(np.sort(hashes)[np.linspace(0, len(table), count, endpoint=False).astype(int)])
+    firsts = np.unique(np.sort(hashes)[np.linspace(0, len(topics), count, endpoint=False).astype(int)])
     numbers = _places(firsts, hashes).astype(np.int32)
-    return Shards(pa.concat_tables(_sorted_shards(table, numbers, len(firsts))))
+    batches = topics.table.select(["query_id", "text"]).to_batches()
+    if consume:
+        topics.table = topics.table.schema.empty_table()
+    return Shards(pa.concat_tables(_sorted_shards(batches, numbers, len(firsts))))
 
 
-def _sorted_shards(table: Any, numbers: npt.NDArray[np.int32], count: int) -> Iterator[Any]:
-    """The topics of some shards after the other: sorted at once, all of them would take three times their memory."""
-    step = max(1, count * _ROWS_AT_ONCE // max(1, len(table)))
-    for first in range(0, max(1, count), step):
-        chosen = (numbers >= first) & (numbers < first + step)
-        some = table.filter(pa.array(chosen))
-        cut = pa.table([pa.array(numbers[chosen]), some["query_id"], some["text"]], schema=TOPICS)
-        yield cut.sort_by([("shard", "ascending"), ("query_id", "ascending")])
+def _sorted_shards(batches: list[Any], numbers: npt.NDArray[np.int32], count: int) -> Iterator[Any]:
+    """The topics of some shards after the other, which are parted before they are sorted; `batches` is emptied."""
+    step = max(1, count * _ROWS_AT_ONCE // max(1, len(numbers)))
+    parts: list[list[Any]] = [[] for _ in range(0, max(1, count), step)]
+    while batches:
+        batch = batches.pop()
+        numbers, own = np.split(numbers, [len(numbers) - len(batch)])
+        for part in np.unique(own // step):
+            chosen = own // step == part
+            columns = [pa.array(own[chosen]), *batch.filter(pa.array(chosen)).columns]
+            parts[part].append(pa.record_batch(columns, schema=TOPICS))
+    while parts:
+        part = pa.Table.from_batches(parts.pop(0), TOPICS)
+        yield part.sort_by([("shard", "ascending"), ("query_id", "ascending")])
+        # The allocator keeps what is freed, up to as much again.
+        pa.default_memory_pool().release_unused()
 
 
 def find_shards(first_hashes: npt.NDArray[np.uint64], query_ids: Iterable[str]) -> npt.NDArray[np.int64]:
@@ -290,14 +305,22 @@ def _hashes(topics: Any) -> npt.NDArray[np.uint64]:
     return np.concatenate([np.empty(0, np.uint64), *batches])
 
 
-def write_shards(shards: Shards) -> tuple[str, bytes]:
-    """The name and the content of the file that lists the topics of all shards, a row group each, or their rows."""
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, shards.table.schema, compression="zstd", write_statistics=False) as writer:
-        for group in [shards.table] if shards.of_rows else map(shards.rows_of, range(len(shards))):
-            writer.write_table(group)
-    content = sink.getvalue()
-    return f"{'rows' if shards.of_rows else 'topics'}-{sha256(content)[:SHORT]}.parquet", content
+def write_shards(shards: Shards, folder: str) -> str:
+    """Writes the file that lists the topics of all shards, a row group each, or their rows; returns its name."""
+    kind = "rows" if shards.of_rows else "topics"
+    # Not in memory, where 10 M topics take 400 MB.
+    with tempfile.TemporaryFile() as spool:
+        with pq.ParquetWriter(spool, shards.table.schema, **_PARQUET) as writer:
+            for group in [shards.table] if shards.of_rows else map(shards.rows_of, range(len(shards))):
+                writer.write_table(group)
+        spool.seek(0)
+        content = hashlib.file_digest(spool, "sha256").hexdigest()
+        name = f"{kind}-{content[:SHORT]}.parquet"
+        url = storage.join(folder, name)
+        if not storage.exists(url) or storage.sha256(url) != content:
+            spool.seek(0)
+            storage.replace_stream(url, iter(partial(spool.read, _CHUNK_BYTES), b""))
+    return name
 
 
 def read_shards(name: str, content: bytes, count: int) -> Shards:

@@ -84,9 +84,8 @@ def _decide(config: RunConfig, console: PlanningProgress, scoring: Device | None
         console.note(f"a trial: the first {len(topics):,} of {total:,} topics are run (topics.limit)")
     for note in _exclusions(config, topics):
         console.note(str(note))
-    # Before libraries of models are loaded, and the table as it was read goes: millions of topics need the memory.
-    shards = cut_shards(topics, config.shards)
-    del topics
+    # Before libraries of models are loaded: millions of topics need the memory.
+    shards = cut_shards(topics, config.shards, consume=True)
     pa.default_memory_pool().release_unused()
     checkpoints = resolve_checkpoints(config)
     for checkpoint in checkpoints.values() if builds else ():

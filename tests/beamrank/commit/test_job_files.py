@@ -1,6 +1,7 @@
 """The tasks and the corpus units of a job travel in files, and are read from them one by one."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,8 @@ def test_open_shards_are_found_by_their_numbers(tmp_path):
 
 @pytest.mark.parametrize("pattern", ["topics-*", "retrieve/tasks-*"])
 def test_damaged_or_missing_file_is_an_error_of_its_name(tmp_path, pattern):
-    for damage in (flip_bit, Path.unlink):
-        folder = tmp_path / damage.__name__
+    for name, damage in (("flip", partial(flip_bit, position=30)), ("unlink", Path.unlink)):
+        folder = tmp_path / name
         plan = _plan(str(folder), 3)
         file = _write(plan, plan.tasks(plan.stages[0], []))
         (path,) = folder.glob(pattern)

@@ -1,7 +1,5 @@
 """Topics and rows of files are cut into shards, and a plan's file lists them."""
 
-import io
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +17,7 @@ from beamrank.commit.shards import (
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hash64
+from beamrank.topic_table import TopicTable
 
 FILES = [(DigestedFile("a.parquet", "v1", "1" * 64), 5), (DigestedFile("b.parquet", "", "2" * 64), 0)]
 MORE = [*FILES, (DigestedFile("s3://x/c.parquet", "etag", ""), 4)]
@@ -43,8 +42,12 @@ def test_a_shard_of_rows_is_known_by_content_not_by_place():
 
 
 @pytest.mark.parametrize("shards", [cut_rows(MORE, 2), cut_shards([Topic("a", "x"), Topic("b", "y")], 2)])
-def test_shards_are_read_as_they_were_written(shards):
-    name, content = write_shards(shards)
+def test_shards_are_read_as_they_were_written(shards, tmp_path):
+    name = write_shards(shards, str(tmp_path))
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(b"damaged")
+    assert write_shards(shards, str(tmp_path)) == name
+    assert (tmp_path / name).read_bytes() == content
     found = read_shards(name, content, len(shards))
     assert found == shards
     assert read_shards(name, content, len(shards)) is found
@@ -75,10 +78,17 @@ def test_shards_hold_the_topics_in_the_order_of_a_loop():
     assert list(first_topics(topics, 10)) == in_order[:10]
 
 
-def test_stored_topics_have_a_row_group_for_each_shard():
+def test_cut_shards_empties_a_table_that_it_consumes():
+    topics = TopicTable.of([Topic(f"q{number}", "x") for number in range(50)])
+    kept = cut_shards(topics, 4)
+    assert len(topics) == 50
+    assert cut_shards(topics, 4, consume=True) == kept
+    assert len(topics) == 0
+
+
+def test_stored_topics_have_a_row_group_for_each_shard(tmp_path):
     shards = cut_shards([Topic(f"q{number}", "x") for number in range(50)], 4)
-    _, content = write_shards(shards)
-    file = pq.ParquetFile(io.BytesIO(content))
+    file = pq.ParquetFile(tmp_path / write_shards(shards, str(tmp_path)))
     assert [file.read_row_group(shard)["query_id"].to_pylist() for shard in range(file.num_row_groups)] == [
         [topic.query_id for topic in shard.topics] for shard in shards
     ]
