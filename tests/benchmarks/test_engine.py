@@ -93,6 +93,7 @@ def test_rows_that_are_measured_again_replace_their_own(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_data")
 def test_comparison_is_a_line_for_each_engine(tmp_path, capsys):
     results = tmp_path / "engine.json"
     flags = ["--shapes", "MiniLM-L6", "--engines", "beamrank openvino float32", "OpenVINO bfloat16", "--threads", "1"]

@@ -22,7 +22,8 @@ from tests.support.services.hosts import LAUNCHER, Host, Place, two_hosts
 from tests.support.services.stores import Store, s3
 from tests.support.small_collection import SmallCollection
 
-pytestmark = [pytest.mark.maven, pytest.mark.jvm, pytest.mark.slow]
+# One waits for the other.
+pytestmark = [pytest.mark.maven, pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(1500)]
 _PORT = 50000
 # The first report of a scan: rows of a unit are in the shuffle of the join. The first receipt: a shard is scored.
 _MOMENTS = (r"PUT /\S*/tokenize-\w+/scans/", r"PUT /\S*/mono/receipts/")

@@ -25,7 +25,8 @@ import grpc
 from pipelines.runners.workers import prepare_environment
 prepare_environment()
 server = grpc.server(ThreadPoolExecutor(1))
-port = server.add_insecure_port("localhost:0")
+# Of `localhost`, IPv6 may have a free port that is taken in IPv4.
+port = server.add_insecure_port("127.0.0.1:0")
 server.start()
 for host in ("localhost", "127.0.0.1"):
     grpc.channel_ready_future(grpc.insecure_channel(f"{host}:{port}")).result(timeout=10)

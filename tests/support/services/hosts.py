@@ -1,6 +1,7 @@
 """Hosts of their own on this machine: network, file system, processes and name, by Linux namespaces."""
 
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fasteners import InterProcessLock
 
 from pipelines.runners.workers import child_command
 
@@ -106,28 +108,29 @@ class Host:
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
-    """Two hosts on a bridge with this machine, which has the address `LAUNCHER` there.
+    """Two hosts on a bridge with this machine, which has the address `LAUNCHER` there; one test at a time has them.
 
     Args:
         folder: of the tests; the hosts have an empty one in its place.
     """
     hosts = Host(1, folder), Host(2, folder)
-    _disconnect(hosts)
-    try:
-        _ip("link", "add", BRIDGE, "type", "bridge")
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"network namespaces need root, ip and CAP_NET_ADMIN: {error}")
-    try:
-        _ip("address", "add", f"{LAUNCHER}/24", "dev", BRIDGE)
-        _ip("link", "set", BRIDGE, "up")
-        for host in hosts:
-            host.connect()
-            host.boot(folder / f"{host.name}-{time.monotonic_ns()}")
-        yield hosts
-    finally:
-        for host in hosts:
-            host.end()
+    with InterProcessLock(Path(tempfile.gettempdir()) / f"{BRIDGE}-hosts.lock"):
         _disconnect(hosts)
+        try:
+            _ip("link", "add", BRIDGE, "type", "bridge")
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"network namespaces need root, ip and CAP_NET_ADMIN: {error}")
+        try:
+            _ip("address", "add", f"{LAUNCHER}/24", "dev", BRIDGE)
+            _ip("link", "set", BRIDGE, "up")
+            for host in hosts:
+                host.connect()
+                host.boot(folder / f"{host.name}-{time.monotonic_ns()}")
+            yield hosts
+        finally:
+            for host in hosts:
+                host.end()
+            _disconnect(hosts)
 
 
 def _disconnect(hosts: Sequence[Host]) -> None:
