@@ -1,5 +1,6 @@
 """A backend whose scores come from a table of hashes, for measurements of all that is not the model."""
 
+import shutil
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -48,8 +49,9 @@ class HashBackend:
 
 
 def install(folder: Path) -> None:
-    """Writes a package to a folder, to be put on PYTHONPATH, whose entry point names the backend."""
+    """Writes this module and an entry point that names the backend to a folder, to be put on PYTHONPATH."""
     info = folder / "beamrank_hashes-1.0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
+    shutil.copy(__file__, folder / "beamrank_hashes.py")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: beamrank-hashes\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[beamrank.backends]\n{NAME} = {__name__}:{HashBackend.__name__}\n")
+    (info / "entry_points.txt").write_text(f"[beamrank.backends]\n{NAME} = beamrank_hashes:{HashBackend.__name__}\n")
