@@ -3,6 +3,7 @@
 Units of the corpus that did not change, and whose docs have tokens in an earlier run, are not read again.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,7 +22,15 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import list_units, unit_digest
 from beamrank.formats.notes import counted
-from beamrank.join.doc_hashes import NeededList, count_ranges, find_unread, listed, open_unit_docs, write_needed
+from beamrank.join.doc_hashes import (
+    RANGE_BYTES,
+    NeededList,
+    count_ranges,
+    find_unread,
+    listed,
+    open_unit_docs,
+    write_needed,
+)
 from beamrank.storage import files as storage
 from beamrank.storage.disk_cache import local_copy
 from models.stages.tokenize import LISTS, TokenizeDocs
@@ -46,7 +55,8 @@ class CorpusJoin:
         tasks: the open shards.
         note: prints a note for the user.
         digests: those of all shards, by which the files of a job are named.
-        shuffles_in_memory: whether the runner keeps the shuffle in this machine's memory.
+        in_memory: whether the runner keeps the shuffle in this machine's memory.
+        room_bytes: how many bytes one job can send to its shards.
         waits: whether the end of a job is waited for.
         tokens: those of an earlier run.
     """
@@ -58,12 +68,13 @@ class CorpusJoin:
     note: Callable[[str], None]
     run_job: RunJob
     digests: Sequence[str]
-    shuffles_in_memory: bool
+    in_memory: bool
+    room_bytes: float
     waits: bool
     tokens: ReusableTokens | None = None
 
     def run(self) -> None:
-        """One Beam job, or several where the shuffle does not fit in the launcher's memory.
+        """One Beam job, or several where one cannot send all docs.
 
         Shards for which tokens turn out to be unusable are joined at the end, with the whole corpus.
         """
@@ -113,12 +124,15 @@ class CorpusJoin:
         most = (min(task.inputs[0].receipt.rows, self.stage.k * len(task.topics)) for task in tasks)
         ranges = count_ranges(sum(most))
         prefix = self._prefix(tasks, "" if tokens is None else tokens.tokens.digest)
-        if ranges == 1 or self.shuffles_in_memory or not self.waits:
+        if ranges == 1 or self.in_memory or not self.waits:
             needed = (entries for task in tasks for entries in self.stage.needed(task, ranges))
             return write_needed(needed, ranges, self._folder.url, prefix)
         find = partial(listing.list_ranges, self._folder.url, prefix)
         scan = Scan(lambda: len(find()), ranges, total=ranges, noun="ranges of needed docs listed")
-        self.run_job(tasks, ListNeededDocs(self.stage, self._folder, prefix, ranges), scan)
+        at_once = int(max(1, min(ranges, self.room_bytes // RANGE_BYTES)))
+        for first in range(0, ranges, at_once):
+            some = range(first, min(first + at_once, ranges))
+            self.run_job(tasks, ListNeededDocs(self.stage, self._folder, prefix, ranges, some), scan)
         found = find()
         if len(found) < ranges:
             raise BeamrankError(
@@ -185,11 +199,11 @@ class CorpusJoin:
         units = UnitFile.write(self._folder.url, listing.tasks_prefix(self.digests), sources)
         read = [unit.index for unit, _ in sources if unit.index not in unread]
         passes = 1
-        if self.shuffles_in_memory:
+        if self.room_bytes < math.inf:
             docs = needed.entries - (0 if reusable is None else reusable.entries)
-            passes = join_passes(docs, units.like, len(tasks), self.stage.max_doc_tokens)
+            passes = join_passes(docs, units.like, len(tasks), self.stage.max_doc_tokens, self.room_bytes)
         if passes > 1:
-            self.note(f"{self.stage.name}: the shuffle does not fit in memory at once; {passes} passes over the corpus")
+            self.note(f"{self.stage.name}: one job cannot send all docs; {passes} passes over the corpus")
         for number in range(passes):
             some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
             of_pass = replace(needed, shards=(some[0].shard, some[-1].shard + 1))

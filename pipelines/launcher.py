@@ -35,7 +35,7 @@ from pipelines.corpus_join import CorpusJoin
 from pipelines.plan.reuse import Reuse
 from pipelines.run_join import join_run
 from pipelines.runners import dataflow
-from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline
+from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline, shuffle_room
 from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched, watch
 from pipelines.runs.run_file import ShardWriter
 from transforms.shards import RunShards, SpreadTasks, WriteShards
@@ -264,7 +264,7 @@ class Launcher:
     def _run_tasks(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: Mapping[int, str]) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
         work, in_order = self._stages[stage.name], tuple(digests.values())
-        folder, in_memory = self.plan.folder(stage.name), self.runner in IN_MEMORY
+        folder, room_bytes = self.plan.folder(stage.name), shuffle_room(self.runner, self.beam_flags)
         self._done = digests.keys() - {task.shard for task in tasks}
 
         def read_receipt(shard: int) -> Receipt | None:
@@ -281,7 +281,7 @@ class Launcher:
             run_job = partial(self._run_job, stage, folder, in_order, show)
             if work.does == "run":
                 prefix = tasks_prefix(in_order)
-                join_run(self.plan, work, tasks, run_job, bar, self.console.note, prefix, in_memory)
+                join_run(self.plan, work, tasks, run_job, bar, self.console.note, prefix, room_bytes)
             elif work.does == "join":
                 assert isinstance(self.config, RunConfig)
                 tokens = None
@@ -291,7 +291,7 @@ class Launcher:
                     self._explain(stage, refused)
                 CorpusJoin(
                     *(self.plan, self.config, work, tasks, self.console.note, run_job),
-                    *(in_order, in_memory, self.wait, tokens),
+                    *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait, tokens),
                 ).run()
             else:
                 run_job(tasks, RunShards(work), None)

@@ -1,5 +1,6 @@
 """Gives the open shards of a first stage their rows of a given run: in this process, or as Beam jobs in turn."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,9 +25,9 @@ def join_run(
     bar: Bar,
     note: Callable[[str], None],
     units_prefix: str,
-    shuffles_in_memory: bool,
+    room_bytes: float,
 ) -> None:
-    """Reads a small run here, and a larger one as a Beam job: several where the shuffle does not fit in memory.
+    """Reads a small run here, and a larger one as a Beam job: several where one cannot send so many bytes.
 
     `tasks` are the open shards of the stage; `note` prints a note for the user; the list of units is named with
     `units_prefix`.
@@ -44,9 +45,9 @@ def join_run(
         scan.run_here(tasks, count)
         return
     url, ranges = write_units(folder.url, units_prefix, units), unit_ranges(sizes, UNIT_BYTES)
-    passes = shuffle_passes(reader.sent_bytes(units), len(tasks)) if shuffles_in_memory else 1
+    passes = shuffle_passes(reader.sent_bytes(units), len(tasks), room_bytes) if room_bytes < math.inf else 1
     if passes > 1:
-        note(f"{stage.name}: the shuffle does not fit in memory at once; {passes} passes over the run")
+        note(f"{stage.name}: one job cannot send all rows; {passes} passes over the run")
     for number in range(passes):
         some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
         work = ReadRun(replace(scan, units=url, is_open=_are_open(plan, some)), ranges)

@@ -52,9 +52,9 @@ class RecordBatchCoder(beam.coders.Coder):
 beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
 
-def _list_needed(stage: TokenizeDocs, ranges: int, stored: StoredTask) -> Iterator[tuple[int, bytes]]:
-    """A task -> the docs that it needs, by range of the hash."""
-    yield from stage.needed(stored.read(), ranges)
+def _list_needed(stage: TokenizeDocs, ranges: int, chosen: range, stored: StoredTask) -> Iterator[tuple[int, bytes]]:
+    """A task -> the docs that it needs in the chosen ranges of the hash, by range."""
+    yield from (each for each in stage.needed(stored.read(), ranges) if each[0] in chosen)
 
 
 def _publish_range(folder: str, prefix: str, grouped: tuple[int, Iterable[bytes]]) -> Iterator[int]:
@@ -66,20 +66,21 @@ def _publish_range(folder: str, prefix: str, grouped: tuple[int, Iterable[bytes]
 
 @dataclass
 class ListNeededDocs(beam.PTransform):
-    """Tasks -> the numbers of the ranges, of so many, whose files of needed docs are there, named with a prefix."""
+    """Tasks -> the chosen ranges, of so many, whose files of needed docs are there, named with a prefix."""
 
     stage: TokenizeDocs
     folder: StageFolder
     prefix: str
     ranges: int
+    chosen: range
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
-        listing = EachFn(partial(_list_needed, self.stage, self.ranges))
+        listing = EachFn(partial(_list_needed, self.stage, self.ranges, self.chosen))
         publish = EachFn(partial(_publish_range, self.folder.url, self.prefix))
         # (range, the entries of a shard)
         needed = tasks | "ListNeeded" >> beam.ParDo(listing).with_output_types(tuple[int, bytes])
         # A range without docs has a file too.
-        every = tasks.pipeline | "Ranges" >> beam.Create([(number, b"") for number in range(self.ranges)])
+        every = tasks.pipeline | "Ranges" >> beam.Create([(number, b"") for number in self.chosen])
         return (
             (needed, every)
             | "Flatten" >> beam.Flatten()

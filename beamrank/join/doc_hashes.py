@@ -26,6 +26,7 @@ _ENTRY = np.dtype([("hash", "<u8"), ("mark", "<u4")])
 _HAS_TOKENS = 1 << 31
 # Hashes are uniform, but a doc that many shards need has many entries: a file of 64 MB would hold 5.3 million.
 _ENTRIES_OF_RANGE = 4_000_000
+RANGE_BYTES = _ENTRIES_OF_RANGE * _ENTRY.itemsize
 
 
 def count_ranges(entries: int) -> int:

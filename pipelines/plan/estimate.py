@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 import pyarrow as pa
 
 from beamrank.commit.listing import CURRENT
@@ -30,11 +29,9 @@ from models.stages.tokenize import TokenizeDocs
 from pipelines.plan.changes import Change, plan_changes
 from pipelines.plan.make_plan import planned
 from pipelines.plan.reuse import ReusableStage, Reuse
+from pipelines.runners.options import Runner, shuffle_room
 
 Counts: TypeAlias = npt.NDArray[np.int64]
-# FnApiRunner keeps the shuffle in the launcher's memory, in 6 to 10 times its size.
-_LOCAL_SHUFFLE_FACTOR = 10
-_LOCAL_SHUFFLE_SHARE = 0.4
 _ROW_OVERHEAD_BYTES = 64
 _TOKEN_BYTES = 2
 _LETTERS_PER_TOKEN = 4
@@ -198,6 +195,7 @@ def estimate(config: RunConfig) -> Estimate:
             list_units(config.corpus)[0],
             len(plan.shards),
             max(stage.max_doc_tokens for stage in tokenizing),
+            shuffle_room(Runner.LOCAL),
         )
         notes += [_RANDOM_DOCS] if sample.is_random else []
     refused = [f"{name}: not reused: {one}" for name, each in earlier.reusable.items() for one in each.refused]
@@ -242,7 +240,7 @@ def _cost(stages: Sequence[Stage], sample: Sample, topics: int) -> Cost:
     return Cost(*map(sum, zip(*(stage.cost(sample, topics) for stage in stages), strict=True)))
 
 
-def join_passes(docs: int, unit: CorpusUnit, shards: int, doc_tokens: int) -> int:
+def join_passes(docs: int, unit: CorpusUnit, shards: int, doc_tokens: int, room_bytes: float) -> int:
     """The number of passes over the corpus, so that each shuffle fits in this machine's memory.
 
     Args:
@@ -250,14 +248,14 @@ def join_passes(docs: int, unit: CorpusUnit, shards: int, doc_tokens: int) -> in
         unit: one of the corpus, whose docs are as long as those of others.
         shards: how many shards are joined; the most passes.
         doc_tokens: how many tokens are kept of a doc.
+        room_bytes: see `pipelines.runners.options.shuffle_room`.
     """
-    return shuffle_passes(docs * _doc_bytes(unit, doc_tokens), shards) if docs else 1
+    return shuffle_passes(docs * _doc_bytes(unit, doc_tokens), shards, room_bytes) if docs else 1
 
 
-def shuffle_passes(size_bytes: float, shards: int) -> int:
-    """The number of jobs, each with some of the shards, so that each shuffle fits in this machine's memory."""
-    room = psutil.virtual_memory().available * _LOCAL_SHUFFLE_SHARE / _LOCAL_SHUFFLE_FACTOR
-    return max(1, min(shards, -int(-size_bytes // room)))
+def shuffle_passes(size_bytes: float, shards: int, room_bytes: float) -> int:
+    """The number of jobs, each with some of the shards, so that each sends at most `room_bytes`."""
+    return max(1, min(shards, -int(-size_bytes // room_bytes)))
 
 
 def _doc_bytes(unit: CorpusUnit, doc_tokens: int) -> float:

@@ -7,12 +7,15 @@ import argparse
 import contextlib
 import difflib
 import io
+import math
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+import psutil
 
 from beamrank.config.run import RunConfig, ScoreConfig
 from beamrank.errors import ConfigError
@@ -71,8 +74,12 @@ _PINNED = {
     # pipelines/runners/dataflow.py adds the options of each stage.
     Runner.DATAFLOW: ["--runner=DataflowRunner"],
 }
-# These keep shuffled data in the memory of this machine.
+# These keep shuffled data in the memory of this machine, FnApiRunner in 6 to 10 times its size.
 IN_MEMORY = frozenset({Runner.LOCAL, Runner.EMBED, Runner.PRISM})
+_IN_MEMORY_FACTOR, _IN_MEMORY_SHARE = 10, 0.4
+# Flink makes one bundle of a parallel part of a stage, and reads what it sends only once it is complete: after 100
+# messages of 10 MB both would wait for each other forever.
+_FLINK_BUNDLE_BYTES = 512 << 20
 
 
 def beam_options(runner: Runner, flags: Sequence[str]) -> "PipelineOptions":
@@ -85,6 +92,17 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> "PipelineOptions":
     if workers < 0:
         raise ConfigError(f"--direct_num_workers is {workers}: give the number of workers, or 0 for one a core")
     return options
+
+
+def shuffle_room(runner: Runner, flags: Sequence[str] = ()) -> float:
+    """How many bytes one job can send to its shards; infinity where no limit is known."""
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
+    if runner in IN_MEMORY:
+        return psutil.virtual_memory().available * _IN_MEMORY_SHARE / _IN_MEMORY_FACTOR
+    if runner is Runner.FLINK:
+        return _FLINK_BUNDLE_BYTES * max(1, beam_options(runner, flags).view_as(FlinkRunnerOptions).parallelism)
+    return math.inf
 
 
 def settle_kernel(settings: _Config, runner: Runner, flags: Sequence[str]) -> _Config:

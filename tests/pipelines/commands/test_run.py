@@ -10,7 +10,7 @@ import pytest
 from beamrank.demo.collection import write_collection
 from contrib.papers.missing_pairs import count_missing, depths_plan
 from pipelines.commands.arguments import open_runs
-from pipelines.plan import estimate
+from pipelines.runners import options
 from tests import ROOT
 from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.runs import committed, parts, run_bytes, undisturbed_run
@@ -116,9 +116,9 @@ def test_changed_config_redoes_only_what_it_decides(config_path, tmp_path):
 def test_join_in_several_passes_gives_the_same_bytes(config_path, tmp_path, monkeypatch):
     expected = undisturbed_run(config_path)
     shutil.copytree(expected / "retrieve", tmp_path / "out/retrieve")
-    monkeypatch.setattr(estimate, "_LOCAL_SHUFFLE_SHARE", 1e-12)
+    monkeypatch.setattr(options, "_IN_MEMORY_SHARE", 1e-12)
     said = succeed("run", config_path, "--output", tmp_path / "out").stderr
-    assert "the shuffle does not fit in memory at once; 4 passes over the corpus" in said
+    assert "one job cannot send all docs; 4 passes over the corpus" in said
     assert "tokenize reads the corpus in 4 passes" in succeed("plan", config_path).stdout
     assert parts(tmp_path / "out") == parts(expected)
     assert run_bytes(tmp_path / "out") == run_bytes(expected)

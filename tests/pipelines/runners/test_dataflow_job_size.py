@@ -40,7 +40,7 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
     sizes = []
     for work in (
         RunShards(a_stage("mono")),
-        ListNeededDocs(tokenize, folder, "needed-", 16),
+        ListNeededDocs(tokenize, folder, "needed-", 16, range(16)),
         JoinCorpus(tokenize, folder, needed, stored, [(0, files)]),
     ):
         pipeline = dataflow.new_pipeline(plan, stage, service.flags)

@@ -1,9 +1,11 @@
 """The same bytes from every runner and with any number of threads, and what may follow `--`."""
 
+import math
+
 import pytest
 
 from beamrank.errors import ConfigError
-from pipelines.runners.options import Runner, beam_options
+from pipelines.runners.options import Runner, beam_options, shuffle_room
 from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
 from tests.support.runs import parts, run_bytes, run_here, undisturbed_run
 
@@ -50,6 +52,14 @@ def test_threads_give_the_same_bytes(config_path, tmp_path):
 def test_beam_flags_that_are_wrong_are_refused(flags, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         beam_options(Runner.LOCAL, flags)
+
+
+def test_shuffle_room_of_flink_grows_with_its_parallelism():
+    one = shuffle_room(Runner.FLINK)
+    # Of the 100 messages of 10 MB after which a bundle hangs.
+    assert one < 1000 << 20
+    assert shuffle_room(Runner.FLINK, ["--parallelism=4"]) == 4 * one
+    assert shuffle_room(Runner.LOCAL) < shuffle_room(Runner.SPARK) == shuffle_room(Runner.DATAFLOW) == math.inf
 
 
 def test_beam_flags_reach_beam():

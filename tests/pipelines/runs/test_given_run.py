@@ -111,7 +111,7 @@ def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch)
     monkeypatch.setattr("pipelines.run_join.UNIT_BYTES", 3000)
     assert _parts(many, "job", *text) == expected
     assert len(list((many.folder / "job/retrieve/scans").glob("unit-*.json"))) == 3
-    monkeypatch.setattr("pipelines.run_join.shuffle_passes", lambda size, shards: 3)
+    monkeypatch.setattr("pipelines.run_join.shuffle_passes", lambda size, shards, room: 3)
     assert _parts(many, "passes") == expected
 
 

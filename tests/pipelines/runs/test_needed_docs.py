@@ -1,5 +1,6 @@
 """A join whose needed docs are in several files, which the launcher or a job writes: no byte of a run differs."""
 
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from beamrank.errors import BeamrankError
+from beamrank.join.doc_hashes import RANGE_BYTES
 from pipelines.corpus_join import CorpusJoin
 from pipelines.launcher import Launcher
 from tests.support.runs import assert_same_bytes, undisturbed_run
@@ -35,8 +37,9 @@ def lists(collection, monkeypatch) -> dict[str, int]:
     return found
 
 
-def test_list_in_three_files_gives_the_same_bytes_from_the_launcher_and_from_a_job(
-    collection, lists, monkeypatch
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_list_in_three_files_gives_the_same_bytes_from_the_launcher_and_from_jobs(
+    collection, lists, monkeypatch, jobs
 ) -> None:
     expected = undisturbed_run(collection.path)
     lists.clear()
@@ -46,7 +49,17 @@ def test_list_in_three_files_gives_the_same_bytes_from_the_launcher_and_from_a_j
     assert len(by_launcher) == 3
     shutil.rmtree(collection.output)
     monkeypatch.setattr("pipelines.launcher.IN_MEMORY", frozenset())
+    monkeypatch.setattr("pipelines.launcher.shuffle_room", lambda *_: RANGE_BYTES * 2 if jobs == 2 else math.inf)
+    made: list[range] = []
+    expand = ListNeededDocs.expand
+
+    def noted(self: ListNeededDocs, tasks: Any) -> Any:
+        made.append(self.chosen)
+        return expand(self, tasks)
+
+    monkeypatch.setattr(ListNeededDocs, "expand", noted)
     collection.run(launcher=Launcher)
+    assert made == ([range(2), range(2, 3)] if jobs == 2 else [range(3)])
     assert lists == by_launcher
     assert_same_bytes(collection.output, expected)
     # A sealed stage has no list.
@@ -58,7 +71,7 @@ def test_job_that_leaves_a_range_without_its_file_is_an_error(collection, lists,
     expand = ListNeededDocs.expand
 
     def without_the_last(self: ListNeededDocs, tasks: Any) -> Any:
-        self.ranges -= 1
+        self.chosen = range(2)
         return expand(self, tasks)
 
     monkeypatch.setattr(ListNeededDocs, "expand", without_the_last)
