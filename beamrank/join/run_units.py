@@ -197,7 +197,8 @@ class RunReader(NamedTuple):
         found: list[RunUnit] = []
         for file, size in zip(run.files, run.sizes, strict=True):
             own = ranges.get(file.url, [(0, 0)] if size else [])
-            found += [RunUnit(file, start, end, size // len(own)) for start, end in own]
+            last = own[-1][1] if own else 0
+            found += [RunUnit(file, start, end, size * (end - start) // last if last else size) for start, end in own]
         return found
 
     def _ranges(self, url: str, unit_bytes: int) -> list[tuple[int, int]]:

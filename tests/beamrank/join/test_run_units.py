@@ -264,6 +264,20 @@ def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:
         read_units(url)
 
 
+def test_units_are_as_large_as_their_ranges(tmp_path: Path) -> None:
+    """A job is planned by the rows of the first unit: the second of a file is smaller."""
+    lines = [f"q1 Q0 d{number:02} {number} 1 t\n" for number in range(16)]
+    (tmp_path / "run.trec").write_text("".join(lines))
+    run = digest_run(str(tmp_path / "run.trec"))
+    reader, (size,) = RunReader.of(run, {}), run.sizes
+    units = reader.units(run, 10 * size // 16)
+    assert [(unit.start, unit.end) for unit in units] == [(0, units[0].end), (units[0].end, size)]
+    assert [unit.size_bytes for unit in units] == [unit.end - unit.start for unit in units]
+    (whole,) = reader.units(run, size)
+    assert (whole.end, whole.size_bytes) == (0, size)
+    assert abs(reader.sent_bytes(units) / reader.sent_bytes([whole]) - 1) < 0.2
+
+
 def test_scores_are_rounded_as_they_are_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Halfway cases between two float32: they are rounded from float64, whole blocks and single rows alike."""
     scores = [1.0000000596046448, 16777217.0, 3.4028235e38, 1e-45, 0.1]
