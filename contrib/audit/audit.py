@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder, read_machine
 from beamrank.commit.shards import ShardTask
+from beamrank.errors import PreflightError
 from beamrank.machine import Machine, describe_machine, is_cuda
 from beamrank.storage import files as storage
 from beamrank.storage.documents import digest
@@ -105,7 +106,8 @@ def audit_stage(
     """Scores some shards of a finished stage again.
 
     Raises:
-        PreflightError: the model is not the one of the run, or this machine cannot compute as the run did.
+        PreflightError: the model is not the one of the run, or this machine cannot compute as the run did, in bits or,
+            of pairs, which have no ranks.
         ReceiptError: a stored part is damaged.
     """
     record, here = plan.stage(stage.name), describe_machine()
@@ -115,7 +117,13 @@ def audit_stage(
             stored = manifests[stage.name].receipts[shard]
             task = plan.task(record, shard, [manifests[name].receipts[shard] for name in record.inputs])
             again = stage.run(replace(task, folder=computed))
-            alike = _alike(read_machine(plan.output, stored.machine), here, stage, (stored, again))
+            then = read_machine(plan.output, stored.machine)
+            alike = _alike(then, here, stage, (stored, again))
+            if not alike and not stage.ranks:
+                raise PreflightError(
+                    f"shard {shard} was scored by another kind of machine ({then.processor if then else 'unknown'}), "
+                    "whose last digits differ, and pairs have no ranks to compare: audit it on a machine of that kind"
+                )
             tables = plan.folder(stage.name).read_part(stored), computed.read_part(again)
             yield _compare(shard, stage, task, *tables, by_rank=not alike)
             storage.remove(computed.part_url(again))
@@ -132,7 +140,9 @@ def _alike(then: Machine | None, here: Machine, stage: ModelStage, receipts: Seq
 def _compare(
     shard: int, stage: ModelStage, task: ShardTask, stored: pa.Table, computed: pa.Table, *, by_rank: bool
 ) -> CheckedShard:
-    rows, scores = zip(*map(_split, (stored, computed)), strict=True)
+    # Of pairs, other columns are copied.
+    own = [each.select(stage.schema.names) for each in (stored, computed)]
+    rows, scores = zip(*map(_split, own), strict=True)
     one, other = scores
     if rows[0] != rows[1] or (np.isfinite(one) != np.isfinite(other)).any():
         return CheckedShard(shard, by_rank, len(one), len(one), 0.0, True, ())

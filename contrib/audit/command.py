@@ -78,7 +78,7 @@ class Audit:
                 f": at {self.confidence:.0%} confidence at most {self.most_wrong:,} of the {self.shards:,} shards "
                 f"({self.most_wrong_share:.2%}) are wrong"
             )
-        return ". ".join([*sentences, found, "Tokens and candidates were taken as they are stored."])
+        return ". ".join([*sentences, found, "What the stages read was taken as it is stored."])
 
 
 def _model(stage: AuditedStage) -> str:
@@ -97,7 +97,8 @@ def audit(
     """Score random shards of a run again on this machine, and state what share of all shards can be wrong.
 
     Prints what differs, and a paragraph for a paper or a ticket. Where the same kind of machine stored a shard, scores
-    must have the same bits, and otherwise the same ranks; exit code 1 if one differs. Writes nothing.
+    must have the same bits, and otherwise the same ranks; exit code 1 if one differs. Pairs of `beamrank score` have no
+    ranks, and are refused there. Writes nothing.
     """
     console, start = console_progress(verbose, quiet), time.monotonic()
     plan = read_plan(folder)

@@ -1,12 +1,14 @@
 """`beamrank audit`: what it finds in outputs that someone changed, and what it may conclude."""
 
 import json
+import math
 from dataclasses import replace
 from math import comb
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beamrank.commit.plan import read_plan
@@ -14,9 +16,10 @@ from beamrank.machine import describe_machine
 from contrib.audit import audit as audit_module
 from contrib.audit.audit import draw_shards, most_wrong
 from models.stages import scoring
+from tests.support.checkpoints import save_pair
 from tests.support.outputs import files_below
 from tests.support.processes import beamrank_here, refused, succeed
-from tests.support.small_collection import small_cascade
+from tests.support.small_collection import DOCS, small_cascade
 
 
 @pytest.fixture
@@ -36,11 +39,13 @@ def _forge(output: Path, shard: int, change, stage: str = "duo") -> None:
     receipt = manifest.receipts[shard]
     table = folder.read_part(receipt)
     inputs = [found for found in map(plan.finished, record.inputs) if found is not None]
-    scores = table["scores"].combine_chunks()
-    flat = scores.flatten().to_numpy(zero_copy_only=False).copy()
+    column = "scores" if stage == "duo" else "score"
+    scores = table[column].combine_chunks()
+    flat = (scores.flatten() if stage == "duo" else scores).to_numpy(zero_copy_only=False).copy()
     change(flat)
-    changed = pa.ListArray.from_arrays(scores.offsets, pa.array(flat, pa.float32()))
-    place = table.schema.get_field_index("scores")
+    changed = pa.array(flat, pa.float32())
+    changed = pa.ListArray.from_arrays(scores.offsets, changed) if stage == "duo" else changed
+    place = table.schema.get_field_index(column)
     for path in [*(output / stage).glob("manifest-*.json"), *(output / stage).glob(f"receipts/{shard:05}-*.json")]:
         path.unlink()
     new = table.set_column(place, table.schema.field(place), changed)
@@ -127,6 +132,27 @@ def test_output_that_cannot_be_audited_is_refused(output, tmp_path):
     scoring._checkpoint.cache_clear()
     assert "changed since the run was planned" in refused("audit", output, code=3)
     assert "holds no beamrank run" in refused("audit", tmp_path, code=3)
+
+
+def test_scores_of_pairs_are_audited_by_bits_alone(tmp_path, monkeypatch):
+    pair, output = save_pair(tmp_path), tmp_path / "out"
+    docs = [*list(DOCS.values())[:6], None]
+    rows = {"id": range(7), "query": ["amber basil"] * 7, "doc": docs, "weight": [0.5, math.nan] * 3 + [1.0]}
+    pq.write_table(pa.table({name: list(values) for name, values in rows.items()}), tmp_path / "pairs.parquet")
+    limits = ["--max-length", "64", "--max-query-length", "16", "--max-bad-rows", "1", "--shard-rows", "4"]
+    succeed("score", tmp_path / "pairs.parquet", "--checkpoint", pair.mono, "--output", output, *limits)
+    found = json.loads(succeed("audit", output, "--json").stdout)
+    assert (found["audited"], found["wrong"], found["stages"][0]["stage"]) == ([0, 1], [], "scores")
+    assert [each["scores"] for each in found["stages"][0]["shards"]] == [4, 3]
+    _forge(output, 0, _add_an_ulp, "scores")
+    done = beamrank_here("audit", output)
+    assert done.returncode == 1
+    assert done.stdout.startswith("scores, shard 0: 1 of 4 scores differ")
+    here = replace(describe_machine(), processor="another processor")
+    monkeypatch.setattr(audit_module, "describe_machine", lambda: here)
+    message = refused("audit", output, code=3)
+    assert "was scored by another kind of machine" in message
+    assert "pairs have no ranks to compare" in message
 
 
 def test_bound_is_that_of_all_draws():
