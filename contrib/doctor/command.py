@@ -18,7 +18,7 @@ from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage.disk_cache import cache_root
 from beamrank.storage.urls import hide_credentials
 from beamrank.version import __version__
-from models.lucene.jvm import java_home
+from models.lucene.jvm import anserini_jar, call, java_home
 from pipelines.commands.arguments import AsJson, one_of, option
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
@@ -83,6 +83,17 @@ def _java() -> str:
     return f"Java {runtime.version} from {runtime.source}: {runtime.home}"
 
 
+def _lucene() -> str:
+    """Starts Java."""
+
+    def version() -> str:
+        import jnius
+
+        return str(jnius.autoclass("org.apache.lucene.util.Version").LATEST.toString())
+
+    return f"{call(version)} in {anserini_jar().name}"
+
+
 def _scoring() -> str:
     from models.scoring.backends.registry import find_backend
 
@@ -134,6 +145,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "Python": lambda: f"{platform.python_version()} on {platform.platform()}",
     "libraries": lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
     "Java 21 or later": _java,
+    "Lucene": _lucene,
     "scoring": _scoring,
     "kernels": _kernels,
     "speed": _speed,

@@ -1,8 +1,15 @@
 """`beamrank doctor`: the table of this machine's checks; a checkpoint's findings as text and as JSON."""
 
 import json
+import re
 
+import pytest
+import torch
+
+from beamrank.errors import PreflightError
+from beamrank.version import __version__
 from contrib.doctor import command
+from models.lucene.index import LUCENE
 from tests.support.checkpoints import save_tiny
 from tests.support.processes import beamrank_here, refused, succeed
 
@@ -16,10 +23,26 @@ def test_doctor_fits_a_narrow_terminal(monkeypatch, capsys):
     assert "12,345.6 of 23,456.7 GiB are free" in shown
 
 
+@pytest.mark.jvm
 def test_checks_of_the_machine_are_json(monkeypatch):
-    monkeypatch.setattr(command, "CHECKS", {"beamrank": lambda: "1"})
-    found = json.loads(succeed("doctor", "--json").stdout)
-    assert found == {"checks": [{"check": "beamrank", "state": "ok", "found": "1"}]}
+    names = ("beamrank", "libraries", "Java 21 or later", "Lucene")
+    monkeypatch.setattr(command, "CHECKS", {name: command.CHECKS[name] for name in names})
+    found = {each["check"]: each for each in json.loads(succeed("doctor", "--json").stdout)["checks"]}
+    assert [each["state"] for each in found.values()] == ["ok"] * 4
+    assert found["beamrank"]["found"] == __version__
+    assert f"torch {torch.__version__.partition('+')[0]}" in found["libraries"]["found"]
+    assert re.fullmatch(rf"{LUCENE}\.\d+\.\d+ in anserini-.+-fatjar\.jar", found["Lucene"]["found"])
+
+
+def test_check_of_the_machine_that_fails_is_named(monkeypatch):
+    def fail() -> str:
+        raise PreflightError("no Java")
+
+    monkeypatch.setattr(command, "CHECKS", {"beamrank": lambda: "1", "Java": fail})
+    done = beamrank_here("doctor", "--json")
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["checks"][1] == {"check": "Java", "state": "MISSING", "found": "no Java"}
+    assert "check failed: Java" in done.stderr
 
 
 def test_checkpoint_that_was_never_trained_to_rank_ends_with_exit_code_1(tmp_path):
