@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+# The column of topics whose instruction a model reads.
+INSTRUCTION = "instruction"
+
 
 class Topic(NamedTuple):
     """An information need: the id and the text that is sent as the query."""

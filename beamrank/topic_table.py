@@ -10,15 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.id_places import IdMapping, IdPlaces
-from beamrank.records import Topic
+from beamrank.records import INSTRUCTION, Topic
 
 Places: TypeAlias = npt.NDArray[np.int64]
 _COLUMNS = pa.schema({"query_id": pa.string(), "text": pa.string()})
+_TEXTS = ("text", INSTRUCTION)
 _ROWS_AT_ONCE = 1 << 16
 
 
 class TopicTable(Sequence[Topic]):
-    """Topics in the columns `query_id` and `text`; others are kept beside them."""
+    """Topics in the columns `query_id` and `text`, and `instruction` if it is read; others are kept beside them."""
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -49,16 +50,25 @@ class TopicTable(Sequence[Topic]):
         """The text of each topic by query_id, read from the table."""
         return IdMapping(IdPlaces(self.query_ids), lambda place: str(self.table["text"][place].as_py()))
 
+    @property
+    def instructions(self) -> list[str]:
+        """That of each topic; none where they are not read."""
+        return self.table[INSTRUCTION].to_pylist() if INSTRUCTION in self.table.column_names else []
+
     def those_of(self, query_ids: Collection[str]) -> set[str]:
         """Which of some query_ids are those of topics."""
         return set(self.of_queries(query_ids).query_ids.to_pylist())
 
     def in_both(self, other: "TopicTable") -> tuple[Places, Places]:
-        """The rows of the topics that another table has too, and of those with the same text: int64 each."""
+        """The rows of the topics that another table has too, and of those with the same texts: int64 each."""
         theirs = pc.index_in(self.query_ids, other.query_ids.combine_chunks()).fill_null(-1).to_numpy()
         both = np.flatnonzero(theirs >= 0)
-        texts = self.table["text"].take(pa.array(both)), other.table["text"].take(pa.array(theirs[both]))
-        return both, both[pc.equal(*texts).to_numpy()]
+        names = [[name for name in _TEXTS if name in each.table.column_names] for each in (self, other)]
+        if names[0] != names[1]:
+            return both, both[:0]
+        mine, others = pa.array(both), pa.array(theirs[both])
+        same = [pc.equal(self.table[name].take(mine), other.table[name].take(others)).to_numpy() for name in names[0]]
+        return both, both[np.all(same, axis=0)]
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

@@ -3,20 +3,29 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.config.stages import InputConfig, MonoConfig
+from beamrank.config.stages import OF_TOPICS, InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.texts.pairs import TEXTS
 from beamrank.frames import Frame, columns_of
 from beamrank.join.schemas import tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
-from beamrank.ranking.input_layout import SEGMENTS, InputLimits, PackedInputs, Truncation, kept_lengths, max_doc_tokens
+from beamrank.ranking.input_layout import (
+    SEGMENTS,
+    InputLimits,
+    PackedInputs,
+    Truncation,
+    kept_lengths,
+    max_doc_tokens,
+    mono_kept,
+)
 from beamrank.section import check_ordered
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.registry import choose_kernel, find_backend, resolve_backend
@@ -24,7 +33,7 @@ from models.scoring.duo import prepare_duo
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import prepare_mono
 from models.scoring.packing import distinct, number_texts
-from models.tokenizers.base import Tokenizer
+from models.tokenizers.base import InstructedTokenizer, Tokenizer
 
 _log = logging.getLogger(__name__)
 RerankerKind = Literal["mono", "duo"]
@@ -45,7 +54,11 @@ class RerankerOptions(TypedDict, total=False):
 
 
 class Reranker:
-    """A checkpoint that scores texts."""
+    """A checkpoint that scores texts. Evaluators of sentence-transformers take one as a CrossEncoder."""
+
+    num_labels = 1
+    # Evaluators write figures into the card of a model, and this one has none.
+    model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *_: None)
 
     def __init__(
         self,
@@ -252,10 +265,18 @@ def _numbered(texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
     return list(number_of), np.array([number_of[text] for text in texts], np.int64)
 
 
-def check_limits(checkpoint: Checkpoint, tokenizer: Tokenizer, limits: InputLimits) -> None:
-    """Raises ConfigError where the limits do not fit inputs with as many texts as the checkpoint's."""
-    template = checkpoint.architecture.template(tokenizer.special)
-    kept_lengths(template, limits, [np.empty(0, np.int64)] * len(template.ends))
+def check_limits(
+    checkpoint: Checkpoint, tokenizer: Tokenizer, limits: InputLimits, instructions: Sequence[str] | None = None
+) -> None:
+    """Raises ConfigError where the limits do not fit inputs of the checkpoint, with the instructions of topics."""
+    template, nothing = checkpoint.architecture.template(tokenizer.special), np.empty(0, np.int64)
+    if len(template.ends) == SEGMENTS[checkpoint.kind]:
+        kept_lengths(template, limits, [nothing] * len(template.ends))
+        return
+    if instructions is None or not isinstance(tokenizer, InstructedTokenizer):
+        raise ConfigError(f'instruction "{OF_TOPICS}" is that of each topic of a run: give the instruction itself')
+    lengths = np.diff(tokenizer.encode_instructions(instructions).ids.offsets.to_numpy()).astype(np.int64)
+    mono_kept(template, limits, np.zeros_like(lengths), np.zeros_like(lengths), lengths)
 
 
 def tokenize_shard(

@@ -113,7 +113,7 @@ def _plan(
     files = find_pairs(settings.pairs, settings.columns)
     _check_apart(settings)
     _check_nulls(files, settings.max_bad_rows, console)
-    checkpoint = resolve_checkpoint(settings.checkpoint, files[0].kind)
+    checkpoint = resolve_checkpoint(settings.checkpoint, files[0].kind, settings.instruction)
     checkpoint.check_length(settings.input.max_length, settings.input.truncation)
     checkpoint.check_weights()
     for warning in warnings_of(checkpoint):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from beamrank.commit.listing import holds_content
 from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.join.schemas import FILE_ROWS, TOPICS
+from beamrank.join.schemas import FILE_ROWS, topics_like
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
@@ -43,14 +43,16 @@ class Shard:
 
     @property
     def digest(self) -> str:
-        """The digest of the topics' ids and texts, or of the file's content and the rows."""
-        return digest(list(self.topics) if self.rows is None else [self.rows.file.content, *self.rows[1:]])
+        """The digest of the topics' ids, texts and instructions, or of the file's content and the rows."""
+        if self.rows is not None:
+            return digest([self.rows.file.content, *self.rows[1:]])
+        return digest([*self.topics, *TopicTable.of(self.topics).instructions])
 
 
 class Shards:
     """All shards of a plan, over one Arrow table; a `Shard` is made when it is read.
 
-    The table has the schema TOPICS or FILE_ROWS of `beamrank.join.schemas`, sorted by shard.
+    The table has the schema `topics_like` or FILE_ROWS of `beamrank.join.schemas`, sorted by shard.
     """
 
     def __init__(self, table: Any) -> None:
@@ -207,13 +209,14 @@ def cut_shards(topics: Iterable[Topic], shards: int | None, *, consume: bool = F
     # Topics whose hashes collide share a shard: `find_shards` relies on it.
     firsts = np.unique(np.sort(hashes)[np.linspace(0, len(topics), count, endpoint=False).astype(int)])
     numbers = _places(firsts, hashes).astype(np.int32)
-    batches = topics.table.select(["query_id", "text"]).to_batches()
+    schema = topics_like(topics.table)
+    batches = topics.table.select(schema.names[1:]).to_batches()
     if consume:
         topics.table = topics.table.schema.empty_table()
-    return Shards(pa.concat_tables(_sorted_shards(batches, numbers, len(firsts))))
+    return Shards(pa.concat_tables(_sorted_shards(batches, numbers, len(firsts), schema)))
 
 
-def _sorted_shards(batches: list[Any], numbers: npt.NDArray[np.int32], count: int) -> Iterator[Any]:
+def _sorted_shards(batches: list[Any], numbers: npt.NDArray[np.int32], count: int, schema: Any) -> Iterator[Any]:
     """The topics of some shards after the other, which are parted before they are sorted; `batches` is emptied."""
     step = max(1, count * _ROWS_AT_ONCE // max(1, len(numbers)))
     parts: list[list[Any]] = [[] for _ in range(0, max(1, count), step)]
@@ -223,9 +226,9 @@ def _sorted_shards(batches: list[Any], numbers: npt.NDArray[np.int32], count: in
         for part in np.unique(own // step):
             chosen = own // step == part
             columns = [pa.array(own[chosen]), *batch.filter(pa.array(chosen)).columns]
-            parts[part].append(pa.record_batch(columns, schema=TOPICS))
+            parts[part].append(pa.record_batch(columns, schema=schema))
     while parts:
-        part = pa.Table.from_batches(parts.pop(0), TOPICS)
+        part = pa.Table.from_batches(parts.pop(0), schema)
         yield part.sort_by([("shard", "ascending"), ("query_id", "ascending")])
         # The allocator keeps what is freed, up to as much again.
         pa.default_memory_pool().release_unused()
@@ -335,9 +338,10 @@ def read_shards(name: str, content: bytes, count: int) -> Shards:
     if known is not None and len(known) == count:
         return known
     kind = name.partition("-")[0]
-    schema = {"rows": FILE_ROWS}.get(kind, TOPICS)
     try:
-        table = pa.concat_tables(_read_groups(content)).select(schema.names).cast(schema)
+        table = pa.concat_tables(_read_groups(content))
+        schema = FILE_ROWS if kind == "rows" else topics_like(table)
+        table = table.select(schema.names).cast(schema)
         numbers = np.unique(table["shard"].to_numpy(zero_copy_only=False))
         if len(numbers) != count or not np.array_equal(numbers, np.arange(count)):
             raise ValueError(f"it has {len(numbers)}")

@@ -18,12 +18,14 @@ from beamrank.config.cascade import (
     stage_paths,
 )
 from beamrank.config.stages import (
+    OF_TOPICS,
     Bm25Config,
     CandidatesConfig,
     DuoConfig,
     FirstStageConfig,
     IndexConfig,
     InputConfig,
+    Instruction,
     MonoConfig,
 )
 from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
@@ -154,9 +156,11 @@ class RunConfig(_Job):
         return completed(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
-    def _check_judged(self) -> Self:
+    def _check_topics(self) -> Self:
         if self.topics.only_judged and self.qrels is None:
             raise ValueError("topics.only_judged keeps the topics of the qrels: give `qrels` too")
+        if "instruction" in column_names(self.topics.columns) and not self.reads_instructions:
+            raise ValueError(f'topics.columns.instruction is for a stage with `instruction: "{OF_TOPICS}"`: give one')
         return self
 
     @model_validator(mode="after")
@@ -198,6 +202,11 @@ class RunConfig(_Job):
             section.check_input(name, self.input)
         return self
 
+    @property
+    def reads_instructions(self) -> bool:
+        """Whether a stage reads the instruction of each topic."""
+        return any(getattr(section, "instruction", None) == OF_TOPICS for _, _, section in self.stages)
+
     def in_parts(self, run_format: str) -> bool:
         """Whether runs of a format are folders of parts."""
         return RUN_FORMATS[run_format].is_table if self.run_files is None else self.run_files == "parts"
@@ -225,6 +234,8 @@ class ScoreConfig(_Job):
     """Files, folders or globs."""
     checkpoint: CheckpointName
     """`embedded:mono` or `embedded:duo`, a Hugging Face id, a folder or its URL."""
+    instruction: Instruction | None = None
+    """As `mono.instruction`, the same for all pairs."""
     columns: dict[str, str] = Field(default_factory=dict)
     """The names of columns in the files, by the names that they get."""
     shard_rows: Positive = 4096

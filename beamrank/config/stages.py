@@ -1,6 +1,6 @@
 """The sections of the stages and of the index, and how the inputs of models are laid out."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,9 @@ from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Pos
 # Those of Anserini's analyzers; the terms of `pretokenized` texts, and of ha, so, sw and yo, are what spaces separate.
 _CODES = "ar bn da de en es fa fi fr ha hi hu id it ja ko nl no pl pt ru so sv sw te th tr uk yo zh"
 LANGUAGES = (*_CODES.split(), "pretokenized")
+# As an instruction: that of each topic.
+OF_TOPICS = "{instruction}"
+Instruction: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 class SegmentsConfig(Section):
@@ -102,8 +105,9 @@ class MonoConfig(ModelConfig):
     """Candidates that are scored (the papers' k0); by default at most those given."""
     segments: SegmentsConfig | None = None
     """Splits long docs; by default their beginning is scored."""
-    instruction: Annotated[str, Field(min_length=1)] | None = None
-    """The task, for models whose prompt has one (Qwen3-Reranker, mxbai-rerank-v2); default: that of their card."""
+    instruction: Instruction | None = None
+    """The task, for models whose prompt has one (Qwen3-Reranker, mxbai-rerank-v2); default: that of their card.
+    `"{instruction}"`: each topic's own, from its column `instruction`."""
 
     def doc_tokens(self, input_tokens: int) -> int:
         """See `ModelConfig.doc_tokens`."""

@@ -50,6 +50,8 @@ class TopicColumns(Section):
     """The column or field of the id, where it has none of the usual names."""
     text: _Name | None = None
     """That of the text."""
+    instruction: _Name | None = None
+    """That of the instruction, if not `instruction`, for a stage with `instruction: "{instruction}"`."""
 
 
 class QrelsColumns(Section):

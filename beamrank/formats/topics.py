@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import model_validator
 
 from beamrank.errors import DataError, PreflightError
@@ -17,6 +18,7 @@ from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat
 from beamrank.id_places import repeated_rows
 from beamrank.plugins import Registry
+from beamrank.records import INSTRUCTION
 from beamrank.section import OneOf, Paths, Section
 from beamrank.storage import files as storage
 from beamrank.topic_table import TopicTable
@@ -70,10 +72,11 @@ class TopicsConfig(Section):
 _Config = TypeVar("_Config", bound=TopicsConfig)
 
 
-def read_topics(config: TopicsConfig, rejects: Rejects | None = None) -> TopicTable:
+def read_topics(config: TopicsConfig, rejects: Rejects | None = None, instructions: bool = False) -> TopicTable:
     """Reads all topics, in the order of the files; ids are kept unchanged, unless `ids` numbers them.
 
-    A file may be compressed with gzip, bzip2, xz or zstd. Empty lines between topics are skipped.
+    A file may be compressed with gzip, bzip2, xz or zstd. Empty lines between topics are skipped. With `instructions`
+    the topics have these too: a second text, in another column.
 
     Raises:
         PreflightError: a file cannot be read or holds no topics, two topics have one query_id, or more cannot be used
@@ -99,7 +102,25 @@ def read_topics(config: TopicsConfig, rejects: Rejects | None = None) -> TopicTa
         )
     if config.ids == "order":
         table = table.set_column(0, "query_id", pa.array(np.arange(1, len(table) + 1)).cast(pa.string()))
-    return TopicTable(table.select(["query_id", "text"]))
+    table = table.select(["query_id", "text"])
+    if instructions:
+        table = table.append_column(INSTRUCTION, _read_instructions(config, table["query_id"], rejects.limit))
+    return TopicTable(table)
+
+
+def _read_instructions(config: TopicsConfig, query_ids: Any, limit: int) -> Any:
+    columns = config.columns or TopicColumns()
+    name = columns.instruction or INSTRUCTION
+    columns = columns.model_copy(update={"text": name})
+    found = read_topics(config.model_copy(update={"columns": columns}), Rejects("topics", limit)).table
+    rows = pc.index_in(query_ids, found["query_id"].combine_chunks())
+    if rows.null_count or (config.ids == "order" and len(found) != len(rows)):
+        first = query_ids.filter(pc.is_null(rows)).to_pylist()[:1]
+        raise PreflightError(
+            f"{shown_paths(config.path)} has topics {first} without a `{name}`, which a stage with `instruction: "
+            f'"{{instruction}}"` reads: give each topic one'
+        )
+    return found["text"].take(rows)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.records import SpecialTokens
+from beamrank.records import INSTRUCTION, SpecialTokens
 
 
 def required(**columns: Any) -> Any:
@@ -17,6 +17,7 @@ def required(**columns: Any) -> Any:
 
 # One row: a topic, with the number of its shard; in the order of the shards, those of a shard by query_id.
 TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
+INSTRUCTION_TOKENS = "instruction_tokens"
 
 # One row: a shard of rows of a file; the file as in `beamrank.storage.digested.DigestedFile`.
 FILE_ROWS = pa.schema(
@@ -50,7 +51,12 @@ def token_type(vocab_size: int) -> Any:
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
 
 
-def tokenized(vocab_size: int) -> Any:
+def topics_like(table: Any) -> Any:
+    """`TOPICS`, with the column of instructions where a table of topics has it."""
+    return TOPICS.append(pa.field(INSTRUCTION, pa.string())) if INSTRUCTION in table.column_names else TOPICS
+
+
+def tokenized(vocab_size: int, instructions: bool = False) -> Any:
     """One row: a query with its ranked candidates; token ids without special tokens."""
     tokens = pa.list_(token_type(vocab_size))
     return required(
@@ -59,6 +65,7 @@ def tokenized(vocab_size: int) -> Any:
         doc_ids=pa.list_(pa.string()),
         ranks=pa.list_(pa.int32()),
         doc_tokens=pa.list_(tokens),
+        **({INSTRUCTION_TOKENS: tokens} if instructions else {}),
     )
 
 

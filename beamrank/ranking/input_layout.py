@@ -91,7 +91,8 @@ class PackedInputs:
 
     Attributes:
         tokens: uint16[t] or uint32[t], never empty; every text of the shard without special tokens.
-        starts: int64[n, s], where each input's segments begin in `tokens`; s is 2 for monoBERT, 3 for duoBERT.
+        starts: int64[n, s], where each input's segments begin in `tokens`; s is 2 for monoBERT, 3 for duoBERT. The
+            instruction of a topic is one more, the first.
         kept: int64[n, s], how many wordpieces each segment keeps.
         template: the special tokens around the segments.
     """
@@ -128,25 +129,30 @@ def kept_lengths(template: InputTemplate, limits: InputLimits, lengths: Sequence
 
 
 def mono_kept(
-    template: InputTemplate, limits: InputLimits, query_lengths: Lengths, doc_lengths: Lengths
+    template: InputTemplate,
+    limits: InputLimits,
+    query_lengths: Lengths,
+    doc_lengths: Lengths,
+    instructions: Lengths | int = 0,
 ) -> tuple[Lengths, Lengths]:
     """The number of tokens of each query and doc that a pair keeps: int64[n] each, from int64[n] each.
 
-    The rule of the limits holds for each part of a doc. ConfigError: the prompt and the longest query leave nothing of
-    the docs.
+    `instructions` are the tokens of those of the topics, which are kept whole. The rule of the limits holds for each
+    part of a doc. ConfigError: the prompt and the longest query leave nothing of the docs.
     """
     longest_parts = -(-doc_lengths // template.doc_parts)
-    room = limits.max_length - template.special_tokens
-    if template.query_special_tokens > _COUNTED_TOKENS and room - limits.max_query_length < 0:
+    room = limits.max_length - template.special_tokens - instructions
+    least, around = int(np.min(room, initial=limits.max_length)), template.special_tokens - len(template.ends[-1])
+    if around > _COUNTED_TOKENS and least < limits.max_query_length:
         raise ConfigError(
             f"max_length {limits.max_length}, max_query_length {limits.max_query_length} leave a doc no token beside "
-            f"a long query and the {template.special_tokens} tokens of the model's prompt: raise max_length or lower "
+            f"a long query and the {limits.max_length - least} tokens of the model's prompt: raise max_length or lower "
             "max_query_length"
         )
     if limits.truncation == "hf":
         query, part = _longest_first(query_lengths, longest_parts, room)
     else:
-        query = _query_kept(template, limits, query_lengths)
+        query = _query_kept(around, limits, query_lengths)
         unused = 1 if limits.truncation == "original" else 0
         part = np.minimum(longest_parts, room - query - unused)
     return query, np.minimum(doc_lengths, part * template.doc_parts)
@@ -163,10 +169,11 @@ def duo_kept(
     rule, max_query_length, max_length = limits
     if rule == "hf":
         raise ConfigError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
-    query, longest_query = _query_kept(template, limits, query_lengths), _longest_query(template, limits)
+    around = template.query_special_tokens
+    query, longest_query = _query_kept(around, limits, query_lengths), _longest_query(around, limits)
     ends = [len(end) for end in template.ends[1:]]
     if rule == "original":
-        doc: Lengths = (max_length - (query + template.query_special_tokens)) // 2 - max(ends) - 1
+        doc: Lengths = (max_length - (query + around)) // 2 - max(ends) - 1
         least = (max_length - longest_query) // 2 - max(ends) - 1
     else:
         least = (max_length - longest_query - sum(ends)) // 2
@@ -253,16 +260,16 @@ def cut_docs(inputs: PackedInputs) -> PackedInputs:
     return PackedInputs(inputs.tokens, starts, kept, inputs.template)
 
 
-def _query_kept(template: InputTemplate, limits: InputLimits, query_lengths: Lengths) -> Lengths:
-    return np.minimum(query_lengths, _longest_query(template, limits) - template.query_special_tokens)
+def _query_kept(around: int, limits: InputLimits, query_lengths: Lengths) -> Lengths:
+    return np.minimum(query_lengths, _longest_query(around, limits) - around)
 
 
-def _longest_query(template: InputTemplate, limits: InputLimits) -> int:
-    """The tokens of the longest query and those that stand around it."""
-    return limits.max_query_length + max(0, template.query_special_tokens - _COUNTED_TOKENS)
+def _longest_query(around: int, limits: InputLimits) -> int:
+    """The tokens of the longest query, and so many fixed ones around it."""
+    return limits.max_query_length + max(0, around - _COUNTED_TOKENS)
 
 
-def _longest_first(query_lengths: Lengths, doc_lengths: Lengths, room: int) -> tuple[Lengths, Lengths]:
+def _longest_first(query_lengths: Lengths, doc_lengths: Lengths, room: Lengths | int) -> tuple[Lengths, Lengths]:
     """The shorter text stays whole up to half of the room; the odd token goes to the longer, or to the doc."""
     query, doc = np.broadcast_arrays(query_lengths, doc_lengths)
     shorter = np.minimum(query, doc)

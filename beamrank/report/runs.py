@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -22,11 +23,13 @@ from beamrank.commit.status import StageStatus, read_receipts, read_status
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import digest_corpus, find_texts
+from beamrank.join.schemas import INSTRUCTION_TOKENS
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Ranking, Rankings
 
 # The scores of a run by label; None is that of docs without judgment.
 Scores: TypeAlias = dict[int | None, NDArray[np.float32]]
+_BEFORE_DOCS = ("query_tokens", INSTRUCTION_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -233,7 +236,9 @@ class PlanRuns:
         tokens = parts.part(stage.tokens)
         row = tokens.filter(pc.equal(tokens["query_id"], query_id))
         docs = _lengths(pc.list_flatten(row["doc_tokens"]))
-        read = stage.read_tokens(np.repeat(_lengths(row["query_tokens"]), len(docs)), docs)
+        columns = [row[name] if name in row.column_names else pa.array([[]]) for name in _BEFORE_DOCS]
+        query, instruction = (np.repeat(_lengths(each), len(docs)) for each in columns)
+        read = stage.read_tokens(query, docs, instruction)
         stored = self.plan.stage(stage.tokens).keys["max_doc_tokens"]
         found = ((read < docs) | (docs >= stored)).tolist()
         return dict(zip(pc.list_flatten(row["doc_ids"]).to_pylist(), found, strict=True))

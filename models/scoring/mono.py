@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import (
+    SEGMENTS,
     InputLimits,
     Lengths,
     PackedInputs,
@@ -42,11 +43,11 @@ def prepare_mono(
     """
     laid_out = _lay_out(model, tokens, received, limits, segment_rule)
     shard, inputs = laid_out.shard, laid_out.inputs
-    query_kept, doc_kept = inputs.kept.T
+    *_, query_kept, doc_kept = inputs.kept.T
     queries, candidates = laid_out.queries, laid_out.chosen.docs
     read = np.zeros(len(shard.doc_lengths), np.int64)
     np.maximum.at(read, laid_out.docs, laid_out.segments.starts + doc_kept)
-    rows, inverse = distinct(queries, query_kept, number_texts(inputs.tokens, inputs.starts[:, 1], doc_kept))
+    rows, inverse = distinct(queries, query_kept, number_texts(inputs.tokens, inputs.starts[:, -1], doc_kept))
 
     def finish(scores: Scores) -> tuple[pa.Table, StageCounts]:
         table = laid_out.table(scores.log_odds[inverse])
@@ -132,7 +133,9 @@ def _lay_out(
     segments = cut_segments(shard.doc_lengths[chosen.docs], segment_rule)
     docs, queries = chosen.docs[segments.docs], chosen.queries[segments.docs]
     template = model.template(schemas.special_tokens(tokens.schema))
-    kept = mono_kept(template, limits, shard.query_lengths[queries], segments.lengths)
-    starts = np.stack([shard.query_starts[queries], shard.doc_starts[docs] + segments.starts], axis=1)
-    inputs = PackedInputs(shard.tokens, starts, np.stack(kept, axis=1), template)
+    starts, instructions = [shard.query_starts[queries], shard.doc_starts[docs] + segments.starts], list[Lengths]()
+    if len(template.ends) > SEGMENTS["mono"]:
+        starts, instructions = [shard.instruction_starts[queries], *starts], [shard.instruction_lengths[queries]]
+    kept = mono_kept(template, limits, shard.query_lengths[queries], segments.lengths, *instructions)
+    inputs = PackedInputs(shard.tokens, np.stack(starts, axis=1), np.stack([*instructions, *kept], axis=1), template)
     return _LaidOut(shard, chosen, segments, docs, queries, inputs)

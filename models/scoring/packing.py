@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.errors import DataError
+from beamrank.join.schemas import INSTRUCTION_TOKENS
 from beamrank.ranking.input_layout import Lengths
 
 Tokens = npt.NDArray[np.unsignedinteger]
@@ -33,6 +34,8 @@ class ShardTokens:
         candidates: int64[q], how many candidates each query has.
         doc_starts: int64[c].
         doc_lengths: int64[c].
+        instruction_starts: int64[q], where each query's instruction begins in `tokens`; empty where it is not read.
+        instruction_lengths: int64[q].
     """
 
     query_ids: pa.Array
@@ -43,6 +46,8 @@ class ShardTokens:
     candidates: Lengths
     doc_starts: Lengths
     doc_lengths: Lengths
+    instruction_starts: Lengths
+    instruction_lengths: Lengths
 
 
 @dataclass(frozen=True)
@@ -85,15 +90,20 @@ def read_shard(table: pa.Table) -> ShardTokens:
     docs = docs_of_query.flatten()
     query_values, doc_values = _numpy(query_tokens.flatten()), _numpy(docs.flatten())
     query_lengths, doc_lengths = _list_lengths(query_tokens), _list_lengths(docs)
+    instructions = column.get(INSTRUCTION_TOKENS, query_tokens[:0])
+    instruction_values, instruction_lengths = _numpy(instructions.flatten()), _list_lengths(instructions)
+    before = len(query_values) + len(doc_values)
     return ShardTokens(
         query_ids=column["query_id"],
         doc_ids=column["doc_ids"].flatten(),
-        tokens=np.concatenate([query_values, doc_values, np.zeros(1, query_values.dtype)]),
+        tokens=np.concatenate([query_values, doc_values, instruction_values, np.zeros(1, query_values.dtype)]),
         query_starts=np.cumsum(query_lengths) - query_lengths,
         query_lengths=query_lengths,
         candidates=_list_lengths(docs_of_query),
         doc_starts=len(query_values) + np.cumsum(doc_lengths) - doc_lengths,
         doc_lengths=doc_lengths,
+        instruction_starts=before + np.cumsum(instruction_lengths) - instruction_lengths,
+        instruction_lengths=instruction_lengths,
     )
 
 

@@ -175,8 +175,8 @@ class Stage(ABC):
         """What is shown of the docs of a query beside ranks and scores: by doc_id and name."""
         return {}
 
-    def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:  # noqa: ARG002
-        """How many tokens of each doc its model reads, given the lengths of queries and docs; by default all."""
+    def read_tokens(self, queries: Lengths, docs: Lengths, instructions: Lengths) -> Lengths:  # noqa: ARG002
+        """How many tokens of each doc its model reads, given the lengths of all texts; by default all."""
         return docs
 
     def record(self) -> StageRecord:

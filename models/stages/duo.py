@@ -103,7 +103,7 @@ class ScoreDuo(ScoringStage):
         """The strongest and the weakest opponent of each doc."""
         return opponents(part, query_id)
 
-    def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:
+    def read_tokens(self, queries: Lengths, docs: Lengths, instructions: Lengths) -> Lengths:  # noqa: ARG002
         return duo_kept(self.input_lengths, self.limits, queries, docs, docs)[1]
 
     def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:  # noqa: ARG002

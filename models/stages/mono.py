@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.stages import MonoConfig, SegmentsConfig
+from beamrank.config.stages import OF_TOPICS, MonoConfig, SegmentsConfig
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, cut_segments, mono_kept
 from beamrank.ranking.rankings import Rankings, rank_docs
@@ -65,10 +65,11 @@ class ScoreMono(ScoringStage):
         """Every depth."""
         return depth_variants(self.k, depths)
 
-    def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:
+    def read_tokens(self, queries: Lengths, docs: Lengths, instructions: Lengths) -> Lengths:
         """Up to the end of the last segment, as far as it is kept."""
         segments = cut_segments(docs, self.segments)
-        kept = mono_kept(self.input_lengths, self.limits, queries[segments.docs], segments.lengths)[1]
+        before = instructions[segments.docs] if self.instruction == OF_TOPICS else 0
+        kept = mono_kept(self.input_lengths, self.limits, queries[segments.docs], segments.lengths, before)[1]
         found = np.zeros_like(docs)
         np.maximum.at(found, segments.docs, segments.starts + kept)
         return found

@@ -60,6 +60,7 @@ class ScorePairs(ModelStage):
             renamed=dict(config.columns),
             passed=described(file.passed),
             tokenizer_digest=tokenizer.digest,
+            instruction=config.instruction,
             **cls.model_settings(config, checkpoint, device),
         )
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from beamrank.config.run import JobConfig, RunConfig
-from beamrank.config.stages import ModelConfig
+from beamrank.config.stages import OF_TOPICS, ModelConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS, CorpusConfig, list_units, read_unit
 from beamrank.formats.texts.units import CorpusUnit
@@ -181,7 +181,9 @@ def _seconds(
 ) -> float:
     """Seconds for one input of a stage's model, measured with `sample_docs` for each topic."""
     options = {name: getattr(config, name) for name in ("dtype", "device", "threads", "backend", "kernel")}
-    options |= {"instruction": stage.instruction, **config.input.model_dump()}
+    # Of the topics', that of the card stands in.
+    instruction = None if stage.instruction == OF_TOPICS else stage.instruction
+    options |= {"instruction": instruction, **config.input.model_dump()}
     reranker = Reranker(stage.checkpoint, stage.kind, **options)
     # A first call warms the model up.
     for docs in (_WARM_DOCS, stage.sample_docs):

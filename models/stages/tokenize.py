@@ -35,12 +35,13 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import hashes64
+from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import fetch_tokenizer, tokenizer_of
 from models.scoring.reuse import UnusableTokensError, reusable_tokens
 from models.stages.base import Cost, Key, Stage
 from models.stages.first_stage import FIRST
 from models.stages.planning import Planning, Sample
-from models.tokenizers.base import Tokenizer
+from models.tokenizers.base import InstructedTokenizer, Tokenizer
 
 _FLUSH_TOKENS = 4 << 20
 # In this machine's cache: lists of docs from a store.
@@ -72,6 +73,8 @@ class TokenizeDocs(Stage):
     checkpoint: str
     vocab_size: int
     of_queries: bool = False
+    # Follows from the topics, which the digests of the shards cover, and from the tokenizer.
+    instructions: bool = False
 
     @classmethod
     def of_models(cls, models: Sequence[ConfiguredStage], first: ConfiguredStage, planning: Planning) -> Self:
@@ -96,6 +99,7 @@ class TokenizeDocs(Stage):
             checkpoint=checkpoint.reference,
             vocab_size=tokenizer.vocab_size,
             of_queries=FORMATS[config.corpus.format].lists_candidates,
+            instructions=config.reads_instructions and isinstance(tokenizer, InstructedTokenizer),
         )
 
     def cost(self, sample: Sample, topics: int) -> Cost:
@@ -114,7 +118,7 @@ class TokenizeDocs(Stage):
 
     @property
     def schema(self) -> pa.Schema:
-        return schemas.tokenized(self.vocab_size)
+        return schemas.tokenized(self.vocab_size, self.instructions)
 
     def needed(self, task: ShardTask, ranges: int) -> Iterator[tuple[int, bytes]]:
         """The docs that a shard needs, cut by range of the hash (`beamrank.join.doc_hashes.cut_needed`).
@@ -219,9 +223,13 @@ class TokenizeDocs(Stage):
         )
         if joined.missing and self.on_missing_doc == "error":
             raise self._missing_error(task, joined.missing)
-        doc_ids = pc.list_flatten(joined.table["doc_ids"])
+        table = joined.table
+        if isinstance(tokenizer, InstructedTokenizer) and self.instructions:
+            tokens = tokenizer.encode_instructions(TopicTable.of(task.topics).instructions).ids
+            table = table.append_column(self.schema.field(schemas.INSTRUCTION_TOKENS), tokens)
+        doc_ids = pc.list_flatten(table["doc_ids"])
         counts = {
-            "queries": joined.table.num_rows,
+            "queries": table.num_rows,
             "docs": len(doc_ids),
             "distinct_docs": pc.count_distinct(doc_ids).as_py(),
             "truncated_queries": int(np.count_nonzero(queries.truncated)),
@@ -230,7 +238,7 @@ class TokenizeDocs(Stage):
             "reused_docs": reused.num_rows,
         }
         return task.commit(
-            joined.table,
+            table,
             seconds=time.monotonic() - start,
             counts=counts,
             bad_rows=len(joined.missing),

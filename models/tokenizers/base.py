@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,14 @@ class Tokenizer(Vocabulary, Protocol):
 
     def encode_queries(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
         """`encode` for queries, which may stand beside other text of a prompt than docs."""
+
+
+@runtime_checkable
+class InstructedTokenizer(Tokenizer, Protocol):
+    """That of a model whose prompt can hold an instruction."""
+
+    def encode_instructions(self, texts: Sequence[str]) -> TokenColumn:
+        """`encode` for whole instructions."""
 
 
 def gather_rows(ids: Ids, starts: Lengths, lengths: Lengths) -> Ids:

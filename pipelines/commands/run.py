@@ -228,6 +228,9 @@ def score(
             metavar="NEW=OLD,...",
         ),
     ] = None,
+    instruction: Annotated[
+        str | None, option("The task, for models whose prompt has one; by default that of their card.", metavar="TEXT")
+    ] = None,
     runner: Annotated[Runner, option("The Beam runner.")] = Runner.LOCAL,
     truncation: Annotated[str, option("The rule for long texts: original, paper or hf.")] = "original",
     max_query_length: Annotated[int, option("Tokens of the query, special tokens included.")] = 64,
@@ -262,6 +265,7 @@ def score(
         "checkpoint": checkpoint,
         "output": output,
         "columns": _renamed(columns),
+        "instruction": instruction,
         "input": {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length},
         "shard_rows": shard_rows,
         "max_bad_rows": max_bad_rows,

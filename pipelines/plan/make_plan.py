@@ -20,13 +20,15 @@ from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.topics import read_topics
 from beamrank.progress import Progress, Silent
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
 from beamrank.storage.stores import UnreachableError
 from beamrank.topic_table import TopicTable
-from models.checkpoints.checkpoint import input_warnings, warnings_of
+from models.checkpoints.checkpoint import input_warnings, tokenizer_of, warnings_of
 from models.lucene.index import INFO_NAME
+from models.reranker import check_limits
 from models.scoring.backends.registry import Device, find_backend
 from models.stages.core import plan_stages
 from models.stages.planning import Planning, PlanningProgress, resolve_checkpoints
@@ -87,7 +89,10 @@ def _decide(config: RunConfig, console: PlanningProgress, scoring: Device | None
     # Before libraries of models are loaded: millions of topics need the memory.
     shards = cut_shards(topics, config.shards, consume=True)
     pa.default_memory_pool().release_unused()
-    checkpoints = resolve_checkpoints(config)
+    checkpoints, limits = resolve_checkpoints(config), InputLimits(**config.input.model_dump())
+    instructions = list(dict.fromkeys(shards.topics.instructions))
+    for checkpoint in checkpoints.values():
+        check_limits(checkpoint, tokenizer_of(checkpoint), limits, instructions)
     for checkpoint in checkpoints.values() if builds else ():
         for warning in (*warnings_of(checkpoint), *input_warnings(checkpoint, config.input.model_dump())):
             console.warn(warning)
@@ -131,7 +136,7 @@ class ChosenTopics(NamedTuple):
 def chosen_topics(config: RunConfig) -> ChosenTopics:
     """The topics to run. Qrels are always read, to find errors in them now."""
     rejects = config.max_bad_rows.rejects("topics"), config.max_bad_rows.rejects("qrels")
-    topics, limit = read_topics(config.topics, rejects[0]), config.topics.limit
+    topics, limit = read_topics(config.topics, rejects[0], config.reads_instructions), config.topics.limit
     judged = None
     if config.qrels is not None:
         # They are read again for the measures.
