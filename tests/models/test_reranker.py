@@ -9,6 +9,11 @@ import pyarrow as pa
 import pytest
 import torch
 from sentence_transformers import CrossEncoder
+from sentence_transformers.cross_encoder.evaluation import (
+    CrossEncoderClassificationEvaluator,
+    CrossEncoderCorrelationEvaluator,
+    CrossEncoderRerankingEvaluator,
+)
 from transformers import BertTokenizer
 
 from beamrank.errors import ConfigError, DataError
@@ -85,6 +90,26 @@ def test_predict_and_rank_are_those_of_a_cross_encoder(tmp_path):
     assert [(each["corpus_id"], each["text"]) for each in found] == [(e["corpus_id"], e["text"]) for e in wanted]
     assert [each["score"] for each in found] == pytest.approx([each["score"] for each in wanted], abs=1e-5)
     assert [each["corpus_id"] for each in ours.rank(QUERIES[0], TEXTS[:1] * 3)] == [0, 1, 2]
+
+
+def test_evaluators_of_sentence_transformers_take_a_reranker(tmp_path):
+    folder = save_tiny(tmp_path, None, num_labels=1)
+    docs, labels = (
+        [f"{word} {text}" for word in ("oven", "bread", "door") for text in TEXTS],
+        [1, 0, 0, 1, 0, 1, 0, 0, 1],
+    )
+    pairs = [[query, doc] for query in QUERIES[:2] for doc in docs]
+    samples: list[Any] = [{"query": query, "positive": docs[:2], "documents": docs[1:]} for query in QUERIES[:2]]
+    ours: Any = Reranker(folder, dtype="float32")
+    theirs = CrossEncoder(folder, activation_fn=torch.nn.Identity())
+    for evaluator in (
+        CrossEncoderRerankingEvaluator(samples, name="dev"),
+        CrossEncoderClassificationEvaluator(pairs, labels * 2),
+        CrossEncoderCorrelationEvaluator(pairs, [float(label) for label in labels * 2]),
+    ):
+        found, wanted = evaluator(ours), evaluator(theirs)
+        assert found == {name: pytest.approx(value, abs=1e-4) for name, value in wanted.items()}
+        assert evaluator.primary_metric in found
 
 
 def test_predict_and_rank_refuse_what_they_cannot_do(checkpoints):
