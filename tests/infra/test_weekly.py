@@ -40,6 +40,11 @@ def _change(job: Path) -> None:
         topics.write("rye\thow does rye bread get a crisp crust\n")
 
 
+def _close_gate(job: Path) -> None:
+    script = job / "weekly.sh"
+    script.write_text(script.read_text().replace("topics_changed > 0.5", "topics_changed > 0"))
+
+
 def _check_second_run(job: Path) -> None:
     second = job / "runs" / "2026-11-23"
     assert os.readlink(job / "latest") == "runs/2026-11-23"
@@ -80,8 +85,7 @@ def test_weekly_script_reuses_what_did_not_change(job):
     again = run("2026-11-16")
     assert (again.returncode, again.stdout) == (0, "runs/2026-11-16 is finished\n")
     _change(job)
-    script = job / "weekly.sh"
-    script.write_text(script.read_text().replace("topics_changed > 0.5", "topics_changed > 0"))
+    _close_gate(job)
     gated = run("2026-11-23")
     assert gated.returncode == 4, gated.stderr
     assert "topics_changed > 0 holds: duo-sum has" in gated.stderr
@@ -115,17 +119,25 @@ def test_weekly_dag_runs_twice_in_airflow(job, tmp_path):
     home = tmp_path / "airflow"
     (home / "dags").mkdir(parents=True)
     shutil.copy(ROOT / "examples/weekly/weekly_dag.py", home / "dags")
-    variables = environ(AIRFLOW_HOME=str(home), AIRFLOW__CORE__LOAD_EXAMPLES="False", ACCEPT="yes", **_python_first())
+    own = environ(AIRFLOW_HOME=str(home), AIRFLOW__CORE__LOAD_EXAMPLES="False", **_python_first())
 
-    def airflow(*arguments: str) -> None:
-        command = [str(python), "-m", "airflow", *arguments]
+    def airflow(*arguments: str, fails: bool = False, **variables: str) -> str:
+        command, variables = [str(python), "-m", "airflow", *arguments], own | variables
         done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=300, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert (done.returncode != 0) == fails, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     airflow("db", "migrate")
     airflow("dags", "reserialize")
     parameters = json.dumps({"folder": str(job)})
     airflow("dags", "test", "beamrank_weekly", "2026-11-16", "--conf", parameters)
     _change(job)
-    airflow("dags", "test", "beamrank_weekly", "2026-11-23", "--conf", parameters)
+    _close_gate(job)
+    # The task alone: Airflow would try it again after five minutes.
+    task = ["tasks", "test", "beamrank_weekly", "rank", "2026-11-23", "--task-params", parameters]
+    said = airflow(*task, fails=True)
+    assert "topics_changed > 0 holds: duo-sum has" in said
+    assert "non-zero exit code 4" in said
+    assert os.readlink(job / "latest") == "runs/2026-11-16"
+    airflow("dags", "test", "beamrank_weekly", "2026-11-23", "--conf", parameters, ACCEPT="yes")
     _check_second_run(job)
