@@ -26,6 +26,8 @@ from beamrank.topic_table import TopicTable
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 4
+# That of release 0.2.0: outputs since then are read.
+OLDEST_READ_VERSION = 4
 FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]
 """Finds the manifest of a stage by its folder, its name and the digests of its shards."""
 
@@ -39,7 +41,7 @@ class Rejected:
 
 
 class EngineVersionError(PreflightError):
-    """A plan was written by a different version of the engine."""
+    """A plan was written by a version of the engine that cannot be read, or not be resumed."""
 
 
 class CurrentPlan(NamedTuple):
@@ -84,12 +86,13 @@ class Plan:
     config: Mapping[str, Any]
     rejects: Mapping[str, Rejected] = field(default_factory=dict, compare=False)
     corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
+    engine_version: int = ENGINE_VERSION
 
     @cached_property
     def digest(self) -> str:
         """Covers everything that decides the bytes of the parts; never the run tag, output, measures or qrels."""
         stages = [[stage.name, stage.type_name, stage.keys, stage.inputs] for stage in self.stages]
-        return digest([ENGINE_VERSION, self.shards.digests, stages])
+        return digest([self.engine_version, self.shards.digests, stages])
 
     @property
     def name(self) -> str:
@@ -111,6 +114,15 @@ class Plan:
         """All topics, in the order of the shards."""
         return self.shards.topics
 
+    def check_engine(self) -> None:
+        """Raises EngineVersionError where a different engine version made it: the same inputs give other bytes now."""
+        if self.engine_version != ENGINE_VERSION:
+            raise EngineVersionError(
+                f"{storage.join(self.output, self.name)} was made by engine version {self.engine_version} and this is "
+                f"version {ENGINE_VERSION}: its output is read, but not resumed, reused or scored again. Use the "
+                "beamrank that made it, or run again into a new folder"
+            )
+
     def stored_shards(self) -> str:
         """The URL of the file with the topics or rows of the shards, once the plan is written."""
         stored = validated(_STORED, checked_values(_content(storage.join(self.output, self.name))))
@@ -131,7 +143,8 @@ class Plan:
     def shard_digest(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt]) -> str:
         """The digest that a shard's receipt must carry, given the receipts of the shard in the stages that it reads."""
         own = self.shards.digests[shard] if stage.reads_input else None
-        return digest([ENGINE_VERSION, stage.type_name, stage.keys, [each.part_sha256 for each in inputs], own])
+        parts = [each.part_sha256 for each in inputs]
+        return digest([self.engine_version, stage.type_name, stage.keys, parts, own])
 
     def shard_digests(self, stage: StageRecord, inputs: Sequence[Manifest]) -> tuple[str, ...]:
         """`shard_digest` of each shard, given the sealed inputs of the stage."""
@@ -203,7 +216,7 @@ class Plan:
     def write(self) -> None:
         """Writes the plan and the topics or rows of its shards; the pointer keeps naming a different one."""
         shards_file = write_shards(self.shards, self.output)
-        identity = ENGINE_VERSION, self.digest, self.run_tag
+        identity = self.engine_version, self.digest, self.run_tag
         stored = _Stored(*identity, shards_file, len(self.shards), self.stages, self.config, self.rejects)
         storage.replace(storage.join(self.output, self.name), checked_json(asdict(stored)))
 
@@ -247,15 +260,15 @@ def load_plan(output: str, name: str) -> Plan:
     """One plan of a folder, checked against its name and that of its shards.
 
     Raises:
-        EngineVersionError: a different engine version wrote it.
+        EngineVersionError: an engine version wrote it that is later than this one, or older than release 0.2.0.
         ValueError: the file is damaged.
     """
     url = storage.join(output, name)
     values = checked_values(_content(url))
-    if values.get("engine_version", ENGINE_VERSION) != ENGINE_VERSION:
+    if values.get("engine_version", ENGINE_VERSION) not in range(OLDEST_READ_VERSION, ENGINE_VERSION + 1):
         raise EngineVersionError(
-            f"{url} was written by engine version {values['engine_version']} and this is version {ENGINE_VERSION}: use "
-            "the beamrank that wrote it, or run again into a new folder"
+            f"{url} was written by engine version {values['engine_version']}, and this beamrank reads versions "
+            f"{OLDEST_READ_VERSION} to {ENGINE_VERSION}: use the beamrank that wrote it, or run again into a new folder"
         )
     stored = validated(_STORED, values)
     names: set[str] = set()
@@ -264,7 +277,8 @@ def load_plan(output: str, name: str) -> Plan:
             raise ValueError(f"the stage {stage.name} reads one that is not before it")
         names.add(stage.name)
     shards = read_shards(stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards)
-    plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config, stored.rejects)
+    made = stored.config, stored.rejects, None, stored.engine_version
+    plan = Plan(stored.run_tag, output, shards, stored.stages, *made)
     if plan.name != name:
         raise ValueError("it is not the plan of its name")
     return plan

@@ -102,6 +102,7 @@ def audit(
     """
     console, start = console_progress(verbose, quiet), time.monotonic()
     plan = read_plan(folder)
+    plan.check_engine()
     manifests = plan.manifests(StageFolder.whole)
     stages = [each for each in open_stages(plan.stages) if isinstance(each, ModelStage) and each.name in manifests]
     for record in plan.stages:

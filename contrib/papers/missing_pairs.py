@@ -1,6 +1,7 @@
 """Scores the pairs that figure 4 needs and a finished run does not have: `beamrank report --score-missing`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from beamrank.commit.plan import Plan
@@ -59,7 +60,7 @@ def depths_plan(runs: PlanRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs
         raise PreflightError(f"{mono.name} is not finished in {plan.output}: run the same `beamrank run` again first")
     record = ScoreDepths.after(duo, kept, k1).record()
     others = tuple(stage for stage in plan.stages if stage.name not in {each.name for each in ranking[place:]})
-    depths = Plan(plan.run_tag, plan.output, plan.shards, (*others, record), plan.config)
+    depths = replace(plan, stages=(*others, record), rejects={})
     stage = open_stages(depths.stages)[-1]
     assert isinstance(stage, ScoreDepths)
     return Pairs(depths, stage, mono, duo)
@@ -70,10 +71,12 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
 
     Raises:
         BeamrankError: a part is damaged, or the job failed; its finished shards are kept.
+        EngineVersionError: a different engine version made the run, and pairs are missing.
     """
     sealed = pairs.plan.sealed(pairs.stage.name)
     if sealed is not None:
         return sealed
+    pairs.plan.check_engine()
     with run_log(console.events()), resumable():
         pairs.plan.write()
         open_run_log(pairs.plan)

@@ -17,9 +17,9 @@ today=${1:-$(date +%F)}
 last=$(readlink latest || true)
 [ "$last" != "runs/$today" ] || { echo "runs/$today is finished"; exit 0; }
 
-# After an upgrade, the last output may be of a version whose scores are others.
+# After an upgrade, or a return to an earlier release, the last output may be of a version that this one cannot read.
 if [ -n "$last" ] && { beamrank status "$last" 2>&1 > /dev/null || true; } | grep "written by engine version" >&2; then
-    echo "runs/$today runs without reuse and baseline: an older beamrank wrote $last" >&2
+    echo "runs/$today runs without reuse and baseline: this beamrank cannot read $last" >&2
     last=
 fi
 

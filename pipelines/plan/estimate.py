@@ -296,6 +296,7 @@ def _read_earlier(config: RunConfig, plan: Plan, is_ready: bool) -> _Earlier:
     note = None
     try:
         before = read_plan(config.output)
+        before.check_engine()
         if before.has_runs:
             changed = tuple(plan_changes(before, plan))
         else:

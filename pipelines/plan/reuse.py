@@ -185,7 +185,9 @@ class Reuse:
                 continue
             for name in names:
                 try:
-                    plans.append(load_plan(output, name))
+                    plan = load_plan(output, name)
+                    plan.check_engine()
+                    plans.append(plan)
                 except (EngineVersionError, OSError) as error:
                     refused.append(str(error))
                 except ValueError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.commit.plan import ENGINE_VERSION
+from beamrank.commit.plan import OLDEST_READ_VERSION
 from beamrank.storage.documents import checked_json, checked_values
 from tests import ROOT
 from tests.support.processes import beamrank_here
@@ -64,9 +64,9 @@ def _check_bytes(found: Path, wanted: Path) -> None:
 
 
 def _make_old(output: Path) -> None:
-    """Makes an output that of a beamrank before an upgrade."""
+    """Makes an output that of a beamrank before release 0.2.0."""
     for path in output.glob("plan-*.json"):
-        path.write_bytes(checked_json({**checked_values(path.read_bytes()), "engine_version": ENGINE_VERSION - 1}))
+        path.write_bytes(checked_json({**checked_values(path.read_bytes()), "engine_version": OLDEST_READ_VERSION - 1}))
 
 
 def _python_first() -> dict[str, str]:
@@ -100,7 +100,7 @@ def test_weekly_script_reuses_what_did_not_change(job):
     _make_old(job / "runs" / "2026-11-23")
     third = run("2026-11-30")
     assert third.returncode == 0, third.stderr
-    assert "runs/2026-11-30 runs without reuse and baseline: an older beamrank wrote runs/2026-11-23" in third.stderr
+    assert "runs/2026-11-30 runs without reuse and baseline: this beamrank cannot read runs/2026-11-23" in third.stderr
     assert os.readlink(job / "latest") == "runs/2026-11-30"
     assert not (job / "runs/2026-11-30/report").exists()
     _check_bytes(job / "runs/2026-11-30", job / "fresh")

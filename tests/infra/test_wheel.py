@@ -1,3 +1,4 @@
+import json
 import os
 import platform
 import runpy
@@ -6,10 +7,13 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from pathlib import Path
 
 import pytest
 
+from beamrank.version import __version__
 from tests import ROOT
+from tests.support.services.environments import environ
 
 
 def test_wheel_ships_no_experiments_benchmarks_or_tests(monkeypatch):
@@ -26,17 +30,25 @@ def test_wheel_ships_no_experiments_benchmarks_or_tests(monkeypatch):
     }
 
 
-@pytest.mark.slow
-def test_every_entry_point_loads_from_the_wheel(tmp_path):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that `python -m build` makes, by way of the source distribution."""
+    folder = tmp_path_factory.mktemp("build")
     # A build writes into its source, where its metadata would hide what is installed.
-    source = tmp_path / "source"
+    source = folder / "source"
     for name in ("beamrank", "models", "transforms", "pipelines", "contrib"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
     subprocess.run(build, check=True, capture_output=True, timeout=300)
-    (wheel,) = tmp_path.glob("*.whl")
+    (found,) = folder.glob("*.whl")
+    assert found.name.startswith(f"beamrank-{__version__}-")
+    return found
+
+
+@pytest.mark.slow
+def test_every_entry_point_loads_from_the_wheel(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     if shutil.which("g++") and platform.machine() == "x86_64":
@@ -54,3 +66,29 @@ def test_every_entry_point_loads_from_the_wheel(tmp_path):
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = (declared["scripts"], *declared["entry-points"].values())
     assert sorted(done.stdout.split()) == sorted(target for group in groups for target in group.values())
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+@pytest.mark.timeout(1800)
+def test_wheel_runs_the_demo_in_an_environment_of_its_own(wheel, tmp_path):
+    binaries, lock = Path(sys.executable).parent, f"python{sys.version_info.major}.{sys.version_info.minor}.txt"
+
+    def uv(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [binaries / "uv", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False)
+
+    uv("venv", "--python", sys.executable, "empty").check_returncode()
+    install = "pip", "install", "--python", "empty", "--constraint", ROOT / "requirements" / lock, wheel
+    done = uv(*install)
+    if done.returncode:
+        done = uv(*install, "--offline")
+    if "network was disabled" in done.stderr:
+        pytest.skip(f"no index answers, and uv's cache has not all: {done.stderr.strip()[-300:]}")
+    assert done.returncode == 0, done.stderr
+    demo = [tmp_path / "empty/bin/beamrank", "demo", "--json", "--quiet"]
+    made = subprocess.run(demo, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False)
+    assert made.returncode == 0, made.stderr
+    measured = {each["stage"]: round(each["RR@10"], 4) for each in json.loads(made.stdout)["stages"]}
+    assert measured == {"bm25": 0.3353, "mono": 0.56, "duo": 0.5737}
+    assert (tmp_path / "beamrank-demo/report/report.html").is_file()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.plan import ENGINE_VERSION, OLDEST_READ_VERSION, EngineVersionError, Plan, read_plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.shards import cut_shards, first_topics
 from beamrank.commit.status import read_status
@@ -151,10 +151,11 @@ def test_corrupt_plan_is_an_error(tmp_path: Path) -> None:
         read_plan(str(tmp_path))
 
 
-def test_plan_of_another_engine_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [OLDEST_READ_VERSION - 1, ENGINE_VERSION + 1, "4"])
+def test_plan_of_an_engine_version_that_cannot_be_read_is_refused(tmp_path: Path, version: object) -> None:
     plan = make_plan(str(tmp_path))
     name = plan.publish()
     values = checked_values(storage.read_bytes(str(tmp_path / name)))
-    storage.replace(str(tmp_path / name), checked_json(values | {"engine_version": 0}))
-    with pytest.raises(PreflightError, match="engine version 0"):
+    storage.replace(str(tmp_path / name), checked_json(values | {"engine_version": version}))
+    with pytest.raises(EngineVersionError, match=f"engine version {version}"):
         read_plan(str(tmp_path))
