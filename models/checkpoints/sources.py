@@ -91,8 +91,9 @@ def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> 
         at_revision = f" --revision {revision}" if revision else ""
         raise PreflightError(
             f"cannot get the checkpoint {name}: no such folder exists here, and Hugging Face gave "
-            f"{hide_credentials(repr(error))}. Check the id and the network; on a machine without network, download it "
-            f"elsewhere (`hf download {repository}{at_revision} --local-dir DIR`) and give the folder"
+            f"{hide_credentials(repr(error))}. Check the id, the network, and HF_TOKEN if it is private or gated; on "
+            f"a machine without network, download it elsewhere (`hf download {repository}{at_revision} --local-dir "
+            "DIR`) and give the folder"
         ) from error
     return folder, f"{repository}@{commit}"
 

@@ -2,7 +2,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import fsspec
@@ -18,6 +18,7 @@ from models.checkpoints.files import CHECKPOINT_FILES
 from models.checkpoints.sources import locate
 from models.tokenizers.files import TOKENIZER_FILES
 from tests.support.checkpoints import save_tiny
+from tests.support.services import hub as hubs
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -120,15 +121,14 @@ def test_missing_embedded_checkpoint_is_refused():
         resolve_checkpoint("embedded:trio", "mono")
 
 
-def _offline(hub: Path, *references: str) -> list[str]:
-    """Resolves references in a process that has a Hugging Face cache and no network; a line each."""
+def _resolved(environment: Mapping[str, str], *references: str) -> list[str]:
+    """Resolves references in a process with these variables; a line each."""
     program = (
         "import sys; from models.checkpoints.checkpoint import resolve_checkpoint\n"
         "for reference in sys.argv[1:]:\n"
         "    try: found = resolve_checkpoint(reference, 'mono'); print(found.reference, *found.weights)\n"
         "    except Exception as error: print(type(error).__name__, error)"
     )
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub)}
     command = [sys.executable, "-c", program, *references]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
 
@@ -147,8 +147,32 @@ def test_hugging_face_id_is_resolved_to_its_commit(tmp_path):
     pickled = _save_in_hub(tmp_path / "models--someone--pickled", "main")
     torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
-    *found, missing = _offline(tmp_path, "someone/ranker", "someone/ranker@v1.0", "someone/pickled", "someone/no@v1.0")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)}
+    references = (f"someone/{name}" for name in ("ranker", "ranker@v1.0", "pickled", "no@v1.0"))
+    *found, missing = _resolved(environment, *references)
     names = ("ranker@{} model.safetensors", "ranker@{} model.safetensors", "pickled@{} pytorch_model.bin")
     assert found == [f"someone/{name.format(COMMIT)}" for name in names]
     assert missing.startswith("PreflightError cannot get the checkpoint someone/no@v1.0: no such folder exists here")
     assert "`hf download someone/no --revision v1.0 --local-dir DIR`) and give the folder" in missing
+
+
+def test_hub_of_one_s_own_asks_for_the_token_and_is_not_asked_offline(tmp_path):
+    save_tiny(tmp_path / "saved")
+    with hubs.served_hub() as hub:
+        hub.add("someone/private", tmp_path / "saved")
+        (refused,) = _resolved(hub.environment(tmp_path / "cache", token=None), "someone/private")
+        environment = hub.environment(tmp_path / "cache")
+        found = _resolved(environment, "someone/private", "someone/private@main")
+        assert found == [f"someone/private@{hubs.COMMIT} model.safetensors"] * 2
+        assert any(path.endswith("/resolve/" + hubs.COMMIT + "/model.safetensors") for path in hub.requests)
+        (wrong,) = _resolved(environment, "someone/private@v9")
+        hub.requests.clear()
+        offline = environment | {"HF_HUB_OFFLINE": "1"}
+        assert _resolved(offline, "someone/private") == found[:1]
+        (unknown,) = _resolved(offline, "someone/else")
+        assert hub.requests == []
+    assert refused.startswith("PreflightError cannot get the checkpoint someone/private")
+    assert "HF_TOKEN" in refused
+    assert wrong.startswith("PreflightError cannot get the checkpoint someone/private@v9")
+    assert "HF_HUB_OFFLINE" in unknown
+    assert not any(hubs.TOKEN in line for line in (refused, wrong, unknown))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError, PreflightError
@@ -15,6 +16,7 @@ from models.training.report_section import Row, TrainingRecord, read_training
 from models.training.session import Session, plan_training
 from models.training.trainer import train
 from tests.support.progress import RecordedProgress
+from tests.support.services.hub import served_hub
 from tests.support.tiers import slow_but
 from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
 
@@ -152,6 +154,12 @@ def test_card_names_files_without_a_path_of_the_machine(config, tmp_path):
     assert "| start | start |" in card
     assert "- qrels: `qrels.tsv`" in card
     assert str(tmp_path) not in card
+    assert ModelCard.load(tmp_path / "out/README.md").data.pipeline_tag == "text-ranking"
+    with served_hub() as hub:
+        hub.upload("someone/ranker", tmp_path / "out", tmp_path / "hub")
+        found = hub.repositories["someone/ranker"]
+    assert found["README.md"].decode() == card
+    assert found.keys() >= {"config.json", "model.safetensors", "tokenizer.json"}
 
 
 @pytest.mark.slow

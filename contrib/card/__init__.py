@@ -1,0 +1,1 @@
+"""`beamrank card DIR`: the card of a finished run, as a hub of data sets shows it."""

@@ -1,0 +1,120 @@
+"""`beamrank card DIR`: README.md of a finished run, with which `hf upload` takes its folder as a data set."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+import typer
+
+from beamrank.commit.listing import PART, RUNS, list_stage
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.stage import Stage
+from beamrank.errors import PreflightError
+from beamrank.evaluation.tables import MEAN, Cell, Column, Table, markdown
+from beamrank.formats.notes import counted
+from beamrank.report.runs import PlanRuns
+from beamrank.storage import files as storage
+from beamrank.storage.documents import parse_json, usable
+from beamrank.version import __version__
+from models.checkpoints.sources import hub_id
+from pipelines.commands.arguments import open_runs, option
+from pipelines.console.terminal import write_line
+from pipelines.runs.run_files import MEASURES
+
+CARD = "README.md"
+_MOST_NAMED = 100
+
+
+def card(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run.")],
+    licence: Annotated[
+        str | None, option("The licence of the data, in the hub's words: cc-by-4.0.", "--licence", metavar="NAME")
+    ] = None,
+    language: Annotated[str | None, option("The language of the texts: en, de.", metavar="CODE")] = None,
+) -> None:
+    """Write DIR/README.md, the card of a data set on Hugging Face: stages, measures, what the files hold.
+
+    A card that is there already is not changed. Prints its path.
+    """
+    from huggingface_hub import DatasetCardData
+
+    runs = open_runs(folder)
+    url = storage.join(runs.plan.output, CARD)
+    if storage.exists(url):
+        raise PreflightError(f"{url} exists, and may have your own words: delete it first to have it written again")
+    unfinished = [stage.name for stage in runs.plan.stages if stage.name not in runs.manifests]
+    if unfinished:
+        raise PreflightError(
+            f"{', '.join(unfinished)} is not finished in {runs.plan.output}, and a card is of a whole run: run the "
+            "same `beamrank run` again, which resumes"
+        )
+    head = DatasetCardData(
+        pretty_name=runs.plan.run_tag,
+        license=licence,
+        language=language,
+        task_categories=["text-ranking"],
+        tags=["beamrank", "information-retrieval", "trec-run"],
+        configs=[
+            {"config_name": stage.name, "data_files": _parts(runs, stage, runs.manifests[stage.name])}
+            for stage in runs.finished
+        ],
+    )
+    blocks = "\n\n".join(_blocks(runs))
+    storage.replace(url, f"---\n{head.to_yaml()}\n---\n\n{blocks}\n".encode())
+    write_line(url)
+
+
+def _parts(runs: PlanRuns, stage: Stage, manifest: Manifest) -> str | list[str]:
+    """The files of a stage's rows: a pattern, unless parts of other plans lie beside them."""
+    own = [receipt.part for receipt in manifest.receipts]
+    present = {entry.name for entry in list_stage(runs.plan.folder(stage.name).url) if entry.is_whole(PART)}
+    if present == set(own):
+        return f"{stage.name}/part-*.parquet"
+    if len(own) > _MOST_NAMED:
+        raise PreflightError(
+            f"{stage.name} holds parts of other plans beside its {len(own):,}, and a card cannot tell them apart: run "
+            "the configuration into a new folder with --reuse, which scores nothing again"
+        )
+    return [f"{stage.name}/{part}" for part in own]
+
+
+def _blocks(runs: PlanRuns) -> Iterator[str]:
+    """The paragraphs and tables of a card; no path of this machine is in them."""
+    plan, config = runs.plan, runs.config
+    yield f"# {plan.run_tag}"
+    yield (
+        f"Rankings of {counted(len(plan.topics), 'topic')} over `{storage.name(config.corpus.path)}`, by "
+        f"beamrank {__version__}."
+    )
+    yield markdown(_stages(runs)).rstrip()
+    measures = _measures(plan.output)
+    names = list(dict.fromkeys(name for each in measures.values() for name in each))
+    if names:
+        rows: list[list[Cell]] = [[run, *map(each.get, names)] for run, each in measures.items()]
+        yield markdown(Table([Column("run"), *(Column(name, MEAN) for name in names)], rows)).rstrip()
+    yield (
+        f"`{RUNS}/` holds the rankings for trec_eval, each with its settings, versions and machine (`*.metadata.yaml`, "
+        "ir_metadata). The folder of a stage holds its candidates with their scores, log-odds before any activation, "
+        "in Parquet; `beamrank report` and `beamrank inspect` read the whole folder."
+    )
+
+
+def _stages(runs: PlanRuns) -> Table:
+    statuses = {status.stage: status for status in runs.statuses}
+    rows: list[list[Cell]] = []
+    for stage in runs.finished:
+        reference = getattr(stage, "checkpoint", None)
+        # A folder is on this machine only.
+        model = None if reference is None else hub_id(reference) or storage.name(reference)
+        keys, status = runs.plan.stage(stage.name).keys, statuses[stage.name]
+        rows.append([stage.name, model, keys.get("k"), status.inferences + status.reused or None])
+    return Table([Column("stage"), Column("model"), Column("docs per topic", ","), Column("inferences", ",")], rows)
+
+
+def _measures(output: str) -> Mapping[str, Mapping[str, float]]:
+    """The means of each run, as they were written; none without judgments."""
+    url = storage.join(output, RUNS, MEASURES)
+    if not storage.exists(url):
+        return {}
+    values = usable(dict[str, dict[str, object]], parse_json(storage.read_bytes(url)), url)
+    means = {run: each for run, each in values.items() if run != "per_query"}
+    return usable(dict[str, dict[str, float]], means, url)
