@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from beamrank.version import __version__
+from infra.release.outputs import KEPT
 from tests import ROOT
-from tests.support.releases import KEPT
 
 _IMAGE = re.compile(r"/beamrank/[cg]pu:([\d.]+)-python")
 

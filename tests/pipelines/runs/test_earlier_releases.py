@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from beamrank.commit.plan import ENGINE_VERSION
+from infra.release.outputs import KEPT, unpack
 from tests import ROOT
-from tests.support.releases import KEPT, unpack
 
 _VERSION = f"ENGINE_VERSION = {ENGINE_VERSION}\n"
 # Several commands in one process: each needs torch, Beam or matplotlib.

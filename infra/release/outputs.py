@@ -1,4 +1,4 @@
-"""Outputs of releases, which all later versions must read: `python -m tests.support.releases` keeps that of this one.
+"""Outputs of releases, which all later versions must read: `python -m infra.release.outputs` keeps that of this one.
 
 Run it once for each release, when its version and its `ENGINE_VERSION` are final.
 """
