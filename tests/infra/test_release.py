@@ -22,6 +22,7 @@ def _yaml(path: str) -> dict:
 
 def test_version_is_the_same_everywhere():
     assert str(_yaml("CITATION.cff")["version"]) == __version__
+    assert f"\n## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
     pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.yaml")]
     images = [found for page in pages for found in _IMAGE.findall(page.read_text())]
     assert {*images} == {__version__}
