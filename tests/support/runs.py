@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from beamrank.commit.plan import Plan
+from beamrank.commit.check import verify_stages
+from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
@@ -89,6 +91,27 @@ def assert_same_bytes(output: Path, expected: Path) -> None:
     """The run files and the parts of two outputs are the same."""
     assert run_bytes(output) == run_bytes(expected)
     assert parts(output) == parts(expected)
+
+
+def assert_as_fresh(output: Path, fresh: Path) -> int:
+    """An output that reused scores holds what one that could not holds; returns how many were reused."""
+    plan = read_plan(str(output))
+    sealed = [manifest for manifest in map(plan.sealed, (stage.name for stage in plan.stages)) if manifest]
+    assert sorted(f"{each.stage}/{receipt.part}" for each in sealed for receipt in each.receipts) == parts(fresh)
+    assert run_bytes(output).items() >= run_bytes(fresh).items()
+    assert verify_stages(str(output)).findings == []
+    found, all_scored = scored_and_reused(output), scored_and_reused(fresh)
+    assert {stage: sum(counts) for stage, counts in found.items()} == {
+        stage: scored for stage, (scored, _) in all_scored.items()
+    }
+    assert all(reused == 0 for _, reused in all_scored.values())
+    return sum(reused for _, reused in found.values())
+
+
+def scored_and_reused(output: Path) -> dict[str, tuple[int, int]]:
+    """What the stages with a model scored, and what they took over."""
+    statuses = read_status(read_plan(str(output)))
+    return {each.stage: (each.inferences, each.reused) for each in statuses if each.stage in ("mono", "duo")}
 
 
 def committed(output: Path) -> dict[str, FileState]:

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from beamrank.errors import ConfigError, DataError
-from beamrank.ranking.aggregation import METHODS, aggregate, sampled_opponents, simulate_sample
+from beamrank.ranking.aggregation import (
+    METHODS,
+    aggregate,
+    opponent_order,
+    pair_inferences,
+    sampled_opponents,
+    simulate_sample,
+)
+from benchmarks.differential.ranking import aggregate_by_hand
 
 
 def _matrix(count: int, seed: int = 0, spread: float = 3.0) -> np.ndarray:
@@ -16,36 +24,13 @@ def _matrix(count: int, seed: int = 0, spread: float = 3.0) -> np.ndarray:
     return z
 
 
-def _by_hand(z: np.ndarray, method: str) -> list[float]:
-    """One candidate after the other, with p = 1 / (1 + e^-z) as in the paper."""
-    scores = []
-    for i in range(len(z)):
-        p = {j: 1 / (1 + math.exp(-float(z[i, j]))) for j in range(len(z)) if j != i}
-        q = {j: 1 / (1 + math.exp(-float(z[j, i]))) for j in range(len(z)) if j != i}
-        scores.append(
-            {
-                "sum": lambda p, q: sum(p.values()),
-                "binary": lambda p, q: sum(value > 0.5 for value in p.values()),
-                "min": lambda p, q: min(p.values()),
-                "max": lambda p, q: max(p.values()),
-                "sample": lambda p, q: sum(p.values()),
-                "sym_sum": lambda p, q: sum(p[j] + 1 - q[j] for j in p),
-                "log_sum": lambda p, q: sum(math.log(value) for value in p.values()),
-                "sym_log_sum": lambda p, q: sum(math.log(p[j]) + math.log(1 - q[j]) for j in p),
-            }[method](p, q)
-        )
-    return scores
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("count", [2, 3, 10, 50])
 def test_aggregation_equals_the_double_loop_of_the_equations(method, count):
     z = _matrix(count, seed=count)
     scores = aggregate(z, method)
     assert scores.dtype == np.float64
-    if method in ("min", "max"):
-        scores = 1 / (1 + np.exp(-scores))
-    np.testing.assert_allclose(scores, _by_hand(z, method), rtol=1e-12)
+    np.testing.assert_allclose(scores, aggregate_by_hand(z.tolist(), method), rtol=1e-12)
 
 
 def test_min_and_max_are_log_odds():
@@ -133,6 +118,20 @@ def test_sampled_opponents_depend_only_on_ids_and_seed():
     assert (shuffled == asked[np.ix_(order, order)]).all()
     assert (sampled_opponents("q", doc_ids, 2, seed=1) != asked).any()
     assert (sampled_opponents("q2", doc_ids, 2, seed=0) != asked).any()
+
+
+@pytest.mark.parametrize("doc_ids", [[], ["a"], ["a", "b"]])
+def test_order_of_no_opponents_is_of_positions_too(doc_ids):
+    order = opponent_order("q", doc_ids, 0)
+    assert (order.dtype, order.shape) == (np.int64, (len(doc_ids), max(len(doc_ids) - 1, 0)))
+
+
+@pytest.mark.parametrize(
+    ("candidates", "k", "opponents", "pairs"),
+    [(5, 3, None, 6), (2, 3, None, 2), (5, 4, 2, 8), (5, 3, 9, 6), (0, 3, 1, 0)],
+)
+def test_pairs_of_a_query_are_counted(candidates, k, opponents, pairs):
+    assert pair_inferences(candidates, k, opponents) == pairs
 
 
 @pytest.mark.parametrize("opponents", [3, 4, 100])

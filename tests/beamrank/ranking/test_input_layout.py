@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 from transformers import BertTokenizer
 
 from beamrank.errors import ConfigError
-from beamrank.ranking.input_layout import InputLimits, InputTemplate, PackedInputs, duo_kept, lay_out, mono_kept
+from beamrank.ranking.input_layout import (
+    InputLimits,
+    InputTemplate,
+    PackedInputs,
+    duo_kept,
+    lay_out,
+    max_doc_tokens,
+    mono_kept,
+)
 
 MONO = InputTemplate((101,), ((102,), (102,)), (0, 1), 0)
 DUO = InputTemplate((101,), ((102,), (102,), (102,)), (0, 1, 2), 0)
@@ -96,6 +104,8 @@ def test_truncation_that_leaves_no_doc_is_refused(rule) -> None:
     lengths = np.array([5])
     with pytest.raises(ConfigError, match="leaves duoBERT's docs no wordpiece"):
         duo_kept(DUO, InputLimits(rule, 11, 14), lengths, lengths, lengths)
+    enough = InputLimits(rule, 11, {"original": 17, "paper": 15}[rule])
+    assert [each.tolist() for each in duo_kept(DUO, enough, np.array([9]), lengths, lengths)[1:]] == [[1], [1]]
 
 
 @pytest.mark.parametrize(("rule", "total"), [("original", 511), ("paper", 512), ("hf", 512)])
@@ -155,3 +165,8 @@ def test_prompted_triple_fits_with_the_longest_query(rule):
 def test_prompt_without_room_for_a_doc_is_refused():
     with pytest.raises(ConfigError, match="leave a doc no token beside a long query and the 75 tokens of the model's"):
         mono_kept(_PROMPTED, InputLimits("paper", 64, 138), np.array([1]), np.array([1]))
+    assert mono_kept(_PROMPTED, InputLimits("paper", 64, 139), np.array([1]), np.array([1])) == (1, 1)
+
+
+def test_stored_tokens_are_those_that_a_model_reads_and_at_least_512():
+    assert (max_doc_tokens(10), max_doc_tokens(513)) == (512, 513)

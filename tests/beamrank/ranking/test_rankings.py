@@ -8,7 +8,7 @@ from beamrank.errors import ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
 from beamrank.join.schemas import CANDIDATES, DUO, MONO
 from beamrank.ranking.aggregation import sampled_opponents
-from beamrank.ranking.rankings import order, rank_candidates, rank_docs, rank_pairs
+from beamrank.ranking.rankings import Ranking, order, rank_candidates, rank_docs, rank_pairs, received
 from tests.support.rankings import duo_ranking, mono_ranking
 
 NAN = float("nan")
@@ -184,6 +184,11 @@ def test_run_scores_keep_the_ranking():
         scores = [score for _, score in ranking]
         assert scores == sorted(scores, reverse=True)
         np.testing.assert_allclose(strictly_decreasing(scores), scores, atol=1e-3)
+
+
+def test_next_stage_receives_only_docs_that_were_scored():
+    rankings = {"q": Ranking(("a", "b", "c"), np.array([3.0, 2.0, 1.0]), 2)}
+    assert [received(rankings, k) for k in (1, 2, 3)] == [{"q": ("a",)}, {"q": ("a", "b")}, {"q": ("a", "b")}]
 
 
 def _restricted(duo, k1):

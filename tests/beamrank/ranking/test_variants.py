@@ -46,6 +46,8 @@ def _assert_equal(variants, before, part, ranked, settings):
         ranking = ranked(**settings(variant))
         for query_id, (doc_ids, positions) in found.items():
             assert sorted(doc_ids) == sorted(after[query_id].doc_ids)
+            assert sorted(positions[:, column].tolist()) == [*range(1, len(doc_ids) + 1)]
+            assert positions.dtype == np.int64
             order = [doc_ids[place] for place in np.argsort(positions[:, column])]
             assert order == list(ranking[query_id].doc_ids), (query_id, variant)
 
@@ -109,6 +111,7 @@ def test_points_beyond_the_stored_ones_are_left_out():
     assert [each.k0 for each in depth_variants(8, Depths(k0s=(0, 4, 99))).variants] == [0, 4]
     assert {each.k1 for each in pair_variants(8, Depths(k1s=(1, 3, 99))).variants} == {0, 3}
     assert pair_variants(1, Depths()).variants == []
+    assert (depth_variants(8, Depths()).figure, pair_variants(8, Depths()).figure) == (2, 3)
 
 
 def test_opponents_are_those_with_the_extreme_log_odds(drawn):

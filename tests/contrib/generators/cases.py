@@ -67,17 +67,16 @@ GENERATORS = {
 }
 
 
-def save_generator(folder: Path, name: str) -> str:
-    """Writes the random checkpoint of a case."""
-    case = GENERATORS[name]
+def save_generator(folder: Path, name: str, **config: Any) -> str:
+    """Writes the random checkpoint of a case; `config` adds to its configuration."""
+    case, given = GENERATORS[name], {**GENERATORS[name].config, **config}
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(case.model_type, **case.config)
-    model = getattr(transformers, case.class_name)(config)
+    model = getattr(transformers, case.class_name)(transformers.AutoConfig.for_model(case.model_type, **given))
     randomize(model)
     for part, parameter in model.named_parameters():
         if part.endswith(".q.weight"):
             # T5 does not divide the products of attention by the size of a head.
-            parameter.data *= case.config["d_kv"] ** -0.5
+            parameter.data *= given["d_kv"] ** -0.5
     model.save_pretrained(folder)
     save_tokenizer(case.tokenizer, folder, [*TEXTS, *["yes", "no"] * 40])
     if case.tokenizer == "t5":
@@ -101,11 +100,13 @@ def prompt_ids(folder: str, case: Case, texts: Sequence[Sequence[str]]) -> list[
     return [tokenizer(case.prompt.format(*each), add_special_tokens=False).input_ids for each in texts]
 
 
-def wanted_answers(folder: str, case: Case, prompts: Sequence[Sequence[int]]) -> list[float]:
+def wanted_answers(
+    folder: str, case: Case, prompts: Sequence[Sequence[int]], dtype: torch.dtype = torch.float32
+) -> list[float]:
     """The difference of transformers' own logits after each prompt."""
     vocabulary = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
     negative, positive = (vocabulary[word] for word in case.words)
-    model = getattr(transformers, case.class_name).from_pretrained(folder, dtype=torch.float32).eval()
+    model = getattr(transformers, case.class_name).from_pretrained(folder, dtype=dtype).eval()
     start = {"decoder_input_ids": torch.tensor([[0]])} if case.tokenizer == "t5" else {}
     scores = []
     for ids in prompts:

@@ -13,9 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from beamrank.commit.check import verify_stages
 from beamrank.commit.plan import read_plan
-from beamrank.commit.status import read_status
 from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError
 from beamrank.storage.documents import checked_json, checked_values
@@ -29,7 +27,7 @@ from pipelines.plan.make_plan import make_plan
 from pipelines.runs.owner import Owner
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
-from tests.support.runs import assert_same_bytes, parts
+from tests.support.runs import assert_as_fresh, assert_same_bytes, scored_and_reused
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
 from tests.support.tiers import slow_but
 
@@ -54,37 +52,19 @@ def _run(collection: SmallCollection, output: Path | str, **keys: Any) -> Path:
     return Path(output)
 
 
-def _counts(output: Path) -> dict[str, Counts]:
-    """What the stages with a model scored, and what they took over."""
-    statuses = read_status(read_plan(str(output)))
-    return {each.stage: (each.inferences, each.reused) for each in statuses if each.stage in ("mono", "duo")}
-
-
 def _assert_as_fresh(collection: SmallCollection, output: Path, **keys: Any) -> dict[str, Counts]:
     """A run gives the bytes of one into an empty folder, within the bounds of `plan`; returns the counts."""
     overrides = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
     predicted = estimate(load_config(str(collection.path), overrides, str(output))).stages
     _run(collection, output, **keys)
-    plan = read_plan(str(output))
     shutil.rmtree(collection.folder / "fresh", ignore_errors=True)
     fresh = _run(collection, collection.folder / "fresh", **{key: keys[key] for key in keys if key != "reuse"})
-    manifests = [plan.sealed(stage.name) for stage in plan.stages]
-    named = sorted(
-        f"{manifest.stage}/{receipt.part}" for manifest in manifests if manifest for receipt in manifest.receipts
-    )
-    assert named == parts(fresh)
-    for path in fresh.glob("runs/*.trec"):
-        assert (output / "runs" / path.name).read_bytes() == path.read_bytes()
-    assert verify_stages(str(output)).findings == []
-    found, all_scored = _counts(output), _counts(fresh)
+    assert_as_fresh(output, fresh)
+    found = scored_and_reused(output)
     for stage in predicted:
         if stage.stage in found and stage.remaining_shards:
             most = (stage.remaining_inferences, stage.remaining_reused)
             assert all(count <= bound for count, bound in zip(found[stage.stage], most, strict=True)), stage
-    assert {stage: sum(counts) for stage, counts in found.items()} == {
-        stage: scored for stage, (scored, _) in all_scored.items()
-    }
-    assert all(reused == 0 for _, reused in all_scored.values())
     return found
 
 
@@ -180,7 +160,7 @@ def test_what_was_reused_stays_when_the_earlier_output_is_deleted(collection, fi
     shutil.rmtree(old)
     # Neither does a later run need it: the new parts hold what came from it.
     third = _run(collection, tmp_path / "third", reuse=[*reuse, str(tmp_path / "new")], **{"mono.k": 5})
-    assert _counts(third) == {"mono": (0, 50), "duo": (_counts(third)["duo"][0], _counts(third)["duo"][1])}
+    assert scored_and_reused(third)["mono"] == (0, 50)
     assert_same_bytes(third, _run(collection, tmp_path / "fourth", **{"mono.k": 5}))
 
 
@@ -278,7 +258,7 @@ def test_earlier_output_that_cannot_be_used_is_named_and_not_used(
     run(str(collection.path), output=tmp_path / "new", reuse=[old], quiet=False)
     shown = capsys.readouterr().err
     assert re.search(rf"mono: not reused: .*{said}", shown), shown
-    assert _counts(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
+    assert scored_and_reused(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
     assert_same_bytes(tmp_path / "new", first)
 
 
@@ -289,7 +269,7 @@ def test_damaged_part_is_counted_and_its_scores_are_computed(collection, first, 
     run(str(collection.path), output=tmp_path / "new", reuse=[old], quiet=False)
     assert "mono: 1 parts of earlier runs could not be read" in capsys.readouterr().err
     lost = len(read_plan(str(old)).shards[0].topics) * 6
-    assert _counts(tmp_path / "new")["mono"] == (lost, 60 - lost)
+    assert scored_and_reused(tmp_path / "new")["mono"] == (lost, 60 - lost)
     assert_same_bytes(tmp_path / "new", first)
 
 
@@ -309,7 +289,7 @@ def test_other_settings_of_a_score_are_named_and_nothing_is_reused(collection, f
     shutil.copytree(first, collection.output)
     run(str(collection.path), output=collection.output, set=keys, quiet=False)
     assert f"{said}\n" in capsys.readouterr().err
-    assert {reused for _, reused in _counts(collection.output).values()} == {0}
+    assert {reused for _, reused in scored_and_reused(collection.output).values()} == {0}
 
 
 def _letters(collection: SmallCollection) -> list[str]:
@@ -328,7 +308,7 @@ def test_output_of_a_running_job_and_itself_are_named_and_not_used(collection, f
     assert f"mono: not reused: {old}: process {process.pid} on " in shown
     assert "is writing it" in shown
     assert f"{tmp_path / 'new'} is this run's own output" in shown
-    assert _counts(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
+    assert scored_and_reused(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
 
 
 def test_worker_of_another_kind_reuses_nothing_and_counts_the_parts(collection, first, tmp_path, monkeypatch) -> None:
@@ -336,7 +316,7 @@ def test_worker_of_another_kind_reuses_nothing_and_counts_the_parts(collection, 
     old = Path(shutil.copytree(first, tmp_path / "old"))
     monkeypatch.setattr("models.scoring.reuse.arithmetic_digest", lambda *_: "0" * 12)
     new = _run(collection, tmp_path / "new", reuse=[str(old)])
-    assert _counts(new) == {"mono": (60, 0), "duo": (60, 0)}
+    assert scored_and_reused(new) == {"mono": (60, 0), "duo": (60, 0)}
     manifest = read_plan(str(new)).sealed("mono")
     assert manifest is not None
     assert manifest.total("parts_of_other_machines") == 4

@@ -1,0 +1,1 @@
+"""What beamrank computes, beside other libraries and plain loops, on random inputs."""

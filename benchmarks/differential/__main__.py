@@ -1,0 +1,89 @@
+"""Random inputs through beamrank and through other libraries or plain loops: every difference is an error.
+
+    python -m benchmarks.differential [SUBJECT ...] --seed S --count N
+
+`evaluation`: run files and qrels, against pytrec_eval and ir_measures, to the last bit of each topic. `ranking`:
+aggregations, pooling, rankings, segments, truncation and layouts, against loops over one number at a time. `families`:
+checkpoints of random sizes, against transformers. `bm25`: hits of random collections, against bare pyserini. `reuse`:
+a run after another one, against the same run into an empty folder.
+
+Case i of N has the seed S + i. A case that differs is printed with the command that repeats it, and the exit code is 1.
+"""
+
+import argparse
+import importlib
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from benchmarks.results import Part, Results, command_line
+from benchmarks.subprocess_meter import be_quiet
+
+# From a seed and an empty folder to the number of values that were compared; AssertionError where one differs.
+Check: TypeAlias = Callable[[int, Path], int]
+
+SUBJECTS = ("evaluation", "ranking", "families", "bm25", "reuse")
+_RESULTS = Path(__file__).resolve().parents[1] / "results" / "differential.json"
+
+
+def check_of(subject: str) -> Check:
+    """The check of a subject."""
+    check: Check = importlib.import_module(f"benchmarks.differential.{subject}").check
+    return check
+
+
+def campaign(subject: str, seed: int, count: int) -> Part:
+    """Runs the cases of a subject, and prints those that differ."""
+    check, compared, failed = check_of(subject), 0, list[int]()
+    shown = time.monotonic()
+    for case in range(seed, seed + count):
+        with tempfile.TemporaryDirectory(prefix="beamrank-differential-") as folder:
+            try:
+                compared += check(case, Path(folder))
+            except Exception:
+                failed.append(case)
+                print(f"{traceback.format_exc()}python -m benchmarks.differential {subject} --seed {case} --count 1\n")
+        if time.monotonic() - shown > 60:
+            shown = time.monotonic()
+            print(f"{subject}: {case - seed + 1:,} of {count:,} cases, {len(failed)} differ", file=sys.stderr)
+    return Part({"seed": seed, "cases": count, "values_compared": compared, "cases_that_differ": failed})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the chosen subjects; 1 if a case differs."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(given)
+    be_quiet()
+    command, differ = command_line("benchmarks.differential", given), 0
+    for subject in options.subjects or SUBJECTS:
+        start = time.monotonic()
+        part = campaign(subject, options.seed, options.count)
+        if options.output:
+            # Another campaign may have written its part meanwhile.
+            file = Results(options.output, "differential", {}, command, SUBJECTS)
+            file.write(subject, part, time.monotonic() - start)
+        differ += len(part.figures["cases_that_differ"])
+        print(f"{subject}: {part.figures}")
+    return int(differ > 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.differential",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("subjects", nargs="*", metavar="SUBJECT", help="by default all")
+    add("--seed", type=int, default=0, help="of the first case (%(default)s)")
+    add("--count", type=int, default=100, help="cases of each subject (%(default)s)")
+    add("--output", type=Path, default=_RESULTS, help="the results (%(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""A run after earlier ones, of other files and settings, against the same run into an empty folder."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from beamrank.ranking.aggregation import METHODS
+from tests.support.checkpoints import LETTERS, save_pair
+from tests.support.runs import assert_as_fresh
+from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
+
+PAIRS = 4
+_SEGMENTS = ({"length_tokens": 20, "stride_tokens": 10, "limit": 3}, {"length_tokens": 30, "limit": 2})
+
+
+class _State:
+    """A collection and its configuration; each change is one of `changes`."""
+
+    def __init__(self, random: np.random.Generator, folder: Path) -> None:
+        self.random, self.folder = random, folder
+        self.docs, self.topics = dict(DOCS), dict(TOPICS)
+        self.candidates = {query_id: list(docs) for query_id, docs in CANDIDATES.items()}
+        for name in ("first", "second"):
+            save_pair(folder / name, LETTERS if name == "first" else [*LETTERS, "zz"], vocab_size=128)
+        self.keys: dict[str, Any] = {
+            "mono": {"checkpoint": "./first/mono", "k": 6},
+            "duo": {"checkpoint": "./first/duo", "k": 3},
+            "input": {"max_length": 64, "max_query_length": 16},
+            "on_missing_doc": "drop",
+        }
+        self.changes: Mapping[str, Callable[[], None]] = {
+            "edit": lambda: self.docs.update({doc: f"{self.docs[doc]} jetty" for doc in self._some_docs()}),
+            "cut": lambda: self.docs.update({doc: self.docs[doc][:40] for doc in self._some_docs()}),
+            "swap": self._swap,
+            "remove": self._remove,
+            "restore": lambda: self.docs.update(DOCS),
+            "rename topic": self._rename_topic,
+            "edit topic": lambda: self.topics.update({self._topic(): "amber fjord"}),
+            "candidates": self._candidates,
+            "depths": self._depths,
+            "aggregation": self._aggregation,
+            "segments": self._segments,
+            "shards": lambda: self.keys.update(shards=int(random.integers(1, 6))),
+            "limits": lambda: self.keys["input"].update(max_length=int(random.choice([48, 64]))),
+            "truncation": lambda: self.keys["input"].update(truncation=str(random.choice(["original", "paper"]))),
+            "checkpoint": self._checkpoint,
+        }
+
+    def change(self) -> list[str]:
+        """Makes up to four changes; returns their names."""
+        chosen = [str(each) for each in self.random.choice(list(self.changes), self.random.integers(0, 5))]
+        for name in chosen:
+            self.changes[name]()
+        return chosen
+
+    def collection(self) -> SmallCollection:
+        """Its files as they are now."""
+        return SmallCollection(self.folder, self.docs, self.topics, **self.keys).given_run(self.candidates)
+
+    def _topic(self) -> str:
+        return str(self.random.choice(list(self.topics)))
+
+    def _some_docs(self) -> list[str]:
+        docs: list[str] = self.random.choice(sorted(self.docs), 4, replace=False).tolist()
+        return docs
+
+    def _remove(self) -> None:
+        for doc in self._some_docs() if len(self.docs) > 10 else ():
+            del self.docs[doc]
+
+    def _swap(self) -> None:
+        one, other, *_ = self._some_docs()
+        self.docs[one], self.docs[other] = self.docs[other], self.docs[one]
+
+    def _rename_topic(self) -> None:
+        old, new = self._topic(), f"q{self.random.integers(20, 99)}"
+        self.topics[new], self.candidates[new] = self.topics.pop(old), self.candidates.pop(old)
+
+    def _candidates(self) -> None:
+        count = int(self.random.integers(1, 10))
+        self.candidates[self._topic()] = self.random.choice(sorted(DOCS), count, replace=False).tolist()
+
+    def _depths(self) -> None:
+        self.keys["mono"]["k"] = int(self.random.integers(3, 10))
+        self.keys["duo"]["k"] = int(self.random.integers(2, self.keys["mono"]["k"] + 1))
+
+    def _aggregation(self) -> None:
+        method = str(self.random.choice([*METHODS, "sample", "sample"]))
+        kept = {name: self.keys["duo"][name] for name in ("checkpoint", "k")}
+        drawn = {"opponents": int(self.random.integers(1, 4)), "seed": int(self.random.integers(3))}
+        self.keys["duo"] = {**kept, "aggregation": method, **(drawn if method == "sample" else {})}
+
+    def _segments(self) -> None:
+        self.keys["mono"].pop("segments", None)
+        if self.random.random() < 0.7:
+            pooling = str(self.random.choice(["max", "first", "mean"]))
+            self.keys["mono"]["segments"] = {**_SEGMENTS[self.random.integers(2)], "pooling": pooling}
+
+    def _checkpoint(self) -> None:
+        name = str(self.random.choice(["first", "second"]))
+        self.keys["mono"]["checkpoint"], self.keys["duo"]["checkpoint"] = f"./{name}/mono", f"./{name}/duo"
+
+
+def check(seed: int, folder: Path) -> int:
+    """Four pairs: each run is after the ones before, in their output or with `reuse`; returns the scores reused."""
+    state = _State(np.random.default_rng(seed), folder)
+    fresh = folder / "fresh-0"
+    state.collection().run(output=fresh)
+    made, reused = [fresh], 0
+    for number in range(1, PAIRS + 1):
+        changes = state.change()
+        collection, in_place = state.collection(), bool(state.random.random() < 0.5)
+        output = folder / "again" if in_place else folder / f"new-{number}"
+        named = [] if in_place and number > 1 else [str(each) for each in made[-2:]]
+        fresh = folder / f"fresh-{number}"
+        collection.run(output=fresh)
+        collection.keys["reuse"] = named
+        collection.run(output=output)
+        try:
+            reused += assert_as_fresh(output, fresh)
+        except AssertionError as error:
+            raise AssertionError(f"pair {number}, changes {changes}, in place {in_place}: {error}") from error
+        made.append(fresh)
+    return reused
