@@ -145,6 +145,38 @@ def test_json_holds_no_nan(folder):
     json.dumps(_compare("base", "good", "poor").as_object(), allow_nan=False)
 
 
+def test_object_and_table_hold_what_was_compared(folder):
+    found = _compare("good", test="randomization", correction="bonferroni")
+    base, good = found.runs
+    values = found.as_object()
+    first, second = values.pop("runs")
+    assert values == {"baseline": "base", "queries": 8, "test": "randomization", "correction": "bonferroni"}
+    assert first == {"name": "base", "run": "base", "queries": 8, "measures": base.measures} | {
+        "differences": {},
+        "agreement": None,
+    }
+    assert (second["name"], second["agreement"]) == ("good", {"queries": 8, **good.agreement.means})
+    table = found.table()
+    p_values = [("p", ".2g"), ("p (bonferroni)", ".2g")]
+    assert [(each.name, each.spec) for each in table.columns] == [
+        *(("run", ""), ("measure", ""), ("mean", ".4f"), ("diff", "+.4f"), *p_values),
+        *(("wins", ","), ("ties", ","), ("losses", ",")),
+    ]
+    assert table.rows[-1] == ["good", "overlap@10", good.agreement.means["overlap@10"], *[None] * 6]
+    assert not any("not tested" in note for note in _compare("good", measures=["RR@10"]).notes)
+
+
+def test_rows_that_cannot_be_used_are_left_out_up_to_a_number(folder):
+    for name, row in ("qrels", "q1 0 b x"), ("good", "q1 Q0 b 9 x t"):
+        with (folder / name).open("a") as file:
+            file.write(f"{row}\n")
+    with pytest.raises(PreflightError):
+        _compare("good")
+    (evaluated,) = evaluate_run_files(["good"], "qrels", ["RR@10"], max_bad_rows=1)
+    assert _compare("good", max_bad_rows=1).runs[1].measures["RR@10"] == evaluated.evaluation.means["RR@10"]
+    assert len(evaluated.lines()) == 2
+
+
 def test_bad_input_is_refused(folder):
     with pytest.raises(ConfigError, match="unknown measure"):
         _compare("none", measures=["X"])

@@ -204,8 +204,17 @@ def test_files_without_a_common_topic_are_an_error(tmp_path):
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
     run.write_text("001 Q0 a 1 1 t\n")
     qrels.write_text("1 0 a 1\n")
-    with pytest.raises(PreflightError, match="no topic in common: the run's first is '001', the qrels' '1'"):
+    with pytest.raises(PreflightError, match=f"{run} and the qrels {qrels} have no topic in common.* '001', .* '1'"):
         evaluate_run_files([str(run)], str(qrels), ["AP"])
+
+
+def test_queries_that_seem_to_be_docs_are_noted(tmp_path):
+    run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
+    run.write_text("q1 Q0 q1 1 2 t\nq1 Q0 a 2 1 t\n")
+    qrels.write_text("q1 0 a 1\n")
+    (found,) = evaluate_run_files([str(run)], str(qrels), ["AP"])
+    assert [note for note in found.lines() if "exclude `self`" in note] == list(map(str, found.own))
+    assert len(found.own) == 1
 
 
 def test_core_imports_no_jvm_torch_or_beam():
