@@ -12,11 +12,12 @@ Case i of N has the seed S + i. A case that differs is printed with the command 
 
 import argparse
 import importlib
+import math
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,6 +28,7 @@ from benchmarks.subprocess_meter import be_quiet
 Check: TypeAlias = Callable[[int, Path], int]
 
 SUBJECTS = ("evaluation", "ranking", "families", "bm25", "reuse")
+_REPORTED_SECONDS = 60
 _RESULTS = Path(__file__).resolve().parents[1] / "results" / "differential.json"
 
 
@@ -36,8 +38,8 @@ def check_of(subject: str) -> Check:
     return check
 
 
-def campaign(subject: str, seed: int, count: int) -> Part:
-    """Runs the cases of a subject, and prints those that differ."""
+def campaign(subject: str, seed: int, count: int, seconds: float = math.inf) -> Iterator[Part]:
+    """Runs the cases of a subject, and prints those that differ; yields what was found about every so many seconds."""
     check, compared, failed = check_of(subject), 0, list[int]()
     shown = time.monotonic()
     for case in range(seed, seed + count):
@@ -47,27 +49,26 @@ def campaign(subject: str, seed: int, count: int) -> Part:
             except Exception:
                 failed.append(case)
                 print(f"{traceback.format_exc()}python -m benchmarks.differential {subject} --seed {case} --count 1\n")
-        if time.monotonic() - shown > 60:
-            shown = time.monotonic()
-            print(f"{subject}: {case - seed + 1:,} of {count:,} cases, {len(failed)} differ", file=sys.stderr)
-    return Part({"seed": seed, "cases": count, "values_compared": compared, "cases_that_differ": failed})
+        if time.monotonic() - shown > seconds or case == seed + count - 1:
+            shown, done = time.monotonic(), case - seed + 1
+            yield Part({"seed": seed, "cases": done, "values_compared": compared, "cases_that_differ": list(failed)})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the chosen subjects; 1 if a case differs."""
+    """Runs the chosen subjects, and writes what was found every minute; 1 if a case differs."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(given)
     be_quiet()
     command, differ = command_line("benchmarks.differential", given), 0
     for subject in options.subjects or SUBJECTS:
-        start = time.monotonic()
-        part = campaign(subject, options.seed, options.count)
-        if options.output:
+        start, failed = time.monotonic(), list[int]()
+        for part in campaign(subject, options.seed, options.count, _REPORTED_SECONDS):
             # Another campaign may have written its part meanwhile.
             file = Results(options.output, "differential", {}, command, SUBJECTS)
             file.write(subject, part, time.monotonic() - start)
-        differ += len(part.figures["cases_that_differ"])
-        print(f"{subject}: {part.figures}")
+            print(f"{subject}: {part.figures}")
+            failed = part.figures["cases_that_differ"]
+        differ += len(failed)
     return int(differ > 0)
 
 

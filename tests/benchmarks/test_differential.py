@@ -17,16 +17,19 @@ def _cases():
         yield pytest.param(subject, count, id=f"many of {subject}", marks=[pytest.mark.slow, *java])
 
 
-@pytest.mark.parametrize(("subject", "count"), _cases())
+@pytest.mark.parametrize(("subject", "count"), [*_cases()])
 def test_random_cases_are_as_elsewhere(subject, count, capsys):
-    found = campaign(subject, 50_000, count).figures
+    (part,) = campaign(subject, 50_000, count)
+    found = part.figures
     assert found["cases_that_differ"] == [], capsys.readouterr().out
     assert found["values_compared"] > count
 
 
 def test_case_that_differs_is_printed_with_its_command(monkeypatch, capsys):
     monkeypatch.setattr(ranking, "cut_docs", lambda inputs: inputs)
-    differ = campaign("ranking", 0, 8).figures["cases_that_differ"]
+    parts = [part.figures for part in campaign("ranking", 0, 8, seconds=0)]
+    assert [part["cases"] for part in parts] == [*range(1, 9)]
+    differ = parts[-1]["cases_that_differ"]
     assert 0 < len(differ) < 8
     assert f"python -m benchmarks.differential ranking --seed {differ[0]} --count 1\n" in capsys.readouterr().out
 

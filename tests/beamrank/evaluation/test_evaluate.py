@@ -40,6 +40,8 @@ def test_notes_name_topics_that_do_not_fit():
         "topics of the run without judgments: 1 ('q9'); they are left out",
     ]
     assert evaluate({"q": ["a"]}.items(), qrels_of({"q": {"a": 1}}), ["RR"], topics=["q"]).notes.lines() == []
+    unknown = evaluate([*ORDER.items(), *((f"u{number}", ["a"]) for number in range(4))], QRELS, ["RR"]).notes.lines()
+    assert "topics of the run without judgments: 5 ('q9', 'u0', 'u1', ...); they are left out" in unknown
 
 
 def test_ids_of_topics_that_do_not_meet_are_a_warning():
