@@ -24,6 +24,8 @@ from benchmarks.results import Part, Results, command_line
 
 _ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("commit", "ranking", "join", "evaluation")
+# The candidates that a corpus lists are tested with its format.
+_MORE_TESTS = {"join": "    tests/beamrank/formats/test_top1000.py"}
 _COPIED = ("models", "transforms", "pipelines", "contrib", "benchmarks", "experiments", "README.md", "docs", "configs")
 _CONFIG = """[mutmut]
 source_paths=beamrank
@@ -33,6 +35,7 @@ also_copy=
 pytest_add_cli_args=-pno:cacheprovider
     -mnot slow and not jvm and not data
 pytest_add_cli_args_test_selection=tests/beamrank/{folder}
+{more}
 timeout_constant=5
 use_git_change_detection=false
 """
@@ -48,7 +51,7 @@ def copy_tree(work: Path, folder: str) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(_ROOT / name, target)
     copied = "\n".join(f"    {name}" for name in _COPIED)
-    (work / "setup.cfg").write_text(_CONFIG.format(folder=folder, copied=copied))
+    (work / "setup.cfg").write_text(_CONFIG.format(folder=folder, copied=copied, more=_MORE_TESTS.get(folder, "")))
 
 
 def all_mutants(work: Path, folder: str) -> list[str]:

@@ -1,12 +1,13 @@
 """The join, without Beam: what is looked up, and how a shard is put together."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.join.join import JoinedShard, doc_tokens_schema, join_shard
+from beamrank.join.join import JoinedShard, by_shard, doc_tokens, doc_tokens_schema, join_shard
 
 IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
 TOKEN = pa.uint16()
@@ -27,6 +28,27 @@ def join(found: pa.Table, corpus: pa.Table, query_ids: tuple[str, ...] = ("q1", 
     return join_shard(
         schemas.tokenized(30522), query_ids, queries, found, corpus, lambda unit, at: f"file {unit} byte {at}"
     )
+
+
+def test_rows_of_docs_are_cut_by_shard_in_their_order() -> None:
+    schema, tokens = doc_tokens_schema(TOKEN), pa.array([[1], [2, 3], []], pa.list_(TOKEN))
+    first = doc_tokens(schema, ["a", "b", "c"], 4, [0, 7, 9], tokens, [False, True, False])
+    a, b, c = (
+        dict(zip(schema.names, row, strict=True))
+        for row in (("a", 4, 0, [1], False), ("b", 4, 7, [2, 3], True), ("c", 4, 9, [], False))
+    )
+    assert first.to_pylist() == [a, b, c]
+    assert first.schema == schema
+    shards = [np.array([5, 2, 5], np.uint32), np.array([2], np.uint32)]
+    found = [(shard, batch.to_pylist()) for shard, batch in by_shard([first, first.slice(0, 1)], shards)]
+    assert found == [(2, [b, a]), (5, [a, c])]
+    assert list(by_shard([], [])) == []
+
+
+def test_scores_of_pairs_have_an_id_and_may_be_null() -> None:
+    found = schemas.scores(pa.int64())
+    assert (found.names, found.types) == (["id", "score"], [pa.int64(), pa.float32()])
+    assert all(field.nullable for field in found)
 
 
 def test_candidates_meet_their_tokens_in_rank_order() -> None:

@@ -17,7 +17,16 @@ from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.formats.runs import read_run, run_files
 from beamrank.join.run_shards import in_place_order, order_shard, sent
-from beamrank.join.run_units import DigestedRun, RunReader, digest_run, open_run, read_units, unit_ranges, write_units
+from beamrank.join.run_units import (
+    DigestedRun,
+    RunReader,
+    digest_run,
+    open_run,
+    read_units,
+    run_bytes,
+    unit_ranges,
+    write_units,
+)
 from beamrank.storage.row_files import open_rows
 from tests.support.given_runs import read_given
 
@@ -246,6 +255,15 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.trec").write_text("q1 Q0 z 1 1 t\n")
     with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
         open_run(str(tmp_path), {}, before.digest)
+
+
+def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.trec").write_text("q1 Q0 a 1 1 t\n")
+    reader, units = open_run(str(tmp_path / "*.trec"), {})
+    assert run_bytes(str(tmp_path / "*.trec")) == sum(unit.size_bytes for unit in units) == 3 * 14
+    (batch,) = reader.read(units[0], Rejects("run"))
+    assert [reader.sent_bytes(units[:count]) for count in (1, 3)] == [batch.rows.nbytes, 3 * batch.rows.nbytes]
 
 
 def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:
