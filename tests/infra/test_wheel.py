@@ -61,7 +61,7 @@ def test_every_entry_point_loads_from_the_wheel(wheel, tmp_path):
     )
     environ = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, cwd=tmp_path, timeout=120, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, cwd=tmp_path, timeout=300, check=True
     )
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = (declared["scripts"], *declared["entry-points"].values())
@@ -89,6 +89,7 @@ def test_wheel_runs_the_demo_in_an_environment_of_its_own(wheel, tmp_path):
     demo = [tmp_path / "empty/bin/beamrank", "demo", "--json", "--quiet"]
     made = subprocess.run(demo, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False)
     assert made.returncode == 0, made.stderr
-    measured = {each["stage"]: round(each["RR@10"], 4) for each in json.loads(made.stdout)["stages"]}
-    assert measured == {"bm25": 0.3353, "mono": 0.56, "duo": 0.5737}
+    measured = {each["stage"]: each["RR@10"] for each in json.loads(made.stdout)["stages"]}
+    # The dtype depends on the processor.
+    assert measured == pytest.approx({"bm25": 0.3353, "mono": 0.56, "duo": 0.5737}, abs=0.003)
     assert (tmp_path / "beamrank-demo/report/report.html").is_file()
