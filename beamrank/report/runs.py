@@ -5,6 +5,7 @@ The candidates of a query side by side in several runs, docs whose rank changes 
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
@@ -22,7 +23,7 @@ from beamrank.commit.stage import Stage
 from beamrank.commit.status import StageStatus, read_receipts, read_status
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import digest_corpus, find_texts
+from beamrank.formats.corpora import CorpusConfig, digest_corpus, find_texts
 from beamrank.join.schemas import INSTRUCTION_TOKENS
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Ranking, Rankings
@@ -246,6 +247,15 @@ class PlanRuns:
     def texts(self, doc_ids: Collection[str]) -> dict[str, str]:
         """The texts of some docs, as the run read them; those that the corpus lacks are left out.
 
+        Raises as `open_corpus`.
+        """
+        with self.open_corpus() as corpus:
+            return find_texts(corpus, doc_ids)
+
+    @contextmanager
+    def open_corpus(self) -> Iterator[CorpusConfig]:
+        """The corpus that the run read, which must not change meanwhile.
+
         Raises:
             PreflightError: the corpus does not exist, cannot be read, or changed since the run.
         """
@@ -254,10 +264,10 @@ class PlanRuns:
         if read and corpus.digest not in read:
             raise PreflightError(
                 f"the corpus {self.config.corpus.path} changed since the run, so its passages may not be those that "
-                "were ranked: restore it, run again, or leave the passages out (--no-texts)"
+                "were ranked: restore it, or run again (a report can leave the passages out: --no-texts)"
             )
         with corpus.unchanged():
-            return find_texts(self.config.corpus, doc_ids)
+            yield self.config.corpus
 
 
 def _lengths(lists: Any) -> Lengths:

@@ -30,7 +30,7 @@ from contrib.calibration.fit import (
     measure,
     split_topics,
 )
-from pipelines.commands.arguments import ResultFormat, one_of, open_runs, option, qrels_option
+from pipelines.commands.arguments import ResultFormat, one_of, open_runs, option, qrels_option, scored_stage
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error
@@ -79,7 +79,7 @@ def calibrate(
     if precision is not None and not 0 < precision < 1:
         raise ConfigError(f"--precision {precision:g} must be a share between 0 and 1, such as 0.9")
     runs = open_runs(folder)
-    name = _stage_of(runs, stage)
+    name = scored_stage(runs, stage)
     judgments = qrels or runs.config.qrels
     if judgments is None:
         raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
@@ -176,25 +176,6 @@ def reliability_diagram(found: dict[str, Reliability], name: str) -> bytes:
         axes.set(xlabel=f"probability by the scores of {name}", ylabel="share of relevant docs")
         axes.legend()
     return content.getvalue()
-
-
-def _stage_of(runs: PlanRuns, wanted: str | None) -> str:
-    """The name of the stage whose scores are calibrated."""
-    names = [stage.name for stage in runs.finished]
-    if wanted is not None and wanted not in names:
-        raise ConfigError(
-            f"--stage {wanted!r} is not a finished stage that ranks: {', '.join(names) or 'there is none'}"
-        )
-    if wanted is not None:
-        return wanted
-    works = ((name, runs.plan.stage(name).work) for name in reversed(names))
-    found = next((name for name, work in works if work is not None and work.docs == 1), None)
-    if found is None:
-        raise PreflightError(
-            f"{runs.plan.output} has no finished stage that scores docs one by one: finish the run, or choose another "
-            f"stage with --stage ({', '.join(names) or 'there is none'})"
-        )
-    return found
 
 
 def _check_enough(judged: Judged, method: str, judged_only: bool) -> None:

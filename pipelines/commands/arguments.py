@@ -7,7 +7,7 @@ import typer
 
 from beamrank.commit.plan import read_plan
 from beamrank.config.run import RunConfig, load_config, stored_config
-from beamrank.errors import ConfigError
+from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.run_writer import Ranking, write_run
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
@@ -118,6 +118,21 @@ def open_runs(output: str, changed: Mapping[str, object] | None = None) -> "Plan
     plan = read_plan(output)
     config = stored_config(plan.config, output).model_copy(update=changed)
     return PlanRuns(plan, config, open_stages(plan.stages))
+
+
+def scored_stage(runs: "PlanRuns", wanted: str | None) -> str:
+    """The name of the finished stage whose scores are read: by default the last that scores docs one by one."""
+    works = {stage.name: runs.plan.stage(stage.name).work for stage in runs.finished}
+    pointwise = [name for name, work in works.items() if work is not None and work.docs == 1]
+    if wanted in works or (wanted is None and pointwise):
+        return wanted or pointwise[-1]
+    listed = ", ".join(works) or "there is none"
+    if wanted is not None:
+        raise ConfigError(f"--stage {wanted!r} is not a finished stage that ranks: {listed}")
+    raise PreflightError(
+        f"{runs.plan.output} has no finished stage that scores docs one by one: finish the run, or choose another "
+        f"stage with --stage ({listed})"
+    )
 
 
 def check_run_output(output: str, runs: Sequence[str]) -> None:
