@@ -47,7 +47,7 @@ class DataConfig(Section):
 
     triples: Path | None = None
     """MS MARCO's triples, in place of `data.qrels` and `data.run`. Triples of ids need `data.corpus` and `data.topics`,
-    triples of texts neither."""
+    triples of texts, which can be Parquet or a folder of `beamrank negatives`, neither."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
     qrels: QrelsFiles | None = None

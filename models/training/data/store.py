@@ -18,6 +18,7 @@ from beamrank.formats.topics import topics_files
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_version
 from beamrank.storage.documents import SHORT, Document, digest
+from beamrank.storage.globs import find
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DataConfig, DevConfig, TrainConfig
 from models.training.data.groups import GroupArrays, GroupSource
@@ -55,7 +56,8 @@ def data_files(data: DataConfig | DevConfig) -> list[str]:
     files = [] if data.corpus is None else corpus_files(data.corpus)
     files += [] if data.topics is None else topics_files(data.topics)
     files += [] if data.qrels is None else find_files(data.qrels)
-    return [*files, *(url for name in ("run", "teacher", "triples") if (url := getattr(data, name, None)))]
+    paths = filter(None, (getattr(data, name, None) for name in ("run", "teacher", "triples")))
+    return [*files, *(url for path in paths for url in find(path) or [path])]
 
 
 class DataFolder:

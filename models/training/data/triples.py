@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import BYTE_ORDER_MARK
-from beamrank.formats.files import check_text, shown_paths
+from beamrank.formats.files import Beginning, check_text, shown_paths
+from beamrank.formats.texts.parquet import open_parquet
 from beamrank.formats.topics import read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
+from beamrank.storage.globs import find
 from beamrank.storage.streams import errors_as, open_stream
 from models.training.config import DataConfig
 from models.training.data.groups import GroupArrays
@@ -27,7 +29,7 @@ _READ_TOGETHER = 100 * BLOCK
 _QUERY = np.array([0x9E3779B97F4A7C15, 0, 0], np.uint64)
 # One of so many is read beyond those that are needed, because some are left out.
 _SPARE = 100
-_ORDER = "query<TAB>relevant passage<TAB>other passage"
+_ORDER, _TEXTS = "query<TAB>relevant passage<TAB>other passage", ("string", "large_string")
 Columns: TypeAlias = tuple[str, str, str]
 Triples: TypeAlias = NDArray[np.int32]
 """int32[n, 3], the rows of token ids of queries, relevant passages and other passages."""
@@ -94,38 +96,46 @@ class _File:
 
     def lines(self) -> Iterator[tuple[int, Columns]]:
         """The valid lines, each with its number; PreflightError if too many of a thousand are broken."""
-        with errors_as(PreflightError, self.url), open_stream(self.url) as file:
-            lines = islice(enumerate(file, 1), int(self.header), None)
-            while block := list(islice(lines, BLOCK)):
-                parsed = [(number, parse_columns(line)) for number, line in block]
-                broken = [at for at, (_, columns) in enumerate(parsed) if columns is None]
-                if len(broken) > self._max_bad_rows:
-                    number, line = block[broken[0]]
-                    raise PreflightError(
-                        f"{self.url}: {len(broken):,} of {len(block):,} lines are not {self.expected}, and "
-                        f"data.max_bad_rows is {self._max_bad_rows:,}; the first is line {number:,}: {_problem(line)}. "
-                        "Fix the file, or raise data.max_bad_rows"
-                    )
-                self.read, self.broken = self.read + len(block), self.broken + len(broken)
-                yield from ((number, columns) for number, columns in parsed if columns is not None)
+        lines = islice(enumerate(_read_lines(self.url), 1), int(self.header), None)
+        while block := list(islice(lines, BLOCK)):
+            parsed = [(number, parse_columns(line)) for number, line in block]
+            broken = [(number, problem) for number, problem in parsed if isinstance(problem, str)]
+            if len(broken) > self._max_bad_rows:
+                raise PreflightError(
+                    f"{self.url}: {len(broken):,} of {len(block):,} lines are not {self.expected}, and "
+                    f"data.max_bad_rows is {self._max_bad_rows:,}; the first is line {broken[0][0]:,}: {broken[0][1]}. "
+                    "Fix the file, or raise data.max_bad_rows"
+                )
+            self.read, self.broken = self.read + len(block), self.broken + len(broken)
+            yield from ((number, columns) for number, columns in parsed if not isinstance(columns, str))
 
 
-def parse_columns(line: bytes) -> Columns | None:
-    """The three columns of a line; None if it has others, an empty one, or is not UTF-8."""
+def _read_lines(url: str) -> Iterator[bytes]:
+    """The lines of a file; of Parquet, or a folder of it, the columns' names, then one for each negative of a row."""
+    for number, each in enumerate(find(url)):
+        if not Beginning(each).is_parquet:
+            check_text(each)
+            with errors_as(PreflightError, each), open_stream(each) as file:
+                yield from file
+            continue
+        with errors_as(PreflightError, each), open_parquet(each) as table:
+            names = [one.name for one in table.schema_arrow if str(one.type) in _TEXTS and one.name != "query_id"]
+            if len(names) < 3 or not is_header(names[:3]):
+                raise PreflightError(f"{each}: its texts ({', '.join(names)}) are not anchor, positive, negative")
+            yield from ["\t".join(names[:3]).encode()][number:]
+            for row in (row for some in table.iter_batches(columns=names) for row in zip(*some.columns, strict=True)):
+                query, positive, *others = (" ".join((text.as_py() or "").split()) for text in row)
+                yield from (f"{query}\t{positive}\t{other}".encode() for other in others)
+
+
+def parse_columns(line: bytes) -> Columns | str:
+    """The three columns of a line, or why it is no triple."""
     try:
         columns = tuple(column.strip() for column in line.removeprefix(BYTE_ORDER_MARK).decode("utf-8").split("\t"))
     except UnicodeDecodeError:
-        return None
-    return columns if len(columns) == 3 and all(columns) else None
-
-
-def _problem(line: bytes) -> str:
-    """Why a line is no triple."""
-    try:
-        columns = line.decode("utf-8").split("\t")
-    except UnicodeDecodeError:
         return "it is not UTF-8"
-    return "a column is empty" if len(columns) == 3 else f"it has {len(columns)} columns"
+    found = sum(map(bool, columns))
+    return columns if len(columns) == found == 3 else f"it has {found} columns with a text, of {len(columns)}"
 
 
 def _rows_of_texts(file: _File, writer: TextWriter) -> Triples:
@@ -190,18 +200,15 @@ def _without_text(data: DataConfig, file: _File, has_text: NDArray[np.bool_]) ->
 
 def has_header(url: str, *, ids: bool) -> bool:
     """Checks the columns of a file, of ids or of texts, and their order; returns whether its first line is a header."""
-    check_text(url)
-    with errors_as(PreflightError, url), open_stream(url) as file:
-        lines = list(islice(file, BLOCK))
-    rows = [columns for line in lines if (columns := parse_columns(line)) is not None]
+    lines = list(islice(_read_lines(url), BLOCK))
+    rows = [columns for columns in map(parse_columns, lines) if not isinstance(columns, str)]
     header = len(rows) > 1 and parse_columns(lines[0]) == rows[0] and is_header(rows[0]) and not is_header(rows[1])
     # Ids such as q1 and doc12 look like names of columns.
     header = header and not (ids and any(map(str.isdigit, "".join(rows[0]))))
     if rows:
         _check_columns(url, list(zip(*(rows[1:] if header else rows), strict=True)), ids)
-    for number, (name, expected) in enumerate(
-        zip(rows[0], ("query", "relevant", "other"), strict=True) if header else (), 1
-    ):
+    named = zip((1, 2, 3), rows[0], ("query", "relevant", "other"), strict=True) if header else ()
+    for number, name, expected in named:
         meaning = next((each for each, words in _MEANINGS.items() if words.search(normal_text(name))), expected)
         if meaning != expected:
             raise PreflightError(
