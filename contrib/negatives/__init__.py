@@ -1,0 +1,1 @@
+"""Hard negatives from the scores of a run, for training."""
