@@ -1,4 +1,4 @@
-"""A hub on loopback: what huggingface_hub and `hf upload` ask of one, of repositories that need a token.
+"""A hub on loopback, to rehearse a publication: what huggingface_hub and `hf upload` ask of one that needs a token.
 
 It speaks the hub's wire protocol for models and datasets. Files go through git, since it has no LFS or Xet.
 """
