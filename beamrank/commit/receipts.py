@@ -47,7 +47,7 @@ class Receipt(Document):
 
     shard: Count
     digest: str
-    part: str
+    part: Annotated[str, Field(pattern=f"^{listing.PART.pattern}$")]
     part_sha256: str
     part_bytes: Count
     rows: Count
@@ -149,8 +149,12 @@ class StageFolder:
         return storage.join(self._receipts_url, listing.RECEIPT.name(shard_digest, shard))
 
     def read_part(self, receipt: Receipt) -> Any:
-        """A shard's table; raises ReceiptError as `part_content`."""
-        return pq.read_table(pa.BufferReader(self.part_content(receipt)))
+        """A shard's table; raises ReceiptError as `part_content`, and where it is not Parquet."""
+        content = self.part_content(receipt)
+        try:
+            return pq.read_table(pa.BufferReader(content))
+        except (pa.ArrowException, OSError) as error:
+            raise ReceiptError(f"{self.part_url(receipt)} cannot be read: {error}. Delete it and run again") from error
 
     def part_content(self, receipt: Receipt) -> bytes:
         """A shard's part.

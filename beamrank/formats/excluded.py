@@ -146,7 +146,7 @@ class _ExcludedRows(FileRows):
                 raise RowError(f"has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole numbers")
             named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
             self.without_docs += not named
-            return [[str(query_id).encode(), str(doc_id).encode()] for doc_id in named]
+            return [[str(each).encode("utf-8", "surrogatepass") for each in (query_id, doc_id)] for doc_id in named]
 
         return read
 

@@ -33,15 +33,23 @@ _DETAILS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
 
 def beginning(row: Any) -> str:
     """The beginning of a row: of a line, of the values in its columns, or of JSON."""
+    try:
+        return _text_of(row).encode("utf-8", "backslashreplace").decode()
+    # What CBOR holds need not be JSON, and can hold itself.
+    except (TypeError, ValueError, RecursionError):
+        return f"a value that cannot be shown ({type(row).__name__})"
+
+
+def _text_of(row: Any) -> str:
     if isinstance(row, dict):
         row = json.dumps(row, ensure_ascii=False, default=str)
     elif isinstance(row, list | tuple):
-        row = "\t".join(map(beginning, row))
+        row = "\t".join(map(_text_of, row[:_MOST_CHARACTERS]))
     elif isinstance(row, bytes):
         row = row[: 4 * _MOST_CHARACTERS].decode("utf-8", "backslashreplace")
     elif row is None:
         row = "null"
-    return str(row)[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+    return str(row)[:_MOST_CHARACTERS]
 
 
 class Rejects:

@@ -21,6 +21,7 @@ from beamrank.formats.checks import RowError, shown
 from beamrank.formats.columns import Columns
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.texts.lines import BLOCK_BYTES, blocks_between, line_starts, whole_lines
+from beamrank.formats.texts.parquet import check_once
 from beamrank.formats.texts.row_reader import Lines, Records, RowReader, Rows
 from beamrank.formats.texts.tables import Table, is_table, numbered, open_table
 from beamrank.storage.streams import open_stream
@@ -204,9 +205,10 @@ class FileRows(RowReader):
 
     @contextmanager
     def _open_table(self) -> Iterator[Table]:
-        """The table of the rows, whose schema is kept."""
+        """The table of the rows, whose schema is kept; raises PreflightError where a name is there twice."""
         with open_table(self.url) if self._table is None else nullcontext(Table.of(self._table)) as table:
             self.schema = table.schema
+            check_once(self.url, table.schema.names, table.schema.names)
             yield table
 
     def _records(self, start: int, end: int, batch_rows: int) -> Records:

@@ -33,7 +33,7 @@ _README = re.compile(r"readme", re.IGNORECASE)
 _TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
 _MOST_RANK = 2**63 - 1
 # What rounds to infinity in float32.
-_INFINITE = 3.4028235677973366e38
+INFINITE = 3.4028235677973366e38
 # The number of a row: that of its file in the upper bits, its line in the lower ones.
 _LINE_BITS = 40
 
@@ -92,7 +92,7 @@ def _score(column: bytes) -> float:
         score = number(float, column)
     except ValueError:
         raise ValueError(f"is not a number ({described()})") from None
-    if not abs(score) < _INFINITE:
+    if not abs(score) < INFINITE:
         raise ValueError("is not finite in float32")
     return score
 
@@ -105,7 +105,7 @@ class RunRows(FileRows):
     layouts = (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score"))
     numbers: ClassVar = {
         "rank": Number(pa.int64(), _rank, _MOST_RANK),
-        "score": Number(pa.float32(), _score, _INFINITE),
+        "score": Number(pa.float32(), _score, INFINITE),
     }
 
     @property

@@ -18,7 +18,7 @@ from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import Beginning, Choice, Paths, shown_paths
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import RunLayout
-from beamrank.formats.runs import RunRows, run_files
+from beamrank.formats.runs import INFINITE, RunRows, run_files
 from beamrank.formats.texts.lines import byte_ranges
 from beamrank.formats.texts.tables import is_table, open_table
 from beamrank.formats.texts.units import CorpusUnit, DocBatch
@@ -314,12 +314,11 @@ def _scores(unit: CorpusUnit, batch: DocBatch) -> pa.Array:
     for query_id, doc_id, score, position in zip(
         batch.query_ids, batch.doc_ids, batch.scores, batch.positions, strict=False
     ):
-        with np.errstate(over="ignore"):
-            is_number = isinstance(score, int | float) and not isinstance(score, bool)
-            if score is not None and not (is_number and np.isfinite(np.float32(score))):
-                raise DataError(
-                    f"query {query_id!r} of the run has a score that is not a number, finite in float32, for doc "
-                    f"{doc_id!r}: {score!r} ({unit.place(position)})"
-                )
+        is_number = isinstance(score, int | float) and not isinstance(score, bool)
+        if score is not None and not (is_number and abs(score) < INFINITE):
+            raise DataError(
+                f"query {query_id!r} of the run has a score that is not a number, finite in float32, for doc "
+                f"{doc_id!r}: {score!r:.60} ({unit.place(position)})"
+            )
     scores = np.array(list(batch.scores) or [None] * len(batch.doc_ids), np.float64)
     return pa.array(scores.astype(np.float32), pa.float32(), from_pandas=True)

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from beamrank.errors import DataError
 from beamrank.formats.checks import (
+    SURROGATE_REASON,
     RowError,
     Template,
     WrongFormatError,
+    check_utf8,
     id_of,
     joined,
     json_rows,
@@ -113,7 +115,12 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     position = 0
     for request in requests(unit.url):
         docs = range(position, position + len(request.candidates))
-        batch = parse_rows(unit, docs, request.candidates, lambda row: doc_of(row, unit.fields, unit.template))
+        batch = parse_rows(
+            unit,
+            docs,
+            request.candidates,
+            lambda row: check_utf8(*doc_of(row, unit.fields, unit.template), SURROGATE_REASON),
+        )
         batch.query_ids = [request.query_id] * len(batch.doc_ids)
         used = [request.candidates[at - position] for at in batch.positions]
         batch.scores = [candidate.get("score") for candidate in used]
@@ -127,7 +134,9 @@ def _place(unit: CorpusUnit, position: int) -> str:
 
 def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
     for request in requests(unit.url):
-        yield parse_rows(unit, [request.line - 1], [request], lambda row: (row.query_id, row.text))
+        yield parse_rows(
+            unit, [request.line - 1], [request], lambda row: check_utf8(row.query_id, row.text, SURROGATE_REASON)
+        )
 
 
 _LOOK = Look("rank_llm's JSON (a query and its candidates)", _is_rank_llm)

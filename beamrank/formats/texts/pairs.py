@@ -19,7 +19,7 @@ import pyarrow as pa
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import RowError, text_of
 from beamrank.formats.rejects import beginning
-from beamrank.formats.texts.parquet import ENDINGS, check_text_type, column_values, open_parquet
+from beamrank.formats.texts.parquet import ENDINGS, batches_of, check_text_type, column_values, open_parquet
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
@@ -262,7 +262,7 @@ def _read_passed(rows: RowRange, names: Mapping[str, str]) -> Any:
     _, row, _ = groups[0]
     with rows.file.unchanged(), open_parquet(rows.file.url, _BUFFER_BYTES) as opened:
         numbers = [group for group, _, _ in groups]
-        for batch in opened.iter_batches(_BATCH_ROWS, row_groups=numbers, columns=list(names.values())):
+        for batch in batches_of(opened, list(names.values()), numbers, _BATCH_ROWS):
             first, end = max(rows.start - row, 0), min(rows.end - row, len(batch))
             if first < end:
                 batches.append(batch.slice(first, end - first))

@@ -1,6 +1,6 @@
 """Parquet: an id column `doc_id`, `_id` or `id`, and text columns; a unit is a row group."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
@@ -45,10 +45,15 @@ def check(unit: CorpusUnit) -> None:
     with open_parquet(unit.url) as file:
         present = file.schema_arrow.names
         id_name, texts = _columns(unit, present)
+        check_once(unit.url, present, (id_name, *texts))
         for name in (id_name, *texts):
-            if present.count(name) > 1:
-                raise PreflightError(f"{unit.url} has more than one column `{name}`: give each its own name")
             check_text_type(file, unit.url, name, number=name == id_name)
+
+
+def check_once(url: str, names: Sequence[str], used: Iterable[str]) -> None:
+    """Raises PreflightError where a name that is used is that of several columns."""
+    if twice := next((name for name in used if names.count(name) > 1), None):
+        raise PreflightError(f"{url} has more than one column `{twice}`: give each its own name")
 
 
 def row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
@@ -74,8 +79,8 @@ def read(unit: CorpusUnit) -> Iterator[DocBatch]:
             return id_of(doc_id), joined(parts, unit.template)
 
         columns = list(dict.fromkeys((id_name, *names)))
-        groups = list(range(unit.start, unit.end))
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=columns):
+        groups = range(unit.start, unit.end)
+        for batch in batches_of(file, columns, groups):
             values = [column_values(batch.column(name)) for name in (id_name, *names)]
             yield parse_rows(unit, range(row, row + batch.num_rows), zip(*values, strict=True), parse)
             row += batch.num_rows
@@ -96,7 +101,8 @@ def _topic_rows(unit: CorpusUnit) -> Iterator[list[dict[str, object]]]:
             if not set(names) & set(present):
                 raise WrongFormatError(f"{unit.url} {missing_field('` or `'.join(names), present)}")
         columns = [name for name in dict.fromkeys(chain(*usual)) if name in present]
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+        check_once(unit.url, present, columns)
+        for batch in batches_of(file, columns):
             cells = zip(*(column_values(batch.column(name)) for name in columns), strict=True)
             yield [dict(zip(columns, each, strict=True)) for each in cells]
 
@@ -148,6 +154,19 @@ def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[Any]:
         yield file
 
 
+def batches_of(
+    file: Any, columns: Sequence[str], groups: Iterable[int] | None = None, batch_rows: int = _BATCH_ROWS
+) -> Iterator[Any]:
+    """Record batches of some row groups; raises ArrowInvalid where rows are missing, at which Arrow just ends."""
+    numbers = list(range(file.num_row_groups) if groups is None else groups)
+    missing = sum(file.metadata.row_group(group).num_rows for group in numbers)
+    for batch in file.iter_batches(batch_size=batch_rows, row_groups=numbers, columns=columns):
+        missing -= len(batch)
+        yield batch
+    if missing:
+        raise pa.ArrowInvalid(f"it states {missing} more rows than it holds")
+
+
 def _columns(unit: CorpusUnit, names: list[str]) -> tuple[str, tuple[str, ...]]:
     """The id column of some columns, and those that make the text."""
     try:
@@ -177,7 +196,7 @@ def check_text_type(file: Any, url: str, name: str, number: bool = False) -> Non
     column_type = file.schema_arrow.field(name).type
     if holds_texts(column_type, number):
         return
-    batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=[name])
+    batches = batches_of(file, [name])
     if not all(len(batch) == batch.column(0).null_count for batch in batches):
         raise PreflightError(f"the column `{name}` of {url} is of type {column_type}: it must hold strings")
 

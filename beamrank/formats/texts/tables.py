@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from beamrank.errors import DataError
 from beamrank.formats.checks import WrongFormatError
 from beamrank.formats.texts.parquet import ENDINGS as _PARQUET
+from beamrank.formats.texts.parquet import batches_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
@@ -96,20 +97,22 @@ def open_table(url: str) -> Iterator[Table]:
 
 
 def _read_group(file: Any, group: int, columns: list[str], batch_rows: int) -> Iterable[pa.RecordBatch]:
-    batches: Iterable[pa.RecordBatch] = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
-    return batches
+    return batches_of(file, columns, [group], batch_rows)
 
 
 def _read_batch(file: Any, number: int, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     batch = file.get_batch(number).select(columns)
+    # Offsets of a damaged file would lead out of its memory.
+    batch.validate(full=True)
     return (batch.slice(at, batch_rows) for at in range(0, len(batch), batch_rows))
 
 
 def numbered(url: str, row: int, batch: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a batch of a file, which begins at a row; raises WrongFormatError where one is not UTF-8."""
+    """The rows of a batch of a file, which begins at a row; raises WrongFormatError where one is no value in Python."""
     try:
         values = batch.to_pylist()
-    except UnicodeDecodeError as error:
-        last = row + len(batch) - 1
-        raise WrongFormatError(f"{url}: one of rows {row} to {last} is not UTF-8") from error
+    # Such as a date beyond the year 9999.
+    except (ValueError, OverflowError) as error:
+        problem = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
+        raise WrongFormatError(f"{url}: one of rows {row} to {row + len(batch) - 1} {problem}") from error
     return enumerate(values, row)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.notes import counted
-from beamrank.formats.texts.parquet import open_parquet
+from beamrank.formats.texts.parquet import batches_of, open_parquet
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream
 from contrib.tensorflow2019.examples.tfrecord import (
@@ -109,7 +109,7 @@ class StoredExamples:
             schema = _schema_of(names - _ID_COLUMNS, self.url)
             wanted = schema.arrow(with_ids={*schema.ids} <= names)
             first = 0
-            for batch in file.iter_batches(batch_size=_BATCH_EXAMPLES, columns=wanted.names):
+            for batch in batches_of(file, wanted.names, batch_rows=_BATCH_EXAMPLES):
                 rows = range(first, first + batch.num_rows)
                 features = {name: self._column(batch[name], name, rows) for name in schema.features}
                 ids = [batch[name].cast(pa.string()) for name in schema.ids if name in wanted.names]
