@@ -15,7 +15,6 @@ from beamrank.errors import PreflightError
 
 Extension = TypeVar("Extension")
 _logger = logging.getLogger(__name__)
-_BROKEN = (ImportError, AttributeError, SyntaxError)
 
 
 class Registry(Mapping[str, Extension], Generic[Extension]):
@@ -89,10 +88,11 @@ def load_entry(entry: EntryPoint, kind: str) -> Any:
     """Imports what an entry point names; PreflightError where that fails."""
     try:
         return entry.load()
-    except _BROKEN as error:
+    # What another package does when it is imported can fail in any way.
+    except Exception as error:
         raise PreflightError(
-            f"the {kind} {entry.name!r} of {package_of(entry)} cannot be imported: {error}. Install it again, "
-            "or uninstall it"
+            f"the {kind} {entry.name!r} of {package_of(entry)} cannot be imported: {type(error).__name__}: {error}. "
+            "Install it again, or uninstall it"
         ) from error
 
 

@@ -28,6 +28,7 @@ from beamrank.formats.notes import counted
 from beamrank.formats.rejects import REJECTS
 from beamrank.logs import log_context
 from beamrank.storage import files as storage
+from beamrank.storage.urls import hide_credentials
 from models.scoring.engine import inputs_done
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
@@ -253,7 +254,7 @@ class Launcher:
                     "are kept: run the same command again to resume"
                 ) from error
             self._attempt += 1
-            Retry(self.plan.digest, stage, str(error), time.time()).publish(self.plan.output)
+            Retry(self.plan.digest, stage, hide_credentials(str(error)), time.time()).publish(self.plan.output)
             done = find_done()
             tasks[:] = [task for task in tasks if task.shard not in done]
             self.console.warn(

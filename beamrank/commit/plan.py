@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from beamrank.commit.listing import CURRENT, PLAN, RejectsFile
+from beamrank.commit.listing import CURRENT, PLAN, SHARDS, RejectsFile
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.shards import InputPart, Shard, Shards, ShardTask, read_shards, write_shards
 from beamrank.commit.stage import StageRecord
@@ -61,7 +61,7 @@ class _Stored:
     engine_version: int
     digest: str
     run_tag: str
-    shards_file: str
+    shards_file: Annotated[str, Field(pattern=f"^{SHARDS.pattern}$")]
     shards: Annotated[int, Field(ge=1)]
     stages: tuple[StageRecord, ...]
     config: Mapping[str, Any]

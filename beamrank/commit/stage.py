@@ -6,9 +6,9 @@ of rankings are handed objects of these, in a plan's order.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from beamrank.ranking.aggregation import pair_inferences
 from beamrank.ranking.input_layout import Lengths
@@ -48,7 +48,7 @@ class StageRecord:
 
     Attributes:
         type_name: its kind, the registered name of its class.
-        name: its folder below the output.
+        name: its folder below the output: a plain name, which leads nowhere else.
         step: its name in `--stage`; several stages can share a step.
         schema: the columns of its parts, each with its type (`described`).
         inputs: the names of the stages that it reads.
@@ -64,7 +64,7 @@ class StageRecord:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     type_name: str
-    name: str
+    name: Annotated[str, Field(pattern=r"^[^./][^/]*$")]
     step: str
     schema: tuple[tuple[str, str], ...]
     inputs: tuple[str, ...] = ()

@@ -8,11 +8,12 @@ into a hidden folder and renamed when it is whole. Nothing is removed to make ro
 import json
 import os
 import shutil
+import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import fasteners
@@ -35,8 +36,22 @@ def cache_root() -> Path:
 
 
 def cache_folder(kind: str) -> Path:
-    """The folder of one kind of entries."""
-    return cache_root() / kind
+    """The folder of one kind of entries; raises PreflightError as `owned`."""
+    return owned(cache_root() / kind)
+
+
+def owned(path: Path) -> Path:
+    """A path in the cache; raises PreflightError where a different user can have made it, to be read or run here."""
+    below = len(path.parts) - len(cache_root().parts) + 1
+    for each in (path, *path.parents)[:below]:
+        with suppress(FileNotFoundError):
+            anyone = each.parent.stat().st_mode & stat.S_IWOTH
+            if anyone and each.lstat().st_uid not in (0, os.geteuid()):
+                raise PreflightError(
+                    f"{each} in the cache belongs to a different user, and everyone can write to {each.parent}, so "
+                    "anyone can have put models or programs there: set BEAMRANK_CACHE to a folder of your own"
+                )
+    return path
 
 
 @contextmanager
@@ -72,7 +87,7 @@ def fetched(kind: str, name: str, fetch: Callable[[Path], None]) -> Path:
     Raises:
         OSError: the cache cannot be written.
     """
-    folder = cache_folder(kind) / name
+    folder = owned(cache_folder(kind) / name)
     temporary = folder.with_name(f".fetching-{name}")
     with exclusive(folder.with_name(f".{name}.lock")):
         if not _is_whole(folder):

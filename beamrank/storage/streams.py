@@ -16,6 +16,7 @@ import pyarrow as pa
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.stores import UnreachableError, check_refusal
+from beamrank.storage.urls import hide_credentials
 
 # The disks of TREC have `compress`, also as .0z, .1z and .2z.
 _COMPRESS = dict.fromkeys((".z", ".0z", ".1z", ".2z"), "compress")
@@ -232,4 +233,4 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
         except UnreachableError as refusal:
             raise kind(str(refusal)) from error
         hint = "" if getattr(error, "errno", None) else ". It may be damaged or truncated: fetch it again"
-        raise kind(f"cannot read {url}: {str(error) or type(error).__name__}{hint}") from error
+        raise kind(f"cannot read {url}: {hide_credentials(str(error)) or type(error).__name__}{hint}") from error

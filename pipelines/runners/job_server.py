@@ -23,7 +23,7 @@ from apache_beam.utils.subprocess_server import pick_port
 
 from beamrank.errors import PreflightError, WorkerLostError
 from beamrank.progress import Progress
-from beamrank.storage.disk_cache import cache_folder, exclusive
+from beamrank.storage.disk_cache import cache_folder, exclusive, owned
 from pipelines.runners.workers import child_command
 
 # The command of a job server, given its port and a folder for its temporary files.
@@ -180,8 +180,10 @@ def _find(name: str, flag: str, options: PipelineOptions) -> Path | None:
         if not path.is_file():
             raise PreflightError(f"--{flag} names {named}, and no such file exists")
         return path
-    folders = [Path(folder) for folder in (os.environ.get("BEAMRANK_JARS"), _cache()) if folder]
-    return next((file for folder in folders if (file := folder / name).is_file()), None)
+    jars = os.environ.get("BEAMRANK_JARS")
+    if jars and (file := Path(jars) / name).is_file():
+        return file
+    return file if (file := owned(_cache() / name)).is_file() else None
 
 
 def _cache() -> Path:
@@ -217,7 +219,7 @@ def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> s
     if mvn is None:
         by_hand = f"Run `mvn dependency:copy {' '.join(copy)}` on a machine that has Maven"
         raise _missing(jar, flag, "Maven", f"{by_hand}, and give the jar with --{flag} after `--`")
-    listed = folder / f"{engine.artifact}.classpath"
+    listed = owned(folder / f"{engine.artifact}.classpath")
     with exclusive(listed.with_suffix(".lock")), tempfile.TemporaryDirectory() as work:
         stored = listed.read_text().strip() if listed.is_file() else ""
         if stored and all(map(os.path.isfile, stored.split(os.pathsep))):

@@ -15,7 +15,9 @@ def registry(tmp_path, monkeypatch):
     info = tmp_path / "outside-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
-    entries = ("a = package_of_things:thing", "own = package_of_things:thing", "broken = absent:thing")
+    (tmp_path / "package_that_fails.py").write_text("thing = 1 / 0\n")
+    entries = ["a = package_of_things:thing", "own = package_of_things:thing", "broken = absent:thing"]
+    entries += ["fails = package_that_fails:thing", "odd = not a module"]
     (info / "entry_points.txt").write_text("\n".join((f"[{_GROUP}]", *entries)))
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
@@ -24,7 +26,7 @@ def registry(tmp_path, monkeypatch):
 
 
 def test_registry_has_the_extensions_of_installed_packages_and_ours(registry):
-    assert list(registry) == ["own", "later", "a", "broken"]
+    assert list(registry) == ["own", "later", "a", "broken", "fails", "odd"]
     assert registry["a"] == "from outside"
     assert registry["later"] == "/"
     with pytest.raises(KeyError):
@@ -38,9 +40,11 @@ def test_name_of_ours_is_not_replaced(registry, caplog):
 
 
 def test_extension_that_cannot_be_imported_is_named_and_ends_nothing_else(registry, caplog):
-    with pytest.raises(PreflightError, match=r"thing 'broken' of the package outside cannot be imported: .*absent"):
-        registry["broken"]
-    assert "broken" not in registry.importable()
+    for name, reason in (("broken", "No module named 'absent'"), ("fails", "ZeroDivisionError"), ("odd", "Error")):
+        with pytest.raises(
+            PreflightError, match=f"thing '{name}' of the package outside cannot be imported: .*{reason}"
+        ):
+            registry[name]
     assert set(registry.importable()) == {"a", "later", "own"}
     assert [*registry.values()] == [1, "/", "from outside"]
     assert "thing 'broken'" in caplog.text

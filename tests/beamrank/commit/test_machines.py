@@ -31,6 +31,6 @@ def test_machine_that_was_damaged_or_deleted_is_unknown(tmp_path):
 
 
 def test_receipt_that_names_a_path_as_its_machine_is_invalid():
-    whole = Receipt(0, "", "", "", 0, 1, 0, 1.0, {}, (), "0123456789ab")
+    whole = Receipt(0, "", "part-00000-0123456789ab.parquet", "", 0, 1, 0, 1.0, {}, (), "0123456789ab")
     assert Receipt.from_json(whole.to_json()) == whole
     assert Receipt.from_json(dataclasses.replace(whole, machine="../../secret").to_json()) is None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from beamrank.commit.listing import holds_content
-from beamrank.errors import DataError
+from beamrank.errors import DataError, PreflightError
 from beamrank.join.doc_hashes import open_unit_docs, publish_unit_docs
 from beamrank.storage import disk_cache
 from beamrank.storage import files as storage
@@ -155,3 +155,43 @@ def test_copy_that_is_a_day_old_is_removed_when_another_is_made(stored):
     other = f"{folder}/{publish_unit_docs(folder, np.arange(4, dtype=np.uint64))}"
     new = Path(local_copy("lists", other, holds_content)).parent
     assert [path.name for path in cache_folder("lists").iterdir() if path.is_dir()] == [new.name]
+
+
+def _give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a path that of a different user; only root can."""
+    if os.geteuid() == 0:
+        os.chown(path, 54321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+
+
+@pytest.mark.parametrize("given", ["kind", "entry"])
+def test_entry_of_a_different_user_is_refused_where_everyone_can_write(tmp_path, monkeypatch, given):
+    folder = fetched("indexes", "a", _fetch)
+    made = folder if given == "entry" else folder.parent
+    _give_away(made, monkeypatch)
+    # A cache that is shared on purpose, in which only its users can write.
+    assert fetched("indexes", "a", _refuse) == folder
+    made.parent.chmod(0o777)
+    with pytest.raises(PreflightError, match=rf"{made} in the cache belongs to a different user.*BEAMRANK_CACHE"):
+        fetched("indexes", "a", _refuse)
+
+
+def test_cache_at_a_place_where_everyone_can_write_belongs_to_its_user(tmp_path, monkeypatch):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setenv("BEAMRANK_CACHE", str(shared / "mine"))
+    folder = fetched("indexes", "a", _fetch)
+    assert fetched("indexes", "a", _refuse) == folder
+    _give_away(shared / "mine", monkeypatch)
+    with pytest.raises(PreflightError, match="belongs to a different user"):
+        fetched("indexes", "b", _fetch)
+
+
+def test_lock_of_a_different_user_is_an_error_and_no_wait(tmp_path):
+    lock = tmp_path / "locks" / ".a.lock"
+    lock.parent.mkdir()
+    lock.mkdir()
+    with pytest.raises(PreflightError, match="cannot write in"), exclusive(lock):
+        pass

@@ -93,6 +93,19 @@ def test_page_works_without_network_at_any_width(page, width):
     assert seen["height"] < 9000
 
 
+def test_page_runs_no_script_of_ids_and_texts(tmp_path):
+    """Each would write into the body; the last one ends an attribute and an element of SVG."""
+    run = "document.body.dataset.seen=1"
+    evil = f"<script>{run}</script><img/src=x/onerror={run}>\"'/onmouseover={run}/x='</title></svg><svg/onload={run}>"
+    output = ScoredOutput(tmp_path, prefix=evil, topics=4, run_tag="a<svg/onload=1>").run()
+    output.write_corpus()
+    done = beamrank_here("report", output.plan.output, "--output", tmp_path / "page", "--trials", "2")
+    assert done.returncode == 0, done.stderr
+    for each in ((tmp_path / "page").glob("*.*ml"), (tmp_path / "page").glob("*.svg")):
+        for path in each:
+            assert "data-seen" not in _browse(path, "--dump-dom"), path
+
+
 def test_page_has_a_dark_mode(page):
     light, dark = (_seen(page, f"--blink-settings=preferredColorScheme={scheme}")["back"] for scheme in (1, 0))
     assert (light, dark) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")

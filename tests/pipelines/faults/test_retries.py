@@ -35,11 +35,15 @@ def undisturbed(tmp_path_factory):
 
 
 def test_open_shards_are_started_again_twice(undisturbed, tmp_path, capfd) -> None:
-    launcher, jobs = _failing([WorkerLostError(DIED), WorkerLostError("the job server of flink died")])
+    signed = "https://host/c?X-Amz-Signature=hunter2"
+    launcher, jobs = _failing([WorkerLostError(DIED), WorkerLostError(f"the job server of flink died: {signed}")])
     run = undisturbed.plan(output=tmp_path).run(launcher)
     assert jobs == [4, 3, 2]
     assert_same_bytes(tmp_path, undisturbed.output)
-    assert [status.retries for status in read_status(run.plan)][2] == ("the job server of flink died", DIED)
+    assert [status.retries for status in read_status(run.plan)][2] == (
+        "the job server of flink died: https://host/c[hidden]",
+        DIED,
+    )
     assert f"retrying: {DIED}; 2 of 4 shards are open; attempt 3 of 3" in capfd.readouterr().err
 
 

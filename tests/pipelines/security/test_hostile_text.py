@@ -89,8 +89,6 @@ def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
     made = {path for path in _paths(tmp_path) - before if not path.startswith(("work/here/index", "work/here/.index."))}
     assert all(re.fullmatch(r"work/here/out(/[\w.-]+)*", path) for path in made), made
     assert not any("pwned" in path or "escaped" in path for path in _paths(tmp_path))
-    kept = b"".join(path.read_bytes() for path in (work / "out").rglob("*") if path.is_file())
-    assert _SECRET.encode() not in kept
     assert _SECRET not in ran.stdout + ran.stderr
     for command in (["status", "out", "--json"], ["verify", "out"], ["aggregate", "out", "--aggregation", "min"]):
         done = succeed(*command)
@@ -98,6 +96,10 @@ def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
     (work / "qrels.txt").write_text("".join(f"{query_id} 0 {names['d3']} 1\n" for query_id in sorted(query_ids)))
     measured = succeed("eval", "out/runs/mono.trec", "--qrels", "qrels.txt", "--json", "--per-query")
     assert json.loads(measured.stdout)["per_query"].keys() == query_ids
+    succeed("report", "out", "--trials", "2", "--output", "out/report")
+    kept = b"".join(path.read_bytes() for path in (work / "out").rglob("*") if path.is_file())
+    assert b"<html" in kept
+    assert _SECRET.encode() not in kept
 
 
 @pytest.mark.parametrize(
