@@ -31,6 +31,12 @@ def airflow_python() -> Path:
     return _python("airflow", ["--requirement", str(ROOT / "infra/airflow/requirements.txt")])
 
 
+def atheris_packages() -> Path:
+    """A folder for PYTHONPATH with Atheris, which fuzzes by coverage."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "atheris==3.0.0", "--target"]
+    return _made("atheris", lambda folder: _run([*command, str(folder)]))
+
+
 def environ(**variables: str) -> dict[str, str]:
     """The variables of a process of another Python: without those that this one's tests set for workers."""
     return {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, **variables}
@@ -49,7 +55,7 @@ def fake_gcs_server() -> Path:
     return _made("fake-gcs-server", build) / "fake-gcs-server"
 
 
-ENVIRONMENTS: tuple[Callable[[], Path], ...] = (fake_gcs_server, tensorflow_python, airflow_python)
+ENVIRONMENTS: tuple[Callable[[], Path], ...] = (fake_gcs_server, tensorflow_python, airflow_python, atheris_packages)
 
 
 def _python(name: str, packages: Sequence[str]) -> Path:

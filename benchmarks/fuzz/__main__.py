@@ -1,0 +1,188 @@
+"""The campaign: `python -m benchmarks.fuzz --seconds 600` gives every target the same time, and adds to a table.
+
+Each target runs in a process of its own, forked from one that has imported all; a later start draws other inputs. An
+input that was read is a seed of later ones. What fails is kept in a folder, with its traceback, once for each place.
+`python -m benchmarks.fuzz.guided` lets Atheris choose.
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from beamrank.storage import digested
+from benchmarks.fuzz.inputs import mutate
+from benchmarks.fuzz.seeds import ROOT
+from benchmarks.fuzz.targets import TARGETS, Target
+from benchmarks.fuzz.watch import OverrunError, Prepared, attempt, prepare
+
+_POOL = 200
+_LARGEST_BYTES = 1 << 16
+_SLACK_SECONDS = 120
+_OURS = ("/beamrank/", "/models/", "/contrib/", "/pipelines/", "/transforms/")
+
+
+@dataclass
+class Counts:
+    """What became of the inputs of a target: the errors by the place that raised them."""
+
+    inputs: int = 0
+    read: int = 0
+    seconds: float = 0.0
+    slowest_ms: float = 0.0
+    found: dict[str, int] = field(default_factory=dict)
+
+    def add(self, more: "Counts") -> None:
+        """Adds those of a later start."""
+        self.inputs, self.read = self.inputs + more.inputs, self.read + more.read
+        self.seconds = round(self.seconds + more.seconds, 1)
+        self.slowest_ms = round(max(self.slowest_ms, more.slowest_ms), 1)
+        for place, count in more.found.items():
+            self.found[place] = self.found.get(place, 0) + count
+
+
+class Session:
+    """Inputs of one target, tried one by one."""
+
+    def __init__(self, prepared: Prepared, kept: Path) -> None:
+        self.prepared, self.counts, self.pool = prepared, Counts(), list(prepared.seeds)
+        self._kept = kept
+
+    def try_one(self, content: bytes, rng: random.Random) -> None:
+        """Tries an input, and keeps it where it fails."""
+        start = time.process_time()
+        try:
+            is_read = attempt(self.prepared, content)
+        except (Exception, OverrunError) as error:
+            self._keep(content, error)
+            is_read = False
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            self._keep(content, error)
+            is_read = False
+        took = time.process_time() - start
+        counts = self.counts
+        counts.inputs, counts.read, counts.seconds = counts.inputs + 1, counts.read + is_read, counts.seconds + took
+        counts.slowest_ms = max(counts.slowest_ms, 1000 * took)
+        if is_read and len(content) < _LARGEST_BYTES:
+            at = rng.randrange(_POOL)
+            self.pool[at : at + 1] = [content]
+
+    def draw(self, rng: random.Random) -> bytes:
+        """A new input."""
+        return mutate(rng.choice(self.pool), self.prepared.target.codec, rng.randrange)[: 4 * _LARGEST_BYTES]
+
+    def _keep(self, content: bytes, error: BaseException) -> None:
+        place = f"{type(error).__name__} {place_of(error)}"
+        if place not in self.counts.found:
+            name = f"{self.prepared.target.name} {place}".replace("/", "-").replace(" ", "_")
+            self._kept.joinpath(f"{name}.input").write_bytes(content)
+            trace = "".join(traceback.format_exception(error))
+            self._kept.joinpath(f"{name}.txt").write_text(trace, "utf-8", "backslashreplace")
+        self.counts.found[place] = self.counts.found.get(place, 0) + 1
+
+
+def place_of(error: BaseException) -> str:
+    """The last place of ours in a traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [
+        each
+        for each in frames
+        if any(part in each.filename for part in _OURS) and "/site-packages/" not in each.filename
+    ]
+    last = (ours or list(frames))[-1]
+    return f"{os.path.relpath(last.filename, ROOT)}:{last.lineno}"
+
+
+def run_target(target: Target, seed: str, seconds: float, work: Path, kept: Path) -> Counts:
+    """Tries changed inputs of a target for some seconds, after its seeds, which must be read."""
+    prepared = prepare(target, work / "files")
+    for content in prepared.seeds:
+        assert attempt(prepared, content), f"a seed of {target.name} is refused"
+    session, rng, end = Session(prepared, kept), random.Random(seed), time.process_time() + seconds
+    while time.process_time() < end:
+        session.try_one(session.draw(rng), rng)
+    return session.counts
+
+
+def forked(target: Target, run: Callable[[Path], Counts], seconds: float, kept: Path) -> Counts:
+    """The counts of a function in a process of its own; its end by a signal is a finding."""
+    work = Path(tempfile.mkdtemp(prefix="beamrank-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            (work / "counts").write_text(json.dumps(asdict(run(work))))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    ended, status, process = 0, 0, psutil.Process(child)
+    while not ended and sum(process.cpu_times()[:2]) < seconds + _SLACK_SECONDS:
+        time.sleep(0.2)
+        ended, status = os.waitpid(child, os.WNOHANG)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    counts = Counts()
+    if status == 0:
+        counts = Counts(**json.loads((work / "counts").read_text()))
+    else:
+        what = f"ended with {status}" if ended else "hangs"
+        counts.found[what] = 1
+        shutil.copytree(work, kept / f"{target.name} {what}".replace(" ", "_"), dirs_exist_ok=True)
+    shutil.rmtree(work, ignore_errors=True)
+    return counts
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the campaign; returns 1 where something was found."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0, help="of the processor, in sum")
+    parser.add_argument("--targets", default="*", help="a pattern of names")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--results", type=Path, help="JSON to which the counts are added")
+    parser.add_argument("--kept", type=Path, default=Path("build/fuzz"), help="the folder of inputs that fail")
+    options = parser.parse_args(arguments)
+    options.kept.mkdir(parents=True, exist_ok=True)
+    chosen = [target for target in TARGETS if fnmatch.fnmatch(target.name, options.targets)]
+    # A file that was just written would be waited for.
+    digested._TICK_NANOSECONDS = 0
+    seconds = options.seconds / len(chosen)
+    found = 0
+    for target in chosen:
+        table: dict[str, Any] = {}
+        if options.results and options.results.exists():
+            table = json.loads(options.results.read_text())
+        counts = Counts(**table.get(target.name, {}))
+        seed = f"{options.seed} {target.name} {counts.inputs}"
+        new = forked(target, lambda work: run_target(target, seed, seconds, work, options.kept), seconds, options.kept)  # noqa: B023
+        counts.add(new)
+        print(
+            f"{target.name}: {new.inputs:,} inputs, {new.read:,} read, slowest {new.slowest_ms:.0f} ms",
+            *new.found.items(),
+            flush=True,
+        )
+        found += len(new.found)
+        if options.results:
+            options.results.write_text(json.dumps({**table, target.name: asdict(counts)}, indent=1) + "\n")
+    return int(found > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
