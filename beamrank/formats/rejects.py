@@ -34,10 +34,15 @@ _DETAILS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
 def beginning(row: Any) -> str:
     """The beginning of a row: of a line, of the values in its columns, or of JSON."""
     try:
-        return _text_of(row).encode("utf-8", "backslashreplace").decode()
+        return _without_surrogates(_text_of(row))
     # What CBOR holds need not be JSON, and can hold itself.
     except (TypeError, ValueError, RecursionError):
         return f"a value that cannot be shown ({type(row).__name__})"
+
+
+def _without_surrogates(text: str) -> str:
+    """A text as UTF-8 can carry it: names of fields and of files need not be UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _text_of(row: Any) -> str:
@@ -86,9 +91,9 @@ class Rejects:
         """The name and the content of the file below `rejects/`; `number` is the unit's or shard's."""
         rows = [(self.kind, file, row.place, row.row, row.reason) for file, row in self._rows]
         metadata = {"beamrank.schema": "rejects/1", "beamrank.rows": str(self.count)}
-        columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
+        columns = (map(_without_surrogates, each) for each in zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
         sink = io.BytesIO()
-        table = pa.table([pa.array(column, pa.string()) for column in columns], SCHEMA.with_metadata(metadata))
+        table = pa.table([pa.array(list(column), pa.string()) for column in columns], SCHEMA.with_metadata(metadata))
         pq.write_table(table, sink, compression="zstd")
         content = sink.getvalue()
         middle = "" if number is None else f"{number:05d}-"

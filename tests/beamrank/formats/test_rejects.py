@@ -139,8 +139,16 @@ def test_a_file_of_rejects_is_named_by_its_content(tmp_path):
         ("x" * 1000, "x" * 500),
         (b"\xff" * 1000, "\\xff" * 125),
         (None, "null"),
+        ({(1, 2): "x"}, "a value that cannot be shown (dict)"),
     ],
-    ids=["bytes", "columns", "surrogate", "long", "long bytes", "nothing"],
+    ids=["bytes", "columns", "surrogate", "long", "long bytes", "nothing", "no JSON"],
 )
 def test_the_beginning_of_a_row_is_text(row, shown):
     assert beginning(row) == shown
+
+
+def test_rejected_row_whose_file_and_reason_are_not_utf8_is_written():
+    rejects = Rejects("topics", 1)
+    rejects.add("t\udcff.jsonl", [BadRow("t:1", "the topic has no field `id`; it has: \ud800", "{}")])
+    (row,) = pq.read_table(pa.BufferReader(rejects.named()[1])).to_pylist()
+    assert (row["file"], row["reason"]) == ("t\\udcff.jsonl", "the topic has no field `id`; it has: \\ud800")
