@@ -35,7 +35,7 @@ _CHUNK_BYTES = 1 << 16
 _BUFFER_BYTES = _MEMBER_BYTES = 1 << 20
 # About how much smaller text is compressed.
 _TIMES_SMALLER = 4
-_READ_ERRORS = (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
+_READ_ERRORS = (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pa.ArrowException, UnicodeDecodeError)
 
 
 def compression(url: str) -> str | None:

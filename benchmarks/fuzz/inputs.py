@@ -176,6 +176,12 @@ def to_arrow(columns: dict[str, Any]) -> bytes:
     return sink.getvalue()
 
 
+def _load_arrow(content: bytes) -> Any:
+    table = pa.ipc.open_file(content).read_all()
+    table.validate(full=True)
+    return table.to_pydict()
+
+
 def to_lines(rows: Sequence[Any]) -> bytes:
     """JSON, a line each."""
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
@@ -191,7 +197,7 @@ LINES = Codec(lambda content: list(map(json.loads, content.splitlines())), to_li
 TEXT = Codec(lambda content: content.split(b"\n"), b"\n".join)
 CBOR = Codec(_load_items, lambda items: b"".join(map(cbor2.dumps, items)))
 PARQUET = Codec(lambda content: pq.read_table(pa.BufferReader(content)).to_pydict(), to_parquet)
-ARROW = Codec(lambda content: pa.ipc.open_file(content).read_all().to_pydict(), to_arrow)
+ARROW = Codec(_load_arrow, to_arrow)
 SAFETENSORS = Codec(_load_header, _dump_header)
 RECORDS = Codec(_load_records, tfrecord.frame)
 PACKED = {
