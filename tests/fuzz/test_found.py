@@ -65,7 +65,10 @@ def test_input_that_once_ended_in_a_traceback(tmp_path, name, content, is_read):
     assert attempt(prepare(named(name), tmp_path / "files"), content) is is_read
 
 
-@pytest.mark.parametrize(("name", "file"), [("topics parquet", "TOPICS_PARQUET"), ("run parquet", "RUN_PARQUET")])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("topics parquet", "TOPICS_PARQUET"), ("run parquet", "RUN_PARQUET"), ("given run parquet", "RUN_PARQUET")],
+)
 def test_column_whose_name_is_not_utf8_is_an_error(tmp_path, name, file):
     content = getattr(seeds, file).replace(b"query_id", b"query_\xe6d")
     assert attempt(prepare(named(name), tmp_path / "files"), content) is False
