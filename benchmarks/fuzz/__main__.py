@@ -84,7 +84,7 @@ class Session:
 
     def draw(self, rng: random.Random) -> bytes:
         """A new input."""
-        return mutate(rng.choice(self.pool), self.prepared.target.codec, rng.randrange)[: 4 * _LARGEST_BYTES]
+        return mutate(rng.choice(self.pool), self.prepared.target.codec, rng.randrange)
 
     def _keep(self, content: bytes, error: BaseException) -> None:
         place = f"{type(error).__name__} {place_of(error)}"

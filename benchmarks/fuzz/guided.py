@@ -51,8 +51,9 @@ def main(seconds: float, counts: Path, kept: Path) -> None:
             return content[:1] + mutate(content[1:], codec, own.randrange)[: most_bytes - 1]
         return content[:1] + bytes(atheris.Mutate(content[1:], most_bytes - 1))
 
-    options = ["-max_len=65536", "-timeout=0", "-rss_limit_mb=0", "-verbosity=0", str(corpus)]
-    atheris.Setup([sys.argv[0], *options], try_one, custom_mutator=change)
+    # Its own limits count the time of the wall, and the memory of the whole process.
+    options = ["-max_len=65536", "-timeout=86400", "-rss_limit_mb=0", f"-artifact_prefix={kept}/", "-verbosity=0"]
+    atheris.Setup([sys.argv[0], *options, str(corpus)], try_one, custom_mutator=change)
     atheris.Fuzz()
 
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from contrib.tensorflow2019.examples import tfrecord
 
+_LARGEST_BYTES = 1 << 17
 Pick = Callable[[int], int]
 """A number below another: drawn by hypothesis, by a random generator or from what Atheris gives."""
 
@@ -214,7 +215,7 @@ PACKED = {
 def mutate(content: bytes, codec: Codec | None, pick: Pick) -> bytes:
     """A content with one to four changes."""
     for _ in range(1 + pick(4)):
-        content = _mutated(content, codec, pick)
+        content = _mutated(content, codec, pick)[:_LARGEST_BYTES]
     return content
 
 
