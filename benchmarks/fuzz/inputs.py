@@ -138,7 +138,7 @@ class Codec(NamedTuple):
 
 def _dump_header(parts: list[Any]) -> bytes:
     header = json.dumps(parts[0]).encode()
-    return len(header).to_bytes(8, "little") + header + bytes(parts[1])
+    return b"".join([len(header).to_bytes(8, "little"), header, parts[1]])
 
 
 def _load_header(content: bytes) -> list[Any]:
