@@ -88,8 +88,7 @@ def load_entry(entry: EntryPoint, kind: str) -> Any:
     """Imports what an entry point names; PreflightError where that fails."""
     try:
         return entry.load()
-    # What another package does when it is imported can fail in any way.
-    except Exception as error:
+    except Exception as error:  # What another package does when it is imported can fail in any way.
         raise PreflightError(
             f"the {kind} {entry.name!r} of {package_of(entry)} cannot be imported: {type(error).__name__}: {error}. "
             "Install it again, or uninstall it"

@@ -60,8 +60,7 @@ def short_help(entries: Sequence[EntryPoint]) -> str:
         source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
         functions = (each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef))
         function = next(each for each in functions if each.name == entries[0].attr)
-    # Python imports the package around the module, which can fail in any way.
-    except Exception:
+    except Exception:  # Python imports the package around the module, which can fail in any way.
         return f"(cannot be imported from {package_of(entries[0])})"
     return (ast.get_docstring(function) or "").partition("\n\n")[0]
 

@@ -47,10 +47,8 @@ def owned(path: Path) -> Path:
         with suppress(FileNotFoundError):
             anyone = each.parent.stat().st_mode & stat.S_IWOTH
             if anyone and each.lstat().st_uid not in (0, os.geteuid()):
-                raise PreflightError(
-                    f"{each} in the cache belongs to a different user, and everyone can write to {each.parent}, so "
-                    "anyone can have put models or programs there: set BEAMRANK_CACHE to a folder of your own"
-                )
+                problem = f"belongs to a different user, and everyone can write to {each.parent}"
+                raise PreflightError(f"{each} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own")
     return path
 
 

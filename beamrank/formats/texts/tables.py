@@ -111,8 +111,7 @@ def numbered(url: str, row: int, batch: Any) -> Iterator[tuple[int, dict[str, An
     """The rows of a batch of a file, which begins at a row; raises WrongFormatError where one is no value in Python."""
     try:
         values = batch.to_pylist()
-    # Such as a date beyond the year 9999.
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:  # Such as a date beyond the year 9999.
         problem = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
         raise WrongFormatError(f"{url}: one of rows {row} to {row + len(batch) - 1} {problem}") from error
     return enumerate(values, row)
