@@ -10,7 +10,7 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from benchmarks.fuzz.bombs import CLAIMS, DOC, PACKERS, WHOLE
 from benchmarks.fuzz.inputs import to_parquet
 from benchmarks.fuzz.targets import named
-from benchmarks.fuzz.watch import memory_of, prepare
+from benchmarks.fuzz.watch import attempt, memory_of, prepare
 
 _MB = 1 << 20
 
@@ -22,7 +22,10 @@ def _count_docs(path: Path) -> int:
 
 def _memory(name: str, content: bytes, file: str, folder: Path) -> int:
     """The bytes that a target takes for a content, in a file of another name."""
-    prepared = prepare(named(name), folder / "files")._replace(path=str(folder / "files" / file))
+    prepared = prepare(named(name), folder / "files")
+    # What is imported on first use takes memory too.
+    assert attempt(prepared, prepared.seeds[0])
+    prepared = prepared._replace(path=str(folder / "files" / file))
     Path(prepared.path).write_bytes(content)
     return memory_of(lambda: prepared.target.read(prepared.path))
 
