@@ -93,7 +93,9 @@ def _rankings(random: np.random.Generator) -> int:
     compared = list(mono.doc_ids[: random.integers(1, max(mono.scored, 1) + 1)])
     z = np.round(random.normal(size=(len(compared), len(compared))) * random.choice([1, 4, 40]), 1).astype(np.float32)
     if method == "sample":
-        z = simulate_sample(z, "q", compared, int(random.integers(1, len(compared) + 1)), int(random.integers(9)))
+        z = simulate_sample(
+            z, "q", compared, int(random.integers(1, max(len(compared), 1) + 1)), int(random.integers(9))
+        )
     if mono.doc_ids:
         duo = rank_pairs({"q": mono}, _table(schemas.DUO, [("q", compared, z.ravel().tolist())]), len(compared), method)
         by_hand = aggregate_by_hand(z.tolist(), method) if len(compared) > 1 else [0.0]

@@ -94,6 +94,7 @@ def test_unit_is_not_read_where_each_shard_has_tokens_of_its_docs(tmp_path_facto
     opened = [NeededDocs.open(url) for url in kept.urls]
     pairs = [pair for docs in opened for pair in zip(docs.hashes.tolist(), docs.shards.tolist(), strict=True)]
     assert (pairs, kept.entries) == (expected, len(expected))
+    assert all(Path(url).name.startswith("kept-") for url in kept.urls)
 
 
 @pytest.mark.parametrize("root", ["local", "memory"])

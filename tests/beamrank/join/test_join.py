@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.join.join import JoinedShard, by_shard, doc_tokens, doc_tokens_schema, join_shard
+from beamrank.join.join import JoinedShard, by_shard, candidate_keys, doc_tokens, doc_tokens_schema, join_shard
 
 IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
 TOKEN = pa.uint16()
@@ -49,6 +49,16 @@ def test_scores_of_pairs_have_an_id_and_may_be_null() -> None:
     found = schemas.scores(pa.int64())
     assert (found.names, found.types) == (["id", "score"], [pa.int64(), pa.float32()])
     assert all(field.nullable for field in found)
+
+
+def test_tables_of_shards_have_no_nulls_and_the_narrowest_tokens() -> None:
+    assert not any(field.nullable for field in schemas.CANDIDATES)
+    assert [schemas.token_type(size) for size in (1 << 16, (1 << 16) + 1)] == [pa.uint16(), pa.uint32()]
+
+
+def test_candidates_of_a_corpus_are_found_by_query_and_doc() -> None:
+    found = candidates(("q1", "a", 1), ("q2", "a", 1))
+    assert [candidate_keys(found, of_queries) for of_queries in (False, True)] == [["a", "a"], ["q1 a", "q2 a"]]
 
 
 def test_candidates_meet_their_tokens_in_rank_order() -> None:

@@ -153,14 +153,13 @@ def test_tied_scores_without_ranks_are_ordered_by_doc_id(tmp_path: Path, name: s
 
 @pytest.mark.parametrize(
     ("unit_bytes", "places"),
-    [(1 << 20, r"b\.trec.*\n  line 2: .* already on line 1 of \S+a\.trec"), (9, r"byte 15: .* already at byte 0 of")],
+    [(1 << 20, r"line 2: {} already on line 1 of \S+/a\.trec"), (9, r"byte 15: {} already at byte 0 of \S+/a\.trec")],
 )
 def test_duplicate_of_two_files_is_named_with_both_places(tmp_path: Path, unit_bytes: int, places: str) -> None:
     (tmp_path / "a.trec").write_text("q1 Q0 d 1 2 t\nq1 Q0 e 2 1 t\n")
     (tmp_path / "b.trec").write_text("q1 Q0 f 1 20 t\nq1 Q0 d 2 1 t\n")
-    with pytest.raises(PreflightError, match=f"(?s)query 'q1' has doc 'd'.*|{places}") as caught:
+    with pytest.raises(PreflightError, match="\n  " + places.format("query 'q1' has doc 'd'")) as caught:
         read_given(tmp_path, unit_bytes=unit_bytes)
-    assert "'q1' has doc 'd'" in str(caught.value)
     assert str(caught.value.args[0]).startswith(f"{tmp_path}/b.trec")
 
 
@@ -255,6 +254,9 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.trec").write_text("q1 Q0 z 1 1 t\n")
     with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
         open_run(str(tmp_path), {}, before.digest)
+    (tmp_path / "b.trec").unlink()
+    with pytest.raises(DataError, match=r"b\.trec was removed after its digest was taken"):
+        open_run(str(tmp_path), {}, before.digest)
 
 
 def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(tmp_path: Path) -> None:
@@ -262,6 +264,7 @@ def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(tmp_path: Path) -> N
         (tmp_path / f"{number}.trec").write_text("q1 Q0 a 1 1 t\n")
     reader, units = open_run(str(tmp_path / "*.trec"), {})
     assert run_bytes(str(tmp_path / "*.trec")) == sum(unit.size_bytes for unit in units) == 3 * 14
+    assert reader.columns == {}
     (batch,) = reader.read(units[0], Rejects("run"))
     assert [reader.sent_bytes(units[:count]) for count in (1, 3)] == [batch.rows.nbytes, 3 * batch.rows.nbytes]
 
@@ -272,7 +275,7 @@ def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:
     run = digest_run(str(tmp_path / "*.trec"))
     units = RunReader.of(run, {}).units(run, 1 << 20)
     url = write_units(str(tmp_path), "tasks-", units)
-    assert read_units(url) == units
+    assert (read_units(url), Path(url).name[:6]) == (units, "tasks-")
     assert unit_ranges([unit.size_bytes for unit in units], 3 * 14) == [(0, 3), (3, 6), (6, 9)]
     content = Path(url).read_bytes()
     Path(url).write_bytes(content[:-1])
