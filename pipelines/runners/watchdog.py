@@ -42,6 +42,8 @@ _EXIT_CODE = re.compile(r"return code (-?\d+)\Z")
 _WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 # Raised for a full disk, a quota and a limit on the size of files.
 _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
+# The end of a worker's traceback, which the log holds whole.
+_LAST_LINE = re.compile(r"^(\w[\w.]*: .*?)(?: \[while running .*)?$", re.MULTILINE)
 # The words of Prism, of Flink and of Spark.
 _LOST_WORKER = re.compile(
     r"SDK worker disconnected|didn't get control connection"
@@ -243,7 +245,9 @@ def explain(error: BaseException) -> BeamrankError:
         )
     if _LOST_WORKER.search(str(error)):
         return WorkerLostError(f"a worker process was lost (possibly out of memory): {error}")
-    return BeamrankError(f"the job failed: {type(error).__name__}: {error}")
+    lines = _LAST_LINE.findall(str(error)) if "Traceback (most recent call last)" in str(error) else []
+    reason = lines[-1] if lines else f"{type(error).__name__}: {error}"
+    return BeamrankError(f"the job failed: {reason}")
 
 
 def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:

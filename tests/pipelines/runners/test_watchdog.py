@@ -90,6 +90,12 @@ def test_worker_error_arrives_as_it_was_raised(error, kind, message, mode, capfd
         ("beamrank.errors.NoSuchError: x", BeamrankError, "RuntimeError: beamrank.errors.NoSuchError: x"),
         ("mine.errors.DataError: x", BeamrankError, "RuntimeError: mine.errors.DataError: x"),
         (
+            "bundle failed:Traceback (most recent call last):\n  File ...\nOSError: a\n\nDuring handling ...:\n\n"
+            "Traceback (most recent call last):\n  File ...\nRuntimeError: OSError: a: b [while running 'RunShard']\n",
+            BeamrankError,
+            "the job failed: RuntimeError: OSError: a: b",
+        ),
+        (
             "bundle failed:\nOSError: [Errno 28] No space left on device: '/a'\n\nDuring handling ...:\n\n"
             "RuntimeError: OSError: [Errno 28] No space left on device: '/a' [while running 'RunShard']",
             BeamrankError,
