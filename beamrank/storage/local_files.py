@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,7 @@ from beamrank.errors import PreflightError
 from beamrank.machine import is_running, machine_id, start_seconds
 
 TEMPORARY_SUFFIX = ".tmp"
+_COMMAND = "beamrank"
 _TEMPORARY = re.compile(
     r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL
 )
@@ -140,6 +142,23 @@ def new_folder(target: str | Path) -> Iterator[Path]:
         temporary.rename(target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def own_temporary_files() -> Iterator[None]:
+    """Puts the temporary files of this process, which Beam leaves after each job, into a folder that is removed.
+
+    Those of killed processes are removed at first.
+    """
+    before, folder = tempfile.tempdir, tempfile.gettempdir()
+    remove_leftovers(folder, _COMMAND)
+    tempfile.tempdir = own = os.path.join(folder, temporary_name(_COMMAND))
+    os.mkdir(own, 0o700)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def publish_file(path: str, content: bytes) -> bool:

@@ -18,6 +18,7 @@ from beamrank.formats.notes import counted
 from beamrank.logs import run_log
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
+from beamrank.storage.local_files import own_temporary_files
 from pipelines.commands import arguments as args
 from pipelines.commands.arguments import option
 from pipelines.console.progress import ConsoleProgress, duration
@@ -200,7 +201,7 @@ def run(
     share = None if only is None else Share.parse(only)
     limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds
     console = args.console_progress(verbose, quiet)
-    with run_log(console.events()):
+    with own_temporary_files(), run_log(console.events()):
         result = execute(settings, runner, context.args, stage, wait, console, limits, retries, share)
     for job in result.submitted:
         write_line(job)
@@ -286,7 +287,7 @@ def score(
     if dry_run:
         write_line(json.dumps(asdict(preview_scores(settings, runner, flags, console))))
         return
-    with run_log(console.events()):
+    with own_temporary_files(), run_log(console.events()):
         write_line(score_pairs(settings, runner, flags, console))
 
 

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from beamrank.storage.local_files import (
     map_array,
     map_numbers,
     new_folder,
+    own_temporary_files,
     remove_leftovers,
     temporary_name,
 )
@@ -230,6 +232,18 @@ def test_pipe_device_and_open_file_are_written_to(tmp_path):
     assert [is_special(path) for path in ("/dev/stdout", "/dev/null", str(log))] == [True, True, False]
     with pytest.raises(PreflightError, match="/dev/null is not a folder"):
         storage.check_folder("/dev/null")
+
+
+def test_temporary_files_of_a_command_end_with_it_or_with_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    (tmp_path / f".beamrank.{machine_id()}-{ended.pid}-{int(start_seconds())}-0123abcd.tmp/job").mkdir(parents=True)
+    with own_temporary_files():
+        (own,) = os.listdir(tmp_path)
+        assert tempfile.mkdtemp().startswith(f"{tmp_path}/{own}/")
+    assert os.listdir(tmp_path) == []
+    assert tempfile.gettempdir() == str(tmp_path)
 
 
 def test_leftovers_are_those_of_writers_that_ended(tmp_path):
