@@ -68,6 +68,7 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")
     _show_errors_of_libraries()
+    sys.unraisablehook = ENDING.raise_again
     for number in _INTERRUPTIONS:
         # A shell starts background processes with Ctrl-C ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:

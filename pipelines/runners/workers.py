@@ -87,6 +87,15 @@ class Ending:
         with contextlib.suppress(OSError):
             os.write(2, words.encode())
 
+    def raise_again(self, lost: Any) -> None:
+        """An interruption that arrives in C code, which cannot raise it, comes again; for `sys.unraisablehook`."""
+        if not isinstance(lost.exc_value, Interrupted):
+            sys.__unraisablehook__(lost)
+            return
+        number = lost.exc_value.exit_code - 128
+        signal.signal(signal.SIGALRM, lambda _, frame: self.handle(number, frame))
+        signal.setitimer(signal.ITIMER_REAL, _SHORT_SECONDS)
+
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     raise Interrupted(signal.SIGTERM)

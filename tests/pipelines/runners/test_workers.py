@@ -1,6 +1,7 @@
 """Child processes: their environment, programs that end with their launcher, and a pool of workers."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from apache_beam.portability.api import beam_fn_api_pb2 as api
 from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
 from apache_beam.portability.api import endpoints_pb2
 
-from pipelines.runners.workers import child_command, prepare_environment, share_pools
+from pipelines.runners.workers import Ending, Interrupted, child_command, prepare_environment, share_pools
 from tests.support.processes import with_argument
 
 _PATIENCE_SECONDS = 60
@@ -33,6 +34,29 @@ for host in ("localhost", "127.0.0.1"):
 print("called", os.environ["http_proxy"], flush=True)
 os._exit(0)
 """
+
+
+class _Deaf:
+    """An object whose end cannot raise, as C code that calls Python."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)
+
+
+def test_interruption_that_cannot_be_raised_comes_again(monkeypatch):
+    ending = Ending()
+    monkeypatch.setattr(sys, "unraisablehook", ending.raise_again)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
+    signal.signal(signal.SIGINT, ending.handle)
+    try:
+        _Deaf()
+        with pytest.raises(Interrupted) as raised:
+            time.sleep(5)
+        assert raised.value.exit_code == 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_calls_to_this_machine_do_not_go_through_a_proxy():
