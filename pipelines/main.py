@@ -93,6 +93,9 @@ def _run() -> int:
     except Interrupted as interruption:
         _report("interrupted: finished shards are kept; run the same command again to resume", interruption)
         return interruption.exit_code
+    except MemoryError as error:
+        _report("error: out of memory: give more, and run the same command again; finished shards are kept", error)
+        return 1
     except Exception as error:
         logged = hasattr(error, "__notes__")
         _report(f"error: {type(error).__name__}: {error}" if logged else traceback.format_exc(), error)

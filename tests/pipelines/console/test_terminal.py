@@ -230,3 +230,13 @@ def test_broken_pipe_of_a_connection_is_an_error(monkeypatch):
     monkeypatch.setattr("pipelines.commands.output.read_plan", fail)
     with pytest.raises(BeamrankError, match=r"a connection was lost: .*Broken pipe\. Run the same command again"):
         cli.app(["status", "out"])
+
+
+def test_command_without_memory_ends_with_an_error(monkeypatch, capsys):
+    def app():
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(main, "prepare_environment", lambda: None)
+    assert main._run() == 1
+    assert capsys.readouterr().err.startswith("error: out of memory")
