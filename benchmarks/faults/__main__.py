@@ -1,0 +1,122 @@
+"""Disturbs random runs with random faults, and checks what must hold afterwards.
+
+    python -m benchmarks.faults --seed 0 --count 1000 [--runners only local] [--folder FOLDER] [--results FILE]
+    python -m benchmarks.faults --seed 0 --only 17 [--keep 0 2]        one case; of its faults only these
+    python -m benchmarks.faults --table                                the outcomes so far, by kind
+
+A case is a run with a random configuration and one to three faults, decided by the seed and its number. Afterwards the
+run is started until it is done. Its bytes must be those of an undisturbed run, and nothing may be left behind. Every
+case is a line of the results; a later start goes on where this one ended. Of a case that breaks a rule, faults are left
+out as long as it still does, and the command of what remains is printed.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.cases import RUNNERS, Case, draw_case
+from benchmarks.faults.play import Outcome, play
+from benchmarks.faults.weather import Stores
+from benchmarks.faults.worlds import Worlds
+
+_RESULTS = Path(__file__).resolve().parents[1] / "results" / "faults.jsonl"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plays cases; 1 if one of them breaks a rule."""
+    options = _parser().parse_args(arguments)
+    if options.table:
+        print("\n".join(table(read(options.results))))
+        return 0
+    with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
+        if options.only is None:
+            return campaign(options.seed, range(options.count), options.runners, Path(folder), options.results)
+        case = draw_case(options.seed, options.only, options.runners)
+        case = case if options.keep is None else case.keep(options.keep)
+        print(case, file=sys.stderr)
+        with ExitStack() as stack:
+            outcome = play(case, Worlds(case.seed, Path(folder)), Stores(stack), Path(folder) / "case")
+        print(outcome)
+        return int(bool(outcome.broken))
+
+
+def campaign(seed: int, numbers: Iterable[int], runners: Sequence[str], folder: Path, results: Path) -> int:
+    """Plays the cases that have no line yet, and adds their lines; 1 if one of them breaks a rule."""
+    done = {line["number"] for line in read(results) if line["seed"] == seed}
+    worlds, failed = Worlds(seed, folder), 0
+    with ExitStack() as stack:
+        stores = Stores(stack)
+        for number in numbers:
+            if number in done:
+                continue
+            case = draw_case(seed, number, runners)
+            outcome = play(case, worlds, stores, folder / f"case-{number}")
+            if outcome.broken:
+                failed = 1
+                print(f"case {number}: {outcome.broken}\n{_minimised(case, worlds, stores, folder)}", file=sys.stderr)
+            with results.open("a") as file:
+                file.write(json.dumps(_line(case, outcome), separators=(",", ":")) + "\n")
+    return failed
+
+
+def _minimised(case: Case, worlds: Worlds, stores: Stores, folder: Path) -> str:
+    """Leaves faults out while the case still breaks a rule; returns the command of the rest."""
+    kept = list(range(len(case.faults)))
+    for fault in tuple(kept):
+        fewer = [each for each in kept if each != fault]
+        if fewer and play(case.keep(fewer), worlds, stores, folder / f"case-{case.number}-fewer").broken:
+            kept = fewer
+    return f"python -m benchmarks.faults --seed {case.seed} --only {case.number} --keep {' '.join(map(str, kept))}"
+
+
+def _line(case: Case, outcome: Outcome) -> dict[str, Any]:
+    """A case as a line of the results."""
+    faults = [[fault.kind, struck] for fault, struck in zip(case.faults, outcome.struck, strict=True)]
+    setup = case.setup._asdict()
+    found = {"seed": case.seed, "number": case.number, **setup, "faults": faults, "codes": outcome.codes}
+    return {**found, "seconds": outcome.seconds, "broken": outcome.broken[:300]}
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    """The lines of results; none where there is no file."""
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The outcomes by kind of fault, as Markdown."""
+    by_kind: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    for line in lines:
+        for kind, struck in line["faults"]:
+            by_kind[kind].append((struck, bool(line["broken"])))
+            by_kind["all"].append(by_kind[kind][-1])
+    rows = ["| fault | drawn | struck | in cases that broke a rule |", "|---|---|---|---|"]
+    for kind, found in sorted(by_kind.items(), key=lambda each: (each[0] == "all", each[0])):
+        struck, broken = (sum(column) for column in zip(*found, strict=True))
+        rows.append(f"| {kind} | {len(found):,} | {struck:,} | {broken:,} |")
+    return [*rows, "", f"Cases: {len(lines):,}; broke a rule: {sum(bool(line['broken']) for line in lines):,}."]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--seed", type=int, default=0, help="of all that is random (%(default)s)")
+    add("--count", type=int, default=100, help="cases, from 0 (%(default)s)")
+    add("--only", type=int, help="the number of one case")
+    add("--keep", type=int, nargs="*", help="with --only: the numbers of its faults, from 0")
+    add("--runners", nargs="+", default=list(RUNNERS), choices=RUNNERS, help="(%(default)s)")
+    add("--folder", type=Path, help="of collections, and of cases that broke a rule")
+    add("--results", type=Path, default=_RESULTS, help="JSON lines (%(default)s)")
+    add("--table", action="store_true", help="print the outcomes of the results by kind")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

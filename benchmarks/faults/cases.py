@@ -1,0 +1,152 @@
+"""A case of the campaign: a pure function of a seed and a number."""
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+WORLDS = 24
+"""So many collections with their cascades has a seed: what an undisturbed run of each leaves is made once."""
+RUNNERS: Mapping[str, float] = {"only": 57, "local": 36, "workers": 1, "prism": 3, "flink": 1, "spark": 2}
+"""The weights of runners. `only`: the shards in the launcher, without an engine; `workers`: two worker processes."""
+INPUTS = {
+    "corpus": "corpus.jsonl",
+    "list of topics": "topics.tsv",
+    "given run": "given.trec",
+    "checkpoint": "mono/model.safetensors",
+}
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+DAMAGES = ("flipped bit", "cut file", "emptied file", "swapped files", "deleted file")
+WEATHERS = ("is slow", "fails", "throttles", "loses answers", "lists what was")
+BETWEEN, FINISHED, REUSED = "between launches", "of a finished output", "of a reused output"
+_STORES = {"disk": 80, "s3": 12, "gs": 8}
+_FIRST = {"run": 70, "table": 18, "bm25": 12}
+
+
+def _equally(weight: float, *kinds: str) -> dict[str, float]:
+    return dict.fromkeys(kinds, weight)
+
+
+_ALWAYS = (
+    _equally(6, *(f"{name} of the launcher" for name in SIGNALS))
+    | _equally(3, *(f"the {name} changes" for name in INPUTS))
+    | _equally(4, *(f"{damage} {when}" for damage in DAMAGES for when in (BETWEEN, FINISHED)))
+    | _equally(3, "a launcher stops while another one runs", "two launchers", "another configuration at once")
+    | _equally(2, "three launchers", "a memory limit", "a limit of open files")
+    | _equally(4, "a file-size limit", "a clock that jumps", "a read-only folder")
+    | _equally(8, "a system call that fails")
+)
+_OF_WORKERS = _equally(50, "SIGKILL of a worker", "SIGSTOP of a worker")
+_OF_SERVERS = _equally(80, "SIGKILL of the job server")
+_OF_STORES = _equally(14, *(f"a store that {weather}" for weather in WEATHERS))
+_OF_REUSED = _equally(6, *(f"{damage} {REUSED}" for damage in DAMAGES))
+
+
+class World(NamedTuple):
+    """A collection, by its first stage (`run`, `table` or `bm25`), topics, and the other keys of its configuration."""
+
+    first: str
+    topics: Collection[int]
+    keys: Mapping[str, Any]
+
+
+class Setup(NamedTuple):
+    """How a run of a world is executed, which decides no byte of its runs.
+
+    `processes` are those of `--only I/N`, at once; `reuse` is the number of shards of an earlier run, or 0.
+    """
+
+    world: int
+    runner: str
+    store: str
+    shards: int
+    processes: int
+    retries: int
+    reuse: int
+
+
+class Fault(NamedTuple):
+    """A fault: when it strikes, as a share of a run's work, and the seed of all else that is random about it."""
+
+    kind: str
+    moment: float
+    seed: int
+
+    @property
+    def drawn(self) -> random.Random:
+        """What draws its details."""
+        return random.Random(self.seed)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run, and the faults of its launches, one after the other."""
+
+    seed: int
+    number: int
+    setup: Setup
+    faults: tuple[Fault, ...]
+
+    def keep(self, kept: Collection[int]) -> "Case":
+        """The same with these of its faults."""
+        return replace(self, faults=tuple(fault for at, fault in enumerate(self.faults) if at in kept))
+
+
+def draw_case(seed: int, number: int, runners: Collection[str] = tuple(RUNNERS)) -> Case:
+    """The case with this number, among those with some runners."""
+    drawn = random.Random(f"case {seed} {number}")
+    runner = _weighted(drawn, {name: weight for name, weight in RUNNERS.items() if name in runners})
+    store = _weighted(drawn, _STORES) if runner in ("only", "local") else "disk"
+    processes = drawn.choice((1, 1, 2)) if runner == "only" else 1
+    reuse = drawn.randrange(1, 5) if drawn.random() < 0.2 else 0
+    setup = Setup(drawn.randrange(WORLDS), runner, store, drawn.randrange(1, 5), processes, drawn.randrange(3), reuse)
+    kinds = _kinds(setup, draw_world(seed, setup.world).first)
+    count = drawn.choice((1, 1, 1, 2, 2, 3))
+    faults = (Fault(_weighted(drawn, kinds), drawn.random(), drawn.getrandbits(32)) for _ in range(count))
+    return Case(seed, number, setup, tuple(faults))
+
+
+def _kinds(setup: Setup, first: str) -> dict[str, float]:
+    """The faults that can strike a run, with their weights."""
+    kinds = dict(_ALWAYS)
+    if first == "bm25":
+        # A JVM reserves more memory than any limit that the rest can meet.
+        del kinds["the given run changes"], kinds["a memory limit"]
+    if setup.runner not in ("only", "local"):
+        kinds |= _OF_WORKERS if setup.runner == "workers" else _OF_SERVERS
+    if setup.store != "disk":
+        kinds |= _OF_STORES
+        del kinds["a read-only folder"]
+    return kinds | _OF_REUSED if setup.reuse else kinds
+
+
+def draw_world(seed: int, number: int) -> World:
+    """The collection with this number."""
+    drawn = random.Random(f"world {seed} {number}")
+    keys: dict[str, Any] = {"cascade": _draw_cascade(drawn)}
+    if drawn.random() < 0.3:
+        keys["run_formats"] = drawn.choice((["trec", "parquet"], ["msmarco"], ["parquet"]))
+    if drawn.random() < 0.2:
+        keys["run_files"] = "parts"
+    return World(_weighted(drawn, _FIRST), sorted(drawn.sample(range(10), drawn.randrange(3, 9))), keys)
+
+
+def _draw_cascade(drawn: random.Random) -> list[dict[str, Any]]:
+    """One to four stages with a model."""
+    kinds = drawn.choice((["mono"], ["mono", "duo"], ["mono", "mono", "duo"], ["mono", "mono", "duo", "duo"]))
+    stages, k = list[dict[str, Any]](), 8
+    for at, kind in enumerate(kinds):
+        k = drawn.randrange(max(2, k // 2), k + 1)
+        settings: dict[str, Any] = {"checkpoint": f"./{kind}", "k": k, "name": f"{kind}{at}"}
+        if kind == "mono" and drawn.random() < 0.4:
+            settings["segments"] = {"length_tokens": 30, "stride_tokens": 20, "limit": drawn.randrange(1, 4)}
+        if kind == "duo":
+            settings["aggregation"] = drawn.choice(("sum", "min", "sym_log_sum", "binary", "sample"))
+        if settings.get("aggregation") == "sample":
+            settings |= {"opponents": drawn.randrange(1, 4), "seed": drawn.randrange(9)}
+        stages.append({kind: settings})
+    return stages
+
+
+def _weighted(drawn: random.Random, weights: Mapping[str, float]) -> str:
+    return drawn.choices(list(weights), list(weights.values()))[0]

@@ -1,0 +1,114 @@
+"""Repeats a small run, in one process and as separate commands, and measures what grows.
+
+    python -m benchmarks.faults.growth --minutes 90 [--apart] [--folder FOLDER] [--results FILE]
+
+After each run: resident memory, open files, threads, temporary files and files of the cache; of separate commands the
+peak of memory in place of the first three. Each is a line of the results; the slope of each a run is printed with its
+interval of 95 % (Theil and Sen's, without the first fifth, in which libraries fill their own caches).
+"""
+
+import argparse
+import gc
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import psutil
+
+Sample = Mapping[str, float]
+_WARM_UP = 0.2
+
+
+def slopes(samples: Sequence[Sample]) -> dict[str, tuple[float, float, float]]:
+    """The growth of each figure a run, and the ends of its interval."""
+    from scipy.stats import theilslopes
+
+    kept = samples[int(len(samples) * _WARM_UP) :]
+    found = {}
+    for name in kept[0]:
+        slope, _, low, high = theilslopes([sample[name] for sample in kept], alpha=0.95)
+        found[name] = (float(slope), float(low), float(high))
+    return found
+
+
+def measure(run: Callable[[Path], Sample], folder: Path, seconds: float, results: Path | None = None) -> list[Sample]:
+    """Repeats a run into new outputs below a folder for so long, at least three times."""
+    samples: list[Sample] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or len(samples) < 3:
+        output = folder / f"out-{len(samples)}"
+        of_process = run(output)
+        shutil.rmtree(output)
+        files = {name: float(sum(map(len, [*_walk(folder / name)]))) for name in ("tmp", "cache")}
+        samples.append({**of_process, **{f"files in {name}": count for name, count in files.items()}})
+        if results is not None:
+            with results.open("a") as file:
+                file.write(json.dumps(samples[-1]) + "\n")
+    return samples
+
+
+def _walk(folder: Path) -> list[list[str]]:
+    return [names for _, _, names in os.walk(folder)]
+
+
+def _run_here(config: Path) -> Callable[[Path], Sample]:
+    from pipelines.execute import run
+
+    process = psutil.Process()
+
+    def once(output: Path) -> Sample:
+        run(config, output=output)
+        gc.collect()
+        memory = process.memory_info().rss / 2**20
+        return {"memory, MiB": memory, "open files": process.num_fds(), "threads": process.num_threads()}
+
+    return once
+
+
+def _run_apart(config: Path) -> Callable[[Path], Sample]:
+    from benchmarks.subprocess_meter import BEAMRANK, run_metered
+
+    def once(output: Path) -> Sample:
+        usage = run_metered([BEAMRANK, "run", config, "--output", output])
+        return {"peak memory, MiB": usage.peak_bytes / 2**20, "processes left": float(len(psutil.Process().children()))}
+
+    return once
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, and prints the slopes as a table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.faults.growth", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=90, help="how long (%(default)s)")
+    parser.add_argument("--apart", action="store_true", help="each run is a command of its own")
+    parser.add_argument("--folder", type=Path, help="of the collection and the outputs")
+    parser.add_argument("--results", type=Path, help="JSON lines, one a run")
+    options = parser.parse_args(arguments)
+    with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for each in ("tmp", "cache"):
+            (folder / each).mkdir(parents=True, exist_ok=True)
+        os.environ |= {"TMPDIR": str(folder / "tmp"), "BEAMRANK_CACHE": str(folder / "cache")}
+        tempfile.tempdir = None
+        from tests.support.small_collection import small_cascade
+
+        config = small_cascade(folder).path
+        started = time.monotonic()
+        run = (_run_apart if options.apart else _run_here)(config)
+        samples = measure(run, folder, options.minutes * 60, options.results)
+        minutes = (time.monotonic() - started) / 60
+    where = "commands" if options.apart else "runs in one process"
+    print(f"{len(samples):,} {where} in {minutes:.0f} minutes\n")
+    print("| a run | growth | from | to | last |\n|---|---|---|---|---|")
+    for name, found in slopes(samples).items():
+        print(f"| {name} | {' | '.join(f'{each:.4g}' for each in found)} | {samples[-1][name]:,.4g} |")
+
+
+if __name__ == "__main__":
+    main()

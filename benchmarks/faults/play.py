@@ -1,0 +1,194 @@
+"""Plays a case: launches with faults, then launches until the run is done, then what must hold."""
+
+import json
+import shutil
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.faults.cases import BETWEEN, FINISHED, SIGNALS, Case, Fault
+from benchmarks.faults.damage import damage, must_be_found, remedied
+from benchmarks.faults.disturbed import PATIENCE_SECONDS, DisturbedRun
+from benchmarks.faults.launches import Ended, processes_of
+from benchmarks.faults.weather import Stores
+from benchmarks.faults.worlds import Content, Worlds, read_runs
+
+_END_SECONDS = 30.0
+_MOST_RESUMES = 8
+# What a process writes that ended in a way that it did not foresee.
+_TRACES = ("Traceback (most recent call last)", "Fatal Python error", "Segmentation fault")
+_LIMITED = ("a memory limit", "a limit of open files")
+
+
+class BrokenRuleError(Exception):
+    """What must hold after a fault does not."""
+
+
+@dataclass
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+        struck: for each fault, whether it found what it strikes.
+        codes: the exit codes of its launches.
+        broken: the rule that does not hold; empty where all do.
+    """
+
+    struck: list[bool]
+    codes: list[int] = field(default_factory=list)
+    broken: str = ""
+    seconds: float = 0.0
+
+
+def play(case: Case, worlds: Worlds, stores: Stores, folder: Path) -> Outcome:
+    """Plays a case in a new folder, which stays where a rule is broken."""
+    start, outcome = time.monotonic(), Outcome([False] * len(case.faults))
+    shutil.rmtree(folder, ignore_errors=True)
+    player = _Player(case, worlds, stores, folder)
+    player.outcome = outcome
+    try:
+        with player.undone():
+            player.play()
+    except BrokenRuleError as error:
+        outcome.broken = str(error)
+    for process in processes_of(player.token):
+        process.kill()
+    outcome.seconds = round(time.monotonic() - start, 1)
+    if not outcome.broken:
+        shutil.rmtree(folder)
+    return outcome
+
+
+class _Player(DisturbedRun):
+    """A run with its faults, and the rules."""
+
+    outcome: Outcome
+
+    def play(self) -> None:
+        """Raises BrokenRuleError where something does not hold."""
+        expected = self.worlds.undisturbed(self.case.setup.world)
+        finished = [fault.kind.endswith(FINISHED) for fault in self.case.faults]
+        for at, fault in enumerate(self.case.faults):
+            if not finished[at]:
+                self.outcome.struck[at] = self._disturb(fault)
+        self._resume()
+        self._check_nothing_is_left()
+        for at, fault in enumerate(self.case.faults):
+            if finished[at]:
+                self.outcome.struck[at] = self._damage_finished(fault)
+                self._resume()
+        self._command("gc", self.url, "--yes", "--min-age-hours", "0")
+        found = self._verify()
+        if found["findings"] or found["stray"]:
+            raise BrokenRuleError(f"after gc, verify finds {found['findings'] or found['stray']}")
+        self._check_runs("after gc", [expected])
+        self._check_nothing_is_left()
+
+    def _disturb(self, fault: Fault) -> bool:
+        """One launch with a fault, or damage after one that is killed; returns whether it struck."""
+        if fault.kind.endswith(BETWEEN):
+            self._launch(fault._replace(kind=f"{SIGNALS[0]} of the launcher"))
+        struck = self.damage_between(fault)
+        if struck is None:
+            struck = self._launch(fault)[1]
+        return struck
+
+    def _launch(self, fault: Fault | None = None) -> tuple[bool, bool]:
+        """A launch, and what must hold after it; returns whether the run is done, and whether the fault struck."""
+        ended, struck = self.launch(fault)
+        # Where unlink fails, Python's tempfile itself leaves a file.
+        self.killed |= fault is not None and fault.kind in (*_LIMITED, "a system call that fails")
+        for each in ended:
+            self._check_ended(each, fault)
+        done = all(each.code == 0 for each in ended[: len(self.own)])
+        if done and not self.others:
+            world = self.case.setup.world
+            allowed = [self.worlds.undisturbed(world), *(self.worlds.undisturbed(world, each) for each in self.changed)]
+            self._check_runs("a launcher ended with 0, and", allowed)
+        return done and not self.others and not self.changed, struck
+
+    def _resume(self) -> None:
+        """Launches without faults until the run is done, and follows the advice of `verify`."""
+        for _ in range(_MOST_RESUMES):
+            done = self._launch()[0]
+            # Nothing may have read what was damaged: a run ends with 0, and `verify` finds it.
+            if done and not any(fault.kind.endswith((BETWEEN, FINISHED)) for fault in self.case.faults):
+                return
+            found = self._verify()
+            if done and not found["findings"]:
+                return
+            self._follow(found)
+        raise BrokenRuleError(f"after {_MOST_RESUMES} launches the run still ends with {self.outcome.codes[-2]}")
+
+    def _damage_finished(self, fault: Fault) -> bool:
+        """Damages files of the finished output; `verify` must find that."""
+        self._command("gc", self.url, "--yes", "--min-age-hours", "0")
+        kind = fault.kind.removesuffix(FINISHED).strip()
+        damaged = {name for name in damage(self.files, kind, fault.drawn) if must_be_found(name, kind)}
+        found = self._verify()
+        said = " ".join(f"{finding['file']} {finding['problem']}" for finding in found["findings"])
+        of_plan = any(name.startswith(("plan-", "current-plan")) for name in damaged)
+        missed = sorted(name for name in damaged if name.rpartition("/")[2] not in said)
+        if missed and not (of_plan and found["code"]):
+            raise BrokenRuleError(f"verify does not find {kind}: {', '.join(missed)}")
+        self._follow(found)
+        return bool(damaged)
+
+    def _follow(self, found: Mapping[str, Any]) -> None:
+        for name in set(remedied(found["findings"])) & set(self.files.files()):
+            self.files.write(name, None)
+
+    def _verify(self) -> Mapping[str, Any]:
+        ended = self._command("verify", self.url, "--json", codes=(0, 1, 3))
+        found = json.loads(ended.stdout) if ended.stdout.strip() else {"findings": [], "stray": 0}
+        return {**found, "code": ended.code}
+
+    def _command(self, *words: str, codes: Collection[int] = (0,)) -> Ended:
+        """Runs another command to its end."""
+        ended = self.command(list(words)).end(PATIENCE_SECONDS)
+        self._check_ended(ended)
+        if ended.code not in codes:
+            raise BrokenRuleError(f"{words[0]} ended with {ended.code}: {ended.stderr[-1500:]}")
+        return ended
+
+    def _check_ended(self, ended: Ended, fault: Fault | None = None) -> None:
+        """A launcher ends, with 0 or an error that it explains."""
+        self.outcome.codes.append(ended.code)
+        with (self.folder / "said.txt").open("a") as said:
+            said.write(f"$ beamrank {' '.join(ended.arguments)}\n{ended.stderr}exit code {ended.code}, {fault}\n")
+        name, tail = ended.arguments[0], ended.stderr[-2500:]
+        if ended.hung:
+            raise BrokenRuleError(f"{name} did not end in {PATIENCE_SECONDS:g} seconds")
+        if trace := next((trace for trace in _TRACES if trace in ended.stderr), None):
+            raise BrokenRuleError(f"{name} printed {trace!r}: {tail}")
+        # Before it handles signals, or in C code that has no memory.
+        may_die = fault is not None and (fault.kind.startswith("SIG") or fault.kind in _LIMITED)
+        if ended.code < 0 and not may_die:
+            raise BrokenRuleError(f"{name} was killed by signal {-ended.code}: {tail}")
+        explained = "error: " in ended.stderr or "interrupted: " in ended.stderr or ended.stdout
+        if ended.code > 0 and not explained:
+            raise BrokenRuleError(f"{name} ended with {ended.code} without an error: {tail!r}")
+
+    def _check_runs(self, when: str, allowed: Collection[Content]) -> None:
+        found, expected = read_runs(self.url), next(iter(allowed))
+        if found not in allowed:
+            wrong = [name for name in sorted({*found, *expected}) if found.get(name) != expected.get(name)]
+            raise BrokenRuleError(f"{when} its runs are not those of an undisturbed run: {', '.join(wrong)}")
+
+    def _check_nothing_is_left(self) -> None:
+        """No process, no temporary file and no owner."""
+        alive = psutil.wait_procs(processes_of(self.token), timeout=_END_SECONDS)[1]
+        if alive:
+            raise BrokenRuleError(f"processes are left: {[each.cmdline() for each in alive if each.is_running()]}")
+        left = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*.tmp")]
+        left += [name for name in self.files.files() if name.endswith(".tmp")]
+        left += [path.name for path in (self.folder / "cache").rglob(".fetching-*")]
+        left += [f"tmp/{path.name}" for path in (self.folder / "tmp").iterdir() if not self.killed]
+        if left:
+            raise BrokenRuleError(f"temporary files are left: {', '.join(left)}")
+        if json.loads(self.files.read("current-plan.json")).get("owner"):
+            raise BrokenRuleError("the output still has an owner")
