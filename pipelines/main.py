@@ -93,11 +93,8 @@ def _run() -> int:
     except Interrupted as interruption:
         _report("interrupted: finished shards are kept; run the same command again to resume", interruption)
         return interruption.exit_code
-    except MemoryError as error:
-        _report("error: out of memory: give more, and run the same command again; finished shards are kept", error)
-        return 1
     except Exception as error:
-        logged = hasattr(error, "__notes__")
+        logged = hasattr(error, "__notes__") or isinstance(error, MemoryError)
         _report(f"error: {type(error).__name__}: {error}" if logged else traceback.format_exc(), error)
         return 1
     return 0

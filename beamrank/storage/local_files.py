@@ -26,7 +26,6 @@ from beamrank.errors import PreflightError
 from beamrank.machine import is_running, machine_id, start_seconds
 
 TEMPORARY_SUFFIX = ".tmp"
-_COMMAND = "beamrank"
 _TEMPORARY = re.compile(
     r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL
 )
@@ -146,13 +145,10 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def own_temporary_files() -> Iterator[None]:
-    """Puts the temporary files of this process, which Beam leaves after each job, into a folder that is removed.
-
-    Those of killed processes are removed at first.
-    """
+    """Puts temporary files, such as Beam leaves of each job, into a folder that this or a later command removes."""
     before, folder = tempfile.tempdir, tempfile.gettempdir()
-    remove_leftovers(folder, _COMMAND)
-    tempfile.tempdir = own = os.path.join(folder, temporary_name(_COMMAND))
+    remove_leftovers(folder, "beamrank")
+    tempfile.tempdir = own = os.path.join(folder, temporary_name("beamrank"))
     os.mkdir(own, 0o700)
     try:
         yield

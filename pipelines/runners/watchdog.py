@@ -42,7 +42,6 @@ _EXIT_CODE = re.compile(r"return code (-?\d+)\Z")
 _WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 # Raised for a full disk, a quota and a limit on the size of files.
 _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
-# The end of a worker's traceback, which the log holds whole.
 _LAST_LINE = re.compile(r"^(\w[\w.]*: .*?)(?: \[while running .*)?$", re.MULTILINE)
 # The words of Prism, of Flink and of Spark.
 _LOST_WORKER = re.compile(

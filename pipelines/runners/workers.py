@@ -89,12 +89,11 @@ class Ending:
 
     def raise_again(self, lost: Any) -> None:
         """An interruption that arrives in C code, which cannot raise it, comes again; for `sys.unraisablehook`."""
-        if not isinstance(lost.exc_value, Interrupted):
+        if isinstance(lost.exc_value, Interrupted):
+            signal.signal(signal.SIGALRM, lambda _, frame: self.handle(lost.exc_value.exit_code - 128, frame))
+            signal.setitimer(signal.ITIMER_REAL, _SHORT_SECONDS)
+        else:
             sys.__unraisablehook__(lost)
-            return
-        number = lost.exc_value.exit_code - 128
-        signal.signal(signal.SIGALRM, lambda _, frame: self.handle(number, frame))
-        signal.setitimer(signal.ITIMER_REAL, _SHORT_SECONDS)
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -239,4 +239,4 @@ def test_command_without_memory_ends_with_an_error(monkeypatch, capsys):
     monkeypatch.setattr(cli, "app", app)
     monkeypatch.setattr(main, "prepare_environment", lambda: None)
     assert main._run() == 1
-    assert capsys.readouterr().err.startswith("error: out of memory")
+    assert capsys.readouterr().err.startswith("error: MemoryError")
