@@ -4,9 +4,10 @@ And our own packages, which are installed side by side: their names are common, 
 """
 
 import importlib.util
+import inspect
 import logging
 import os
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -93,6 +94,12 @@ def load_entry(entry: EntryPoint, kind: str) -> Any:
             f"the {kind} {entry.name!r} of {package_of(entry)} cannot be imported: {type(error).__name__}: {error}. "
             "Install it again, or uninstall it"
         ) from error
+
+
+def options_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The keyword-only parameters of an extension, which are options of the command that calls it."""
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    return [each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
 def package_of(entry: EntryPoint) -> str:

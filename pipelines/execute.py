@@ -9,7 +9,7 @@ from typing import Any
 
 from beamrank.commit.listing import RUNS
 from beamrank.commit.status import read_status
-from beamrank.config.run import RunConfig, load_config
+from beamrank.config.run import RunConfig, load_config, with_options
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.logs import run_log
@@ -64,6 +64,7 @@ def run(
     limits: Mapping[str, float] | None = None,
     retries: int = RETRIES,
     quiet: bool = True,
+    options: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """Runs a configuration in this process, as `beamrank run` does. Finished shards are skipped.
 
@@ -78,6 +79,7 @@ def run(
         limits: `max_inferences` and `max_hours`: a run whose estimate exceeds one is not started.
         retries: how often open shards are started again after a worker or a job server died.
         quiet: without notes and progress on standard error; warnings are printed there either way.
+        options: those of packages, such as `{"deepen": True}`.
 
     Returns:
         Paths and measures of the runs; there are none after a single stage other than `runs`.
@@ -96,7 +98,7 @@ def run(
     console = ConsoleProgress(quiet=quiet)
     with run_log(console.events()):
         words, most = texts_of("flags", flags), Limits.of(limits or {})
-        return execute(settings, Runner(runner), words, stage, True, console, most, retries)
+        return execute(settings, Runner(runner), words, stage, True, console, most, retries, None, options)
 
 
 def execute(
@@ -109,6 +111,7 @@ def execute(
     limits: Limits | None = None,
     retries: int = RETRIES,
     share: Share | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """Runs all stages of a configuration, or only one, and writes the runs; only Dataflow can do without `wait`.
 
@@ -121,6 +124,7 @@ def execute(
         )
     settings = named_inputs(settings, console)
     settings = settle_kernel(settings, runner, flags)
+    settings = with_options(settings, limits and limits.max_inferences, options or {})
     steps = steps_of(settings)
     if stage not in (None, RUNS, *steps):
         raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")

@@ -95,6 +95,9 @@ class Launcher:
         chosen = self.plan.stages if stages is None else stages
         self._times = RunTimes(len(self.plan.shards), chosen)
         for stage in chosen:
+            if self.share is not None and stage.whole and self.plan.sealed(stage.whole) is None:
+                self.console.note(f"{stage.name} needs all shards of {stage.whole}: run --only again when all are done")
+                return
             with log_context(stage.name):
                 self.run_stage(stage)
         if chosen and self.template and not self.submitted:
@@ -211,9 +214,9 @@ class Launcher:
 
     def _digests(self, stage: StageRecord, inputs: Sequence[Any]) -> dict[int, str]:
         """The digests of the shards that are this process's."""
-        shards = range(len(self.plan.shards))
+        shards, whole = range(len(self.plan.shards)), self.plan.whole_digest(stage)
         own = shards if self.share is None else self.share.of(len(shards))
-        return {shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs]) for shard in own}
+        return {shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs], whole) for shard in own}
 
     def _seal(self, stage: StageRecord, digests: Mapping[int, str]) -> Manifest | None:
         if self.share is not None:
@@ -226,7 +229,8 @@ class Launcher:
         if done:
             self.console.note(f"{stage.name}: resuming, {len(done)} of {len(digests)} shards are complete")
         left = [shard for shard in digests if shard not in done]
-        tasks = [self.plan.task(stage, shard, [each[shard] for each in inputs]) for shard in left]
+        whole = self.plan.whole_digest(stage) if left else ""
+        tasks = [self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left]
         if stage.work is None or not isinstance(self.config, RunConfig) or not tasks:
             return tasks
         scores = self._reuse.scores(stage)
@@ -295,7 +299,7 @@ class Launcher:
                     *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait, tokens),
                 ).run()
             else:
-                run_job(tasks, RunShards(work), None)
+                run_job(tasks, RunShards(work.decided(self.plan) if stage.whole else work), None)
 
     def _run_job(
         self,

@@ -140,22 +140,28 @@ class Plan:
         """A stage's folder."""
         return StageFolder(storage.join(self.output, name))
 
-    def shard_digest(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt]) -> str:
-        """The digest that a shard's receipt must carry, given the receipts of the shard in the stages that it reads."""
+    def shard_digest(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str = "") -> str:
+        """The digest of a shard's receipt, given those of the stages that it reads, and the stage's `whole_digest`."""
         own = self.shards.digests[shard] if stage.reads_input else None
-        parts = [each.part_sha256 for each in inputs]
-        return digest([self.engine_version, stage.type_name, stage.keys, parts, own])
+        values = [self.engine_version, stage.type_name, stage.keys, [each.part_sha256 for each in inputs], own]
+        return digest([*values, whole] if stage.whole else values)
 
     def shard_digests(self, stage: StageRecord, inputs: Sequence[Manifest]) -> tuple[str, ...]:
         """`shard_digest` of each shard, given the sealed inputs of the stage."""
         shards = range(len(self.shards))
-        return tuple(self.shard_digest(stage, shard, [each.receipts[shard] for each in inputs]) for shard in shards)
+        whole = self.whole_digest(stage, dict(zip(stage.inputs, inputs, strict=True)).get(stage.whole))
+        return tuple(self.shard_digest(stage, at, [each.receipts[at] for each in inputs], whole) for at in shards)
 
-    def task(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt]) -> ShardTask:
-        """The task of a shard of a stage, given the receipts of the shard in the stages that it reads."""
+    def whole_digest(self, stage: StageRecord, sealed: Manifest | None = None) -> str:
+        """`whole` of `shard_digest`; empty where it needs none, or one that is not sealed yet."""
+        manifest = sealed or (self.seal_of(stage.whole) if stage.whole else None)
+        return "" if manifest is None else digest([receipt.part_sha256 for receipt in manifest.receipts])
+
+    def task(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str = "") -> ShardTask:
+        """The task of a shard of a stage, given what `shard_digest` takes."""
         own = self.shards[shard] if stage.reads_input else Shard(shard)
         parts = [InputPart(self.folder(name), receipt) for name, receipt in zip(stage.inputs, inputs, strict=True)]
-        shard_digest = self.shard_digest(stage, shard, inputs)
+        shard_digest = self.shard_digest(stage, shard, inputs, whole)
         return ShardTask(self.folder(stage.name), shard, shard_digest, own.topics, tuple(parts), own.rows)
 
     def tasks(self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()) -> list[ShardTask]:

@@ -59,6 +59,7 @@ class StageRecord:
         corpus_digest: the digest of the corpus, for a stage that reads it.
         scan_digest: names the reports of its scan, of the corpus or of a given run.
         work: for a stage with a model.
+        whole: the one of `inputs` of which each of its shards depends on all parts; empty for none.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -75,6 +76,7 @@ class StageRecord:
     corpus_digest: str | None = None
     scan_digest: str | None = None
     work: ScoringWork | None = None
+    whole: str = ""
 
 
 def described(schema: Any) -> tuple[tuple[str, str], ...]:

@@ -214,10 +214,14 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
     """
     found: dict[str, Mapping[int, Receipt]] = {}
     for stage in plan.stages:
-        folder, before = plan.folder(stage.name), [found[name] for name in stage.inputs]
+        folder, before, whole = (
+            plan.folder(stage.name),
+            [found[each] for each in stage.inputs],
+            plan.whole_digest(stage),
+        )
         digests = {
-            shard: plan.shard_digest(stage, shard, [each[shard] for each in before])
-            for shard in range(len(plan.shards))
+            shard: plan.shard_digest(stage, shard, [each[shard] for each in before], whole)
+            for shard in range(len(plan.shards) if whole or not stage.whole else 0)
             if all(shard in each for each in before)
         }
         # A sealed stage is read from its manifest: a request, not one a shard.
@@ -306,7 +310,9 @@ def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
     counted: dict[str, Receipt] = {}
     for stage in plan.stages:
         inputs = [counted[name] for name in stage.inputs if name in counted]
-        digest = plan.shard_digest(stage, shard, inputs) if len(inputs) == len(stage.inputs) else None
+        whole = plan.whole_digest(stage)
+        is_known = len(inputs) == len(stage.inputs) and bool(whole) == bool(stage.whole)
+        digest = plan.shard_digest(stage, shard, inputs, whole) if is_known else None
         entries = [each for each in list_stage(plan.folder(stage.name).url) if each.number == shard]
         parts = {each.name: each.state.size_bytes for each in entries if each.is_whole(PART)}
         named: set[str] = set()

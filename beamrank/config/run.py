@@ -1,6 +1,6 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -41,6 +41,7 @@ from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
+from beamrank.plugins import Registry, options_of
 from beamrank.section import CheckpointName, DeviceName, Glob, NotNegative, OneOf, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.urls import refuse_credentials
@@ -196,6 +197,7 @@ class RunConfig(_Job):
         checked_names(later, type(self).model_fields, first.name)
         depth, source = first.section.k, "the first stage gives it"
         for name, _, section in later:
+            depth, source = (first.section.k, "the first stage gives it") if section.deepens else (depth, source)
             if section.k > depth:
                 raise ValueError(f"{name}.k {section.k} is more than the {depth} candidates that {source}")
             depth, source = section.k, f"{name} scores ({name}.k)"
@@ -242,6 +244,20 @@ class ScoreConfig(_Job):
     """Rows of a shard: the unit of work, of commit and of resuming."""
     max_bad_rows: NotNegative = 0
     """Rows that have no score because they cannot be used; more are an error."""
+
+
+RUN_OPTIONS: Registry[Callable[..., RunConfig]] = Registry("option of `run`", "beamrank.run_options", {})
+
+
+def with_options(config: RunConfig, max_inferences: int | None, given: Mapping[str, Any]) -> RunConfig:
+    """What the options of packages make of a configuration; ConfigError where no package has one."""
+    left = dict(given)
+    for change in RUN_OPTIONS.importable().values():
+        own = {each.name: left.pop(each.name) for each in options_of(change) if each.name in left}
+        config = change(config, max_inferences, **own)
+    if left:
+        raise ConfigError(f"no package has the option {min(left)!r}: install the one that brings it, or leave it out")
+    return config
 
 
 # What a job is made from: that of `beamrank run`, or of `beamrank score`.

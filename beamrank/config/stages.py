@@ -76,8 +76,9 @@ class InputConfig(Section):
 
 
 class StageConfig(Section):
-    """The section of a stage."""
+    """The section of a stage; one that `deepens` also receives docs that the stage before did not score."""
 
+    deepens: ClassVar[bool] = False
     k: Positive = 1000
     """Candidates that it receives, at most."""
 

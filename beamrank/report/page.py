@@ -4,14 +4,13 @@ Sections are ours in the order of the page, and those of packages before the las
 """
 
 import base64
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from beamrank.evaluation.tables import latex, markdown
-from beamrank.plugins import Registry
+from beamrank.plugins import Registry, options_of
 from beamrank.report import sections
 from beamrank.report.blocks import Block, Picture, Section, TableBlock
 from beamrank.report.curves import write_csv
@@ -36,19 +35,9 @@ _OURS = {
 SECTIONS: Registry[Section] = Registry("report section", "beamrank.report_sections", _OURS)
 
 
-def section_options() -> list[inspect.Parameter]:
-    """The options of all sections."""
-    return [option for section in SECTIONS.importable().values() for option in _options(section)]
-
-
 def is_shown(folder: str) -> bool:
     """Whether a section shows a folder that holds no run."""
     return any(section.shows(folder) for section in SECTIONS.importable().values())
-
-
-def _options(section: Section) -> list[inspect.Parameter]:
-    parameters = inspect.signature(section.blocks, eval_str=True).parameters.values()
-    return [each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
 @dataclass(frozen=True)
@@ -82,7 +71,7 @@ def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Par
     known, given, found = SECTIONS.importable(), options or {}, {}
     *first, last = _OURS
     for title in [*first, *(each for each in known if each not in _OURS), last]:
-        chosen = {each.name: given[each.name] for each in _options(known[title]) if each.name in given}
+        chosen = {each.name: given[each.name] for each in options_of(known[title].blocks) if each.name in given}
         if blocks := known[title].blocks(report, **chosen):
             found[title] = blocks
     return Part(report, found)

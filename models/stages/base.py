@@ -74,6 +74,8 @@ class Stage(ABC):
     """Whether its parts yield rankings."""
     tokens = ""
     """The stage that makes its tokens; empty where it reads none."""
+    whole = ""
+    """The one of its inputs of which each of its shards depends on all parts, through `decided`; empty for none."""
     reads_input: ClassVar[bool] = False
     worker: ClassVar[Worker] = Worker.CPU
     sample_docs: ClassVar[int] = 0
@@ -107,6 +109,10 @@ class Stage(ABC):
     def inputs(self) -> tuple[str, ...]:
         """The names of the stages that it reads."""
         return ()
+
+    def decided(self, plan: Any) -> Self:  # noqa: ARG002
+        """The stage with what follows from all parts of `whole`, which is sealed: made once, by the launcher."""
+        return self
 
     @property
     def run_name(self) -> str | None:
@@ -195,6 +201,7 @@ class Stage(ABC):
             corpus_digest=getattr(self, "corpus_digest", None) if self.does == "join" else None,
             scan_digest=self.scan_digest,
             work=self.work,
+            whole=self.whole,
         )
 
     @classmethod
@@ -231,6 +238,11 @@ class ShardStage(Stage):
         """Made from its section: a field with the name of a key has its value; all others are `settings`."""
         names = {each.name for each in fields(cls)} & type(own.section).model_fields.keys()
         return cls(**{name: getattr(own.section, name) for name in names} | cls.settings(own, planning))
+
+    @classmethod
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence["ShardStage"]:
+        """The stages of a plan that an entry of the cascade makes, in order: by default one."""
+        return (cls.from_config(own, planning),)
 
     @classmethod
     def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:  # noqa: ARG003

@@ -87,12 +87,12 @@ def plan_stages(planning: Planning) -> list[Stage]:
     same_tokenizer: dict[str, list[ConfiguredStage]] = {}
     for each in _token_readers(planning.config):
         same_tokenizer.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(each)
-    tokenizing = [TokenizeDocs.of_models(group, later[0], planning) for group in same_tokenizer.values()]
+    tokenizing = [TokenizeDocs.of_models(group, planning) for group in same_tokenizer.values()]
     groups = zip(tokenizing, same_tokenizer.values(), strict=True)
     tokens = {each.name: stage.name for stage, group in groups for each in group}
     for own in later:
-        placed = replace(planning, tokens=tokens, before=tuple(ranking))
-        ranking.append(stage_class(own.kind).from_config(own, placed))
+        placed = replace(planning, tokens=tokens, before=tuple(stage for stage in ranking if stage.ranks))
+        ranking.extend(stage_class(own.kind).planned(own, placed))
     _check_run_names(ranking)
     return [ranking[0], *tokenizing, *ranking[1:]]
 

@@ -67,7 +67,7 @@ class TokenizeDocs(Stage):
     max_doc_tokens: Annotated[int, Key("wordpieces kept of a doc")]
     k: Annotated[int, Key("{first}.k")]
     on_missing_doc: Annotated[Literal["error", "drop"], Key("on_missing_doc")]
-    # The stage whose checkpoint has the tokenizer, and the first later stage: none receives docs that it does not.
+    # The stage whose checkpoint has the tokenizer, and the one that receives most docs.
     model: str
     first: str
     checkpoint: str
@@ -77,15 +77,15 @@ class TokenizeDocs(Stage):
     instructions: bool = False
 
     @classmethod
-    def of_models(cls, models: Sequence[ConfiguredStage], first: ConfiguredStage, planning: Planning) -> Self:
+    def of_models(cls, models: Sequence[ConfiguredStage], planning: Planning) -> Self:
         """The stage that makes the tokens for stages with one tokenizer.
 
         Args:
             models: these stages.
-            first: the second stage of the cascade, which receives all docs that any later one does.
             planning: what is planned.
         """
         config, checkpoint = planning.config, planning.checkpoints[models[0].name]
+        first = max(config.stages[1:], key=lambda own: own.section.k)
         most = {name: config.input.max_length * each.doc_parts for name, each in planning.checkpoints.items()}
         tokenizer = tokenizer_of(checkpoint)
         return cls(

@@ -1,6 +1,7 @@
 """Arguments that several commands take."""
 
-from collections.abc import Collection, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from beamrank.config.run import RunConfig, load_config, stored_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.run_writer import Ranking, write_run
 from beamrank.machine import describe_machine
+from beamrank.plugins import options_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable
 from pipelines.console.progress import ConsoleProgress
@@ -35,6 +37,14 @@ def one_of(flag: str, names: Collection[str], help_text: str) -> Any:
         return value
 
     return option(help_text, flag, metavar=f"{{{','.join(names)}}}", callback=check)
+
+
+def add_options(command: Callable[..., Any], extensions: Iterable[Callable[..., Any]]) -> None:
+    """Gives a command the options of extensions, which it takes in place of its `**` parameter."""
+    own = dict([*inspect.signature(command).parameters.items()][:-1])
+    added = {each.name: each for extension in extensions for each in options_of(extension)}
+    chosen = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in {**own, **added, **own}.values()]
+    command.__signature__ = inspect.Signature(chosen)  # type: ignore[attr-defined]
 
 
 _IRDS = "irds:"

@@ -1,6 +1,5 @@
 """`beamrank report DIR|RUN...`, `beamrank inspect DIR`: what runs and trainings did, as a page or in the terminal."""
 
-import inspect as signatures
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -20,7 +19,7 @@ from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.variants import Depths, Opponent
 from beamrank.report.blocks import Failed
-from beamrank.report.page import is_shown, report_part, section_options, write_report
+from beamrank.report.page import SECTIONS, is_shown, report_part, write_report
 from beamrank.report.report import Report, ReportSettings, gather, gather_files
 from beamrank.report.runs import CandidateView, PlanRuns
 from beamrank.report.sections import differences_table, drift_lines
@@ -28,6 +27,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.streams import has_ending
 from beamrank.storage.urls import refuse_credentials
+from pipelines.commands import arguments
 from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, open_runs, option, qrels_option
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
@@ -162,14 +162,7 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
-def _with_options() -> signatures.Signature:
-    """The parameters of `report` with the options of all sections."""
-    own = [each for each in signatures.signature(report).parameters.values() if each.name != "of_sections"]
-    added = [each for each in section_options() if each.name not in {option.name for option in own}]
-    return signatures.Signature([each.replace(kind=signatures.Parameter.KEYWORD_ONLY) for each in [*own, *added]])
-
-
-report.__signature__ = _with_options()  # type: ignore[attr-defined]
+arguments.add_options(report, (section.blocks for section in SECTIONS.importable().values()))
 
 
 def inspect(

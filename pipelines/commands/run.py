@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from beamrank.commit.status import Prediction, Price
-from beamrank.config.run import ScoreConfig
+from beamrank.config.run import RUN_OPTIONS, ScoreConfig
 from beamrank.config.yaml import anchor_paths, check_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import digest_corpus
@@ -186,6 +186,7 @@ def run(
     ] = GRACE_SECONDS,
     verbose: args.Verbose = False,
     quiet: args.Quiet = False,
+    **of_packages: Any,
 ) -> None:
     """Run BM25, monoBERT and duoBERT, and write TREC runs. Resumes: finished shards are skipped.
 
@@ -202,13 +203,16 @@ def run(
     limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds
     console = args.console_progress(verbose, quiet)
     with own_temporary_files(), run_log(console.events()):
-        result = execute(settings, runner, context.args, stage, wait, console, limits, retries, share)
+        result = execute(settings, runner, context.args, stage, wait, console, limits, retries, share, of_packages)
     for job in result.submitted:
         write_line(job)
     if result.evaluations:
         print_measures(result.evaluations)
     if result.runs:
         console.note(f"to see what the run did: beamrank report {shlex.quote(result.output)}")
+
+
+args.add_options(run, RUN_OPTIONS.importable().values())
 
 
 def score(

@@ -3,9 +3,7 @@
 import bz2
 import gzip
 import lzma
-import tarfile
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +11,7 @@ import pytest
 
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.texts.units import DocBatch
+from benchmarks.datasets.cacm import read_cacm as read_archive
 
 
 def corpus_of(path: Path | str, name: str, fields: tuple[str, ...] | None = None) -> CorpusConfig:
@@ -51,27 +50,8 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 each_compression = pytest.mark.parametrize("ending", COMPRESSORS, ids=["gzip", "bzip2", "xz", "zstd"])
 
 
-class _Data(HTMLParser):
-    """The text between tags."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_data(self, data: str) -> None:
-        self.parts.append(data)
-
-
 def read_cacm(shared_data: Path) -> dict[str, str]:
-    """CACM as the notes of the collection describe it: the HTML parser's data, white space collapsed."""
-    docs = {}
-    with tarfile.open(shared_data / "cacm/cacm.tar.gz") as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if file is not None:
-                text = " ".join(_Data(file.read().decode("utf-8", "replace")).parts)
-                docs[Path(member.name).stem] = " ".join(text.split())
+    """CACM as the notes of the collection describe it."""
+    docs = dict(read_archive(shared_data / "cacm/cacm.tar.gz"))
     assert len(docs) == 3204
     return docs

@@ -14,10 +14,11 @@ from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.significance import compare_evaluations, corrected
 from beamrank.formats.qrels import read_qrels
 from beamrank.machine import describe_machine
+from beamrank.plugins import options_of
 from beamrank.ranking.rankings import doc_orders
 from beamrank.ranking.variants import Depths
 from beamrank.report.blocks import Picture, TableBlock, marked_text
-from beamrank.report.page import SECTIONS, render, report_part, section_options, write_report
+from beamrank.report.page import SECTIONS, render, report_part, write_report
 from beamrank.report.report import ReportSettings, gather
 from tests.support.scored_outputs import ScoredOutput
 
@@ -279,7 +280,8 @@ def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(SECTIONS, "_entries", None)
-    assert {"words", "score_missing"} <= {option.name for option in section_options()}
+    sections = SECTIONS.importable().values()
+    assert {"words", "score_missing"} <= {each.name for section in sections for each in options_of(section.blocks)}
     write_report(str(tmp_path), [report_part(report, {"words": "others", "paths": ["a"]})])
     page = (tmp_path / "report.html").read_text()
     assert re.search(r">Ours</h2>\s*<p>9 &amp; others of 1</p>", page)

@@ -1,0 +1,1 @@
+"""Depth under a budget: all topics are scored to a first depth, and those whose scores promise most deeper."""

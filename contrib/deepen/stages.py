@@ -1,0 +1,251 @@
+"""The stages that go deeper than a mono where its scores promise most, within a number of inferences.
+
+For a mono named `mono`: `mono-deeper-gaps` reduces each topic's scores to one number, `mono-deeper-depths` decides from
+the numbers of all topics how many more docs each gets, and `mono-deeper` scores these with mono's model. Its parts hold
+mono's scores too, so that they are those of one deeper mono.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, NamedTuple, NoReturn, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.shards import ShardTask
+from beamrank.config.cascade import ConfiguredStage
+from beamrank.config.stages import StageConfig
+from beamrank.errors import ConfigError
+from beamrank.ranking.rankings import Floats, Rankings, rank_docs
+from beamrank.ranking.variants import Depths
+from beamrank.section import Positive
+from models.scoring.reuse import ReusableScores
+from models.stages.base import Cost, Key, LaterStage, ShardStage
+from models.stages.mono import ScoreMono
+from models.stages.planning import Planning, Sample
+
+GAPS = pa.schema(
+    {"query_id": pa.string(), "gap": pa.float32(), "scored": pa.int32(), "left": pa.int32()},
+    metadata={"beamrank.schema": "gaps/1"},
+)
+DEPTHS = pa.schema({"query_id": pa.string(), "docs": pa.int32()}, metadata={"beamrank.schema": "depths/1"})
+_HEAD = 10
+_FILES_AT_ONCE = 16
+
+
+def gap(scores: Floats) -> float:
+    """By how much the tenth best doc is above the best one in the second half of the first depth.
+
+    The lower it is, the more the last docs that were scored contend with the first, and so may those below them. Of a
+    first depth below twenty, the doc in the middle takes the place of the tenth.
+
+    Args:
+        scores: float64[n], of the docs that were scored, in the order before.
+    """
+    if len(scores) < 2:
+        return 0.0
+    half = len(scores) // 2
+    return float(np.sort(scores)[-min(_HEAD, half)] - scores[half:].max())
+
+
+class Cut(NamedTuple):
+    """The last topic that gets docs, by its gap and its id, and how many; those before it get all that are left."""
+
+    gap: float
+    query_id: str
+    docs: int
+
+    @classmethod
+    def of(cls, gaps: pa.Table, docs: int) -> Self:
+        """Where so many docs are spent, on the smallest gaps first."""
+        order = pc.sort_indices(gaps, [("gap", "ascending"), ("query_id", "ascending")]).to_numpy()
+        spent = np.cumsum(gaps["left"].to_numpy()[order], dtype=np.int64)
+        place = int(np.searchsorted(spent, docs, side="right"))
+        if place == len(order):
+            return cls(math.inf, "", 0)
+        row = gaps.slice(order[place], 1).to_pylist()[0]
+        return cls(row["gap"], row["query_id"], docs - int(spent[place] - row["left"]))
+
+    def docs_of(self, gap: float, query_id: str, left: int) -> int:
+        """How many more docs of a topic are scored."""
+        here, last = (gap, query_id), (self.gap, self.query_id)
+        return left if here < last else self.docs if here == last else 0
+
+
+class DeeperConfig(StageConfig):
+    """Goes deeper than the mono before it, where this promises most."""
+
+    deepens = True
+
+    k: Positive = 1000
+    """Candidates of a topic that are scored at most, by the mono before it and by this stage."""
+    inferences: Positive
+    """The most inferences of the mono before it and of this stage together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Deciding(LaterStage):
+    """A stage that decides for another, which it `prepares`, and ranks nothing."""
+
+    section = StageConfig
+    ranks = False
+    prepares: str
+
+    @classmethod
+    def from_config(cls, *_: Any) -> NoReturn:
+        """It is not a stage of a configuration."""
+        raise ConfigError(f"the stage {cls.type_name} is a part of `{ScoreDeeper.type_name}`: leave it out")
+
+    @property
+    def step(self) -> str:
+        return self.prepares
+
+    def _commit(self, task: ShardTask, rows: Iterable[Mapping[str, Any]], start: float) -> Receipt:
+        table = pa.Table.from_pylist(list(rows), self.schema)
+        return task.commit(table, seconds=time.monotonic() - start, counts={"queries": table.num_rows})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindGaps(_Deciding):
+    """The gap of each topic, and how many docs of it are left below the first depth."""
+
+    type_name = "gaps"
+    schema = GAPS
+
+    depth: Annotated[int, Key("{prepares}.k")]
+
+    def run(self, task: ShardTask) -> Receipt:
+        start = time.monotonic()
+        return self._commit(task, self._rows(task), start)
+
+    def _rows(self, task: ShardTask) -> Iterator[dict[str, Any]]:
+        parts, name = self.parts_before(task), self.chain[-1].name
+        before, after = parts.before(name), parts.rankings(name)
+        assert before is not None
+        for query_id, ranking in sorted(after.items()):
+            given = before[query_id]
+            score_of = dict(zip(ranking.doc_ids[: ranking.scored], ranking.scores.tolist(), strict=False))
+            scores = np.array([score_of[doc_id] for doc_id in given.doc_ids[: self.k] if doc_id in score_of])
+            left = min(self.depth, len(given.doc_ids)) - min(self.k, given.scored)
+            yield {"query_id": query_id, "gap": gap(scores), "scored": len(scores), "left": left}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecideDepths(_Deciding):
+    """How many more docs of each topic are scored: a topic with a smaller gap gets all that are left before another."""
+
+    type_name = "depths"
+    schema = DEPTHS
+
+    inferences: Annotated[int, Key("{prepares}.inferences")]
+    inferences_a_doc: int
+    whole: str
+    cut: Cut | None = None
+    """What `decided` found."""
+
+    def decided(self, plan: Plan) -> Self:
+        manifest, folder = plan.seal_of(self.whole), plan.folder(self.whole)
+        assert manifest is not None
+        docs = self.inferences // self.inferences_a_doc
+        tables = []
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            parts = pool.map(folder.read_part, manifest.receipts)
+        for part in parts:
+            docs -= pc.sum(part["scored"], min_count=0).as_py()
+            tables.append(part.select(["query_id", "gap", "left"]))
+        return replace(self, cut=Cut.of(pa.concat_tables(tables), max(0, docs)))
+
+    def run(self, task: ShardTask) -> Receipt:
+        start = time.monotonic()
+        assert self.cut is not None
+        rows = task.inputs[0].read().to_pylist()
+        docs_of = self.cut.docs_of
+        docs = (docs_of(row["gap"], row["query_id"], row["left"]) for row in rows)
+        found = [{"query_id": row["query_id"], "docs": count} for row, count in zip(rows, docs, strict=True)]
+        return self._commit(task, found, start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreDeeper(ScoreMono):
+    """Scores the first `docs` docs below those that mono scored; its parts have mono's scores too."""
+
+    type_name = "deeper"
+    section = DeeperConfig  # type: ignore[assignment]
+
+    # The mono before it, its depth, and the stage that decides the depths.
+    mono: str
+    first_k: int
+    depths: str
+    inferences: int
+
+    @classmethod
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[ShardStage]:
+        """With the stages that decide how deep it goes.
+
+        Raises:
+            ConfigError: the stage before it is no mono.
+        """
+        mono = planning.before[-1]
+        if type(mono) is not ScoreMono:
+            raise ConfigError(f"{own.name} goes deeper than a mono, and {mono.name} before it is none: give it a mono")
+        placed: dict[str, Any] = {"ranked_by": mono.ranked_by | mono.rank_keys, "k": mono.k, "prepares": own.name}
+        reads = (*mono.reads, mono.name)
+        gaps = FindGaps(own_name=f"{own.name}-gaps", reads=reads, depth=own.section.k, **placed)
+        most = 1 if mono.segments is None else mono.segments.limit
+        budget = {"inferences": own.section.inferences, "inferences_a_doc": most}
+        depths = DecideDepths(own_name=f"{own.name}-depths", reads=(gaps.name,), whole=gaps.name, **placed, **budget)
+        shared = {each.name: getattr(mono, each.name) for each in fields(ScoreMono)}
+        shared |= {"own_name": own.name, "k": own.section.k, "ranked_by": placed["ranked_by"], "reads": reads}
+        deeper = {"mono": mono.name, "first_k": mono.k, "depths": depths.name, "inferences": own.section.inferences}
+        return gaps, depths, cls(**shared, **deeper)
+
+    @property
+    def kind(self) -> str:
+        return ScoreMono.type_name
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        *others, mono = super().inputs
+        return (*others, self.depths, mono)
+
+    def cost(self, sample: Sample, topics: int) -> Cost:
+        """What the mono before it leaves, if all topics have as many candidates as possible."""
+        whole = super().cost(sample, topics)
+        first = whole.inferences * self.first_k // self.k
+        inferences = max(0, min(whole.inferences, self.inferences) - first)
+        return Cost(inferences, whole.bytes, whole.seconds * inferences / max(1, whole.inferences))
+
+    def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
+        """The docs that mono scored, and below them as many more as were decided."""
+        rows = self._part(task, self.depths).to_pylist()
+        docs = {row["query_id"]: row["docs"] for row in rows}
+        ranked = self.parts_before(task).rankings(self.mono)
+        return {query_id: each.doc_ids[: each.scored + docs[query_id]] for query_id, each in ranked.items()}
+
+    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
+        """The docs by the scores of both stages: the ranking of a mono that is deeper for some topics."""
+        assert before is not None
+        last = part.group_by("query_id").aggregate([("rank", "max")])
+        depths = dict(zip(last["query_id"].to_pylist(), last["rank_max"].to_pylist(), strict=True))
+        deeper = {
+            query_id: replace(each, scored=max(each.scored, depths.get(query_id, 0)))
+            for query_id, each in before.items()
+        }
+        return rank_docs(deeper, part, self.k, self.pooling, k)
+
+    def variants(self, depths: Depths) -> None:  # type: ignore[override]
+        """None: topics have different depths."""
+
+    def _earlier(self, task: ShardTask, tokens: pa.Table, unused: Counter[str]) -> Iterator[ReusableScores]:
+        yield self.reusable(tokens, self._part(task, self.mono), self.keys)
+        yield from super()._earlier(task, tokens, unused)
+
+    def _part(self, task: ShardTask, name: str) -> pa.Table:
+        return task.inputs[self.inputs.index(name)].read()

@@ -1,0 +1,1 @@
+"""Depth under a budget, on real collections."""
