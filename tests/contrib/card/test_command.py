@@ -6,10 +6,10 @@ import pytest
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
 
-from infra.release.hub import served_hub
 from pipelines.runs.run_files import write_runs
 from tests.support.processes import refused, succeed
 from tests.support.scored_outputs import ScoredOutput
+from tests.support.services.hub import served_hub
 
 
 @pytest.fixture

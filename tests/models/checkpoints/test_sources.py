@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
 from beamrank.storage.disk_cache import cache_folder
-from infra.release import hub as hubs
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from models.checkpoints.files import CHECKPOINT_FILES
 from models.checkpoints.sources import locate
 from models.tokenizers.files import TOKENIZER_FILES
 from tests.support.checkpoints import save_tiny
+from tests.support.services import hub as hubs
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -10,13 +10,13 @@ from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.progress import SILENT, Silent
-from infra.release.hub import served_hub
 from models.checkpoints.checkpoint import input_warnings, resolve_checkpoint
 from models.tokenizers.bert import BertTokenizer
 from models.training.report_section import Row, TrainingRecord, read_training
 from models.training.session import Session, plan_training
 from models.training.trainer import train
 from tests.support.progress import RecordedProgress
+from tests.support.services.hub import served_hub
 from tests.support.tiers import slow_but
 from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
 
