@@ -162,14 +162,16 @@ class LibraryTokenizer:
         spelled = {*added} - {*in_texts} | {token for token in (named.get("unk"), *roles) if token}
         definition = json.loads(content)
         plain = _without_special(definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))})
-        try:
-            self._library = Library.from_str(json.dumps(plain))
-        except Exception as error:
-            raise PreflightError(f"{source}: its special tokens cannot be told from its text: {error}") from error
-        self._library.encode_special_tokens = True
         unknown = definition["model"].get("unk_id", original.token_to_id(definition["model"].get("unk_token") or ""))
         control = {original.token_to_id(token): token for token in spelled}
-        _check_spelling(source, self._library, {each: token for each, token in control.items() if each != unknown})
+        try:
+            self._library = Library.from_str(json.dumps(plain))
+            self._library.encode_special_tokens = True
+            _check_spelling(source, self._library, {each: token for each, token in control.items() if each != unknown})
+        except PreflightError:
+            raise
+        except Exception as error:
+            raise PreflightError(f"{source}: its special tokens cannot be told from its text: {error}") from error
         vocabulary = original.get_vocab(with_added_tokens=False)
         self.vocab_size = max(chain(vocabulary.values(), self.special, in_texts.values())) + 1
         self.digest = digest([{part: plain.get(part) for part in _DECIDES_IDS}, self.special])
@@ -232,22 +234,31 @@ def _by_role(source: str, original: Any, named: Mapping[str, str]) -> dict[str, 
     return found
 
 
+_UNKNOWN: dict[str, Any] = {"type": None}
+
+
 def _splits_at_spaces(definition: Mapping[str, Any]) -> bool:
     """Knows the usual parts, and takes no other for one that does."""
     if any(" " in token["content"].lstrip() for token in definition["added_tokens"]):
         return False
-    replaced = [each["pattern"] for each in _parts(definition.get("normalizer"), "normalizers") if "pattern" in each]
-    if any(" " in pattern.get("String", "") or pattern.get("Regex", _SPACES) != _SPACES for pattern in replaced):
+    normalizers = list(_parts(definition.get("normalizer"), "normalizers"))
+    replaced = [each["pattern"] for each in normalizers if "pattern" in each]
+    if _UNKNOWN in normalizers or any(
+        " " in pattern.get("String", "") or pattern.get("Regex", _SPACES) != _SPACES for pattern in replaced
+    ):
         return False
-    first = next(_parts(definition.get("pre_tokenizer"), "pretokenizers"), {"type": None})
+    first = next(_parts(definition.get("pre_tokenizer"), "pretokenizers"), _UNKNOWN)
     return first["type"] in _SPLITTERS and bool(first.get(_SPLITTERS[first["type"]], True))
 
 
 def _parts(part: Any, key: str) -> Iterator[Any]:
-    """The parts of a sequence, or one part."""
-    if part is not None:
-        for each in part[key] if part["type"] == "Sequence" else [part]:
-            yield from _parts(each, key) if each["type"] == "Sequence" else [each]
+    """The parts of a sequence, or one part; the library also takes parts without a type."""
+    if not isinstance(part, dict) or "type" not in part:
+        yield from () if part is None else (_UNKNOWN,)
+    elif part["type"] == "Sequence":
+        yield from chain.from_iterable(_parts(each, key) for each in part[key])
+    else:
+        yield part
 
 
 def _without_special(definition: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Inputs that once ended in an error that was not ours: read whole, or refused with a message."""
 
 import io
+import json
 from typing import Any
 
 import cbor2
@@ -26,6 +27,21 @@ def _table(names: str, *columns: Any, arrow: bool = False) -> bytes:
     else:
         pq.write_table(table, sink)
     return sink.getvalue()
+
+
+_UNTYPED = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+_PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b"]
+
+
+def _tokenizer(parts: dict[str, Any]) -> bytes:
+    vocabulary = {piece: number for number, piece in enumerate(_PIECES)}
+    model = {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 9,
+    }
+    return json.dumps({"model": {**model, "vocab": vocabulary}, **parts}).encode()
 
 
 _NAMES, _REPEATED = "query_id doc_id doc_id relevance score", [["q", "q"], ["a", "b"], ["a", "b"], [1, 2], [1, 2]]
@@ -58,6 +74,13 @@ _FAR_DATE = pa.array([2**62, 1], pa.timestamp("us"))
             False,
         ),
         ("excluded docs jsonl", to_lines([{"id": "\ud800", "excluded_ids": ["d"]}]), False),
+        ("tokenizer.json", _tokenizer({"normalizer": _UNTYPED}), True),
+        ("tokenizer.json", _tokenizer({"normalizer": [[]]}), True),
+        (
+            "tokenizer.json",
+            _tokenizer({"model": {"type": "Unigram", "vocab": [[each, -1.5] for each in _PIECES]}}),
+            False,
+        ),
         ("corpus car", cbor2.dumps([0, b"d1", [[0, "x"]]]) + cbor2.dumps([0, b"d2", {(1, 2): "x"}]), True),
     ],
 )
