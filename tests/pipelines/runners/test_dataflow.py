@@ -15,6 +15,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_rows
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.version import __version__
 from models.stages.bm25 import RetrieveBm25
 from models.stages.duo import ScoreDuo
 from models.stages.mono import ScoreMono
@@ -30,8 +31,9 @@ from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
 from tests.support.services.dataflow import FLAGS, GCP, Service
 
-_CPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/cpu:0\.1\.0-python3\.1[123]")
-_GPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/gpu:0\.1\.0-python3\.1[123]")
+_IMAGES = r"europe-west4-docker\.pkg\.dev/some-project/beamrank"
+_CPU_IMAGE = re.compile(rf"{_IMAGES}/cpu:{re.escape(__version__)}-python3\.1[123]")
+_GPU_IMAGE = re.compile(rf"{_IMAGES}/gpu:{re.escape(__version__)}-python3\.1[123]")
 _L4 = "worker_accelerator=type:nvidia-l4;count:1;install-nvidia-driver"
 
 

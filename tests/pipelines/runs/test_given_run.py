@@ -110,7 +110,8 @@ def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch)
     monkeypatch.setattr("beamrank.join.run_units.UNIT_BYTES", 1000)
     monkeypatch.setattr("pipelines.run_join.UNIT_BYTES", 3000)
     assert _parts(many, "job", *text) == expected
-    assert len(list((many.folder / "job/retrieve/scans").glob("unit-*.json"))) == 3
+    # Eleven units of 1,000 bytes and less, three of them a range.
+    assert len(list((many.folder / "job/retrieve/scans").glob("unit-*.json"))) == 4
     monkeypatch.setattr("pipelines.run_join.shuffle_passes", lambda size, shards, room: 3)
     assert _parts(many, "passes") == expected
 
