@@ -83,7 +83,8 @@ def test_cascade_on_two_hosts_survives_the_loss_of_each_host(engine, tmp_path, t
     with ExitStack() as stack:
         hosts = stack.enter_context(two_hosts(tmp_path_factory.getbasetemp()))
         store = reach(stack.enter_context(s3(LAUNCHER)), monkeypatch)
-        config = collection.upload(f"{store.url}/job")
+        # The store of a process keeps what its tests before have left.
+        config = collection.upload(f"{store.url}/{engine}")
         losses = Losses(hosts, store, tmp_path, stack)
         places = [host.place for host in hosts]
         if engine == "flink":
@@ -100,6 +101,6 @@ def test_cascade_on_two_hosts_survives_the_loss_of_each_host(engine, tmp_path, t
         done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=os.environ, check=False)
         assert done.returncode == 0, done.stderr
         assert len(losses.lost) == len(_MOMENTS)
-        assert _files(f"{store.url}/job/out") == expected
-        plan = read_plan(f"{store.url}/job/out")
+        assert _files(f"{store.url}/{engine}/out") == expected
+        plan = read_plan(f"{store.url}/{engine}/out")
         assert {receipt.host for receipt in plan.sealed("mono").receipts} == {host.name for host in hosts}
