@@ -1,31 +1,36 @@
 """Random mutants of a folder of beamrank/, and which of them the folder's own quick tests do not notice.
 
     pip install mutmut==3.8.1
-    python -m benchmarks.mutants commit --count 300 --seed 0 --work FOLDER
+    python -m benchmarks.mutants commit
 
-mutmut changes one expression of a function or method at a time, and runs, in a forked process, the tests that call it.
-It works on a copy of the tracked files in FOLDER. With `--again` the mutants that survived there are run again, with
-the tests as they are now. Functions with decorators, such as properties, and code outside of functions have no mutants.
+mutmut changes one expression of a function or method of a copy of the tracked files at a time, and runs, in a forked
+process, the tests that call it, until one fails. Functions with decorators, such as properties, and code outside of
+functions have no mutants. The draw follows the names, so that few others are drawn after a change of the code.
 """
 
 import argparse
+import hashlib
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+
+import hypothesis
+import pytest
 
 from benchmarks.results import Part, Results, command_line
 
 _ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("commit", "ranking", "join", "evaluation")
-# The candidates that a corpus lists are tested with its format.
-_MORE_TESTS = {"join": "    tests/beamrank/formats/test_top1000.py"}
+# Candidates that a corpus lists are tested with its format.
+_MORE_TESTS = {"join": "    tests/beamrank/formats/test_top1000.py\n    tests/contrib/formats/test_rank_llm.py"}
 _COPIED = ("models", "transforms", "pipelines", "contrib", "benchmarks", "experiments", "README.md", "docs", "configs")
 _CONFIG = """[mutmut]
 source_paths=beamrank
@@ -33,12 +38,28 @@ only_mutate=beamrank/{folder}/*
 also_copy=
 {copied}
 pytest_add_cli_args=-pno:cacheprovider
+    -pbenchmarks.mutants
     -mnot slow and not jvm and not data
 pytest_add_cli_args_test_selection=tests/beamrank/{folder}
 {more}
 timeout_constant=5
+timeout_multiplier=5
 use_git_change_detection=false
 """
+
+
+def pytest_configure() -> None:
+    """As pytest's plugin: hypothesis draws the same each time, and does not look for the simplest input that fails."""
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutants", derandomize=True, deadline=None, phases=phases)
+    hypothesis.settings.load_profile("mutants")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The quickest tests first, by how long they took when mutmut looked for the functions that each one calls."""
+    stats = Path("mutmut-stats.json")
+    seconds = json.loads(stats.read_text())["duration_by_test"] if stats.exists() else {}
+    items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
 
 
 def copy_tree(work: Path, folder: str) -> None:
@@ -78,14 +99,13 @@ def outcomes(work: Path, folder: str) -> dict[str, str]:
     return {name: status_by_exit_code[code] for name, code in codes.items()}
 
 
-def measure(work: Path, folder: str, count: int, seed: int, again: bool) -> Part:
-    """Runs the mutants; those that survive are in the figures by name."""
+def measure(work: Path, folder: str, count: int, seed: int) -> Part:
+    """Runs the mutants, at the lowest priority; those that survive are in the figures by name."""
     copy_tree(work, folder)
     names = all_mutants(work, folder)
-    drawn = random.Random(seed).sample(sorted(names), min(count, len(names)))
-    before = outcomes(work, folder) if again else {}
-    chosen = [name for name in drawn if before.get(name) != "killed"]
-    subprocess.run([sys.executable, "-m", "mutmut", "run", "--max-children", "1", *chosen], cwd=work, check=False)
+    drawn = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:count]
+    command = ["nice", "-n", "19", sys.executable, "-m", "mutmut", "run", "--max-children", "1", *drawn]
+    subprocess.run(command, cwd=work, check=False)
     found = {name: status for name, status in outcomes(work, folder).items() if name in drawn}
     survivors = sorted(name for name, status in found.items() if status != "killed")
     counts = dict(Counter(found.values()).most_common())
@@ -102,13 +122,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("folder", choices=FOLDERS)
     add("--count", type=int, default=300, help="mutants (%(default)s)")
     add("--seed", type=int, default=0, help="of the choice (%(default)s)")
-    add("--work", type=Path, required=True, help="the folder of the copy; one for each of beamrank's")
-    add("--again", action="store_true", help="run those again that were not killed")
+    add("--work", type=Path, help="keep the copy here, one for each folder, instead of in a temporary folder")
     add("--output", type=Path, default=_ROOT / "benchmarks" / "results" / "mutants.json", help="(%(default)s)")
     options = parser.parse_args(given)
-    start, work = time.monotonic(), options.work.resolve()
-    part = measure(work, options.folder, options.count, options.seed, options.again)
+    start = time.monotonic()
     file = Results(options.output.resolve(), "mutants", {}, command_line("benchmarks.mutants", given), FOLDERS)
+    place = nullcontext(options.work) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-mutants-")
+    with place as work:
+        part = measure(Path(work).resolve(), options.folder, options.count, options.seed)
     file.write(options.folder, part, time.monotonic() - start)
     print(json.dumps(part.figures, indent=1))
 

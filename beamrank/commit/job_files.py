@@ -15,11 +15,11 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.shards import ShardTask
+from beamrank.commit.shards import Shard, ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.storage.digested import DigestedFile
-from beamrank.storage.documents import digest, parse_json, validated
+from beamrank.storage.documents import parse_json, validated
 from beamrank.storage.row_files import open_rows, read_row, write_rows
 from beamrank.topic_table import TopicTable
 
@@ -77,7 +77,7 @@ class TaskFile:
         if not values["topics"]:
             return task
         topics = TopicTable(open_rows(self.topics_url).group(shard))
-        if digest(list(topics)) != values["topics"]:
+        if Shard(shard, topics).digest != values["topics"]:
             raise DataError(
                 f"{self.topics_url} does not hold the topics of shard {shard}: it was changed. Run the same command "
                 "again, which writes it again"

@@ -140,7 +140,7 @@ class Plan:
         """A stage's folder."""
         return StageFolder(storage.join(self.output, name))
 
-    def shard_digest(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str = "") -> str:
+    def shard_digest(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str) -> str:
         """The digest of a shard's receipt, given those of the stages that it reads, and the stage's `whole_digest`."""
         own = self.shards.digests[shard] if stage.reads_input else None
         values = [self.engine_version, stage.type_name, stage.keys, [each.part_sha256 for each in inputs], own]
@@ -154,7 +154,7 @@ class Plan:
 
     def whole_digest(self, stage: StageRecord, sealed: Manifest | None = None) -> str:
         """`whole` of `shard_digest`; empty where it needs none, or one that is not sealed yet."""
-        manifest = sealed or (self.seal_of(stage.whole) if stage.whole else None)
+        manifest = sealed or self.seal_of(stage.whole)
         return "" if manifest is None else digest([receipt.part_sha256 for receipt in manifest.receipts])
 
     def task(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str = "") -> ShardTask:

@@ -43,8 +43,7 @@ def cut_needed(shard: int, needed: Hashes, with_tokens: Hashes, ranges: int) -> 
     entries["hash"] = distinct
     entries["mark"] = shard | np.where(np.isin(distinct, with_tokens), np.uint32(_HAS_TOKENS), np.uint32(0))
     numbers, starts = np.unique(_range_of(distinct, ranges), return_index=True)
-    # A shard without docs has no ranges.
-    for number, some in zip(numbers.tolist(), np.split(entries, starts[1:]), strict=False):
+    for number, some in zip(numbers.tolist(), np.split(entries, starts)[1:], strict=True):
         yield number, some.tobytes()
 
 
@@ -134,9 +133,9 @@ class OpenedList:
         """`NeededDocs.lookup` over all ranges."""
         ranges = _range_of(hashes, len(self._urls))
         rows, shards = [np.empty(0, np.int64)], [np.empty(0, np.uint32)]
-        order = np.argsort(ranges, kind="stable")
+        order = np.argsort(ranges)
         numbers, starts = np.unique(ranges[order], return_index=True)
-        for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+        for number, places in zip(numbers.tolist(), np.split(order, starts)[1:], strict=True):
             found, needed_by = self._open(self._urls[number]).lookup(hashes[places])
             rows.append(places[found])
             shards.append(needed_by)

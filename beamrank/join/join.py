@@ -48,9 +48,7 @@ def doc_tokens(
     schema: pa.Schema, doc_ids: Sequence[str], unit: int, positions: Sequence[int], tokens: pa.Array, truncated: Any
 ) -> pa.RecordBatch:
     """The rows of some docs of one unit of the corpus: `doc_tokens_schema`."""
-    units = pa.array(np.full(len(doc_ids), unit, np.int32))
-    ids, places = pa.array(doc_ids, pa.string()), pa.array(positions, pa.int64())
-    return pa.record_batch([ids, units, places, tokens, pa.array(truncated)], schema=schema)
+    return pa.record_batch([doc_ids, np.full(len(doc_ids), unit), positions, tokens, truncated], schema=schema)
 
 
 def by_shard(

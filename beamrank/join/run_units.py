@@ -181,7 +181,7 @@ class RunReader(NamedTuple):
         """
         urls = [file.url for file, size in zip(run.files, run.sizes, strict=True) if size]
         for url in urls:
-            layout = _layout(url, columns)[0]
+            layout = _layout(url, columns)
             if layout.listed or layout.columns:
                 return cls(layout, columns)
         # A file without a row that can be read says why.
@@ -208,8 +208,9 @@ class RunReader(NamedTuple):
         if is_table(url):
             with errors_as(PreflightError, url), open_table(url) as table:
                 return unit_ranges(table.group_bytes, unit_bytes)
-        is_divisible = compression(url) is None and _layout(url, self.columns)[1]
-        return byte_ranges(url, unit_bytes) if is_divisible else [(0, 0)]
+        rows = RunRows(url, self.columns)
+        rows.begin()
+        return byte_ranges(url, unit_bytes) if rows.is_divisible and compression(url) is None else [(0, 0)]
 
     def sent_bytes(self, units: Sequence[RunUnit]) -> int:
         """About how many bytes of rows travel to the shards, by those of the first unit."""
@@ -229,7 +230,7 @@ class RunReader(NamedTuple):
         """
         url = unit.file.url
         if self.layout.listed:
-            self.layout.check(_layout(url, self.columns)[0])
+            self.layout.check(_layout(url, self.columns))
             yield from _listed_batches(_corpus_unit(unit, self.layout.listed), rejects)
             return
         rows = RunRows(url, self.columns, rejects)
@@ -264,18 +265,18 @@ def open_run(paths: Paths, columns: Columns, expected: str | None = None) -> tup
     return reader, reader.units(run, UNIT_BYTES)
 
 
-def _layout(url: str, columns: Columns) -> tuple[RunLayout, bool]:
-    """The layout of a file, and whether its text can be read from any line on."""
+def _layout(url: str, columns: Columns) -> RunLayout:
+    """The layout of a file."""
     listed = Choice("candidates", {name: each for name, each in FORMATS.items() if each.lists_candidates}).guess(
         Beginning(url)
     )
     if listed is None:
         rows = RunRows(url, columns)
         rows.begin()
-        return RunLayout.of(rows), rows.is_divisible
+        return RunLayout.of(rows)
     if columns:
         raise PreflightError(f"{url} looks like {listed}, whose fields have fixed names: leave `columns` out")
-    return RunLayout(url, listed), True
+    return RunLayout(url, listed)
 
 
 def _corpus_unit(unit: RunUnit, listed: str) -> CorpusUnit:
@@ -321,4 +322,4 @@ def _scores(unit: CorpusUnit, batch: DocBatch) -> pa.Array:
                 f"{doc_id!r}: {score!r:.60} ({unit.place(position)})"
             )
     scores = np.array(list(batch.scores) or [None] * len(batch.doc_ids), np.float64)
-    return pa.array(scores.astype(np.float32), pa.float32(), from_pandas=True)
+    return pa.array(scores.astype(np.float32), from_pandas=True)

@@ -91,17 +91,11 @@ def candidates_table(
         scores: the scores of each query's candidates; by default minus the rank, for a run of which only the order
             counts.
     """
-    counts = [len(each) for each in doc_ids]
-    ranks = np.concatenate([np.empty(0, np.int32), *(np.arange(1, count + 1, dtype=np.int32) for count in counts)])
-    flat = -ranks if scores is None else np.concatenate([np.empty(0), *(np.asarray(each) for each in scores)])
-    queries = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
-    columns = [
-        pa.array(query_ids, pa.string()).take(queries),
-        pa.array([doc_id for each in doc_ids for doc_id in each], pa.string()),
-        pa.array(ranks),
-        pa.array(flat.astype(np.float32)),
-    ]
-    return pa.Table.from_arrays(columns, schema=CANDIDATES)
+    queries = np.repeat(np.arange(len(doc_ids)), [len(each) for each in doc_ids])
+    ranks = np.arange(len(queries)) - np.searchsorted(queries, queries) + 1
+    flat = -ranks if scores is None else np.concatenate([np.empty(0), *scores])
+    ids = pa.array(query_ids, pa.string()).take(pa.array(queries)), [doc_id for each in doc_ids for doc_id in each]
+    return pa.table([*ids, ranks, flat.astype(np.float32)], schema=CANDIDATES)
 
 
 def tokenized_schema(vocabulary: Vocabulary) -> pa.Schema:
@@ -136,7 +130,7 @@ def tokenized_table(
     number_of = {query_id: number for number, query_id in enumerate(query_ids)}
     numbers = np.array([number_of[query_id] for query_id in candidates["query_id"].to_pylist()], np.int64)
     counts = np.bincount(numbers, minlength=len(query_ids))
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    offsets = np.concatenate([[0], np.cumsum(counts)])
     flat = candidates["doc_id"].combine_chunks(), candidates["rank"].combine_chunks(), doc_tokens.take(pa.array(rows))
     lists = [pa.ListArray.from_arrays(offsets, values) for values in flat]
-    return pa.table([pa.array(query_ids, pa.string()), query_tokens, *lists], schema=schema)
+    return pa.table([query_ids, query_tokens, *lists], schema=schema)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from beamrank.commit.check import find_garbage, remove_garbage, verify_stages
-from beamrank.commit.plan import Rejected
+from beamrank.commit.plan import Rejected, read_plan
 from beamrank.commit.receipts import ScanReport, part_bytes
 from beamrank.commit.status import read_status
 from beamrank.errors import PreflightError, ReceiptError
@@ -72,6 +72,7 @@ def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
         "tokenize-0a1b2c3d/scans/.unit-00000-aaaaaaaaaaaa.json.0.tmp",
         "runs/mono.trec.0.tmp",
         "runs/.mono.trec.0.tmp",
+        "runs/mono/.part-00000.parquet.0.tmp",
         "topics-aaaaaaaaaaaa.parquet",
         ".plan-aaaaaaaaaaaa.json.0.tmp",
         ".current-plan.json.0.tmp",
@@ -82,6 +83,8 @@ def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
     assert {each.file for each in found} - litter == _garbage(output) - litter
     assert litter <= {each.file for each in found}
     assert all(each.size_bytes == storage.size_bytes(storage.join(output, each.file)) for each in found)
+    assert all(each.reason for each in found)
+    assert {each.file for each in found if "killed" in each.reason} == {each for each in litter if each.endswith("tmp")}
     remove_garbage(output, found)
     assert _files(output) == before | foreign
     assert verify_stages(output).findings == []
@@ -176,6 +179,7 @@ def test_gc_removes_rejected_rows_that_nothing_names(output):
         named.append(each.publish(output, 0 if each.kind in ("docs", "pairs") else None))
     topics, docs, pairs, qrels = named
     replace(make_plan(output), rejects={"topics": Rejected(1, topics)}).publish()
+    assert read_plan(output).rejects == {"topics": Rejected(1, topics)}
     finished = finished_output(output, mono_k=4)
     tokenized = finished.folder("tokenize-0a1b2c3d")
     ScanReport(0, 10, 1, (), rejects_file=docs).publish(tokenized.url, CORPUS)

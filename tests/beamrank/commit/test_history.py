@@ -2,15 +2,18 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 
-from beamrank.commit.status import shard_attempts
+from beamrank.commit.status import read_status, shard_attempts
 from beamrank.storage import files as storage
-from tests.support.outputs import commit, finished_output
+from tests.support.outputs import commit, finished_output, make_plan, seal_stage
 from tests.support.processes import refused, succeed
 
 
 def _states(plan, shard):
-    return {attempt.file: attempt.state for attempt in shard_attempts(plan, shard)}
+    attempts = list(shard_attempts(plan, shard))
+    assert all(attempt.file.startswith(f"{attempt.stage}/") for attempt in attempts)
+    return {attempt.file: attempt.state for attempt in attempts}
 
 
 def test_receipt_says_when_where_and_by_which_process_it_was_written(tmp_path):
@@ -46,6 +49,20 @@ def test_attempt_before_its_input_is_finished_is_undecided(tmp_path):
         storage.remove(f"{plan.folder('retrieve').url}/{manifest}")
     states = [attempt.state for attempt in shard_attempts(plan, 0) if attempt.stage == "mono"]
     assert states == ["not known yet: an input of the shard is unfinished"]
+
+
+def test_shards_of_a_stage_that_needs_all_parts_of_another_wait_for_them(tmp_path):
+    plan, name = make_plan(str(tmp_path)), "tokenize-0a1b2c3d"
+    plan = replace(plan, stages=(*plan.stages[:2], replace(plan.stages[2], whole=name)))
+    seal_stage(plan, "retrieve")
+    commit(plan, name, [0, 1])
+    assert (list(_states(plan, 0).values()), [each.done for each in read_status(plan)]) == (["counts"] * 2, [3, 2, 0])
+    sealed = seal_stage(plan, name)
+    commit(plan, "mono", [0])
+    assert (list(_states(plan, 0).values()), [each.done for each in read_status(plan)]) == (["counts"] * 3, [3, 3, 1])
+    task = plan.task(plan.stage("mono"), 0, sealed.receipts[:1], plan.whole_digest(plan.stage("mono")))
+    assert task.receipt() is not None
+    assert (list(task.topics), [part.receipt for part in task.inputs]) == ([], [sealed.receipts[0]])
 
 
 def test_inspect_shows_the_attempts_at_a_shard(tmp_path):

@@ -4,17 +4,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from beamrank.commit.job_files import TaskFile, UnitFile
 from beamrank.commit.listing import TASKS, list_folder, tasks_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.shards import InputPart, ReusablePart, ShardTask, TokensPart, cut_rows, cut_shards
+from beamrank.commit.shards import InputPart, ReusablePart, ShardTask, TokensPart, cut_rows, cut_shards, write_shards
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units, read_unit
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
+from beamrank.topic_table import TopicTable
 from tests.support.changed_files import flip_bit
 from tests.support.outputs import make_plan, retrieve_record, seal_stage
 
@@ -50,6 +52,18 @@ def test_tasks_are_read_as_they_were_written(output):
     assert list(file.read(2).topics) == list(plan.shards[2].topics)
     (entry,) = (each for each in list_folder(tasks[0].folder.url) if each.kind is TASKS)
     assert storage.join(tasks[0].folder.url, entry.path) == file.url
+
+
+def test_tasks_have_the_instructions_of_their_topics(tmp_path):
+    table = pa.table({"query_id": ["q1", "q2"], "text": ["a", "b"], "instruction": ["Find", "Rank"]})
+    plan = Plan("tag", str(tmp_path), cut_shards(TopicTable(table), 2), (retrieve_record(),), {})
+    plan.publish()
+    file = _write(plan, tasks := plan.tasks(plan.stages[0], []))
+    assert [file.read(task.shard) for task in tasks] == tasks
+    (tmp_path / "damaged").mkdir()
+    other = write_shards(cut_shards(TopicTable.of([("q1", "a"), ("q2", "b")]), 2), str(tmp_path / "damaged"))
+    with pytest.raises(DataError, match=f"{other} does not hold the topics of shard 0"):
+        replace(file, topics_url=str(tmp_path / "damaged" / other)).read(0)
 
 
 def test_tasks_of_rows_have_no_topics(output):

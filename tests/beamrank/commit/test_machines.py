@@ -5,6 +5,7 @@ import dataclasses
 from beamrank.commit import receipts as machines
 from beamrank.commit.receipts import Receipt
 from beamrank.machine import describe_machine
+from beamrank.storage.documents import digest
 from tests.support.scored_outputs import ScoredOutput
 
 
@@ -28,6 +29,9 @@ def test_machine_that_was_damaged_or_deleted_is_unknown(tmp_path):
     machines._publish_once.cache_clear()
     assert machines.record_machine(str(tmp_path)) == name
     assert machines.read_machine(str(tmp_path), name) == describe_machine()
+    assert (
+        machines.arithmetic_digest(describe_machine(), "torch") == digest(describe_machine().arithmetic("torch"))[:12]
+    )
 
 
 def test_receipt_that_names_a_path_as_its_machine_is_invalid():

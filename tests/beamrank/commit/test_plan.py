@@ -6,13 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from beamrank.commit.plan import ENGINE_VERSION, OLDEST_READ_VERSION, EngineVersionError, Plan, read_plan
+from beamrank.commit.plan import ENGINE_VERSION, OLDEST_READ_VERSION, CurrentPlan, EngineVersionError, Plan, read_plan
 from beamrank.commit.receipts import Manifest
-from beamrank.commit.shards import cut_shards, first_topics
-from beamrank.commit.status import read_status
+from beamrank.commit.shards import cut_shards
 from beamrank.errors import PreflightError
 from beamrank.records import Topic
 from beamrank.storage import files as storage
@@ -28,31 +25,6 @@ def make_plan(output: str, shards: int = 3, **changes: Any) -> Plan:
     return dataclasses.replace(plan, **changes)
 
 
-@settings(max_examples=30)
-@given(st.integers(1, 60), st.lists(st.text(min_size=1), min_size=1, max_size=50, unique=True))
-def test_shards_are_even_complete_and_ordered_alike(count: int, query_ids: list[str]) -> None:
-    topics = [Topic(query_id, "x") for query_id in query_ids]
-    shards = cut_shards(topics, count)
-    assert len(shards) == min(count, len(topics))
-    sizes = [len(shard.topics) for shard in shards]
-    assert max(sizes) - min(sizes) <= 1
-    flat = [topic for shard in shards for topic in shard.topics]
-    assert sorted(flat) == sorted(topics)
-    assert [sorted(shard.topics) for shard in shards] == [list(shard.topics) for shard in shards]
-    assert shards == cut_shards(reversed(topics), count)
-
-
-def test_shards_keep_the_order_of_topics() -> None:
-    first = cut_shards(TOPICS, 3)[0].topics
-    assert sorted(first_topics(TOPICS, len(first))) == list(first)
-    assert first_topics(TOPICS[::-1], 7) == first_topics(TOPICS, 20)[:7]
-    assert first_topics(TOPICS, 40) is first_topics(TOPICS, None) is TOPICS
-
-
-def test_shard_has_at_most_16_topics_by_default() -> None:
-    assert [len(shard.topics) for shard in cut_shards(TOPICS, None)] == [13, 13, 14]
-
-
 def test_stage_digest_covers_only_what_decides_the_bytes() -> None:
     plan = make_plan("out")
     same = make_plan("elsewhere", run_tag="other", config={"measures": ["AP"]})
@@ -62,16 +34,18 @@ def test_stage_digest_covers_only_what_decides_the_bytes() -> None:
     assert plan.digest != make_plan("out", stages=(plan.stages[0], deeper)).digest
 
 
-def test_shard_digest_follows_its_own_input() -> None:
+@pytest.mark.parametrize(("whole", "same"), [("", [True, False, True]), ("retrieve", [False] * 3)])
+def test_shard_digest_follows_its_own_input_or_all(whole: str, same: list[bool]) -> None:
     plan = make_plan("out")
+    stage = dataclasses.replace(plan.stages[1], whole=whole)
     table = pa.table({"x": [1]})
     folder = make_plan("memory://test-plan-digest").folder("retrieve")
     receipts = tuple(folder.commit(n, f"{n}", table.slice(0, n and 1), seconds=0, counts={}) for n in range(3))
     manifest = Manifest("retrieve", "d", receipts)
-    digests = plan.shard_digests(plan.stages[1], [manifest])
+    digests = plan.shard_digests(stage, [manifest])
     changed = dataclasses.replace(receipts[1], part_sha256="0" * 64)
-    others = plan.shard_digests(plan.stages[1], [Manifest("retrieve", "d", (receipts[0], changed, receipts[2]))])
-    assert [one == other for one, other in zip(digests, others, strict=True)] == [True, False, True]
+    others = plan.shard_digests(stage, [Manifest("retrieve", "d", (receipts[0], changed, receipts[2]))])
+    assert [one == other for one, other in zip(digests, others, strict=True)] == same
 
 
 def test_changed_text_redoes_one_shard() -> None:
@@ -89,21 +63,15 @@ def test_plan_reads_back(tmp_path: Path) -> None:
     plan = make_plan(str(tmp_path))
     plan.publish()
     assert read_plan(str(tmp_path)) == plan
+    configs = (plan.config_digest, "", "other")
+    assert [plan.is_named_by(CurrentPlan(plan.name, each)) for each in configs] == [True, True, False]
+    assert not plan.is_named_by(CurrentPlan("plan-0123456789ab.json", plan.config_digest))
+    assert [stage.name for step in ("mono", "duo") for stage in plan.of_step(step)] == ["mono"]
+    plan.check_engine()
+    older = dataclasses.replace(plan, engine_version=3)
+    with pytest.raises(EngineVersionError, match=f"{tmp_path}/{older.name} was made by engine version 3"):
+        older.check_engine()
     assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
-
-
-def test_status_follows_the_receipts(tmp_path: Path) -> None:
-    plan = make_plan(str(tmp_path))
-    assert [(stage.done, stage.eta_seconds) for stage in read_status(plan)] == [(0, None), (0, None)]
-    digests = plan.shard_digests(plan.stages[0], [])
-    table = pa.table({"x": [1]})
-    for shard in (2, 0):
-        plan.folder("retrieve").commit(shard, digests[shard], table, seconds=4, counts={}, bad_rows=1)
-    retrieve, mono = read_status(plan)
-    assert (retrieve.done, retrieve.bad_rows, mono.done) == (2, 2, 0)
-    plan.folder("retrieve").commit(1, digests[1], table, seconds=4, counts={})
-    assert read_status(plan)[0].finished
-    assert plan.sealed("retrieve") is not None
 
 
 def test_plan_without_a_run_is_an_error(tmp_path: Path) -> None:

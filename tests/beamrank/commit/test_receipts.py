@@ -1,6 +1,7 @@
 """The commit protocol: the first attempt wins, and incomplete shards are never valid."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from beamrank.commit.listing import RECEIPT, RECEIPTS, manifest_name
 from beamrank.commit.receipts import Receipt, ShardDigests, StageFolder, part_bytes
 from beamrank.errors import ReceiptError
+from beamrank.machine import machine_id
 from beamrank.storage import files as storage
+from beamrank.storage.documents import digest
 
 DIGESTS = ("aa" * 32, "bb" * 32)
 
@@ -35,7 +38,24 @@ def test_committed_shard_reads_back(folder):
     assert folder.receipt(0, DIGESTS[0]) == receipt
     assert folder.read_part(receipt).to_pydict() == {"value": [1, 2, 3]}
     assert receipt.part == f"part-00000-{receipt.part_sha256[:12]}.parquet"
-    assert len(folder.done(DIGESTS)) == 1
+    assert folder.done(DIGESTS) == {0}
+    told = {"bad_rows": 7, "examples": list("abcdefg"), "rejects_file": "docs-0123456789ab.parquet"}
+    receipt = folder.commit(1, DIGESTS[1], pa.table({"value": [4, 5]}), seconds=1.23456, counts={"a": 1}, **told)
+    values = {"shard": 1, "digest": DIGESTS[1], "rows": 2, "bad_rows": 7, "seconds": 1.235, "counts": {"a": 1}}
+    values |= {"examples": tuple("abcde"), "rejects_file": told["rejects_file"]}
+    assert {name: getattr(receipt, name) for name in values} == values
+    assert receipt.part_bytes == storage.size_bytes(folder.part_url(receipt))
+
+
+def test_sweep_removes_what_the_jobs_of_a_sealed_stage_leave(tmp_path):
+    own, other, folder = digest(DIGESTS)[:12], "0" * 12, StageFolder(str(tmp_path))
+    killed = f".x.{machine_id()}-{os.getpid()}-0-0123abcd.tmp"
+    kept = {f"tasks-{other}-{own}.parquet", f"needed-{other}-{other}-00000-{other}.bin", f".tasks-{own}-{own}.0.tmp"}
+    swept = {f"tasks-{own}-{other}.parquet", f"needed-{own}-{other}-00000-{other}.bin", killed}
+    for name in (*kept, *swept, f"scans/{killed}", f"{RECEIPTS}/{killed}"):
+        storage.publish(storage.join(folder.url, name), b"x")
+    folder.sweep(DIGESTS)
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == kept
 
 
 def test_first_commit_of_a_shard_wins(folder):

@@ -3,6 +3,8 @@
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beamrank.commit.shards import (
     SharedTopics,
@@ -41,8 +43,18 @@ def test_a_shard_of_rows_is_known_by_content_not_by_place():
     assert cut_rows(FILES, 2)[0].digest != cut_rows(FILES, 3)[0].digest
 
 
-@pytest.mark.parametrize("shards", [cut_rows(MORE, 2), cut_shards([Topic("a", "x"), Topic("b", "y")], 2)])
-def test_shards_are_read_as_they_were_written(shards, tmp_path):
+_KEPT = [cut_rows(MORE, 2), cut_shards([Topic(f"q{number}", "x") for number in range(9)], 5)]
+
+
+@pytest.mark.parametrize("shards", _KEPT)
+def test_shards_are_read_as_they_were_written(shards, tmp_path, monkeypatch):
+    monkeypatch.setattr("beamrank.commit.shards._GROUPS_AT_ONCE", 2)
+    others = [each for each in _KEPT if each is not shards]
+    held = [
+        read_shards(name, (tmp_path / name).read_bytes(), 5)
+        for name in (write_shards(each, str(tmp_path)) for each in others)
+    ]
+    assert held == others
     name = write_shards(shards, str(tmp_path))
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(b"damaged")
@@ -66,24 +78,37 @@ def test_many_topics_have_larger_shards(topics, shards):
     assert topics <= 160 * shards
 
 
-def test_shards_hold_the_topics_in_the_order_of_a_loop():
-    topics = [Topic(f"q{number}", f"text {number}") for number in range(100)]
-    found = cut_shards(topics, 7)
+@settings(max_examples=30)
+@given(
+    st.integers(1, 60), st.lists(st.text(min_size=1), min_size=1, max_size=50, unique=True), st.sampled_from([1, 5, 99])
+)
+def test_shards_hold_the_topics_in_the_order_of_their_hashes(count, query_ids, rows_at_once):
+    topics = [Topic(query_id, f"text {query_id}") for query_id in query_ids]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beamrank.commit.shards._ROWS_AT_ONCE", rows_at_once)
+        found = cut_shards(topics, count)
+    assert cut_shards(consumed := TopicTable.of(topics[::-1]), count, consume=True) == found
+    sizes = [len(shard.topics) for shard in found]
+    assert (len(consumed), len(sizes)) == (0, min(count, len(topics)))
+    assert max(sizes) - min(sizes) <= 1
     in_order = sorted(topics, key=lambda topic: (hash64(topic.query_id), topic.query_id))
-    assert [set(shard.topics) for shard in found] == [
-        set(in_order[100 * i // 7 : 100 * (i + 1) // 7]) for i in range(7)
+    starts = [sum(sizes[:at]) for at in range(len(sizes))]
+    assert [list(shard.topics) for shard in found] == [
+        sorted(in_order[start : start + size]) for start, size in zip(starts, sizes, strict=True)
     ]
-    assert all(list(shard.topics) == sorted(shard.topics) for shard in found)
     assert list(found.topics) == [topic for shard in found for topic in shard.topics]
-    assert list(first_topics(topics, 10)) == in_order[:10]
+    assert find_shards(found.first_hashes, query_ids).tolist() == [
+        next(shard.index for shard in found if topic in shard.topics) for topic in topics
+    ]
+    assert list(first_topics(topics, 10)) == in_order[:10] or len(topics) <= 10
+    assert first_topics(topics, len(topics)) is first_topics(topics, None) is topics
 
 
-def test_cut_shards_empties_a_table_that_it_consumes():
-    topics = TopicTable.of([Topic(f"q{number}", "x") for number in range(50)])
-    kept = cut_shards(topics, 4)
-    assert len(topics) == 50
-    assert cut_shards(topics, 4, consume=True) == kept
-    assert len(topics) == 0
+def test_topics_of_shards_are_rows_of_all():
+    shards = cut_shards([Topic(f"q{number}", "x") for number in range(100)], None)
+    rows = shards.topics_of([5, 2])
+    assert [list(shards.topics)[row] for row in rows] == [*shards[5].topics, *shards[2].topics]
+    assert (rows.dtype, shards.topics_of([]).tolist(), len(shards), len(cut_shards([], 7))) == ("int64", [], 7, 0)
 
 
 def test_stored_topics_have_a_row_group_for_each_shard(tmp_path):
@@ -92,15 +117,6 @@ def test_stored_topics_have_a_row_group_for_each_shard(tmp_path):
     assert [file.read_row_group(shard)["query_id"].to_pylist() for shard in range(file.num_row_groups)] == [
         [topic.query_id for topic in shard.topics] for shard in shards
     ]
-
-
-def test_the_shard_of_a_query_follows_from_its_hash():
-    topics = [Topic(f"q{number}", "x") for number in range(100)]
-    shards = cut_shards(topics, 7)
-    query_ids = [topic.query_id for shard in shards for topic in shard.topics]
-    expected = [shard.index for shard in shards for _ in shard.topics]
-    assert find_shards(shards.first_hashes, query_ids).tolist() == expected
-    assert set(find_shards(shards.first_hashes, map(str, range(99))).tolist()) <= set(range(7))
 
 
 def test_topics_whose_hashes_collide_share_a_shard(monkeypatch):

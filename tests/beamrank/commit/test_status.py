@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import ScanReport
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.status import Retry, StageStatus, read_status, run_eta_seconds
+from beamrank.commit.stage import ScoringWork
+from beamrank.commit.status import Prediction, Price, Retry, StageStatus, read_prediction, read_status, run_eta_seconds
+from beamrank.errors import PreflightError
 from beamrank.records import Topic
 from tests.support.outputs import retrieve_record, scoring_record, shard_table
 
@@ -35,7 +38,7 @@ def _commit(plan: Plan, name: str, ages: Sequence[float], seconds: float, **coun
         table = shard_table(plan, name, shard)
         receipt = plan.folder(name).commit(shard, digests[shard], table, seconds=seconds, counts=counts)
         (path,) = Path(plan.output, name, "receipts").glob(f"{shard:05d}-*")
-        path.write_bytes(replace(receipt, committed_seconds=_NOW - age).to_json())
+        path.write_bytes(replace(receipt, committed_seconds=_NOW - age, bad_rows=shard).to_json())
 
 
 @pytest.fixture
@@ -49,39 +52,33 @@ def _mono(plan: Plan) -> StageStatus:
     return read_status(plan, _NOW)[1]
 
 
-def test_status_forecasts_by_the_pace_of_all_workers(plan: Plan) -> None:
-    """Two workers took 20 seconds each for three shards: one every 12 seconds or so."""
-    _commit(plan, "mono", [24, 22, 4], 20.0)
+@pytest.mark.parametrize(
+    ("ages", "elapsed", "eta"),
+    [
+        # Two workers took 20 seconds each: from 44 seconds ago to 4 seconds ago, three shards.
+        ([24, 22, 4], 44.0, 13.3),
+        ([30, 10], 50.0, 2 * 20 - 10),
+        ([90_000, 25, 5], 45.0, 20.0),
+        # 60 seconds longer than a shard takes, it was stopped.
+        ([100, 80], 120.0, 20.0),
+        ([100.1, 80.1], None, 40.0),
+    ],
+)
+def test_status_forecasts_by_the_pace_since_the_last_pause(
+    plan: Plan, ages: list[float], elapsed: float | None, eta: float
+) -> None:
+    _commit(plan, "mono", ages, 20.0)
     status = _mono(plan)
-    # From 44 seconds ago to 4 seconds ago, three shards.
-    assert status.elapsed_seconds == 44.0
-    assert status.eta_seconds == pytest.approx(40 / 3, abs=0.05)
-
-
-def test_status_counts_down_between_shards(plan: Plan) -> None:
-    _commit(plan, "mono", [30, 10], 20.0)
-    assert _mono(plan).eta_seconds == 2 * 20 - 10
-
-
-def test_status_of_a_stopped_stage_is_not_running(plan: Plan) -> None:
-    _commit(plan, "mono", [5020, 5000], 20.0)
-    status = _mono(plan)
-    assert status.elapsed_seconds is None
-    assert status.eta_seconds == 40.0
-
-
-def test_status_ignores_a_pause(plan: Plan) -> None:
-    _commit(plan, "mono", [90_000, 25, 5], 20.0)
-    status = _mono(plan)
-    assert status.elapsed_seconds == 45.0
-    assert status.eta_seconds == 20.0
+    assert (status.elapsed_seconds, status.eta_seconds) == (elapsed, eta)
 
 
 def test_status_of_a_finished_stage_has_seconds_and_rate(plan: Plan) -> None:
-    _commit(plan, "mono", [40, 30, 20, 10], 10.0, queries=1, inferences=500, tokens=9000, padded_tokens=10_000)
+    counts = {"queries": 7, "inferences": 500, "reused": 100, "tokens": 9000, "padded_tokens": 13_000}
+    _commit(plan, "mono", [40, 30, 20, 10], 15.0004, **counts)
     status = _mono(plan)
-    assert (status.inferences, status.seconds, status.inferences_per_second) == (2000, 40.0, 50.0)
-    assert (status.inferences_per_query, status.tokens, status.padding_share) == (500.0, 36_000, 0.1)
+    assert (status.inferences, status.reused, status.seconds) == (2000, 400, 60.0)
+    assert (status.inferences_per_second, status.inferences_per_query) == (33.3, 85.7)
+    assert (status.tokens, status.padding_share) == (36_000, 0.3077)
     assert (status.eta_seconds, status.elapsed_seconds) == (0.0, None)
     retrieve = read_status(plan, _NOW)[0]
     assert (retrieve.inferences, retrieve.seconds, retrieve.inferences_per_second) == (0, 4.0, None)
@@ -96,12 +93,47 @@ def test_status_has_the_retries_of_its_plan(plan: Plan) -> None:
     assert [stage.retries for stage in read_status(plan, _NOW)] == [(), ("worker 7 died", "worker 8 died"), ()]
 
 
-def test_status_forecasts_duo_by_monos_pace(plan: Plan) -> None:
-    """Of 10 candidates 5 meet in 20 pairs: 2 inferences for each of mono's, twice as long, in a model twice as slow."""
-    _commit(plan, "mono", [20, 10], 10.0, queries=1, candidates=10, inferences=10, tokens=1000)
+def test_status_counts_the_scan_of_a_stage(plan: Plan) -> None:
+    """Between two passes over the corpus no shard is finished for a while."""
+    scanning = replace(plan, stages=(plan.stages[0], replace(plan.stages[1], scan_digest="a" * 64)))
+    ScanReport(0, 10, 3, (), seconds=2.5).publish(plan.folder("mono").url, "a" * 64)
+    _commit(scanning, "mono", [1500, 5], 20.0)
+    status = _mono(scanning)
+    assert (status.bad_rows, status.seconds, status.elapsed_seconds) == (3 + 0 + 1, 42.5, 1520.0)
+
+
+@pytest.mark.parametrize(
+    ("scored", "reused", "tokens", "ratio"), [(10, 0, 1000, 2 * 2 * 2), (5, 5, 500, 2 * 2 * 2), (10, 0, 10_000, 2.048)]
+)
+def test_status_forecasts_duo_by_monos_pace(plan: Plan, scored: int, reused: int, tokens: int, ratio: float) -> None:
+    """Of 10 candidates 5 meet in 20 pairs: 2 inferences for each of mono's, twice as long, in a model twice as slow.
+
+    The same share is reused. An input has at most 512 tokens.
+    """
+    counts = {"queries": 1, "candidates": 10, "inferences": scored, "reused": reused, "tokens": tokens}
+    _commit(plan, "mono", [20, 10], 10.0, **counts)
     stages = read_status(plan, _NOW)
-    assert [stage.eta_seconds for stage in stages] == [0.0, 10.0, 4 * 10.0 * (2 * 2 * 2)]
-    assert run_eta_seconds(stages) == 330.0
+    assert [stage.eta_seconds for stage in stages] == [0.0, 10.0, round(4 * 10.0 * ratio, 1)]
+    assert run_eta_seconds(stages) == round(10 + 40 * ratio, 1)
+
+
+@pytest.mark.parametrize(("docs", "opponents", "inputs"), [(1, None, (3, 5)), (2, None, (6, 20)), (2, 2, (6, 10))])
+def test_work_of_a_query_is_that_of_its_first_candidates(docs: int, opponents: int | None, inputs: object) -> None:
+    work = ScoringWork(5, docs, opponents, 512, 1)
+    assert (work.inferences(3), work.inferences(9)) == inputs
+
+
+def test_prediction_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    assert read_prediction(str(tmp_path)) is None
+    price = Price(machine="two cores", per_hour=3.0, machines=4)
+    saved = Prediction(seconds={"mono": 1.5}, price=price)
+    saved.save(str(tmp_path))
+    assert read_prediction(str(tmp_path)) == saved
+    assert (price.cost(1800), price.elapsed_seconds(100)) == (1.5, 25)
+    (path,) = tmp_path.iterdir()
+    path.write_text("{")
+    with pytest.raises(PreflightError, match=f"{path} is damaged"):
+        read_prediction(str(tmp_path))
 
 
 def test_status_does_not_guess(plan: Plan) -> None:

@@ -39,21 +39,11 @@ def test_rows_of_docs_are_cut_by_shard_in_their_order() -> None:
     )
     assert first.to_pylist() == [a, b, c]
     assert first.schema == schema
-    shards = [np.array([5, 2, 5], np.uint32), np.array([2], np.uint32)]
-    found = [(shard, batch.to_pylist()) for shard, batch in by_shard([first, first.slice(0, 1)], shards)]
-    assert found == [(2, [b, a]), (5, [a, c])]
+    shards = [*np.random.default_rng(0).integers(0, 5, (40, 3), np.uint32), np.array([7], np.uint32)]
+    found = [(shard, batch.to_pylist()) for shard, batch in by_shard([first] * 40 + [first.slice(0, 1)], shards)]
+    rows = [(shard, row) for each in shards for shard, row in zip(each.tolist(), (a, b, c), strict=False)]
+    assert found == [(shard, [row for each, row in rows if each == shard]) for shard in (0, 1, 2, 3, 4, 7)]
     assert list(by_shard([], [])) == []
-
-
-def test_scores_of_pairs_have_an_id_and_may_be_null() -> None:
-    found = schemas.scores(pa.int64())
-    assert (found.names, found.types) == (["id", "score"], [pa.int64(), pa.float32()])
-    assert all(field.nullable for field in found)
-
-
-def test_tables_of_shards_have_no_nulls_and_the_narrowest_tokens() -> None:
-    assert not any(field.nullable for field in schemas.CANDIDATES)
-    assert [schemas.token_type(size) for size in (1 << 16, (1 << 16) + 1)] == [pa.uint16(), pa.uint32()]
 
 
 def test_candidates_of_a_corpus_are_found_by_query_and_doc() -> None:
@@ -74,12 +64,13 @@ def test_candidates_meet_their_tokens_in_rank_order() -> None:
 
 def test_join_keeps_queries_without_candidates_and_empty_passages() -> None:
     assert join(candidates(("q2", "a", 1)), docs(("a", 0, 0, [], False))).table["doc_tokens"].to_pylist() == [[], [[]]]
-    assert join(candidates(), docs()).table["doc_tokens"].to_pylist() == [[], []]
+    empty = join(candidates(), docs())
+    assert (empty.table["doc_tokens"].to_pylist(), empty.missing, empty.truncated_docs) == ([[], []], (), 0)
 
 
 def test_missing_docs_are_dropped_and_listed_once() -> None:
     joined = join(candidates(("q1", "x", 1), ("q1", "a", 2), ("q2", "x", 1)), docs(("a", 0, 0, [1], False)))
-    assert joined.missing == (("x", "q1"),)
+    assert (joined.missing, joined.truncated_docs) == ((("x", "q1"),), 0)
     assert joined.table["ranks"].to_pylist() == [[2], []]
 
 

@@ -16,9 +16,7 @@ from beamrank.formats import rows
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.formats.runs import read_run, run_files
-from beamrank.join.run_shards import in_place_order, order_shard, sent
 from beamrank.join.run_units import (
-    DigestedRun,
     RunReader,
     digest_run,
     open_run,
@@ -88,21 +86,6 @@ WRITTEN: dict[str, tuple[Callable[[Path, Sequence[Row]], None], dict[str, str]]]
 }
 
 
-def _candidates(reader: RunReader, run: DigestedRun, unit_bytes: int, ties: Ties = "rank") -> pa.Table:
-    """The candidates of one shard that has all topics, from batches that come in any order."""
-    units = reader.units(run, unit_bytes)
-    batches = [
-        sent(batch.rows, number) for number, unit in enumerate(units) for batch in reader.read(unit, Rejects("run"))
-    ]
-    rows = in_place_order(batches[::-1])
-    where = lambda unit, position: reader.where(units[unit], position)  # noqa: E731
-    found = order_shard(rows, TOPICS, 4, reader.layout, ties, where)
-    assert found.foreign is not None
-    assert (found.foreign[1], found.counts["foreign_queries"]) == ("q9", 1)
-    assert (found.counts["tied_scores"], found.counts["rank_disagreements"]) == (2, 1 if ties == "rank" else 3)
-    return found.candidates
-
-
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("ties", ["rank", "doc_id"])
 def test_files_and_units_do_not_matter(tmp_path: Path, name: str, ties: Ties) -> None:
@@ -111,16 +94,14 @@ def test_files_and_units_do_not_matter(tmp_path: Path, name: str, ties: Ties) ->
     write(tmp_path / name, ROWS)
     for number, start in enumerate((0, 3, 4)):
         write(tmp_path / "parts" / f"{number}-{name}", ROWS[start : (3, 4, len(ROWS))[number]])
-    order = "éabc" if ties == "rank" else "écba"
-    expected = [("q1", doc_id, rank) for rank, doc_id in enumerate(order, 1)] + [("q2", "x", 1), ("q2", "y", 2)]
-    whole = digest_run(str(tmp_path / name))
-    for run in (whole, digest_run(str(tmp_path / "parts")), digest_run(f"{tmp_path}/parts/*{name}")):
-        reader = RunReader.of(run, columns)
-        for unit_bytes in (1, 7, 40, 1 << 20):
-            found = _candidates(reader, run, unit_bytes, ties)
-            assert list(zip(*found.drop(["score"]).to_pydict().values(), strict=True)) == expected
-            assert found["score"].to_pylist()[:2] == [9.0, 2.5]
-    assert (len(reader.units(whole, 1)) > 2) == (name not in ("run.trec.gz", "run.csv"))
+    order = list("éabcd" if ties == "rank" else "écbad")
+    for path in (tmp_path / name, tmp_path / "parts", f"{tmp_path}/parts/*{name}"):
+        for unit_bytes in (1 << 20, 40, 7, 1):
+            found = read_given(path, ties, unit_bytes, **columns)
+            assert found.order == {"q1": order, "q2": ["x", "y"], "q9": ["s"]}
+            assert found.scores == {"q1": [9.0, 2.5, 2.5, 2.5, -1.0], "q2": [0.25, 0.125], "q9": [1.0]}
+            assert found.counts == {"tied_scores": 2, "rank_disagreements": 1 if ties == "rank" else 3}
+        assert (found.units > 3) == (name not in ("run.trec.gz", "run.csv"))
 
 
 @pytest.mark.parametrize(
@@ -128,27 +109,16 @@ def test_files_and_units_do_not_matter(tmp_path: Path, name: str, ties: Ties) ->
     [
         ("ranks.tsv", "q1\ta\t2\nq2\tx\t1\nq1\tb\t1\nq1\tc\t2\n"),
         ("lists.jsonl", '{"query-id": "q1", "corpus-ids": ["b", "a", "c"]}\n{"query-id": "q2", "corpus-ids": ["x"]}\n'),
-    ],
-)
-def test_run_without_scores_is_ordered_by_rank_and_place(tmp_path: Path, name: str, content: str) -> None:
-    (tmp_path / name).write_text(content)
-    for unit_bytes in (1, 1 << 20):
-        assert read_given(tmp_path / name, unit_bytes=unit_bytes).order == {"q1": ["b", "a", "c"], "q2": ["x"]}
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
         ("ranx.json", '{"q1": {"a": 1.0, "c": 1.0, "b": 1.0}, "q2": {"x": 3}}'),
         ("run.csv", "qid,docno,score\nq1,a,1.0\nq1,c,1.0\nq1,b,1\nq2,x,3\n"),
     ],
 )
-def test_tied_scores_without_ranks_are_ordered_by_doc_id(tmp_path: Path, name: str, content: str) -> None:
+def test_run_is_ordered_by_rank_and_place_or_by_score_and_doc_id(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
-    given = read_given(tmp_path / name, unit_bytes=1)
-    assert given.order == {"q1": ["c", "b", "a"], "q2": ["x"]}
-    assert (given.counts["tied_scores"], given.counts["without_ranks"]) == (2, 4)
-    assert read_run(str(tmp_path / name), ties="rank").order["q1"] == ["c", "b", "a"]
+    order = list("bac" if name in ("ranks.tsv", "lists.jsonl") else "cba")
+    for unit_bytes in (1, 1 << 20):
+        assert read_given(tmp_path / name, unit_bytes=unit_bytes).order == {"q1": order, "q2": ["x"]}
+    assert read_run(str(tmp_path / name), ties="rank").order["q1"] == order
 
 
 @pytest.mark.parametrize(
@@ -161,6 +131,16 @@ def test_duplicate_of_two_files_is_named_with_both_places(tmp_path: Path, unit_b
     with pytest.raises(PreflightError, match="\n  " + places.format("query 'q1' has doc 'd'")) as caught:
         read_given(tmp_path, unit_bytes=unit_bytes)
     assert str(caught.value.args[0]).startswith(f"{tmp_path}/b.trec")
+
+
+def test_duplicate_of_a_table_is_named_by_its_rows(tmp_path: Path) -> None:
+    _table(tmp_path / "run.parquet", [*ROWS, ROWS[1]])
+    with pytest.raises(PreflightError) as caught:
+        read_given(tmp_path / "run.parquet", unit_bytes=1, **_NAMES)
+    assert f"{tmp_path}/run.parquet is not a valid run: 1 duplicate\n  row 9: query 'q2' has doc 'x' " in str(
+        caught.value
+    )
+    assert "already at row 2. Remove" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +221,14 @@ def test_files_of_several_kinds_are_refused(tmp_path: Path) -> None:
         run_files(str(tmp_path / "*.none"))
 
 
+@pytest.mark.parametrize("content", ["", "# a comment\n"])
+def test_run_without_rows_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.trec").write_text(content)
+    (tmp_path / "b.trec").write_text("")
+    with pytest.raises(PreflightError, match=rf"^{tmp_path}/a\.trec .*no rows"):
+        open_run(str(tmp_path), {})
+
+
 def test_changed_run_is_named(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.trec").write_text(f"q1 Q0 {name} 1 1 t\n")
@@ -259,14 +247,16 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
         open_run(str(tmp_path), {}, before.digest)
 
 
-def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(tmp_path: Path) -> None:
+def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
-        (tmp_path / f"{number}.trec").write_text("q1 Q0 a 1 1 t\n")
+        (tmp_path / f"{number}.trec").write_text("q1 Q0 a 1 1 t\nbad\nbad\n")
     reader, units = open_run(str(tmp_path / "*.trec"), {})
-    assert run_bytes(str(tmp_path / "*.trec")) == sum(unit.size_bytes for unit in units) == 3 * 14
+    assert run_bytes(str(tmp_path / "*.trec")) == sum(unit.size_bytes for unit in units) == 3 * 22
     assert reader.columns == {}
-    (batch,) = reader.read(units[0], Rejects("run"))
+    (batch,) = reader.read(units[0], Rejects("run", 2))
     assert [reader.sent_bytes(units[:count]) for count in (1, 3)] == [batch.rows.nbytes, 3 * batch.rows.nbytes]
+    monkeypatch.setattr("beamrank.join.run_units._SAMPLE_ROWS", 0)
+    assert reader.sent_bytes(units) == 8 * 3 * 22
 
 
 def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:

@@ -17,6 +17,24 @@ class _Vocabulary:
     digest: str = "abc"
 
 
+def test_tables_of_shards_have_their_columns() -> None:
+    assert schemas.required(a=pa.int8(), b=pa.string()) == pa.schema(
+        [pa.field("a", pa.int8(), nullable=False), pa.field("b", pa.string(), nullable=False)]
+    )
+    for size, token in ((1 << 16, pa.uint16()), ((1 << 16) + 1, pa.uint32())):
+        names = ("query_id", "query_tokens", "doc_ids", "ranks", "doc_tokens", "instruction_tokens")
+        of_query, of_docs = pa.list_(token), [pa.list_(each) for each in (pa.string(), pa.int32(), pa.list_(token))]
+        types = dict(zip(names, (pa.string(), of_query, *of_docs, of_query), strict=True))
+        assert schemas.tokenized(size, instructions=True) == schemas.required(**types)
+        assert schemas.tokenized(size).names == list(names[:-1])
+    assert schemas.scores(pa.int64()) == pa.schema({"id": pa.int64(), "score": pa.float32()})
+    instructed = schemas.TOPICS.append(pa.field("instruction", pa.string()))
+    assert [schemas.topics_like(each.empty_table()) for each in (instructed, schemas.TOPICS)] == [
+        instructed,
+        schemas.TOPICS,
+    ]
+
+
 def test_candidates_are_ranked_from_one_and_scores_become_float32() -> None:
     scores = [[0.1, -3.0], [], np.array([7], np.float32)]
     table = candidates_table(["q2", "none", "q1"], [["b", "a"], [], ["c"]], scores)
@@ -28,6 +46,7 @@ def test_candidates_are_ranked_from_one_and_scores_become_float32() -> None:
     ]
     assert candidates_table(["q"], [["b", "a"]])["score"].to_pylist() == [-1.0, -2.0]
     assert candidates_table([], []).equals(schemas.CANDIDATES.empty_table())
+    assert candidates_table([], [], []).equals(schemas.CANDIDATES.empty_table())
 
 
 def test_tokenized_table_has_the_tokens_of_each_candidate() -> None:

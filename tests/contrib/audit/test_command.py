@@ -49,7 +49,7 @@ def _forge(output: Path, shard: int, change, stage: str = "duo") -> None:
     for path in [*(output / stage).glob("manifest-*.json"), *(output / stage).glob(f"receipts/{shard:05}-*.json")]:
         path.unlink()
     new = table.set_column(place, table.schema.field(place), changed)
-    digest = plan.shard_digest(record, shard, [each.receipts[shard] for each in inputs])
+    digest = plan.shard_digest(record, shard, [each.receipts[shard] for each in inputs], "")
     folder.commit(shard, digest, new, seconds=1.0, counts=receipt.counts)
     assert plan.sealed(stage) is not None
 

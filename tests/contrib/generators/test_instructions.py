@@ -15,6 +15,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.records import Topic
 from models.reranker import Reranker
 from pipelines.commands.arguments import open_runs
+from pipelines.launcher import Launcher
 from tests.contrib.generators.cases import save_generator
 from tests.support.processes import refused, succeed
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
@@ -43,7 +44,7 @@ def _write(collection: SmallCollection, instructions: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", ["Qwen3", "mxbai v2"])
 def test_run_scores_a_topic_with_its_own_instruction(name, tmp_path):
     collection = _collection(tmp_path, name)
-    run = collection.run()
+    run = collection.run(launcher=Launcher)
     rows = run.rows("mono")
     for query_id, instruction in _INSTRUCTIONS.items():
         mine = [row for row in rows if row["query_id"] == query_id]
