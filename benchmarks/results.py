@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from benchmarks.machine import load_average, measured_on
 
+_PLACES = {"--work", "--output"}
 _WHOLE_PATH = re.compile(r"(^|=)/(?:.*/)?")
 
 
@@ -83,5 +84,10 @@ class Results:
 
 
 def command_line(module: str, arguments: Sequence[str]) -> str:
-    """The command that runs a module with arguments. Of an absolute path, only the last name is shown."""
-    return " ".join([f"python -m {module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in arguments)])
+    """The command that runs a module with arguments, but for where it works and writes.
+
+    Of an absolute path, only the last name is shown.
+    """
+    pairs = zip(["", *arguments], arguments, strict=False)
+    shown = [each for before, each in pairs if not _PLACES & {before, each.partition("=")[0]}]
+    return " ".join([f"python -m {module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in shown)])

@@ -188,9 +188,9 @@ def test_performance_page_is_rendered_from_its_results():
     assert (ROOT / "benchmarks/results/performance.md").read_text() == render(results)
 
 
-def test_command_line_shows_no_absolute_path():
-    arguments = ["--squad", "/home/me/data/squad.tar.gz", "--output=/tmp/pair.json", "--runner", "a/b", "--topics", "5"]
-    shown = "python -m benchmarks --squad squad.tar.gz --output=pair.json --runner a/b --topics 5"
+def test_command_line_shows_no_absolute_path_and_no_place_of_its_files():
+    arguments = ["--squad", "/home/me/squad.tar.gz", "--output=o", "--config=/a/b", "--work", "a", "--runner", "a/b"]
+    shown = "python -m benchmarks --squad squad.tar.gz --config=b --runner a/b"
     assert command_line("benchmarks", arguments) == shown
 
 
