@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+from beamrank.formats.columns import Columns
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.join.run_shards import in_place_order, order_shard, sent
@@ -22,7 +24,11 @@ class GivenOrder:
 
 
 def read_given(
-    path: Path | str, ties: Ties = "rank", unit_bytes: int = 1 << 20, max_bad_rows: int = 0, **columns: str
+    path: Path | str,
+    ties: Ties = "rank",
+    unit_bytes: int = 1 << 20,
+    max_bad_rows: int = 0,
+    columns: Columns = MappingProxyType({}),
 ) -> GivenOrder:
     """Reads a run in units, whose batches come in any order, for one shard with all queries."""
     run = digest_run(str(path))

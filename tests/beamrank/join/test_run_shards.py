@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamrank.formats.run_order import RunLayout
+from beamrank.formats.run_order import RunLayout, Ties
 from beamrank.join.run_shards import SENT, in_place_order, order_shard, sent
 
 _KEYS = st.tuples(st.sampled_from(["q1", "q2", "q3", "q4"]), st.sampled_from("abcdefgh"))
@@ -46,7 +46,7 @@ def test_rows_are_ordered_as_by_a_loop(columns, rows, by_doc, depth, unit_rows) 
     batches = [sent(each, unit) for unit, found in enumerate(units) for batch in found for each in (batch, batch[:0])]
     names = () if columns == "listed" else columns.split()
     layout = RunLayout("", "" if names else "top1000", tuple((name, "", "") for name in names))
-    ties = "doc_id" if by_doc else "rank"
+    ties: Ties = "doc_id" if by_doc else "rank"
     found = order_shard(in_place_order(batches[::-1]), _TOPICS, depth, layout, ties, lambda *_: ("", ""))
     assert list(zip(*found.candidates.to_pydict().values(), strict=True)) == expected
     assert found.counts == {name: count for name, count in counts.items() if count}

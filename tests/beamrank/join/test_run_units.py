@@ -97,7 +97,7 @@ def test_files_and_units_do_not_matter(tmp_path: Path, name: str, ties: Ties) ->
     order = list("éabcd" if ties == "rank" else "écbad")
     for path in (tmp_path / name, tmp_path / "parts", f"{tmp_path}/parts/*{name}"):
         for unit_bytes in (1 << 20, 40, 7, 1):
-            found = read_given(path, ties, unit_bytes, **columns)
+            found = read_given(path, ties, unit_bytes, columns=columns)
             assert found.order == {"q1": order, "q2": ["x", "y"], "q9": ["s"]}
             assert found.scores == {"q1": [9.0, 2.5, 2.5, 2.5, -1.0], "q2": [0.25, 0.125], "q9": [1.0]}
             assert found.counts == {"tied_scores": 2, "rank_disagreements": 1 if ties == "rank" else 3}
@@ -136,7 +136,7 @@ def test_duplicate_of_two_files_is_named_with_both_places(tmp_path: Path, unit_b
 def test_duplicate_of_a_table_is_named_by_its_rows(tmp_path: Path) -> None:
     _table(tmp_path / "run.parquet", [*ROWS, ROWS[1]])
     with pytest.raises(PreflightError) as caught:
-        read_given(tmp_path / "run.parquet", unit_bytes=1, **_NAMES)
+        read_given(tmp_path / "run.parquet", unit_bytes=1, columns=_NAMES)
     assert f"{tmp_path}/run.parquet is not a valid run: 1 duplicate\n  row 9: query 'q2' has doc 'x' " in str(
         caught.value
     )
