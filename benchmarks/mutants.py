@@ -30,7 +30,7 @@ from benchmarks.results import Part, Results, command_line
 _ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("commit", "ranking", "join", "evaluation")
 # Candidates that a corpus lists are tested with its format.
-_MORE_TESTS = {"join": "    tests/beamrank/formats/test_top1000.py\n    tests/contrib/formats/test_rank_llm.py"}
+_MORE_TESTS = {"join": "    tests/contrib/formats/test_top1000.py\n    tests/contrib/formats/test_rank_llm.py"}
 _COPIED = ("models", "transforms", "pipelines", "contrib", "benchmarks", "experiments", "README.md", "docs", "configs")
 _CONFIG = """[mutmut]
 source_paths=beamrank

@@ -39,7 +39,6 @@ FORMATS: Registry[TextFormat] = Registry(
         "csv": "beamrank.formats.texts.lines:CSV",
         "jsonl": "beamrank.formats.texts.jsonl:JSONL",
         "parquet": "beamrank.formats.texts.parquet:PARQUET",
-        "top1000": "beamrank.formats.texts.lines:TOP1000",
         "trec": "beamrank.formats.texts.trec:TREC",
         "tsv": "beamrank.formats.texts.lines:TSV",
     },

@@ -33,7 +33,6 @@ FORMATS: Registry[TextFormat] = Registry(
         "csv": "beamrank.formats.texts.lines:CSV",
         "jsonl": "beamrank.formats.texts.jsonl:TOPICS",
         "parquet": "beamrank.formats.texts.parquet:PARQUET",
-        "top1000": "beamrank.formats.texts.lines:TOP1000_TOPICS",
         "trec": "beamrank.formats.texts.trec:TOPICS",
         "tsv": "beamrank.formats.texts.lines:TSV",
     },

@@ -1,4 +1,4 @@
-"""Formats with a doc or a topic a line, whose units are byte ranges, read in large blocks: TSV, CSV, top1000."""
+"""Formats with a doc or a topic a line, whose units are byte ranges, read in large blocks: TSV, CSV."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -16,7 +16,6 @@ from beamrank.formats.texts.units import (
     DocBatch,
     TextFormat,
     parse_rows,
-    parse_texts,
     whole_file,
 )
 from beamrank.storage import files as storage
@@ -157,60 +156,3 @@ def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 TSV = TextFormat("tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=files.TSV, has_columns=True, table="tsv")
 CSV = TextFormat("csv", (".csv",), whole_file, _read_csv, look=files.CSV, has_columns=True, table="csv", noun="row")
-
-# MS MARCO's top1000 files: a line for each candidate, unranked. One file is topics, corpus and candidates at once. The
-# released files have broken lines.
-_TOP1000 = ("query_id", "doc_id", "query", "passage")
-
-
-def is_top1000(beginning: files.Beginning) -> bool:
-    """Whether the first line has two ids, a query and a passage.
-
-    Qrels have four columns too, of one word each; MS MARCO's docs have a URL and a title before the text.
-    """
-    columns = beginning.line.split(b"\t")
-    return (
-        len(columns) == len(_TOP1000)
-        and all(len(each.split()) == 1 and b"://" not in each for each in columns[:2])
-        and len(beginning.line.split()) > 6
-    )
-
-
-def _parse_candidate(line: str) -> tuple[str, str]:
-    columns = line.split("\t")
-    if len(columns) != len(_TOP1000):
-        raise RowError(f"has {counted(len(columns), 'column')} where {'<TAB>'.join(_TOP1000)}, exactly 4, are expected")
-    return columns[1], f"{columns[0]}\t{columns[3]}"
-
-
-def _read_top1000(unit: CorpusUnit) -> Iterator[DocBatch]:
-    for batch in read_lines(unit, _parse_candidate):
-        split = [text.split("\t", 1) for text in batch.texts]
-        batch.query_ids = [query_id for query_id, _ in split]
-        batch.texts = [passage for _, passage in split]
-        yield batch
-
-
-def _read_top1000_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
-    """The queries with their distinct texts. Broken lines are left to the readers of docs and candidates."""
-    texts: dict[bytes, bytes] = {}
-    found: list[tuple[int, bytes]] = []
-    for number, line in numbered_lines(unit.url):
-        columns = line.split(b"\t")
-        if len(columns) == len(_TOP1000) and texts.get(columns[0]) != columns[2]:
-            texts.setdefault(columns[0], columns[2])
-            found.append((number, b"\t".join(columns[::2])))
-    yield parse_texts(unit, found, parse_tsv)
-
-
-_TOP1000_LOOK = files.Look("MS MARCO's top1000 (query_id, doc_id, query, passage)", is_top1000)
-TOP1000 = TextFormat(
-    "top1000",
-    (".tsv", ".txt"),
-    byte_ranges,
-    _read_top1000,
-    look=_TOP1000_LOOK,
-    has_fields=False,
-    candidate_order="the order of the file stands for the ranks",
-)
-TOP1000_TOPICS = TextFormat("top1000", (), whole_file, _read_top1000_topics, look=_TOP1000_LOOK, repeats=True)

@@ -22,9 +22,9 @@ from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import RowError
-from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.corpora import FORMATS, CorpusConfig, list_units, read_unit
 from beamrank.formats.files import Beginning
-from beamrank.formats.texts.lines import byte_ranges, is_top1000, read_lines
+from beamrank.formats.texts.lines import byte_ranges, read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, check_batches
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.schemas import special_tokens, token_type
@@ -101,7 +101,7 @@ def parts_of(source: str, conversion: Conversion, bad: BadRows, in_order: Map) -
     kind = kind_of(source)
     if kind is not None:
         return iter(stored_examples(source, kind, conversion.vocab_size))
-    if is_top1000(Beginning(source)):
+    if FORMATS["top1000"].look.matches(Beginning(source)):
         return _top1000_parts(source, conversion, bad, in_order)
     _check_triples(CorpusUnit(0, source, TRIPLES, None, 0, 0))
     ranges = enumerate(byte_ranges(source, conversion.unit_bytes))

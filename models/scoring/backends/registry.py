@@ -80,12 +80,7 @@ class Backend(Protocol):
 
 
 BACKENDS: Registry[type[Backend]] = Registry(
-    "backend",
-    "beamrank.backends",
-    {
-        TORCH: "models.scoring.backends.torch:TorchBackend",
-        "openvino": "models.scoring.backends.openvino:OpenvinoBackend",
-    },
+    "backend", "beamrank.backends", {TORCH: "models.scoring.backends.torch:TorchBackend"}
 )
 
 

@@ -29,9 +29,7 @@ def test_run_with_openvino_scores_as_with_torch(tmp_path):
 def test_command_without_openvino_names_what_to_install(tmp_path, monkeypatch):
     config = small_cascade(tmp_path).path
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "models.scoring.backends.openvino.find_spec", lambda name: None if name == "openvino" else find(name)
-    )
+    monkeypatch.setattr("contrib.openvino.backend.find_spec", lambda name: None if name == "openvino" else find(name))
     command = ("run", config, "--set", "backend=openvino", "--output", tmp_path / "out")
     assert "pip install 'beamrank[openvino]'" in refused(*command, code=3)
     assert list((tmp_path / "out").glob("plan-*")) == []

@@ -8,9 +8,9 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.files import Beginning
 from beamrank.formats.runs import read_run
-from beamrank.formats.texts.lines import is_top1000
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.run_units import is_twice_encoded
+from contrib.formats.top1000 import CORPUS
 from tests.support.corpora import COMPRESSORS, corpus_of, each_compression
 from tests.support.given_runs import read_given
 
@@ -112,9 +112,9 @@ def test_candidates_with_an_invalid_id_are_bad_rows(url, line, reason):
 def test_top1000_is_recognized_by_its_columns(tmp_path, ending):
     content = "".join(f"{line}\n" for line in LINES).encode()
     (tmp_path / f"top{ending}").write_bytes(COMPRESSORS[ending](content))
-    assert is_top1000(Beginning(str(tmp_path / f"top{ending}")))
+    assert CORPUS.look.matches(Beginning(str(tmp_path / f"top{ending}")))
     (tmp_path / f"qrels{ending}").write_bytes(COMPRESSORS[ending](b"188714\t0\t1000052\t1\n" * 30))
-    assert not is_top1000(Beginning(str(tmp_path / f"qrels{ending}")))
+    assert not CORPUS.look.matches(Beginning(str(tmp_path / f"qrels{ending}")))
 
 
 def test_top1000_as_a_run_names_the_remedy(url):

@@ -112,9 +112,7 @@ def test_openvino_refuses_other_devices_and_dtypes(options, message):
 
 def test_openvino_that_is_not_installed_names_the_command(monkeypatch):
     real = importlib.util.find_spec
-    monkeypatch.setattr(
-        "models.scoring.backends.openvino.find_spec", lambda name: None if name == "openvino" else real(name)
-    )
+    monkeypatch.setattr("contrib.openvino.backend.find_spec", lambda name: None if name == "openvino" else real(name))
     with pytest.raises(PreflightError, match=r"pip install 'beamrank\[openvino\]'"):
         Reranker("embedded:mono", backend="openvino")
 
