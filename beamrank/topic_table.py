@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.id_places import IdMapping, IdPlaces
 from beamrank.records import INSTRUCTION, Topic
+from beamrank.storage.id_places import IdMapping, IdPlaces
 
 Places: TypeAlias = npt.NDArray[np.int64]
 _COLUMNS = pa.schema({"query_id": pa.string(), "text": pa.string()})

@@ -6,7 +6,7 @@ _EVERY = 100
 
 
 class StderrProgress:
-    """Prints every note and every hundredth update; see `beamrank.progress.Progress`."""
+    """Prints every note and every hundredth update; see `beamrank.notes.Progress`."""
 
     def note(self, text: str) -> None:
         """Prints a line."""

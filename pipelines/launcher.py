@@ -24,17 +24,16 @@ from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry
 from beamrank.config.run import JobConfig, RunConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError, WorkerLostError
-from beamrank.formats.notes import counted
 from beamrank.formats.rejects import REJECTS
 from beamrank.logs import log_context
+from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
 from models.scoring.engine import inputs_done
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
-from pipelines.corpus_join import CorpusJoin
+from pipelines.joins import CorpusJoin, join_run
 from pipelines.plan.reuse import Reuse
-from pipelines.run_join import join_run
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline, shuffle_room
 from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched, watch

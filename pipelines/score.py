@@ -11,9 +11,9 @@ from beamrank.commit.status import read_receipts
 from beamrank.config.run import ScoreConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, find_taken
-from beamrank.formats.notes import counted
 from beamrank.formats.rejects import REJECTS
 from beamrank.formats.texts.pairs import PairsFile, find_pairs
+from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
 from models.checkpoints.checkpoint import resolve_checkpoint, warnings_of

@@ -23,7 +23,7 @@ from beamrank.commit.plan import EngineVersionError, Plan, load_plan, plan_names
 from beamrank.commit.receipts import Manifest, Receipt, ScanReport
 from beamrank.commit.stage import StageRecord, described
 from beamrank.errors import PreflightError, ReceiptError
-from beamrank.progress import SILENT, Progress
+from beamrank.notes import SILENT, Progress
 from beamrank.storage import files as storage
 from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import Document, checked_values, digest, sha256

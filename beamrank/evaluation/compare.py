@@ -11,12 +11,11 @@ from beamrank.evaluation.measures import parse_measures
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.formats.excluded import Excluded, own_facts
-from beamrank.formats.notes import Note, of_files
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Run
 from beamrank.formats.runs import read_run
-from beamrank.progress import SILENT, Progress
+from beamrank.notes import SILENT, Note, Progress, of_files
 from beamrank.storage import files as storage
 
 DocIds: TypeAlias = Sequence[str]

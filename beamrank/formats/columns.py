@@ -8,7 +8,7 @@ from pydantic import Field
 
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, WrongFormatError, csv_rows, joined
-from beamrank.formats.notes import counted
+from beamrank.notes import counted
 from beamrank.section import Section
 from beamrank.storage.streams import errors_as, open_stream
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import RowError, check_ids_of_query
-from beamrank.formats.notes import Note, first_few
 from beamrank.formats.rows import FileRows
 from beamrank.formats.run_order import Run
 from beamrank.formats.texts.row_reader import ReadRecord
+from beamrank.notes import Note, first_few
 from beamrank.section import SELF
 from beamrank.storage.documents import digest
 

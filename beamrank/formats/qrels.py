@@ -14,13 +14,13 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries, whole_of
 from beamrank.formats.columns import Columns, QrelsColumns, column_names
 from beamrank.formats.files import find_files
-from beamrank.formats.notes import Note
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.rows import FileRows, Number, number
 from beamrank.formats.texts.row_reader import ReadRecord
-from beamrank.id_places import IdMapping, IdPlaces, repeated_rows
+from beamrank.notes import Note
 from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths
+from beamrank.storage.id_places import IdMapping, IdPlaces, repeated_rows
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
 # in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)

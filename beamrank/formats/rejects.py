@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beamrank.formats.notes import Note
+from beamrank.notes import Note
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, sha256

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.notes import Note
 from beamrank.formats.rows import FileRows
-from beamrank.id_places import IdMapping, IdPlaces
+from beamrank.notes import Note
+from beamrank.storage.id_places import IdMapping, IdPlaces
 
 Ties = Literal["rank", "doc_id"]
 

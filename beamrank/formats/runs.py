@@ -20,10 +20,10 @@ from beamrank.formats.rows import ROWS_AT_ONCE, FileRows, Number, number
 from beamrank.formats.run_order import Ordered, Run, RunLayout, RunNotes, Ties, order_rows, run_values
 from beamrank.formats.run_writer import FORMATS, described, text_formats
 from beamrank.formats.texts.tables import is_table
-from beamrank.id_places import IdPlaces, repeated_rows
-from beamrank.progress import SILENT, Progress
+from beamrank.notes import SILENT, Progress
 from beamrank.storage import files as storage
 from beamrank.storage.globs import NOT_DATA, find
+from beamrank.storage.id_places import IdPlaces, repeated_rows
 from beamrank.storage.streams import errors_as, without_compression
 
 RunScores: TypeAlias = dict[str, dict[str, float]]

@@ -13,14 +13,14 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import WrongFormatError
 from beamrank.formats.columns import Names, TopicColumns, check_header, column_names, header_notes, read_header
 from beamrank.formats.files import AUTO, Choice, find_files, folder_files, shown_paths
-from beamrank.formats.notes import counted
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat
-from beamrank.id_places import repeated_rows
+from beamrank.notes import counted
 from beamrank.plugins import Registry
 from beamrank.records import INSTRUCTION
 from beamrank.section import OneOf, Paths, Section
 from beamrank.storage import files as storage
+from beamrank.storage.id_places import repeated_rows
 from beamrank.topic_table import TopicTable
 
 _ROWS = pa.schema({"query_id": pa.string(), "text": pa.string(), "line": pa.int64()})

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.errors import PreflightError
-from beamrank.formats.notes import counted
 from beamrank.formats.run_order import RunLayout, Ties, order_rows, run_values
-from beamrank.id_places import repeated_rows
 from beamrank.join.schemas import CANDIDATES
+from beamrank.notes import counted
+from beamrank.storage.id_places import repeated_rows
 
 # The rows of the shuffle, of a unit of the run, with its number.
 SENT = pa.schema(

@@ -14,9 +14,9 @@ from beamrank.evaluation.compare import DocIds, kendalls_tau, mean, rank_biased_
 from beamrank.evaluation.evaluate import Evaluator
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.formats.qrels import Qrels
-from beamrank.id_places import missing_ids
 from beamrank.ranking.rankings import Ranking, Rankings
 from beamrank.report.runs import PlanRuns
+from beamrank.storage.id_places import missing_ids
 
 CUTOFF = 10
 CAUSES = NEW_TOPIC, NEW_DOC, LOST_DOC, NEW_SCORE = "new topic", "new doc", "lost doc", "new score"

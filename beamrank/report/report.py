@@ -18,10 +18,10 @@ from beamrank.evaluation.evaluate import Evaluation, Evaluator, evaluate_one, wi
 from beamrank.evaluation.measures import by_position
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
 from beamrank.formats.excluded import Excluded, own_facts
-from beamrank.formats.notes import of_files
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.run_order import Run, RunNotes
 from beamrank.formats.runs import read_run
+from beamrank.notes import of_files
 from beamrank.ranking.rankings import Ranking, Rankings, doc_orders
 from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint, Curves

@@ -12,8 +12,8 @@ import typer
 from beamrank.commit.plan import ENGINE_VERSION, read_plan
 from beamrank.commit.receipts import StageFolder
 from beamrank.errors import PreflightError
-from beamrank.formats.notes import counted
 from beamrank.machine import describe_machine
+from beamrank.notes import counted
 from beamrank.storage.documents import SHORT
 from beamrank.version import __version__
 from contrib.audit.audit import CONFIDENCE, AuditedStage, audit_stage, draw_shards, most_wrong

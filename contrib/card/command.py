@@ -10,7 +10,7 @@ from beamrank.commit.receipts import Manifest
 from beamrank.commit.stage import Stage
 from beamrank.errors import PreflightError
 from beamrank.evaluation.tables import MEAN, Cell, Column, Table, markdown
-from beamrank.formats.notes import counted
+from beamrank.notes import counted
 from beamrank.report.runs import PlanRuns
 from beamrank.storage import files as storage
 from beamrank.storage.documents import parse_json, usable

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from beamrank.formats.checks import RowError
 from beamrank.formats.files import Beginning, Look
-from beamrank.formats.notes import counted
 from beamrank.formats.texts.lines import byte_ranges, numbered_lines, parse_tsv, read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_texts, whole_file
+from beamrank.notes import counted
 
 _COLUMNS = ("query_id", "doc_id", "query", "passage")
 

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from beamrank.errors import ConfigError
-from beamrank.formats.notes import of_files
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.runs import read_run
+from beamrank.notes import of_files
 from beamrank.storage import files as storage
 from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
 from pipelines.commands.arguments import check_run_output, one_of, write_result_run

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.formats.notes import counted
 from beamrank.formats.rejects import Rejects
+from beamrank.notes import counted
 from beamrank.storage import files as storage
 from contrib.lint.check import TRACKS
 from contrib.lint.fix import Fix, check_fixable, fix_run

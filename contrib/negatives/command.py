@@ -17,9 +17,8 @@ from beamrank.commit.parts import ShardParts
 from beamrank.commit.receipts import part_bytes
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import find_taken
-from beamrank.formats.notes import counted
 from beamrank.formats.qrels import Judgments, read_qrels
-from beamrank.progress import Progress
+from beamrank.notes import Progress, counted
 from beamrank.report.runs import PlanRuns
 from beamrank.storage import files as storage
 from beamrank.storage.documents import digest, hash64, hashes64

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from beamrank.commit.receipts import PARQUET
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hash64, hashes64
 from contrib.negatives.choose import Rules

@@ -14,7 +14,7 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.texts.units import DocBatch
 from beamrank.formats.topics import read_topics
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.records import Topic
 from pipelines.commands.arguments import ConfigPath, Overrides, ResultFormat, load_run_config
 from pipelines.console.progress import ConsoleProgress

@@ -17,7 +17,7 @@ import typer
 from jinja2 import Environment, StrictUndefined
 
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import new_folder

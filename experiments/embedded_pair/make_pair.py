@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 
 from beamrank.errors import ConfigError, DataError
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits
 from experiments.embedded_pair.bi_encoder import Embed, embed_texts, encoder_inputs, load_encoder
 from experiments.embedded_pair.wiring import make_duo as duo

@@ -1,4 +1,4 @@
-"""The families that the encoder computes: BERT, RoBERTa (XLM-RoBERTa, CamemBERT), ELECTRA, DistilBERT, ModernBERT."""
+"""The architectures by name, and the encoder's: BERT, RoBERTa (XLM-RoBERTa, CamemBERT), ELECTRA, DistilBERT, ModernBERT."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from beamrank.errors import PreflightError
+from beamrank.plugins import Registry
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.encoder.family import EncoderClassifier, Family
@@ -22,7 +23,7 @@ from models.architectures.encoder.shape import (
     Pooling,
     Size,
 )
-from models.architectures.protocol import ModelFiles, Shapes
+from models.architectures.protocol import Architecture, ArchitectureReader, ModelFiles, Shapes
 from models.tokenizers.layout import FamilyLayout
 
 CLASSIFIER = "classifier"
@@ -340,3 +341,46 @@ MODERNBERT = Family(
     read_shape=_modernbert_shape,
     read_head=_modernbert_head,
 )
+
+
+# By the class or the model_type that config.json names.
+ARCHITECTURES: Registry[ArchitectureReader] = Registry(
+    "architecture",
+    "beamrank.architectures",
+    {
+        "bert": BERT.read,
+        "chunked_bert": "models.architectures.chunked_bert:read_chunked_bert",
+        "roberta": ROBERTA.read,
+        "xlm-roberta": ROBERTA.read,
+        "camembert": ROBERTA.read,
+        "electra": ELECTRA.read,
+        "distilbert": DISTILBERT.read,
+        "modernbert": MODERNBERT.read,
+    },
+)
+
+
+def find_reader(config: Mapping[str, Any]) -> ArchitectureReader | None:
+    """The architecture of a config.json: by its class, else by its model_type."""
+    names = (ModelFiles("", config).class_name, config.get("model_type"))
+    found = next((name for name in names if isinstance(name, str) and name in ARCHITECTURES), None)
+    return None if found is None else ARCHITECTURES[found]
+
+
+def read_architecture(files: ModelFiles, segments: int) -> Architecture:
+    """The architecture of a checkpoint for inputs of so many texts, or that which transformers computes."""
+    if reader := find_reader(files.config):
+        return reader(files, segments)
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+
+    model_type, own_code = files.config.get("model_type"), files.config.get("auto_map")
+    if own_code or not isinstance(model_type, str) or model_type not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+        name = f" ({files.class_name})" if files.class_name else ""
+        raise PreflightError(
+            f"{files} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; known: "
+            f"{', '.join(map(repr, ARCHITECTURES))}, every sequence classifier of transformers"
+            + (". The code that it comes with (auto_map) is never run" if own_code else "")
+        )
+    from models.architectures.transformers import read_classifier
+
+    return read_classifier(files, segments)

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units, read_unit
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, duplicate_doc
-from beamrank.progress import SILENT, Progress
+from beamrank.notes import SILENT, Progress
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.disk_cache import cache_folder, exclusive

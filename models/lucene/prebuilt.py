@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from beamrank.errors import PreflightError
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.storage import files as storage
 from beamrank.storage.disk_cache import cache_folder, fetched
 from beamrank.storage.documents import SHORT, sha256

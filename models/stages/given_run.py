@@ -21,12 +21,12 @@ from beamrank.errors import PreflightError
 from beamrank.formats.columns import RunColumns, column_names
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import shown_paths
-from beamrank.formats.notes import counted
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.join.join import by_shard
 from beamrank.join.run_shards import ShardRun, in_place_order, order_shard, sent
 from beamrank.join.run_units import SMALL_BYTES, RunReader, RunUnit, digest_run, open_run, read_units, run_bytes
+from beamrank.notes import counted
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread

@@ -16,7 +16,7 @@ from beamrank.formats.corpora import FORMATS, CorpusConfig, list_units, read_uni
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.schemas import candidates_table
 from beamrank.machine import usable_cores, usable_threads
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
 from beamrank.storage.streams import text_bytes

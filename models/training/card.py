@@ -8,7 +8,7 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 
 from beamrank.formats.files import paths_of
-from beamrank.formats.notes import counted
+from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.version import __version__
 from models.checkpoints.sources import hub_id

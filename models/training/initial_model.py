@@ -14,7 +14,7 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
-from beamrank.formats.notes import counted, first_few
+from beamrank.notes import counted, first_few
 from models.architectures.chunked_bert import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
 from models.architectures.encoder.family import check_types
 from models.architectures.encoder.model import ChunkPooling

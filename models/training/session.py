@@ -16,8 +16,8 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
-from beamrank.formats.notes import first_few
 from beamrank.machine import usable_threads
+from beamrank.notes import first_few
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainingArguments
 
 from beamrank.errors import BeamrankError, DataError
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.storage import files as storage
 from models.training.card import card_path, write_card
 from models.training.data.store import remove_data

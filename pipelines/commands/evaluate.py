@@ -15,7 +15,7 @@ from beamrank.evaluation.measures import COMPARED_MEASURES, DEFAULT_MEASURES, ex
 from beamrank.evaluation.significance import CORRECTIONS, TESTS, Comparison, compare_evaluations
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, P_VALUE, shown
 from beamrank.formats.excluded import read_excluded
-from beamrank.formats.notes import of_files
+from beamrank.notes import of_files
 from pipelines.commands.arguments import AsJson, Exclude, MaxBadRows, ResultFormat, one_of, option, qrels_option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table

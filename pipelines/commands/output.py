@@ -15,8 +15,8 @@ from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.status import StageStatus, read_prediction, read_status, run_eta_seconds
 from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.formats.notes import counted
 from beamrank.formats.rejects import REJECTS
+from beamrank.notes import counted
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import AsJson, option

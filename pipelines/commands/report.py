@@ -15,8 +15,8 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import short_names
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
 from beamrank.formats.excluded import read_excluded
-from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import read_qrels
+from beamrank.notes import first_few
 from beamrank.ranking.variants import Depths, Opponent
 from beamrank.report.blocks import Failed
 from beamrank.report.page import SECTIONS, is_shown, report_part, write_report

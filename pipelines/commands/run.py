@@ -14,8 +14,8 @@ from beamrank.config.run import RUN_OPTIONS, ScoreConfig
 from beamrank.config.yaml import anchor_paths, check_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import digest_corpus
-from beamrank.formats.notes import counted
 from beamrank.logs import run_log
+from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.local_files import own_temporary_files

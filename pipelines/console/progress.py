@@ -21,7 +21,7 @@ from beamrank.commit.receipts import Receipt
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Pace, work_ratio
 from beamrank.logs import EventFormatter, is_event
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.storage.urls import printable, shown_message
 
 _LINE_SECONDS = 30.0

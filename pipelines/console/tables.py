@@ -17,8 +17,7 @@ from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import SIGNIFICANT, find_losses
 from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
 from beamrank.formats.excluded import OWN_SHARE
-from beamrank.formats.notes import counted
-from beamrank.progress import Progress
+from beamrank.notes import Progress, counted
 from beamrank.storage.urls import printable
 from pipelines.console.progress import PrintableConsole
 from pipelines.console.terminal import write_line

@@ -14,12 +14,11 @@ from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import digest_corpus, find_taken, list_units
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.files import find_files, shown_paths
-from beamrank.formats.notes import Note
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.topics import read_topics
-from beamrank.progress import Progress, Silent
+from beamrank.notes import Note, Progress, Silent
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.section import SELF
 from beamrank.storage import files as storage

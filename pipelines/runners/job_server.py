@@ -22,7 +22,7 @@ from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptio
 from apache_beam.utils.subprocess_server import pick_port
 
 from beamrank.errors import PreflightError, WorkerLostError
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from beamrank.storage.disk_cache import cache_folder, exclusive, owned
 from pipelines.runners.workers import child_command
 

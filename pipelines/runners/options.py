@@ -19,7 +19,7 @@ import psutil
 
 from beamrank.config.run import RunConfig, ScoreConfig
 from beamrank.errors import ConfigError
-from beamrank.progress import SILENT, Progress
+from beamrank.notes import SILENT, Progress
 from pipelines.runners.workers import WORKER_MODULE, share_pools
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ReceiptError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
-from beamrank.formats.notes import counted
 from beamrank.formats.qrels import read_qrels
-from beamrank.progress import SILENT, Progress
+from beamrank.notes import SILENT, Progress, counted
 from beamrank.storage import files as storage
 from beamrank.storage.documents import sha256
 from models.stages.core import open_stages

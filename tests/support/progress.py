@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from beamrank.progress import Progress, Silent
+from beamrank.notes import Progress, Silent
 
 
 @dataclass

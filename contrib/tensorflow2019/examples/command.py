@@ -13,9 +13,8 @@ from typing import Annotated
 import typer
 
 from beamrank.errors import ConfigError, DataError, PreflightError
-from beamrank.formats.notes import counted
 from beamrank.formats.qrels import read_qrels
-from beamrank.progress import Progress
+from beamrank.notes import Progress, counted
 from beamrank.ranking.input_layout import InputLimits, Truncation
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import new_folder

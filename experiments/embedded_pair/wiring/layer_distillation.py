@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import BertForSequenceClassification, BertModel
 
-from beamrank.progress import Progress
+from beamrank.notes import Progress
 from experiments.embedded_pair.wiring.segment_marks import MarkedShape, embeddings_of, layers_of
 
 # The weight of the error of a segment's mean beside that of its tokens: the last layer gathers the means.

@@ -12,10 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import iterate_run, read_run
 from beamrank.formats.topics import read_topics
+from beamrank.notes import first_few
 from beamrank.storage.documents import hash64, hashes64
 from models.training.config import DataConfig, FoldsConfig, SamplingConfig
 from models.training.data.groups import GroupArrays

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
-from beamrank.formats.notes import first_few
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, duplicate_doc
 from beamrank.join import schemas
+from beamrank.notes import first_few
 from beamrank.storage.documents import hash64, hashes64
 from models.tokenizers.bert import BertTokenizer
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
 from contrib.tensorflow2019.commands import convert

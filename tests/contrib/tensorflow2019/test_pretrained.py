@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from transformers import BertForMaskedLM, BertForPreTraining
 
 from beamrank.errors import PreflightError
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from contrib.tensorflow2019.commands import convert
 from contrib.tensorflow2019.source import find_source
 from models.training.config import Kind

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, mono_kept
 from beamrank.records import SpecialTokens
 from models.architectures.encoder.model import ChunkPooling

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import BertForPreTraining
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from models.training.config import load_train_config
 from models.training.data.groups import Group
 from models.training.data.pretraining import NOT_PREDICTED, Masking

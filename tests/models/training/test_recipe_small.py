@@ -9,7 +9,7 @@ import pytest
 import yaml
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from experiments.embedded_pair.mining import count_words, weigh_words
 from experiments.embedded_pair.questions import Questions, docstring_questions
 from models.training.trainer import train

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError, PreflightError
-from beamrank.progress import SILENT, Silent
+from beamrank.notes import SILENT, Silent
 from models.checkpoints.checkpoint import input_warnings, resolve_checkpoint
 from models.tokenizers.bert import BertTokenizer
 from models.training.report_section import Row, TrainingRecord, read_training

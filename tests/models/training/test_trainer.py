@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from models.training.report_section import TrainingRecord, begin_curves, read_training
 from models.training.session import join_processes
 from models.training.states import StateFolder, TrainState

@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import BeamrankError
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from models.training import trainer
 from tests.pipelines.commands.test_train import train
 from tests.support.training import make_session, save_start, stop_after, write_train_config

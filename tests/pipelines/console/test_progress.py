@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from pipelines.console import progress
 from pipelines.console.progress import (
     Bar,

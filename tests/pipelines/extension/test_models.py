@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import InputTemplate
-from models.architectures.registry import ARCHITECTURES
+from models.architectures.families import ARCHITECTURES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.registry import BACKENDS, Device, OutOfMemory

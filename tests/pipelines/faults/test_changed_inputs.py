@@ -14,11 +14,11 @@ import pytest
 from beamrank.commit.stage import StageRecord
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import list_units
-from beamrank.progress import Silent
+from beamrank.notes import Silent
 from models.lucene.build import build_index
 from models.stages.base import ShardStage
 from models.stages.core import open_stage
-from pipelines import corpus_join
+from pipelines import joins
 from pipelines.launcher import Launcher
 from tests.support.changed_files import flip_bit
 from tests.support.runs import PlannedRun, run_bytes
@@ -170,7 +170,7 @@ def test_file_removed_from_the_corpus_seals_nothing(folder_corpus, when, monkeyp
         left.rename(gone)
     else:
         listing = _during(lambda: left.rename(gone), lambda: gone.rename(left), list_units)
-        monkeypatch.setattr(corpus_join, "list_units", listing)
+        monkeypatch.setattr(joins, "list_units", listing)
     _assert_run_fails(run, r"second\.jsonl (was removed|changed) after its digest was taken")
     assert _seals(folder_corpus) == {"retrieve"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from beamrank.errors import BeamrankError
 from beamrank.join.doc_hashes import RANGE_BYTES
-from pipelines.corpus_join import CorpusJoin
+from pipelines.joins import CorpusJoin
 from pipelines.launcher import Launcher
 from tests.support.runs import assert_same_bytes, undisturbed_run
 from tests.support.small_collection import SmallCollection, small_cascade
@@ -33,7 +33,7 @@ def lists(collection, monkeypatch) -> dict[str, int]:
         join(self, tasks, needed, *rest)
 
     monkeypatch.setattr(CorpusJoin, "_join", noted)
-    monkeypatch.setattr("pipelines.corpus_join.count_ranges", lambda _: 3)
+    monkeypatch.setattr("pipelines.joins.count_ranges", lambda _: 3)
     return found
 
 

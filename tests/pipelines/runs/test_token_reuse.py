@@ -322,7 +322,7 @@ def test_passes_are_counted_without_the_docs_that_are_reused(corpus, monkeypatch
         travelling.append(docs)
         return 2
 
-    monkeypatch.setattr("pipelines.corpus_join.join_passes", two_passes)
+    monkeypatch.setattr("pipelines.joins.join_passes", two_passes)
     corpus.write(_with("2.jsonl", d7="cedar delta"))
     assert corpus.as_fresh("out", shards=2) == {"2.jsonl"}
     assert 0 < travelling[0] < travelling[1]

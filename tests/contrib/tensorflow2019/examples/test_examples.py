@@ -14,7 +14,7 @@ from transformers import BertTokenizer
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units
-from beamrank.progress import SILENT
+from beamrank.notes import SILENT
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
 from contrib.tensorflow2019.examples.command import convert_examples

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beamrank import id_places
-from beamrank.id_places import IdPlaces, missing_ids, repeated_rows
+from beamrank.storage import id_places
+from beamrank.storage.id_places import IdPlaces, missing_ids, repeated_rows
 from beamrank.topic_table import TopicTable
 
 IDS = [f"q{number}" for number in range(200)]

@@ -1,4 +1,4 @@
-"""Joins the open shards of a stage with the corpus, for a launcher: one Beam job, or several in turn.
+"""Joins the open shards of a stage with the corpus, or with a given run, for a launcher: one Beam job, or several.
 
 Units of the corpus that did not change, and whose docs have tokens in an earlier run, are not read again.
 """
@@ -21,7 +21,6 @@ from beamrank.commit.shards import ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import list_units, unit_digest
-from beamrank.formats.notes import counted
 from beamrank.join.doc_hashes import (
     RANGE_BYTES,
     NeededList,
@@ -31,13 +30,16 @@ from beamrank.join.doc_hashes import (
     open_unit_docs,
     write_needed,
 )
+from beamrank.join.run_units import SMALL_BYTES, UNIT_BYTES, unit_ranges, write_units
+from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.disk_cache import local_copy
+from models.stages.given_run import GivenRun, RunScan
 from models.stages.tokenize import LISTS, TokenizeDocs
-from pipelines.console.progress import Scan
-from pipelines.plan.estimate import join_passes
+from pipelines.console.progress import Bar, Scan
+from pipelines.plan.estimate import join_passes, shuffle_passes
 from pipelines.plan.reuse import ReusableTokens
-from transforms.join import JoinCorpus, ListNeededDocs
+from transforms.join import JoinCorpus, ListNeededDocs, ReadRun
 
 # Runs one Beam job over some tasks, and shows its progress.
 RunJob = Callable[[Sequence[ShardTask], beam.PTransform, Scan | None], None]
@@ -249,3 +251,47 @@ def _problem(task: ShardTask) -> str:
     except (BeamrankError, OSError) as error:
         return str(error)
     return "the workers' log has the reason"
+
+
+def join_run(
+    plan: Plan,
+    stage: GivenRun,
+    tasks: Sequence[ShardTask],
+    run_job: RunJob,
+    bar: Bar,
+    note: Callable[[str], None],
+    units_prefix: str,
+    room_bytes: float,
+) -> None:
+    """Reads a small run here, and a larger one as a Beam job: several where one cannot send so many bytes.
+
+    `tasks` are the open shards of the stage; `note` prints a note for the user; the list of units is named with
+    `units_prefix`.
+    """
+    reader, units = stage.open()
+    folder, sizes = plan.folder(stage.name), [unit.size_bytes for unit in units]
+    scan = RunScan(stage, folder, reader, units, plan.shards.first_hashes, _are_open(plan, tasks))
+    if sum(sizes) <= SMALL_BYTES:
+        done: list[int] = []
+
+        def count(shard: int) -> None:
+            done.append(shard)
+            bar.update(len(done), len(tasks), "shards")
+
+        scan.run_here(tasks, count)
+        return
+    url, ranges = write_units(folder.url, units_prefix, units), unit_ranges(sizes, UNIT_BYTES)
+    passes = shuffle_passes(reader.sent_bytes(units), len(tasks), room_bytes) if room_bytes < math.inf else 1
+    if passes > 1:
+        note(f"{stage.name}: one job cannot send all rows; {passes} passes over the run")
+    for number in range(passes):
+        some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
+        work = ReadRun(replace(scan, units=url, is_open=_are_open(plan, some)), ranges)
+        before, total = number * len(ranges), passes * len(ranges)
+        run_job(some, work, Scan(watch_scans(folder.url), len(ranges), before, total, noun="units of the run read"))
+
+
+def _are_open(plan: Plan, tasks: Sequence[ShardTask]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    is_open = np.zeros(len(plan.shards), np.bool_)
+    is_open[[task.shard for task in tasks]] = True
+    return is_open

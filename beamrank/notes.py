@@ -1,8 +1,8 @@
-"""What a user is told about files."""
+"""What a user is told: notes about files, counts in words, and the progress of long operations."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Note(NamedTuple):
@@ -46,3 +46,27 @@ def first_few(values: Iterable[object], shown: int = 3) -> str:
     """The first of some values, with `...` after them if there are more."""
     first = list(islice(values, shown + 1))
     return ", ".join([*map(repr, first[:shown]), *["..."] * (len(first) > shown)])
+
+
+class Progress(Protocol):
+    """Receives the progress of a long operation."""
+
+    def note(self, text: str) -> None:
+        """Reports something worth knowing."""
+
+    def warn(self, text: str) -> None:
+        """Reports something that needs the user's attention."""
+
+    def update(self, done: int, total: int | None, unit: str) -> None:
+        """Reports how many units are done, of how many; `total` is None where it is unknown."""
+
+
+class Silent(Progress):
+    """Ignores everything."""
+
+    def note(self, text: str) -> None: ...
+    def warn(self, text: str) -> None: ...
+    def update(self, done: int, total: int | None, unit: str) -> None: ...
+
+
+SILENT: Progress = Silent()
