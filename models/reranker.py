@@ -280,11 +280,7 @@ def check_limits(
 
 
 def tokenize_shard(
-    tokenizer: Tokenizer,
-    queries: Mapping[str, str],
-    candidates: pa.Table,
-    texts: Mapping[str, str],
-    most: int,
+    tokenizer: Tokenizer, queries: Mapping[str, str], candidates: pa.Table, texts: Mapping[str, str], most: int
 ) -> pa.Table:
     """The queries of a shard with the first tokens of their candidates' texts: `schemas.tokenized`.
 

@@ -61,11 +61,7 @@ SHARDS = Kind(
     content=("topics or rows", "run again, which writes it again"),
     unused="no plan names this list of topics or rows",
 )
-MACHINE = Kind(
-    "{digest}.json",
-    MACHINES,
-    ("machine", "delete it; a shard that is done there again describes it again"),
-)
+MACHINE = Kind("{digest}.json", MACHINES, ("machine", "delete it; a shard that is done there again describes it again"))
 REJECT = Kind(
     "[a-z]+-({number}-)?{digest}.parquet",
     REJECTS,

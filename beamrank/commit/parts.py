@@ -92,10 +92,7 @@ def sealed_stages(plan: Plan) -> dict[str, Manifest]:
 
 
 def iter_shards(
-    plan: Plan,
-    stages: Sequence[Stage],
-    manifests: Mapping[str, Manifest],
-    queries: Collection[str] | None = None,
+    plan: Plan, stages: Sequence[Stage], manifests: Mapping[str, Manifest], queries: Collection[str] | None = None
 ) -> Iterator[ShardParts]:
     """The parts of each shard, or the rows of some queries, all of the plan, in their shards."""
 

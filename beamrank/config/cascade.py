@@ -6,14 +6,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import PlainSerializer, PlainValidator, ValidationError
 
-from beamrank.config.stages import (
-    Bm25Config,
-    CandidatesConfig,
-    DuoConfig,
-    FirstStageConfig,
-    MonoConfig,
-    StageConfig,
-)
+from beamrank.config.stages import Bm25Config, CandidatesConfig, DuoConfig, FirstStageConfig, MonoConfig, StageConfig
 from beamrank.errors import PreflightError
 from beamrank.plugins import Registry
 

@@ -265,10 +265,7 @@ JobConfig: TypeAlias = RunConfig | ScoreConfig
 
 
 def load_config(
-    source: str | Mapping[str, Any],
-    overrides: Sequence[str] = (),
-    output: str | None = None,
-    reuse: Sequence[str] = (),
+    source: str | Mapping[str, Any], overrides: Sequence[str] = (), output: str | None = None, reuse: Sequence[str] = ()
 ) -> RunConfig:
     """Reads a YAML configuration.
 

@@ -78,11 +78,7 @@ class FileRows(RowReader):
     numbers: ClassVar[Mapping[str, Number]] = {}
 
     def __init__(
-        self,
-        url: str,
-        columns: Columns | None = None,
-        rejects: Rejects | None = None,
-        table: pa.Table | None = None,
+        self, url: str, columns: Columns | None = None, rejects: Rejects | None = None, table: pa.Table | None = None
     ) -> None:
         """Takes the names of columns that a configuration gives, and what takes the rows that are left out.
 

@@ -103,10 +103,7 @@ class RunRows(FileRows):
     what = "run"
     # What the columns are called by their names: they need a rank or a score.
     layouts = (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score"))
-    numbers: ClassVar = {
-        "rank": Number(pa.int64(), _rank, _MOST_RANK),
-        "score": Number(pa.float32(), _score, INFINITE),
-    }
+    numbers: ClassVar = {"rank": Number(pa.int64(), _rank, _MOST_RANK), "score": Number(pa.float32(), _score, INFINITE)}
 
     @property
     def plain(self) -> Mapping[str, Sequence[str]]:

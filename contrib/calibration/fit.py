@@ -256,8 +256,4 @@ def as_object(reliability: Reliability) -> Mapping[str, Any]:
         {"docs": docs, "probability": expected, "relevant": share._asdict()}
         for docs, expected, share in reliability.bins
     ]
-    return {
-        "brier": reliability.brier._asdict(),
-        "calibration_error": reliability.error._asdict(),
-        "bins": bins,
-    }
+    return {"brier": reliability.brier._asdict(), "calibration_error": reliability.error._asdict(), "bins": bins}

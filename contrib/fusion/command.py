@@ -25,8 +25,7 @@ def fuse_runs(
         list[str], typer.Argument(metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
     ],
     output: Annotated[
-        str,
-        typer.Option(help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst."),
+        str, typer.Option(help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst.")
     ],
     method: Annotated[str, one_of("--method", METHODS, f"How a doc's ranks ({_RANKED}) or scores (others) are fused.")],
     weights: Annotated[

@@ -99,12 +99,7 @@ class Fused(Mapping[str, Ranking]):
 
 
 def fuse(
-    runs: Sequence[Run],
-    method: str,
-    *,
-    weights: Sequence[float] = (),
-    norm: str | None = None,
-    k: int | None = None,
+    runs: Sequence[Run], method: str, *, weights: Sequence[float] = (), norm: str | None = None, k: int | None = None
 ) -> Fused:
     """Fuses runs: each query's docs with their fused scores, best first.
 

@@ -73,8 +73,7 @@ def add_relevant(
     qrels: Annotated[str, qrels_option("The judgments of the queries.")],
     k: Annotated[int, typer.Option(min=1, help="The depth: a query needs a relevant doc among its first k.")],
     output: Annotated[
-        str,
-        typer.Option(help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst."),
+        str, typer.Option(help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst.")
     ],
 ) -> None:
     """Add a relevant doc to the candidates of each query that has none. It flatters every measure. Prints the path."""

@@ -1,4 +1,4 @@
-"""The architectures by name, and the encoder's: BERT, RoBERTa (XLM-RoBERTa, CamemBERT), ELECTRA, DistilBERT, ModernBERT."""
+"""The architectures by name, and those of our encoder: BERT, RoBERTa and its kin, ELECTRA, DistilBERT, ModernBERT."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -16,7 +16,8 @@ from beamrank.ranking.input_layout import SEGMENTS, Truncation
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import digest
-from models.architectures.protocol import Architecture, ModelFiles, find_reader, read_architecture
+from models.architectures.families import find_reader, read_architecture
+from models.architectures.protocol import Architecture, ModelFiles
 from models.checkpoints.files import (
     CONFIG,
     PROMPTS,

@@ -64,11 +64,7 @@ def prepare_mono(
 
 
 def reusable_mono(
-    model: Architecture,
-    tokens: pa.Table,
-    mono: pa.Table,
-    limits: InputLimits,
-    segment_rule: SegmentRule | None = None,
+    model: Architecture, tokens: pa.Table, mono: pa.Table, limits: InputLimits, segment_rule: SegmentRule | None = None
 ) -> ReusableScores:
     """The inputs of `prepare_mono`, for some queries of a shard, with their scores: the rows of these queries.
 

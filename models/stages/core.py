@@ -24,10 +24,7 @@ from models.stages.pairs import ScorePairs
 from models.stages.planning import Planning
 from models.stages.tokenize import TokenizeDocs
 
-_CORE: tuple[type[Stage], ...] = (
-    *(RetrieveBm25, GivenRun, TokenizeDocs),
-    *(ScoreMono, ScoreDuo, ScorePairs),
-)
+_CORE: tuple[type[Stage], ...] = (*(RetrieveBm25, GivenRun, TokenizeDocs), *(ScoreMono, ScoreDuo, ScorePairs))
 _BY_KIND: dict[str, type[Any]] = {each.type_name: each for each in _CORE}
 
 

@@ -21,14 +21,7 @@ from beamrank.formats.rejects import Rejects
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import Hashes, NeededDocs, NeededList, OpenedList, cut_needed, publish_unit_docs
-from beamrank.join.join import (
-    MissingDoc,
-    by_shard,
-    candidate_keys,
-    doc_tokens,
-    doc_tokens_schema,
-    join_shard,
-)
+from beamrank.join.join import MissingDoc, by_shard, candidate_keys, doc_tokens, doc_tokens_schema, join_shard
 from beamrank.join.schemas import tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage import files as storage

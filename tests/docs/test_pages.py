@@ -156,13 +156,7 @@ def test_table_of_evaluation_has_every_name(page, header, names) -> None:
     assert [cells[0] for cells in _table(f"docs/reference/{page}.md", header)] == list(names)
 
 
-@pytest.mark.parametrize(
-    ("page", "shown"),
-    [
-        ("README.md", "given.yaml"),
-        ("docs/guide/own-data.md", "config.yaml"),
-    ],
-)
+@pytest.mark.parametrize(("page", "shown"), [("README.md", "given.yaml"), ("docs/guide/own-data.md", "config.yaml")])
 def test_page_shows_the_configuration_of_the_example(page: str, shown: str) -> None:
     block = re.search(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None

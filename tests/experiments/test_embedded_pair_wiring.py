@@ -11,10 +11,7 @@ from transformers import BertForSequenceClassification
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from beamrank.ranking.input_layout import InputLimits
 from experiments.embedded_pair.bi_encoder import encoder_inputs, load_encoder
-from experiments.embedded_pair.wiring.layer_distillation import (
-    distil_layers,
-    state_loss,
-)
+from experiments.embedded_pair.wiring.layer_distillation import distil_layers, state_loss
 from experiments.embedded_pair.wiring.make_duo import make_duo
 from experiments.embedded_pair.wiring.make_mono import Example, make_mono, principal_axes, wire_apart
 from experiments.embedded_pair.wiring.pruning import choose_units, prune_units

@@ -9,14 +9,7 @@ import numpy as np
 from beamrank.formats import files
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_utf8, csv_rows, decoded
 from beamrank.formats.columns import PLAIN, read_header
-from beamrank.formats.texts.units import (
-    LONE_CR,
-    CorpusUnit,
-    DocBatch,
-    TextFormat,
-    parse_rows,
-    whole_file,
-)
+from beamrank.formats.texts.units import LONE_CR, CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream

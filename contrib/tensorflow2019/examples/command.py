@@ -71,7 +71,7 @@ def convert_msmarco(
         str | None,
         typer.Option(
             help="Whose BERT tokenizer reads texts; by default embedded:mono. If given, ids of examples must be in its "
-            "vocabulary.",
+            "vocabulary."
         ),
     ] = None,
     truncation: Annotated[

@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.evaluation.compare import (
-    AGREEMENTS,
-    agreement,
-    compare_runs,
-    kendalls_tau,
-    overlap,
-    rank_biased_overlap,
-)
+from beamrank.evaluation.compare import AGREEMENTS, agreement, compare_runs, kendalls_tau, overlap, rank_biased_overlap
 from beamrank.evaluation.evaluate import evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations, holm
 

@@ -71,10 +71,7 @@ def test_topics_format_is_guessed(tmp_path, name):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            b"one column\n",
-            r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, csv, jsonl",
-        ),
+        (b"one column\n", r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, csv, jsonl"),
         (b"", "cannot be guessed"),
         (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", "its first line has 4 columns"),
         ('{"id": "1", "contents": "x"}\n'.encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),

@@ -41,8 +41,7 @@ def test_beir_qrels_have_three_columns_below_a_header(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "header",
-    ["query-id\tdoc-id\tscore", "qid docid label", "Query_ID PID Rel", "query_id doc_id relevance"],
+    "header", ["query-id\tdoc-id\tscore", "qid docid label", "Query_ID PID Rel", "query_id doc_id relevance"]
 )
 def test_qrels_of_three_columns_are_read_with_and_without_a_header(tmp_path, header):
     rows = "q 7 2\nq 8 0\nr 7 1\n"
@@ -109,10 +108,7 @@ def test_qrels_are_read_from_several_files_and_globs(tmp_path):
             "q 0 a 1\nq 0 b\n",
             r"line 2: 3 columns; accepted: TREC, MS MARCO, 4 columns \(query_id iteration doc_id relevance\)",
         ),
-        (
-            "q 1\n",
-            r"line 1: 2 columns; .* BEIR, 3 columns below the header \(query-id corpus-id score\)",
-        ),
+        ("q 1\n", r"line 1: 2 columns; .* BEIR, 3 columns below the header \(query-id corpus-id score\)"),
         ("q a 1\nq 0 b 1\n", "line 2: 4 columns; accepted"),
         ("docid qid rel\na q 1\nb q\n", "line 3: 2 columns, where the file's header names 3"),
         ("".join(f"q d{i} {i}\n" for i in range(1, 11)), "is a run, not qrels: .* which are ranks"),

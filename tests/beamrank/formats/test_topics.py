@@ -50,11 +50,7 @@ def read(tmp_path):
         ("jsonl", '{"query_id": "a", "id": "no", "text": "x"}\n{"id": 7, "query": "y"}', [("a", "x"), ("7", "y")]),
         ("jsonl", '{"_id": "c", "text": "z"}', [("c", "z")]),
         ("beir", '{"_id": "q1", "text": "x", "metadata": {}}\n', [("q1", "x")]),
-        (
-            "trec",
-            f"{_TOP}\n{_CLOSED}\n",
-            [("301", "International Organized Crime, x < y"), ("302", "Poliomyelitis")],
-        ),
+        ("trec", f"{_TOP}\n{_CLOSED}\n", [("301", "International Organized Crime, x < y"), ("302", "Poliomyelitis")]),
         (
             "trec",
             "<DOC>\n<DOCNO> 1 </DOCNO>\n\n What articles\nexist <b>?\n \n</DOC>\n",
@@ -179,11 +175,7 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         ("tsv", "1\tx\ty\n", r"t\.txt:1: the topic has 3 columns"),
         ("tsv", "a b\tx\n", r"the id 'a b', which holds white space \(U\+0020\)"),
         ("tsv", "a\0\tx\n", r"a control character \(U\+0000\)"),
-        (
-            "tsv",
-            "#a\tx\n",
-            "the id '#a', which begins with `#`: trec_eval would read its lines of a run as comments",
-        ),
+        ("tsv", "#a\tx\n", "the id '#a', which begins with `#`: trec_eval would read its lines of a run as comments"),
         ("tsv", "a\tx\0\n", "'a' has a NUL character in its text"),
         ("tsv", "1\tx\r2\ty\r", r"t\.txt:1: the topic holds a carriage return \(CR\)"),
         ("tsv", "1\tx\ry\r\n", r"t\.txt:1: the topic holds a carriage return \(CR\)"),

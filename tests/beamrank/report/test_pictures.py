@@ -81,11 +81,7 @@ def test_configured_line_is_drawn_last():
 
 
 def test_ticks_of_counts_are_whole_numbers():
-    pictures = [
-        depth_curve(_points(2)),
-        pair_curves(_points(3, "sum"), None),
-        difference_bars([0.5], "AP"),
-    ]
+    pictures = [depth_curve(_points(2)), pair_curves(_points(3, "sum"), None), difference_bars([0.5], "AP")]
     for svg in pictures:
         axis = re.findall(r'id="matplotlib.axis_\d+"(.*?)id="matplotlib.axis_', svg.decode(), re.DOTALL)[-1]
         ticks = re.findall(r"<!-- ([\d.\u2212]+) -->", axis)

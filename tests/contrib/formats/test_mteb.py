@@ -104,10 +104,7 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [
-        ([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the topic '1' has no text"),
-        ([], r"test\.jsonl holds no topics"),
-    ],
+    [([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the topic '1' has no text"), ([], r"test\.jsonl holds no topics")],
 )
 def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
     url = _write(tmp_path, rows)

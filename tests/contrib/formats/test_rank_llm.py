@@ -158,10 +158,7 @@ def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, mess
     ("candidates", "message"),
     [
         ([{"docid": "a", "doc": "x"}] * 2, r"candidate 1 \(from 0\): query '1' has doc 'a' already at candidate 0"),
-        (
-            [{"docid": "a", "doc": "x", "score": "high"}],
-            "query '1' of the run has a score that is not a number",
-        ),
+        ([{"docid": "a", "doc": "x", "score": "high"}], "query '1' of the run has a score that is not a number"),
         ([{"docid": "a", "doc": "x", "score": 1e99}], "not a number, finite in float32"),
     ],
 )

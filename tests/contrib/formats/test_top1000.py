@@ -56,10 +56,7 @@ def test_candidates_are_in_the_order_of_the_file(url, unit_bytes):
     assert (twice.twice_encoded, twice.twice_example) == (1, f"{url}{' at byte 0' if unit_bytes == 60 else ':1'}")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["Spaß“ and é", "naïve Â", "café", "10 °C – 5 €", "Ã", "¿Qué?", "a â b"],
-)
+@pytest.mark.parametrize("text", ["Spaß“ and é", "naïve Â", "café", "10 °C – 5 €", "Ã", "¿Qué?", "a â b"])
 def test_text_that_was_encoded_once_is_not_counted(text):
     assert not is_twice_encoded(text)
 

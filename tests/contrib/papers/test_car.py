@@ -18,10 +18,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from contrib.papers.car import PARAGRAPHS_CORPUS
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
-_PARAGRAPHS = [
-    [0, b"p1", [[0, "Under the "], [1, [0, "Rules", [], b"Rules", "Rules"]], [0, "é"]]],
-    [0, b"p2", []],
-]
+_PARAGRAPHS = [[0, b"p1", [[0, "Under the "], [1, [0, "Rules", [], b"Rules", "Rules"]], [0, "é"]]], [0, b"p2", []]]
 _TEXTS = [("p1", "Under the  Rules é"), ("p2", "")]
 _V15 = b"".join(cbor2.dumps(paragraph) for paragraph in _PARAGRAPHS)
 

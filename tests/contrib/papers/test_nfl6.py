@@ -41,10 +41,7 @@ def test_nfl6_has_one_answer_a_question(tmp_path, name):
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     found = read_nfl6(str(tmp_path / name))
     (part,) = found.parts
-    assert part.topics == [
-        Topic("2020338", "Why did the US invade?"),
-        Topic("1195064", "How do you cook a rib roast?"),
-    ]
+    assert part.topics == [Topic("2020338", "Why did the US invade?"), Topic("1195064", "How do you cook a rib roast?")]
     assert list(found.docs) == [
         Doc("2020338", "A small group \u201cof hawks\u201d.\nIt was simple."),
         Doc("1195064", "Slowly."),

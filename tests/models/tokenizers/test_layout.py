@@ -148,12 +148,7 @@ _OTHER: dict[str, tuple[str, dict[str, Any], str, Change]] = {
         "bert",
         _settings(model_input_names=_UNTYPED),
     ),
-    "roberta, one separator": (
-        "roberta",
-        _ROBERTA,
-        "roberta",
-        _template("<s>:0 $A:0 </s>:0 $B:0 </s>:0"),
-    ),
+    "roberta, one separator": ("roberta", _ROBERTA, "roberta", _template("<s>:0 $A:0 </s>:0 $B:0 </s>:0")),
     "distilbert, two separators": ("distilbert", _DISTIL, "bert", _template("[CLS] $A [SEP] [SEP] $B [SEP]")),
     "modernbert, two separators": ("modernbert", _MODERN, "modernbert", _template("[CLS] $A [SEP] [SEP] $B [SEP]")),
     "renamed in the settings": (
@@ -163,12 +158,7 @@ _OTHER: dict[str, tuple[str, dict[str, Any], str, Change]] = {
         _settings(sep_token="[MASK]", tokenizer_class="PreTrainedTokenizerFast", model_input_names=_TYPED),
     ),
     "renamed in the map": ("bert", _BERT, "bert", _renamed_in_the_map),
-    "albert with more tokens": (
-        "albert",
-        {**_BERT, "embedding_size": 20},
-        "bert",
-        _template(_QUERY_TOKENS),
-    ),
+    "albert with more tokens": ("albert", {**_BERT, "embedding_size": 20}, "bert", _template(_QUERY_TOKENS)),
 }
 _ALL = {**_EQUAL, **_OTHER}
 

@@ -49,14 +49,7 @@ def test_large_vocabulary_has_uint32_ids(tmp_path):
 @pytest.mark.parametrize("strip_accents", [None, True, False])
 @pytest.mark.parametrize("tokenize_chinese_chars", [True, False])
 def test_settings_have_the_effect_of_transformers(tmp_path, lowercase, strip_accents, tokenize_chinese_chars):
-    tokens = [
-        *(MINILM / "vocab.txt").read_text(encoding="utf-8").splitlines(),
-        "The",
-        "CAT",
-        "é",
-        "東京",
-        "Ångström",
-    ]
+    tokens = [*(MINILM / "vocab.txt").read_text(encoding="utf-8").splitlines(), "The", "CAT", "é", "東京", "Ångström"]
     config = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": lowercase,

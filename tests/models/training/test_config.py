@@ -153,10 +153,7 @@ def test_configuration_paths_are_relative_to_its_file(load, tmp_path):
         ({"data": _MINED, "sampling": {"ranks": [5, 1]}}, "end before they begin"),
         ({"data": _MINED, "sampling": {"mode": "natural"}, "objective": "bert_ce"}, "the objective must be pointwise"),
         ({"output": "gs://bucket/out"}, "a training writes to a local folder"),
-        (
-            {"dev": {"topics": {"path": "t", "format": "tsv"}, "qrels": "q", "run": "r"}},
-            "`dev` has no corpus",
-        ),
+        ({"dev": {"topics": {"path": "t", "format": "tsv"}, "qrels": "q", "run": "r"}}, "`dev` has no corpus"),
     ],
 )
 def test_configuration_error_names_the_key_and_the_cure(change, message, load):

@@ -90,12 +90,7 @@ ONE, SOME = torch.ones(1), tensor(1.0, 0.0, 1.0)
             kl([sigmoid(-0.6), 1 - sigmoid(-0.6)], [sigmoid(0.8), 1 - sigmoid(0.8)]),
             [sigmoid(0.8) - sigmoid(-0.6)],
         ),
-        (
-            lambda scores: pairwise_mse(scores, tensor(1.0, -1.0), 2.0),
-            [0.5, -3.0],
-            (1.5**2 + 1.0**2) / 2,
-            [-1.5, -1.0],
-        ),
+        (lambda scores: pairwise_mse(scores, tensor(1.0, -1.0), 2.0), [0.5, -3.0], (1.5**2 + 1.0**2) / 2, [-1.5, -1.0]),
         (
             lambda scores: pairwise_cross_entropy(scores, tensor(1.0, 0.0)),
             [0.8, -1.2],

@@ -155,10 +155,7 @@ def test_random_start_resumes_and_can_be_fine_tuned(start, tmp_path):
     assert parts.read_bytes() == whole.read_bytes() != other.read_bytes()
     card = (tmp_path / "whole/README.md").read_text()
     assert "base_model" not in card
-    for line in (
-        "| start | random weights, configuration of start |",
-        "| objective | masked_words + next_sentence |",
-    ):
+    for line in ("| start | random weights, configuration of start |", "| objective | masked_words + next_sentence |"):
         assert line in card
     tuned = Start(str(tmp_path / "whole"), 32).model("mono", 2, 0.1, True)
     pooler = BertForPreTraining.from_pretrained(tmp_path / "whole").bert.pooler.dense.weight

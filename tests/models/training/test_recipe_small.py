@@ -26,10 +26,7 @@ def write_files(folder: Path, collection: Questions) -> None:
     docs = (json.dumps({"id": f"d{n}", "contents": text}) for n, text in enumerate(collection.passages))
     (folder / "corpus.jsonl").write_text("\n".join(docs) + "\n")
     weights, vocabulary = weigh_words(collection.passages)
-    for split, questions in (
-        ("train", collection.questions[_MEASURED:]),
-        ("dev", collection.questions[:_MEASURED]),
-    ):
+    for split, questions in (("train", collection.questions[_MEASURED:]), ("dev", collection.questions[:_MEASURED])):
         scores = (count_words([one.text for one in questions], vocabulary) @ weights.T).toarray()
         order = np.argsort(-scores, axis=1, kind="stable")[:, :_CANDIDATES]
         topics = [f"{split}{n}\t{one.text}" for n, one in enumerate(questions)]

@@ -20,12 +20,7 @@ from tests.support.services.hub import served_hub
 from tests.support.tiers import slow_but
 from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
 
-DEV = {
-    "topics": {"path": "topics.tsv", "format": "tsv"},
-    "qrels": "qrels.txt",
-    "run": "run.trec",
-    "every_steps": 10,
-}
+DEV = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "every_steps": 10}
 
 _LEARN = ["optimizer.steps=150", "optimizer.batch_size=20", "optimizer.dropout=0"]
 

@@ -104,10 +104,7 @@ def moved(order: str) -> list[str]:
         (moved("201"), r"column 1 holds labels"),
         (moved("021"), r"column 2 holds labels"),
         ([line.replace("\t0", "\t0.25") for line in _LABELLED], r"column 3 holds labels, scores or ids \(0\.25, 1\)"),
-        (
-            ["1000\tD500\tD600", "1001\tD501\tD601"],
-            "column 1 and 2 and 3 holds .*D600, D601.* data.corpus",
-        ),
+        (["1000\tD500\tD600", "1001\tD501\tD601"], "column 1 and 2 and 3 holds .*D600, D601.* data.corpus"),
         (["apple\tbanana\tcherry", "apple\tcherry\tdate"], "column 1 and 2 and 3 holds"),
         (["what is it\tD500\tD600", "what is that\tD501\tD601"], "column 2 and 3 holds"),
         (["q1\tit is blue\tit is red", "q2\tit is red\tit is gold"], "column 1 holds"),

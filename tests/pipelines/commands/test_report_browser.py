@@ -14,10 +14,7 @@ from tests.support.scored_outputs import ScoredOutput
 
 _BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(_BROWSER is None, reason="no Chromium: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(_BROWSER is None, reason="no Chromium: apt-get install chromium")]
 
 # Sorts the first table of measures by its second column, twice, and leaves what it sees in the title.
 _PROBE = """

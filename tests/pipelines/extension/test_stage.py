@@ -140,10 +140,7 @@ def collection(tmp_path) -> SmallCollection:
     return made
 
 
-_LATER = (
-    {"mono": {"checkpoint": "./large", "k": 5, "name": "large"}},
-    {"duo": {"checkpoint": "./duo", "k": 3}},
-)
+_LATER = ({"mono": {"checkpoint": "./large", "k": 5, "name": "large"}}, {"duo": {"checkpoint": "./duo", "k": 3}})
 
 
 def _cascade(made: SmallCollection, *stages: dict[str, Any]) -> None:

@@ -192,9 +192,7 @@ def test_changed_checkpoint_commits_nothing(collection, kind, when, monkeypatch)
     changed = content[: len(content) // 2] + bytes(len(content) - len(content) // 2)
     reader = "models.stages." + ("scoring.ScoringEngine" if when == "loaded" else f"{kind}.prepare_{kind}")
     read = _during(
-        lambda: weights.write_bytes(changed),
-        lambda: weights.write_bytes(content),
-        pkgutil.resolve_name(reader),
+        lambda: weights.write_bytes(changed), lambda: weights.write_bytes(content), pkgutil.resolve_name(reader)
     )
     monkeypatch.setattr(reader, read)
     _assert_run_fails(run, rf"model\.safetensors {CHANGED}")

@@ -44,11 +44,7 @@ def test_changes_ignore_measures() -> None:
         ({"duo": {"opponents": 3}}, "duo.opponents none -> 3", ("duo",)),
         ({"retrieve": {"b": 0.8}}, "bm25.b 0.4 -> 0.8", _ALL),
         ({"retrieve": {"k": 10}}, "bm25.k 1000 -> 10", _ALL),
-        (
-            {kind: {"dtype": "bfloat16"} for kind in ("mono", "duo")},
-            "dtype float32 -> bfloat16",
-            ("mono", "duo"),
-        ),
+        ({kind: {"dtype": "bfloat16"} for kind in ("mono", "duo")}, "dtype float32 -> bfloat16", ("mono", "duo")),
         ({kind: {"max_length": 64} for kind in ("mono", "duo")}, "input.max_length 512 -> 64", ("mono", "duo")),
         ({"tokenize": {"on_missing_doc": "drop"}}, "on_missing_doc error -> drop", _AFTER_BM25),
         ({"tokenize": {"corpus_digest": "c2"}}, "corpus.path: the content of corpus.tsv changed", _AFTER_BM25),

@@ -100,8 +100,7 @@ def test_later_version_does_not_resume_or_reuse_a_release(later, output):
 
     before = parts("mono")
     run, status = later(
-        ("run", output.parent / "config.yaml", "--output", output, "--only", "0/1"),
-        ("status", output, "--json"),
+        ("run", output.parent / "config.yaml", "--output", output, "--only", "0/1"), ("status", output, "--json")
     )
     assert run.code == 0, run.stderr
     assert f"this is version {ENGINE_VERSION + 1}" in run.stderr
