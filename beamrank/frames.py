@@ -43,11 +43,7 @@ def run_of_frame(frame: Frame, *, ties: Ties = "doc_id") -> Run:
 
 
 def qrels_of_frame(frame: Frame) -> Qrels:
-    """Judgments; one that is there again counts once.
-
-    Raises:
-        DataError: as in `run_of_frame`.
-    """
+    """Judgments; one that is there again counts once. Raises DataError as `run_of_frame`."""
     return _read(read_qrels, "the qrels", frame)
 
 
@@ -88,11 +84,7 @@ def texts_of(what: str, meaning: str, frame: Frame, only: Collection[str] | None
 
 
 def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]:
-    """The texts in some columns.
-
-    Raises:
-        DataError: a column is missing or of another type, or a value is null.
-    """
+    """The texts in some columns; raises DataError where one is missing or of another type, or a value is null."""
     rows = _Rows(what, _arrow(what, frame))
     missing = next((name for name in names if name not in rows.names), None)
     if missing is not None:

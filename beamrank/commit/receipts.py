@@ -157,11 +157,7 @@ class StageFolder:
             raise ReceiptError(f"{self.part_url(receipt)} cannot be read: {error}. Delete it and run again") from error
 
     def part_content(self, receipt: Receipt) -> bytes:
-        """A shard's part.
-
-        Raises:
-            ReceiptError: the part is missing, or does not hold what its receipt says.
-        """
+        """A shard's part; raises ReceiptError where it is missing, or does not hold what its receipt says."""
         url = self.part_url(receipt)
         try:
             content = storage.read_bytes(url)
@@ -186,11 +182,7 @@ class StageFolder:
         examples: Iterable[str] = (),
         rejects_file: str = "",
     ) -> Receipt:
-        """Publishes a shard's part, then its receipt.
-
-        Returns:
-            The valid receipt: another attempt's if that one was first.
-        """
+        """Publishes a shard's part, then its receipt; returns the valid one: another attempt's if that was first."""
         content = part_bytes(table)
         content_digest = sha256(content)
         receipt = Receipt(
@@ -224,11 +216,7 @@ class StageFolder:
         return self._read(shard_digests)[0]
 
     def discard_broken(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
-        """Removes invalid receipts, so that their shards are redone and progress that counts names is right.
-
-        Returns:
-            The valid ones.
-        """
+        """Removes invalid receipts, so that shards are redone and counts of names are right; returns the others."""
         whole, broken = self._read(shard_digests)
         for url, reason in broken.items():
             _log.warning("%s is discarded, and its shard is done again: %s", url, reason)
@@ -299,10 +287,9 @@ class StageFolder:
         return Manifest(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
 
     def seal(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """Publishes the manifest if every shard has its receipt; sealing twice changes nothing.
+        """Publishes the manifest if every shard has its receipt, and returns it; None while shards are missing.
 
-        Returns:
-            The manifest, or None while shards are missing.
+        Sealing twice changes nothing.
         """
         sealed = self.manifest(shard_digests)
         if sealed is not None:

@@ -327,11 +327,7 @@ def write_shards(shards: Shards, folder: str) -> str:
 
 
 def read_shards(name: str, content: bytes, count: int) -> Shards:
-    """The shards that a file of `write_shards` lists, which must be `count`.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
+    """The shards that a file of `write_shards` lists, `count` of them; raises ValueError where it is damaged."""
     if not holds_content(name, content):
         raise ValueError(f"{name} was changed after it was written")
     known = _read.get(name)

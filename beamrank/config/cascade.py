@@ -20,11 +20,7 @@ _OURS: dict[str, type[StageConfig]] = {**FIRST_STAGES, **SHORT_FORM}
 
 
 def section_of_stage(kind: str) -> type[StageConfig]:
-    """The section of a kind of stage.
-
-    Raises:
-        ValueError: there is none, or its package cannot be imported.
-    """
+    """The section of a kind of stage; raises ValueError where there is none, or its package cannot be imported."""
     if kind in _OURS:
         return _OURS[kind]
     try:
@@ -73,11 +69,7 @@ CascadeEntry: TypeAlias = Annotated[ConfiguredStage, PlainValidator(parse_stage)
 
 
 def one_stage(entry: Any) -> tuple[str, dict[str, Any]]:
-    """The kind and a copy of the settings of an entry of the list.
-
-    Raises:
-        ValueError: the entry is not one stage.
-    """
+    """The kind and a copy of the settings of an entry of the list; raises ValueError for one that is not one stage."""
     if isinstance(entry, str):
         return entry, {}
     if isinstance(entry, Mapping) and len(entry) == 1:

@@ -217,11 +217,7 @@ def _anchored_checkpoint(reference: str, folder: str) -> str:
 
 
 def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _Root:
-    """The configuration of a document; `path` names the file in errors.
-
-    Raises:
-        ConfigError: a key or a value is wrong.
-    """
+    """The configuration of a document, which errors call `path`; raises ConfigError where a key or a value is wrong."""
     try:
         return model.model_validate(document)
     except ValidationError as error:

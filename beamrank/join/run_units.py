@@ -127,11 +127,7 @@ def write_units(folder: str, prefix: str, units: Sequence[RunUnit]) -> str:
 
 @lru_cache(maxsize=2)
 def read_units(url: str) -> list[RunUnit]:
-    """The units in a file of `write_units`.
-
-    Raises:
-        DataError: the file is missing or was changed.
-    """
+    """The units in a file of `write_units`; raises DataError where it is missing or was changed."""
     rows = [dict(row) for row in read_rows(url)]
     return [RunUnit(**{name: row.pop(name) for name in _RANGE}, file=DigestedFile(**row)) for row in rows]
 
@@ -174,11 +170,7 @@ class RunReader(NamedTuple):
 
     @classmethod
     def of(cls, run: DigestedRun, columns: Columns) -> "RunReader":
-        """A reader by the first file that has rows.
-
-        Raises:
-            PreflightError: it cannot be read, or no file has rows.
-        """
+        """A reader by the first file that has rows; raises PreflightError where it cannot be read, or none has rows."""
         urls = [file.url for file, size in zip(run.files, run.sizes, strict=True) if size]
         for url in urls:
             layout = _layout(url, columns)

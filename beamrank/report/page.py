@@ -78,11 +78,7 @@ def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Par
 
 
 def write_report(folder: str, parts: Sequence[Part]) -> str:
-    """Writes the files of a report; those of a second part and of later ones have a number before their names.
-
-    Returns:
-        The path of the page.
-    """
+    """Writes a report, the files of later parts with a number before their names; returns the path of its page."""
     storage.remove_leftovers(folder)
     for number, part in enumerate(parts, 1):
         prefix = "" if number == 1 else f"{number}-"

@@ -56,18 +56,7 @@ class Bm25Searcher:
             raise PreflightError(f"Lucene cannot open the index {folder}: {error}. Build it again") from error
 
     def search(self, topics: Sequence[Topic], k: int) -> pa.Table:
-        """The `k` best docs of each topic; query_ids must be unique.
-
-        Hits and scores are Lucene's and Anserini's: scores are rounded to 4 decimals, ties are ordered by doc_id and
-        set apart by 0.000001. A topic that matches nothing has no rows.
-
-        Returns:
-            A table of `schemas.CANDIDATES`, in the order of the topics, then by rank, which counts from 1.
-
-        Raises:
-            DataError: the index holds a doc_id twice.
-            BeamrankError: Lucene cannot answer a query.
-        """
+        """The `k` best docs of each topic, whose ids are unique: `schemas.CANDIDATES`, topics in order, by rank."""
         depth = max(k, self._least_k)
         hits = jvm.call(_search, self._key, list(topics), depth, max(self._batch_topics, _BATCH_HITS // depth))
         return self._tabulate([topic.query_id for topic in topics], [found[:k] for found in hits])

@@ -264,11 +264,7 @@ def require_index(url: str) -> IndexInfo | None:
 
 
 def _is_readable(url: str, name: str) -> bool:
-    """Whether a file of segments is Lucene's.
-
-    Raises:
-        PreflightError: it is, and of a version that cannot be read.
-    """
+    """Whether a file of segments is Lucene's; raises PreflightError for a version that cannot be read."""
     with storage.open_binary(storage.join(url, name)) as file:
         head = file.read(_HEAD_BYTES)
     if not head.startswith(_LUCENE_MAGIC):

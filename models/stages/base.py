@@ -206,11 +206,7 @@ class Stage(ABC):
 
     @classmethod
     def of_record(cls, record: StageRecord) -> Self:
-        """The stage that a plan holds.
-
-        Raises:
-            PreflightError: the plan is of another version.
-        """
+        """The stage that a plan holds; raises PreflightError where the plan is of another version."""
         try:
             stage: Self = _adapter(cls).validate_python({**record.keys, **record.settings})
         except ValueError as error:

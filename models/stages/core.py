@@ -29,11 +29,7 @@ _BY_KIND: dict[str, type[Any]] = {each.type_name: each for each in _CORE}
 
 
 def stage_class(kind: str) -> type[Any]:
-    """The class of a kind of stage.
-
-    Raises:
-        PreflightError: no package that is installed here has it.
-    """
+    """The class of a kind of stage; raises PreflightError where no package that is installed here has it."""
     if kind in _BY_KIND:
         return _BY_KIND[kind]
     try:

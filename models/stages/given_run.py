@@ -233,11 +233,7 @@ class RunScan:
         return reread(lambda: list(self.read(0, len(self._units))))
 
     def order(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> ShardRun:
-        """The candidates of a shard from its rows, in any order.
-
-        Raises:
-            PreflightError: a query has a doc twice.
-        """
+        """The candidates of a shard from its rows in any order; raises PreflightError where a query has a doc twice."""
         return order_shard(
             in_place_order(batches),
             [topic.query_id for topic in task.topics],

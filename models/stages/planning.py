@@ -71,11 +71,7 @@ def threads_of(config: JobConfig) -> int:
 
 
 def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
-    """The checkpoints of a configuration, by stage.
-
-    Raises:
-        PreflightError: one is missing, or does not fit the configuration.
-    """
+    """The checkpoints by stage; raises PreflightError where one is missing, or does not fit the configuration."""
     models = [each for each in config.stages if isinstance(each.section, ModelConfig)]
     found = {}
     for name, kind, section in models:

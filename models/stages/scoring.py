@@ -97,11 +97,7 @@ class ModelStage(ShardStage):
         """The use of the checkpoint, `mono` or `duo`."""
 
     def resolved(self) -> Checkpoint:
-        """The checkpoint on this machine.
-
-        Raises:
-            PreflightError: it is not the one that was planned.
-        """
+        """The checkpoint on this machine; raises PreflightError where it is not the one that was planned."""
         return _checkpoint(self.checkpoint, self.checkpoint_digest, self.kind, self.instruction)
 
     def engine(self) -> ScoringEngine:
@@ -185,11 +181,7 @@ class ScoringStage(LaterStage, ModelStage):
         return ScoringWork(self.k, 1, None, self.max_length, self.token_cost)
 
     def run(self, task: ShardTask) -> Receipt:
-        """Scores one shard.
-
-        Raises:
-            DataError: the checkpoint's files changed, so that nothing is committed.
-        """
+        """Scores one shard; raises DataError where the checkpoint's files changed, so that nothing is committed."""
         if not task.reusable:
             self.engine()
         start = time.monotonic()

@@ -280,11 +280,7 @@ class TokenizeDocs(Stage):
 
 @lru_cache(maxsize=2)
 def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
-    """A checkpoint's tokenizer, as it was planned with.
-
-    Raises:
-        PreflightError: it changed.
-    """
+    """A checkpoint's tokenizer, as it was planned with; raises PreflightError where it changed."""
     tokenizer = fetch_tokenizer(checkpoint)
     if tokenizer.digest != digest:
         raise PreflightError(

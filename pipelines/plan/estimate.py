@@ -94,11 +94,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, float]) -> "Limits":
-        """Limits by their names.
-
-        Raises:
-            ConfigError: a name is unknown.
-        """
+        """Limits by their names; raises ConfigError for an unknown one."""
         unknown = sorted(values.keys() - set(cls._fields))
         if unknown:
             raise ConfigError(f"limits has no {unknown[0]}: give {' or '.join(cls._fields)}")
@@ -106,11 +102,7 @@ class Limits(NamedTuple):
         return cls(None if inferences is None else int(inferences), values.get("max_hours"))
 
     def check(self, found: Estimate, stage: str | None) -> None:
-        """Refuses a run, or one stage of it, that would exceed a limit.
-
-        Raises:
-            BeamrankError: with what is predicted and what is allowed.
-        """
+        """Raises BeamrankError where a run, or one stage of it, would exceed a limit: what is predicted and allowed."""
         stages = [each for each in found.stages if stage in (None, each.stage)]
         inferences = sum(each.remaining_inferences for each in stages)
         hours = sum(each.remaining_seconds for each in stages) / 3600
@@ -270,11 +262,7 @@ def _doc_bytes(unit: CorpusUnit, doc_tokens: int) -> float:
 
 
 def _read_earlier(config: RunConfig, plan: Plan, is_ready: bool) -> _Earlier:
-    """Reads the results of earlier runs.
-
-    Raises:
-        PreflightError: the output cannot be read, or an input is missing or invalid.
-    """
+    """Reads what earlier runs did; raises PreflightError where the output or an input cannot be read."""
     with errors_as(PreflightError, config.output):
         has_plan = CURRENT in storage.sizes_bytes(config.output)
     if not has_plan and not config.reuse:

@@ -53,11 +53,7 @@ def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
 
 
 def named_training(config: TrainConfig, progress: PlanningProgress) -> TrainConfig:
-    """The configuration of a training whose data and dev run are files.
-
-    Raises:
-        PreflightError: a name does not exist, or cannot be fetched.
-    """
+    """The configuration of a training with files for its data and dev run; raises PreflightError as `named_inputs`."""
 
     def files(section: DataConfig | DevConfig) -> DataConfig | DevConfig:
         changed = _collection(section, progress)

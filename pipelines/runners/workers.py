@@ -63,11 +63,7 @@ class Ending:
             self._job = None
 
     def check(self) -> bool:
-        """Whether the end has begun.
-
-        Raises:
-            Interrupted: it has, and no shard is in progress any more.
-        """
+        """Whether the end has begun; raises Interrupted where it has, and no shard is in progress any more."""
         if self._begun and (self._job is None or not self._job.is_busy()):
             raise Interrupted(signal.SIGTERM)
         return self._begun

@@ -164,11 +164,7 @@ def _note_evaluations(plan: Plan, config: RunConfig, evaluations: Mapping[str, E
 
 
 def measure_files(evaluations: Mapping[str, Evaluation]) -> dict[str, bytes | None]:
-    """`measures.json`, the means of runs, by their names, with the values of each topic; many of these are a table.
-
-    Returns:
-        The content of both files by name; None for one that there is not.
-    """
+    """The content of both files by name; values of many topics are a table, else it is None: there is no such file."""
     means: dict[str, Any] = {name: each.means for name, each in evaluations.items()}
     table = None
     if any(len(each.per_query) > MOST_IN_JSON for each in evaluations.values()):
