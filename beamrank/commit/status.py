@@ -214,11 +214,8 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
     """
     found: dict[str, Mapping[int, Receipt]] = {}
     for stage in plan.stages:
-        folder, before, whole = (
-            plan.folder(stage.name),
-            [found[each] for each in stage.inputs],
-            plan.whole_digest(stage),
-        )
+        folder, before = plan.folder(stage.name), [found[each] for each in stage.inputs]
+        whole = plan.whole_digest(stage)
         digests = {
             shard: plan.shard_digest(stage, shard, [each[shard] for each in before], whole)
             for shard in range(len(plan.shards) if whole or not stage.whole else 0)

@@ -111,11 +111,9 @@ class MonoConfig(ModelConfig):
     `"{instruction}"`: each topic's own, from its column `instruction`."""
 
     def doc_tokens(self, input_tokens: int) -> int:
-        """See `ModelConfig.doc_tokens`."""
         return input_tokens if self.segments is None else self.segments.doc_tokens
 
     def check_input(self, name: str, layout: InputConfig) -> None:
-        """See `StageConfig.check_input`."""
         room = layout.max_length - layout.max_query_length - 2
         if self.segments is not None and self.segments.length_tokens > room:
             raise ValueError(
@@ -140,7 +138,6 @@ class DuoConfig(ModelConfig):
     """With `sample`: decides which opponents are drawn."""
 
     def check_input(self, name: str, layout: InputConfig) -> None:  # noqa: ARG002
-        """See `StageConfig.check_input`."""
         if layout.truncation == "hf":
             raise ValueError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
         if layout.max_length - layout.max_query_length < 6:
@@ -180,19 +177,9 @@ class IndexConfig(Section):
 
 
 class FirstStageConfig(StageConfig):
-    """The section of a first stage, of which a configuration holds one.
-
-    Attributes:
-        uses_index: whether it needs the section `index`.
-    """
+    """The section of a first stage, of which a configuration holds one; some `uses_index`, the section `index`."""
 
     uses_index: ClassVar[bool] = False
-
-    @property
-    def uses_doc_vectors(self) -> bool:
-        """Whether the index must hold them."""
-        return False
-
     k: Positive = 1000
     """Candidates of a query, at most."""
     exclude: PathOrSelf | None = None
@@ -211,10 +198,6 @@ class Bm25Config(FirstStageConfig):
     """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
     expansion: Literal["rm3", "rocchio"] | None = None
     """Adds terms of the first ten docs to each query, as Anserini does by default; the index needs doc vectors."""
-
-    @property
-    def uses_doc_vectors(self) -> bool:
-        return self.expansion is not None
 
 
 class CandidatesConfig(FirstStageConfig):

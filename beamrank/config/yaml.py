@@ -196,8 +196,6 @@ def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) ->
         value, section, kind = document.get(name), section_of(field), relative(field)
         if isinstance(value, dict) and section is not None:
             anchor_paths(value, section, folder)
-        elif isinstance(value, str) and kind is Relative.CHECKPOINT:
-            document[name] = _anchored_checkpoint(value, folder)
         elif kind is not None and isinstance(value, str):
             document[name] = _anchored(value, folder, kind)
         elif kind is not None and isinstance(value, list):
@@ -205,15 +203,12 @@ def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) ->
 
 
 def _anchored(path: str, folder: str, kind: Relative) -> str:
+    if kind is Relative.CHECKPOINT:  # A folder; a Hugging Face id or an embedded one is unchanged.
+        below = storage.join_relative(folder, path)
+        return below if path.startswith((".", "~")) or os.path.isdir(below) else path
     if not path or path.startswith(NAMED) or (kind is Relative.PATH_OR_SELF and path == SELF):
         return path
     return absolute_glob(path, folder) if kind is Relative.GLOB else storage.join_relative(folder, path)
-
-
-def _anchored_checkpoint(reference: str, folder: str) -> str:
-    """A checkpoint's folder below that of the configuration; a Hugging Face id or an embedded one is unchanged."""
-    path = storage.join_relative(folder, reference)
-    return path if reference.startswith((".", "~")) or os.path.isdir(path) else reference
 
 
 def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _Root:

@@ -6,16 +6,13 @@ A new test or correction is a function and its line in `TESTS` or `CORRECTIONS`.
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from ir_measures.measures import MeanAgg
-from numpy.typing import NDArray
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.measures import Floats, parse_measures
-
-Values: TypeAlias = NDArray[np.float64]
 
 SIGNIFICANT = 0.05
 _LEVEL = 1 - SIGNIFICANT
@@ -119,7 +116,7 @@ def compare_values(
     )
 
 
-def randomization_test(run: Values, baseline: Values) -> float | None:
+def randomization_test(run: Floats, baseline: Floats) -> float | None:
     """The two-sided p-value of Fisher's randomization test: how often random signs give as large a mean difference.
 
     All assignments of signs are counted where there are at most 10,000, else that many with a fixed seed. None if no
@@ -145,7 +142,7 @@ def randomization_test(run: Values, baseline: Values) -> float | None:
     return (extreme + 1) / _MOST_ASSIGNMENTS
 
 
-TESTS: dict[str, Callable[[Values, Values], float | None]] = {
+TESTS: dict[str, Callable[[Floats, Floats], float | None]] = {
     "t-test": lambda run, baseline: _t_test(run, baseline)[2],
     "randomization": randomization_test,
 }
@@ -176,7 +173,7 @@ def corrected(p_values: Sequence[float | None], correction: str) -> list[float |
     return [None if p_value is None else next(adjusted) for p_value in p_values]
 
 
-def _t_test(run: Values, baseline: Values) -> tuple[float, float, float | None]:
+def _t_test(run: Floats, baseline: Floats) -> tuple[float, float, float | None]:
     """The ends of the confidence interval of the mean difference, and p."""
     differences = run - baseline
     if np.ptp(differences) <= _ROUNDING:

@@ -54,24 +54,23 @@ class TopicColumns(Section):
     """That of the instruction, if not `instruction`, for a stage with `instruction: "{instruction}"`."""
 
 
-class QrelsColumns(Section):
-    """The names of the qrels' columns or fields."""
-
+class _PairColumns(Section):
     query_id: _Name | None = None
     """The column or field of the query_id, where it has none of the usual names."""
     doc_id: _Name | None = None
     """That of the doc_id."""
+
+
+class QrelsColumns(_PairColumns):
+    """The names of the qrels' columns or fields."""
+
     relevance: _Name | None = None
     """That of the relevance."""
 
 
-class RunColumns(Section):
+class RunColumns(_PairColumns):
     """The names of a run's columns or fields."""
 
-    query_id: _Name | None = None
-    """The column or field of the query_id, where it has none of the usual names."""
-    doc_id: _Name | None = None
-    """That of the doc_id."""
     rank: _Name | None = None
     """That of the rank."""
     score: _Name | None = None

@@ -4,8 +4,6 @@ Figure 2 is the measure against k0, the docs that a stage scores one by one; fig
 in pairs, for every aggregation.
 """
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -16,6 +14,7 @@ from beamrank.commit.parts import ShardParts
 from beamrank.commit.stage import Stage
 from beamrank.evaluation.evaluate import CurveEvaluator
 from beamrank.evaluation.measures import Measure
+from beamrank.evaluation.tables import Column, Table, comma_separated
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.variants import Depths, Variant
 
@@ -92,9 +91,6 @@ def _with_trials(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:
 
 def write_csv(points: Iterable[CurvePoint]) -> bytes:
     """`curves.csv`; a cell is empty where a column says nothing."""
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(("figure", "stage", *Variant._fields, "measure", "value"))
-    for figure, stage, variant, *measured in points:
-        writer.writerow(["" if each is None else each for each in (figure, stage, *variant, *measured)])
-    return content.getvalue().encode()
+    columns = map(Column, ("figure", "stage", *Variant._fields, "measure", "value"))
+    rows = [[figure, stage, *variant, *measured] for figure, stage, variant, *measured in points]
+    return comma_separated(Table(list(columns), rows)).encode()

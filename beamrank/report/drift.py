@@ -1,7 +1,5 @@
 """What changed since an earlier run of the same job: top tens, rankings, scores and measures."""
 
-import csv
-import io
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -13,6 +11,7 @@ from beamrank.commit.parts import ShardParts
 from beamrank.evaluation.compare import DocIds, kendalls_tau, mean, rank_biased_overlap
 from beamrank.evaluation.evaluate import Evaluator
 from beamrank.evaluation.significance import Comparison, compare_evaluations
+from beamrank.evaluation.tables import Column, Table, comma_separated
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.rankings import Ranking, Rankings
 from beamrank.report.runs import PlanRuns
@@ -165,9 +164,6 @@ class DriftPass:
 
 def write_drift(drift: Drift) -> bytes:
     """`drift.csv`: a row for each topic and run whose first ten docs differ."""
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(TopicChange._fields)
-    for run in drift.runs:
-        writer.writerows(change._replace(causes="; ".join(change.causes)) for change in run.changes)  # type: ignore[arg-type]
-    return content.getvalue().encode("utf-8", "backslashreplace")
+    rows = [[each.run, each.query_id, "; ".join(each.causes), *each[3:]] for run in drift.runs for each in run.changes]
+    columns = list(map(Column, TopicChange._fields))
+    return comma_separated(Table(columns, rows)).encode("utf-8", "backslashreplace")

@@ -13,7 +13,7 @@ from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
 from beamrank.ranking.variants import Opponent
 from beamrank.report.blocks import Block, Heading, Paragraph, Passage, Picture, TableBlock, marked_text
-from beamrank.report.drift import CAUSES, Drift, RunDrift, TopicChange
+from beamrank.report.drift import CAUSES, Drift, RunDrift
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
 from beamrank.report.report import Report, Tested
 from beamrank.report.runs import CandidateView, PlanRuns, RankChange, shown_views
@@ -159,7 +159,7 @@ def drift(report: Report) -> Sequence[Block]:
     topics: list[list[Cell]] = [
         [each.query_id, report.topics.get(each.query_id, ""), run.run, ", ".join(each.causes), each.rbo, each.tau]
         for run in found.runs
-        for each in sorted(run.changes, key=_by_agreement)
+        for each in sorted(run.changes, key=lambda each: (-1.0 if each.rbo is None else each.rbo, each.query_id))
     ]
     return [*blocks, TableBlock("The topics whose first ten docs differ", Table(columns, topics))] if topics else blocks
 
@@ -171,10 +171,6 @@ def drift_lines(found: Drift) -> Sequence[str]:
         + "".join(f", {count:,} by a {cause}" for cause, count in _counts(run).items() if count)
         for run in found.runs
     ]
-
-
-def _by_agreement(change: TopicChange) -> tuple[float, str]:
-    return -1.0 if change.rbo is None else change.rbo, change.query_id
 
 
 def _counts(run: RunDrift) -> dict[str, int]:

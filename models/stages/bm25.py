@@ -159,7 +159,7 @@ def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> 
     """The digest of the configured index, which is built or updated first if necessary."""
     assert config.index is not None
     path, update = config.index.path, config.index.update
-    kind = IndexKind(config.index.language, config.first_stage.uses_doc_vectors)
+    kind = IndexKind(config.index.language, config.bm25 is not None and config.bm25.expansion is not None)
     if config.index.prebuilt is not None:
         fetch_prebuilt(find_prebuilt(config.index.prebuilt), progress)
     elif _must_build(config, corpus):
