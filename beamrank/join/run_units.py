@@ -23,7 +23,7 @@ from beamrank.formats.texts.lines import byte_ranges
 from beamrank.formats.texts.tables import is_table, open_table
 from beamrank.formats.texts.units import CorpusUnit, DocBatch
 from beamrank.storage import files as storage
-from beamrank.storage.digested import DigestedFile, digest_file
+from beamrank.storage.digested import DigestedFile, changed, digest_file
 from beamrank.storage.documents import digest
 from beamrank.storage.row_files import read_rows, write_rows
 from beamrank.storage.streams import compression, errors_as
@@ -60,10 +60,7 @@ class DigestedRun:
             old, new = ({file.url: file.content for file in each.files} for each in (before, self))
             url = next(each for each in sorted(old.keys() | new.keys()) if old.get(each) != new.get(each))
             what = "was removed" if url not in new else "was added" if url not in old else "changed"
-        raise DataError(
-            f"{url} {what} after its digest was taken, so its new content would count as the old one. Nothing was "
-            "committed from it. Run the same command again to use the new content, or restore the file first"
-        )
+        raise DataError(changed(url, what))
 
 
 def run_bytes(paths: Paths) -> int:

@@ -20,16 +20,8 @@ TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.str
 INSTRUCTION_TOKENS = "instruction_tokens"
 
 # One row: a shard of rows of a file; the file as in `beamrank.storage.digested.DigestedFile`.
-FILE_ROWS = pa.schema(
-    {
-        "shard": pa.int32(),
-        "url": pa.string(),
-        "version": pa.string(),
-        "sha256": pa.string(),
-        "start": pa.int64(),
-        "end": pa.int64(),
-    }
-)
+_FILE = dict.fromkeys(("url", "version", "sha256"), pa.string())
+FILE_ROWS = pa.schema({"shard": pa.int32(), **_FILE, "start": pa.int64(), "end": pa.int64()})
 
 # One row: a candidate; sorted by query_id, rank.
 CANDIDATES = required(query_id=pa.string(), doc_id=pa.string(), rank=pa.int32(), score=pa.float32())

@@ -143,27 +143,29 @@ class DigestedFile:
         if version != self.version:
             found = digest_file(self.url, read=bool(self.sha256))
             if found.content != self.content:
-                raise DataError(self._changed("changed"))
+                raise DataError(changed(self.url))
             version = found.version
         try:
             yield
         finally:
             # A file that is written while it is read looks damaged.
             if self.find_version() != version:
-                raise RewrittenError(self._changed("changed"))
+                raise RewrittenError(changed(self.url))
 
     def find_version(self) -> str:
         """The version of the file now; raises DataError if it was removed."""
         try:
             return file_version(self.url)
         except FileNotFoundError as error:
-            raise DataError(self._changed("was removed")) from error
+            raise DataError(changed(self.url, "was removed")) from error
 
-    def _changed(self, what: str) -> str:
-        return (
-            f"{self.url} {what} after its digest was taken, so its new content would count as the old one. Nothing was "
-            "committed from it. Run the same command again to use the new content, or restore the file first"
-        )
+
+def changed(url: str, what: str = "changed") -> str:
+    """The message about a file that is not the one that was digested."""
+    return (
+        f"{url} {what} after its digest was taken, so its new content would count as the old one. Nothing was "
+        "committed from it. Run the same command again to use the new content, or restore the file first"
+    )
 
 
 class RowRange(NamedTuple):

@@ -26,7 +26,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     # Otherwise Beam makes a virtual environment for every worker, without the packages that are installed here.
     RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1 \
     BEAMRANK_CACHE=/var/cache/beamrank \
-    FLEX_TEMPLATE_PYTHON_PY_FILE=/usr/local/lib/python3.11/site-packages/pipelines/dataflow_template.py
+    FLEX_TEMPLATE_PYTHON_PY_FILE=/opt/beamrank/launch.py
 
 # BM25 and tokenizers need no GPU: the CPU build of torch is a tenth of the size.
 COPY requirements/python3.11.txt /opt/locked.txt
@@ -37,6 +37,7 @@ RUN torch="$(sed -n 's/^torch==//p' /opt/locked.txt)" \
 COPY --from=wheel /wheels /wheels
 RUN pip install --constraint /opt/locked.txt "$(echo /wheels/*.whl)[gcp]" && rm -r /wheels /opt/locked.txt
 
+COPY infra/flex_template/launch.py /opt/beamrank/launch.py
 COPY --from=beam /opt/apache/beam /opt/apache/beam
 COPY --from=template_launcher /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.dataflow_template import Parameter, parameters
+from infra.flex_template.launch import Parameter, parameters
 
 METADATA = Path(__file__).with_name("metadata.json")
 _URL = "^gs://.+$"

@@ -7,18 +7,17 @@ import re
 import subprocess
 import sys
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, StandardOptions, WorkerOptions
 
-import pipelines.dataflow_template
 from beamrank.config.run import load_config
 from infra.flex_template.generate import METADATA, metadata, render
-from pipelines.dataflow_template import command, parameters
+from infra.flex_template.launch import command, parameters
 from pipelines.runners.options import Runner, beam_options
+from tests import ROOT
 
 _VALUES: dict[str, Any] = {
     "corpus": {"path": "gs://b/corpus.tsv"},
@@ -132,9 +131,9 @@ def test_program_passes_flags_of_the_launcher_on():
 
 
 def test_program_is_a_script(tmp_path):
-    script = Path(pipelines.dataflow_template.__file__)
+    script = ROOT / "infra/flex_template/launch.py"
     arguments = [f"--config={tmp_path / 'none.yaml'}", "--stage=mono", "--project=some-project"]
-    environment = {**os.environ, "PYTHONPATH": str(script.parents[1]), "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
         [sys.executable, str(script), *arguments], capture_output=True, text=True, env=environment, check=False
     )

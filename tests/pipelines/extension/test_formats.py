@@ -20,7 +20,7 @@ from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.lines import read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
-from pipelines.dataflow_template import parameters
+from infra.flex_template.launch import parameters
 from tests import ROOT
 from tests.support.plugins import install
 from tests.support.small_collection import small_cascade
