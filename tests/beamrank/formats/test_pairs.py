@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.formats.texts.pairs import PairRows, find_pairs, read_pairs
 from beamrank.storage.digested import RowRange, digest_file
 
@@ -221,11 +221,3 @@ def test_missing_and_damaged_files_are_refused(tmp_path):
     url = _write(tmp_path / "pairs.pq", PAIRS)
     with pytest.raises(PreflightError, match="is named twice, so its pairs would be scored twice"):
         find_pairs([url, str(tmp_path / "*.pq")])
-
-
-def test_a_file_that_changes_after_its_digest_is_not_read(tmp_path):
-    url = _write(tmp_path / "pairs.parquet", PAIRS)
-    rows = RowRange(digest_file(url), 0, 5)
-    _write(tmp_path / "pairs.parquet", PAIRS | {"doc": ["other"] * 5})
-    with pytest.raises(DataError, match="changed after its digest was taken"):
-        read_pairs(rows, "mono", pa.string())

@@ -224,18 +224,6 @@ def test_topics_with_unclosed_tags_are_refused_quickly(read, content):
         read(content, "trec")
 
 
-def test_similar_problems_are_counted_and_shown_once(read, tmp_path):
-    path = tmp_path / "t.txt"
-    with pytest.raises(PreflightError) as caught:
-        read("ok\tx\n" + "bad\n" * 7 + "ok\ty\n1\t \n2\t \n", "tsv")
-    assert str(caught.value).split("\n") == [
-        f"10 lines of {path} cannot be read as topics of `format: tsv`",
-        f"  {path}:2: the topic has 1 column where id<TAB>text, exactly 2, are expected (and 6 more like it)",
-        f"  {path}:9: the topic has the query_id 'ok', which line 1 has too: remove one",
-        f"  {path}:10: the topic '1' has no text (and 1 more like it)",
-    ]
-
-
 @pytest.mark.parametrize(
     ("content", "given", "remedy"),
     [

@@ -212,15 +212,6 @@ def test_partition_can_hold_the_query(tmp_path: Path) -> None:
     assert read_given(tmp_path / "run").order == {"q1": ["b", "a"], "q2": ["b", "a"]}
 
 
-def test_files_of_several_kinds_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.trec").write_text("q1 Q0 a 1 1 t\n")
-    (tmp_path / "b.tsv").write_text("q1\ta\t1\n")
-    with pytest.raises(PreflightError, match="several"):
-        run_files(str(tmp_path))
-    with pytest.raises(PreflightError, match="there is no run"):
-        run_files(str(tmp_path / "*.none"))
-
-
 @pytest.mark.parametrize("content", ["", "# a comment\n"])
 def test_run_without_rows_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.trec").write_text(content)

@@ -205,11 +205,6 @@ def test_query_that_fails_is_named(animals):
         jvm.call(limit, 2**31 - 1)
 
 
-def test_folder_without_index_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match="is not a Lucene index"):
-        Bm25Searcher(str(tmp_path), 0.9, 0.4, 1)
-
-
 def test_index_that_lucene_cannot_open(tmp_path):
     _index(tmp_path, DOCS)
     segments = tmp_path / "index" / "segments_1"

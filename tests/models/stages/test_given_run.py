@@ -13,7 +13,6 @@ from beamrank.commit.receipts import StageFolder, read_scans
 from beamrank.commit.shards import ShardTask, cut_shards
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.run_order import Ties
-from beamrank.formats.runs import read_run
 from beamrank.join.run_units import digest_run
 from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
@@ -95,13 +94,6 @@ def test_given_run_is_cut_by_score_and_ties_by_rank(tmp_path):
     assert split.counts() == counts | {"tied_scores": 1, "rank_disagreements": 2}
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_ms_marco_run_is_cut_by_rank(tmp_path, first):
-    lines = [f"q3\td{rank}\t{rank + first}" for rank in (2, 0, 1, 3)]
-    rows = _split(tmp_path, lines, k=2).rows()
-    assert [(row["doc_id"], row["rank"]) for row in rows] == [("d0", 1), ("d1", 2)]
-
-
 def test_given_run_notes_are_reported(tmp_path):
     notes = _split(tmp_path, ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q8 Q0 a 1 1.0 t"]).notes
     assert [note.partition("given.run: ")[2] for note in notes] == [
@@ -111,19 +103,6 @@ def test_given_run_notes_are_reported(tmp_path):
         "here too",
         "rows whose rank disagrees with the scores: 1; the scores decide",
     ]
-
-
-def test_ties_are_ordered_as_the_user_chooses(tmp_path):
-    lines = ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q1 Q0 d 4 2.0 t"]
-    choices: tuple[tuple[Ties, str, str], ...] = (
-        ("rank", "cab", "ordered by their ranks"),
-        ("doc_id", "cdb", "ordered by doc_id, descending, as `beamrank eval` and trec_eval do"),
-    )
-    for ties, kept, note in choices:
-        split = _split(tmp_path, lines, ties=ties)
-        assert f"rows with the score of the row before: 2; {note}" in split.notes[0]
-        assert [row["doc_id"] for row in split.rows()] == list(kept)
-    assert read_run(str(tmp_path / "given.run")).order == {"q1": list("cdba")}
 
 
 @pytest.mark.parametrize(
@@ -152,14 +131,6 @@ def test_doc_id_of_a_foreign_index_is_checked(tmp_path):
     assert not (tmp_path / "retrieve").exists()
 
 
-def test_digest_is_of_the_bytes(tmp_path):
-    (tmp_path / "a").write_text("q1 Q0 a 1 2.0 t\n")
-    (tmp_path / "b").write_text("q1 Q0 a 1 2.0 t\n")
-    (tmp_path / "c").write_text("q1 Q0 a 1 2.5 t\n")
-    digests = [digest_run(str(tmp_path / name)).digest for name in "abc"]
-    assert digests[0] == digests[1] != digests[2]
-
-
 def test_run_that_changed_after_its_digest_commits_nothing(tmp_path):
     execution = _given(tmp_path, ["q1 Q0 a 1 2.0 t"])
     stage = execution.stage
@@ -174,9 +145,3 @@ def test_run_that_changed_after_its_digest_commits_nothing(tmp_path):
     stage.run(execution.tasks[1])
     execution.run()
     assert execution.counts()["topics"] == 3
-
-
-@pytest.mark.parametrize("name", ["none", "."])
-def test_run_that_is_not_there(tmp_path, name):
-    with pytest.raises(PreflightError, match="there is no run"):
-        digest_run(str(tmp_path / name))

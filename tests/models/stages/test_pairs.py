@@ -89,20 +89,6 @@ def test_limits_decide_truncation_and_digest(tmp_path, checkpoints):
     assert open_stage([stage.record()], "scores") == stage
 
 
-def test_bad_rows_have_no_score_and_are_counted(tmp_path, checkpoints):
-    url = _write(tmp_path / "pairs.parquet", id=["a", "b", "c"], query=[QUERY, "", QUERY], doc=[None, "x", DOCS[0]])
-    stage = _stage(url, checkpoints.mono)
-    receipt, table = _run(stage, url, 0, 3, tmp_path)
-    assert table["id"].to_pylist() == ["a", "b", "c"]
-    assert table["score"].null_count == 2
-    assert table["score"][2].as_py() == Reranker(checkpoints.mono, dtype="float32").score([(QUERY, DOCS[0])])[0]
-    assert (receipt.rows, receipt.bad_rows, receipt.counts["candidates"]) == (3, 2, 1)
-    assert receipt.examples[0] == f"{url} at row 0 (from 0): the row has a field `doc` that is null, not a string"
-    none, table = _run(stage, url, 0, 2, tmp_path / "none")
-    assert table["score"].to_pylist() == [None, None]
-    assert (none.bad_rows, none.counts["inferences"]) == (2, 0)
-
-
 def test_a_changed_file_is_not_committed(tmp_path, checkpoints):
     url = _write(tmp_path / "pairs.parquet", id=[1, 2], query=[QUERY] * 2, doc=DOCS[:2])
     task = ShardTask(StageFolder(str(tmp_path / "out")), 0, "1" * 64, rows=RowRange(digest_file(url), 0, 2))

@@ -110,11 +110,6 @@ def test_vocabulary_of_another_tokenizer_is_refused_by_name(tmp_path, changes, m
         load_bert(write_fast(tmp_path / "other", fast))
 
 
-def test_folder_without_a_tokenizer_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match=r"has no tokenizer\.json and no vocab\.txt"):
-        load_bert(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [

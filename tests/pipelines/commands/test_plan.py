@@ -46,11 +46,6 @@ def test_plan_without_earlier_runs_has_all_work(config: Path, tmp_path: Path) ->
     assert not (tmp_path / "new").exists()
 
 
-def test_plan_into_a_new_output_refuses_a_missing_run(config: Path, tmp_path: Path) -> None:
-    arguments = ("--set", "candidates.run=none", "--output", tmp_path / "new")
-    assert "there is no run" in refused("plan", config, *arguments, code=3)
-
-
 @pytest.mark.parametrize("output", ["/dev/null", "file"])
 def test_plan_refuses_an_output_that_is_not_a_folder(config: Path, tmp_path: Path, output: str) -> None:
     (tmp_path / "file").touch()

@@ -83,15 +83,24 @@ def test_places_that_cannot_be_used_have_exit_code_3(config_path, command, overr
     assert message in said
 
 
-@pytest.mark.parametrize("command", ["status", "verify", "gc"])
-def test_output_that_cannot_be_reached_has_exit_code_3(command):
-    said = refused(command, "http://127.0.0.1:9/out", code=3)
-    assert "cannot reach http://127.0.0.1:9/out" in said
-
-
-def test_config_that_does_not_exist_has_exit_code_3(tmp_path):
-    message = refused("run", tmp_path / "none.yaml", code=3)
-    assert "cannot read the configuration" in message
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "none.yaml"], "cannot read the configuration"),
+        *(
+            ([each, "http://127.0.0.1:9/out"], "cannot reach http://127.0.0.1:9/out")
+            for each in ("status", "verify", "gc")
+        ),
+        (["status", "none"], "holds no beamrank run"),
+        (["status", "current-plan.json"], "holds no beamrank run"),
+        (["status", "."], "plan-0123456789ab.json"),
+    ],
+)
+def test_files_that_cannot_be_read_have_exit_code_3(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    Path("current-plan.json").write_text('{"plan": "plan-0123456789ab.json"}')
+    Path("plan-0123456789ab.json").write_text('{"engine_ver')
+    assert message in refused(*arguments, code=3)
 
 
 @pytest.mark.jvm
@@ -152,19 +161,6 @@ def test_status_reads_receipts_only(config_path, tmp_path):
     assert all("4 of 4 shards, finished, " in line for line in lines)
     assert "inferences (" in lines[2]
     assert run == "run: all stages finished"
-
-
-@pytest.mark.parametrize("name", ["none", "file"])
-def test_status_without_a_run_is_an_error(tmp_path, name):
-    (tmp_path / "file").write_text("text")
-    message = refused("status", tmp_path / name, code=3)
-    assert "holds no beamrank run" in message
-
-
-def test_status_of_a_corrupted_plan_is_an_error(tmp_path):
-    (tmp_path / "current-plan.json").write_text('{"plan": "plan-0123456789ab.json"}')
-    (tmp_path / "plan-0123456789ab.json").write_text('{"engine_ver')
-    assert "plan-0123456789ab.json" in refused("status", tmp_path, code=3)
 
 
 def test_qrels_that_judge_no_topic_are_refused_at_once(config_path, tmp_path):

@@ -16,7 +16,7 @@ import pytest
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from models.reranker import Reranker
 from tests.pipelines.runners.test_engines import get_engine
-from tests.support.processes import beamrank, beamrank_here, receipts_exist, refused, started_command, wait_until
+from tests.support.processes import beamrank, beamrank_here, refused
 from tests.support.runs import committed, parts
 from tests.support.small_collection import SmallCollection
 
@@ -157,29 +157,6 @@ def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
     assert "warning: 2 rows of 30 could not be scored (first: " in done.stderr
     assert _read(done.stdout)["score"].null_count == 2
     assert "2 bad rows" in beamrank_here("status", tmp_path / "out").stdout
-
-
-@pytest.mark.slow
-def test_scores_resume_after_a_kill_to_the_same_bytes(tmp_path, checkpoints):
-    path, output, undisturbed = tmp_path / "pairs.parquet", tmp_path / "out", tmp_path / "undisturbed"
-    _write(path, _pairs(600))
-    command = ["score", path, "--checkpoint", checkpoints.mono, "--max-length", "128", "--shard-rows", "30"]
-    with started_command(*command, "--output", output) as process:
-        wait_until(receipts_exist("scores", 2), output, process)
-        process.kill()
-        process.wait()
-    before = committed(output)
-    assert list(output.glob("scores/manifest-*")) == []
-    done = beamrank_here(*command, "--output", output)
-    assert done.returncode == 0, done.stderr
-    assert "scores: resuming, " in done.stderr
-    after = committed(output)
-    assert {name: after[name] for name in before} == before
-    assert beamrank_here(*command, "--output", undisturbed).returncode == 0
-    assert parts(output) == parts(undisturbed)
-    for part in parts(output):
-        assert (output / part).read_bytes() == (undisturbed / part).read_bytes()
-    assert beamrank_here("verify", output).returncode == 0
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from beamrank.commit.status import read_status
 from beamrank.errors import ConfigError, DataError, PreflightError
 from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
 from tests.support.processes import beamrank_here, succeed
-from tests.support.runs import read_trec, trec_lines, undisturbed_run
+from tests.support.runs import read_trec, trec_lines
 from tests.support.small_collection import SmallCollection
 from tests.support.tiers import slow_but
 
@@ -72,20 +72,6 @@ def _sets(run: dict[str, list[str]]) -> dict[str, set[str]]:
 
 
 # Refused before anything starts.
-
-
-@pytest.mark.parametrize(
-    ("topics", "message"),
-    [
-        (["", ""], "holds no topics"),
-        (["q1\tcat", "q2\ttrain", "q1\tdog"], r"topics.tsv:3: the topic has the query_id 'q1', which line 1 has too"),
-    ],
-    ids=["blank", "duplicate"],
-)
-def test_plan_refuses_topics(collection: Collection, topics, message) -> None:
-    collection.write("topics.tsv", topics)
-    with pytest.raises(PreflightError, match=message):
-        collection.plan()
 
 
 @pytest.mark.parametrize(
@@ -189,38 +175,6 @@ def test_plan_accepts_an_output_beside_the_corpus(collection: Collection) -> Non
 
 
 @pytest.mark.parametrize(
-    ("candidates", "message"),
-    [
-        ({"q1": ["d1", "d2", "d1"]}, r"line 3: query 'q1' has doc 'd1' already on line 1"),
-        ({"x1": ["d1"]}, r"none of the topics: its first query_id is 'x1', the topics' 'q"),
-    ],
-    ids=["duplicate", "other topics"],
-)
-def test_run_refuses_a_given_run(collection: Collection, candidates, message) -> None:
-    collection.write("given.trec", trec_lines(candidates))
-    with pytest.raises(PreflightError, match=message):
-        collection.run()
-
-
-@pytest.mark.jvm
-def test_plan_refuses_a_wrong_index(collection: Collection, config_path):
-    undisturbed_run(config_path)
-    collection.with_index()
-    with pytest.raises(PreflightError, match="is not a Lucene index"):
-        collection.plan(f"index.path={collection.folder}")
-    with pytest.raises(PreflightError, match="another corpus"):
-        collection.plan(f"index.path={config_path.parent / 'index'}")
-
-
-@pytest.mark.jvm
-def test_indexing_finds_a_duplicate_doc_id(collection: Collection) -> None:
-    collection.with_index().write_corpus([b"d1\tcat", b"d2\tsun", b"d1\tdog"])
-    with pytest.raises(DataError, match=r"'d1' appears twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
-        collection.plan()
-    assert not (collection.folder / "index").exists()
-
-
-@pytest.mark.parametrize(
     ("override", "code", "message"),
     [
         ("duo.k=9", 2, "duo.k 9 is more than"),
@@ -308,29 +262,10 @@ def test_run_drops_and_counts_missing_docs_on_request(collection: Collection) ->
     assert collection.count("tokenize", "missing_docs") == 1
 
 
-def test_run_names_both_places_of_a_duplicate_doc(collection: Collection) -> None:
-    collection.write_corpus([*ROWS, b"d2\tanother text"])
-    with pytest.raises(DataError, match=r"'d2' appears twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
-        collection.run()
-
-
 def test_run_scores_an_empty_passage(collection: Collection) -> None:
     collection.write_corpus([b"d1\t", *ROWS[1:]])
     assert _sets(collection.runs()["duo-sum"]) == _sets(CANDIDATES)
     assert collection.bad_rows() == {}
-
-
-def test_run_counts_topics_without_candidates(collection: Collection) -> None:
-    collection.write("given.trec", trec_lines({"q1": ["d1", "d3"]}))
-    assert all(set(run) == {"q1"} for run in collection.runs().values())
-    assert collection.count("retrieve", "topics_without_candidates") == 1
-
-
-def test_run_reports_queries_that_are_not_topics(collection: Collection) -> None:
-    collection.write("given.trec", trec_lines({**CANDIDATES, "q3": ["d1"]}))
-    done = beamrank_here("run", collection.path)
-    assert "queries that are not topics: 1 ('q3', ...); they are ignored" in done.stderr
-    assert set(read_trec(collection.output / "runs/mono.trec")) == set(TOPICS)
 
 
 def test_ids_are_never_used_as_paths(collection: Collection) -> None:

@@ -7,7 +7,6 @@ import pytest
 import beamrank
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from pipelines.plan.changes import plan_changes
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
 from tests.support.small_collection import DOCS, SmallCollection
@@ -41,18 +40,6 @@ def test_topics_that_are_docs_are_said_and_left_out(collection: SmallCollection)
     assert page.returncode == 0, page.stderr
     refused = beamrank_here("report", collection.output, "--exclude", "self")
     assert refused.returncode == 2
-
-
-def test_excluded_docs_are_in_the_digest_by_their_content(collection: SmallCollection):
-    plain = collection.plan().plan
-    alone = collection.plan("candidates.exclude=self").plan
-    assert [change.key for change in plan_changes(plain, alone)] == ["candidates.exclude"]
-    digests = set()
-    for name, content in (("one", "d1 d1\nd2 d0\n"), ("two", "d2\td0\nd1\td1\nd1\td1\n"), ("three", "d1 d1\n")):
-        (collection.folder / name).write_text(content)
-        digests.add(collection.plan(f"candidates.exclude={name}").plan.digest)
-    assert len(digests) == 2
-    assert not digests & {plain.digest, alone.digest}
 
 
 def test_excluded_docs_are_checked_before_the_start(collection: SmallCollection):
