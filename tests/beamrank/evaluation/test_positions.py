@@ -6,6 +6,7 @@ import pytest
 from beamrank.evaluation.evaluate import CurveEvaluator, Evaluator, evaluate
 from beamrank.evaluation.measures import by_position
 from beamrank.formats.qrels import qrels_of
+from benchmarks.differential.evaluation import check
 
 MEASURES = [
     *("RR", "RR@3", "RR(rel=2)@5", "P@3", "P(rel=2)@7", "R@2", "R(rel=3)@9", "Success@1", "Success(rel=2)@4"),
@@ -61,3 +62,7 @@ def test_evaluator_by_position_equals_ir_measures(drawn):
 
 def test_measures_that_need_more_than_positions_are_named():
     assert by_position(["RR@10", "Bpref", "nDCG(gains={1:3})@5"])[1] == ["Bpref", "nDCG(gains={1:3})@5"]
+
+
+def test_random_runs_have_the_values_of_pytrec_eval_and_ir_measures(tmp_path):
+    assert sum(check(seed, tmp_path) for seed in range(40)) > 4000

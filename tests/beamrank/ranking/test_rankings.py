@@ -9,6 +9,7 @@ from beamrank.formats.run_writer import strictly_decreasing
 from beamrank.join.schemas import CANDIDATES, DUO, MONO
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.rankings import Ranking, order, rank_candidates, rank_docs, rank_pairs, received
+from benchmarks.differential.ranking import check
 from tests.support.rankings import duo_ranking, mono_ranking
 
 NAN = float("nan")
@@ -216,3 +217,7 @@ def test_opponents_are_drawn_from_a_full_matrix():
         ranking = duo_ranking(by_mono, duo, "sample", drawn=(2, 1))[row["query_id"]]
         expected = dict(zip(row["doc_ids"], np.where(asked, p, 0).sum(axis=1), strict=True))
         assert dict(list(ranking)[:6]) == pytest.approx(expected)
+
+
+def test_random_draws_equal_plain_loops(tmp_path):
+    assert sum(check(seed, tmp_path) for seed in range(60)) > 60_000

@@ -20,7 +20,10 @@ from beamrank.ranking.variants import Depths
 from beamrank.report.blocks import Picture, TableBlock, marked_text
 from beamrank.report.page import SECTIONS, render, report_part, write_report
 from beamrank.report.report import ReportSettings, gather
+from pipelines.commands.arguments import open_runs
+from tests.support.runs import run_here
 from tests.support.scored_outputs import ScoredOutput
+from tests.support.small_collection import SmallCollection
 
 EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
 QUICK = ReportSettings(depths=Depths(opponents=(2,), trials=2))
@@ -285,3 +288,23 @@ def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path
     write_report(str(tmp_path), [report_part(report, {"words": "others", "paths": ["a"]})])
     page = (tmp_path / "report.html").read_text()
     assert re.search(r">Ours</h2>\s*<p>9 &amp; others of 1</p>", page)
+
+
+@pytest.mark.parametrize(
+    ("rule", "segments"),
+    [("original", None), ("paper", None), ("paper", {"length_tokens": 20, "stride_tokens": 15, "limit": 3})],
+)
+def test_truncated_candidates_are_those_that_the_models_counted(tmp_path, checkpoints, rule, segments):
+    collection = SmallCollection(tmp_path).given_run().with_models(checkpoints, 6, 3)
+    collection.keys["input"] = {"truncation": rule, "max_query_length": 16, "max_length": 120}
+    if segments:
+        collection.keys["mono"]["segments"] = segments
+    plan, _ = run_here(collection.path)
+    runs = open_runs(plan.output)
+    views = [view for topic in plan.topics for view in runs.views(topic.query_id, {})]
+    for model, scored in (("mono", 60), ("duo", 30)):
+        of_model = [view for view in views if any(run.startswith(model) for run in view.scores)]
+        found = sum(model in (view.truncated or ()) for view in of_model)
+        assert len(of_model) == scored
+        assert found == plan.sealed(model).total("truncated_docs")
+        assert 0 < found < scored

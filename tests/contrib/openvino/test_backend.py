@@ -1,5 +1,8 @@
 """OpenVINO scores every family of encoders as torch does."""
 
+import importlib.util
+import json
+
 import numpy as np
 import pytest
 
@@ -12,6 +15,8 @@ from tests.support.checkpoints import SPECIAL
 from tests.support.models.families import CASES, POSITIONS, VOCABULARY, random_model, save_case
 from tests.support.models.tables import template
 from tests.support.models.tokenizers import save_tokenizer
+from tests.support.processes import refused
+from tests.support.small_collection import small_cascade
 from tests.support.tiers import slow_but
 
 # OpenVINO compiles a model for each length.
@@ -116,3 +121,28 @@ def test_openvino_refuses_a_model_of_transformers(tmp_path):
     )
     with pytest.raises(PreflightError, match="is not an encoder that the backend openvino can run"):
         Reranker(str(tmp_path), backend="openvino", max_length=64, max_query_length=32)
+
+
+@pytest.mark.slow
+def test_run_with_openvino_scores_as_with_torch(tmp_path):
+    collection = small_cascade(tmp_path)
+    torch_run = collection.run(output=tmp_path / "torch")
+    run = collection.run("backend=openvino", output=tmp_path / "openvino")
+    for stage, column, size in (("mono", "score", 60), ("duo", "scores", 90)):
+        found, wanted = (np.array([row[column] for row in each.rows(stage)]) for each in (run, torch_run))
+        assert found.size == size
+        np.testing.assert_allclose(found, wanted, atol=1e-4, equal_nan=True)
+    plan = json.loads(next((tmp_path / "openvino").glob("plan-*.json")).read_text())
+    assert plan["config"]["backend"] == "openvino"
+    assert {path.name for path in (tmp_path / "torch").glob("plan-*")} != {
+        path.name for path in (tmp_path / "openvino").glob("plan-*")
+    }
+
+
+def test_command_without_openvino_names_what_to_install(tmp_path, monkeypatch):
+    config = small_cascade(tmp_path).path
+    find = importlib.util.find_spec
+    monkeypatch.setattr("contrib.openvino.backend.find_spec", lambda name: None if name == "openvino" else find(name))
+    command = ("run", config, "--set", "backend=openvino", "--output", tmp_path / "out")
+    assert "pip install 'beamrank[openvino]'" in refused(*command, code=3)
+    assert list((tmp_path / "out").glob("plan-*")) == []
