@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from beamrank.storage import files
 from tests import ROOT
 
 if TYPE_CHECKING:
@@ -32,6 +33,20 @@ def shared_data() -> Path:
     if not _SHARED_DATA.is_dir():
         pytest.skip(f"the real collections are not here: no folder {_SHARED_DATA}")
     return _SHARED_DATA
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs whose content is read for a hash."""
+    urls: list[str] = []
+    original = files.sha256
+
+    def noted(url: str) -> str:
+        urls.append(url)
+        return original(url)
+
+    monkeypatch.setattr(files, "sha256", noted)
+    return urls
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,9 @@
 
 import bz2
 import gzip
+import json
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,13 @@ from benchmarks.datasets.cacm import read_cacm as read_archive
 
 def corpus_of(path: Path | str, name: str, fields: tuple[str, ...] | None = None) -> CorpusConfig:
     return CorpusConfig(path=str(path), format=name, fields=fields)
+
+
+def save_corpus(folder: Path, docs: Mapping[str, str], extra: str = "") -> CorpusConfig:
+    """Writes docs as JSONL, and what comes after them."""
+    path = folder / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"id": key, "contents": text}) + "\n" for key, text in docs.items()) + extra)
+    return corpus_of(path, "jsonl")
 
 
 def read_batches(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[DocBatch]:

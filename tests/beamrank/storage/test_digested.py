@@ -26,20 +26,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The URLs whose content was read for a hash."""
-    urls: list[str] = []
-    original = storage.sha256
-
-    def counting(url: str) -> str:
-        urls.append(url)
-        return original(url)
-
-    monkeypatch.setattr(storage, "sha256", counting)
-    return urls
-
-
 def _write_elsewhere(path: Path) -> None:
     """As copying a corpus to another machine does."""
     shutil.copy(path, path.with_suffix(".copy"))

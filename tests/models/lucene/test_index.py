@@ -13,12 +13,13 @@ import fsspec
 import pytest
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.corpora import CorpusConfig, digest_corpus
+from beamrank.formats.corpora import digest_corpus
 from beamrank.storage import digested
 from beamrank.storage import files as storage
 from models.lucene.build import build_index
 from models.lucene.index import check_index, local_index, read_index_info
 from tests.support.changed_files import flip_bit
+from tests.support.corpora import save_corpus
 from tests.support.progress import RecordedProgress
 
 pytestmark = pytest.mark.jvm
@@ -32,12 +33,6 @@ print(build_index(CorpusConfig(path=sys.argv[1], format="jsonl"), sys.argv[2], 1
 """
 
 
-def _corpus(folder, docs=DOCS, name="corpus.jsonl", extra=""):
-    path = folder / name
-    path.write_text("".join(json.dumps({"id": key, "contents": text}) + "\n" for key, text in docs.items()) + extra)
-    return CorpusConfig(path=str(path), format="jsonl")
-
-
 def _start_build(corpus, index):
     command = [sys.executable, "-c", BUILD, corpus.path, str(index)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -46,7 +41,7 @@ def _start_build(corpus, index):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
-    corpus = _corpus(folder, extra='{"id": "d5"}\n')
+    corpus = save_corpus(folder, DOCS, extra='{"id": "d5"}\n')
     progress = RecordedProgress()
     info = build_index(corpus, str(folder / "index"), threads=2, progress=progress)
     assert progress.updates == [(4, None, "docs")]
@@ -81,7 +76,7 @@ def test_index_of_the_same_corpus_is_kept(built):
 
 def test_index_of_another_corpus_is_refused_with_both_digests(built, tmp_path):
     folder, _, info = built
-    other = _corpus(tmp_path, {"d1": "something else"})
+    other = save_corpus(tmp_path, {"d1": "something else"})
     with pytest.raises(PreflightError, match="another corpus") as raised:
         build_index(other, str(folder / "index"), threads=1)
     assert info.corpus_digest[:12] in str(raised.value)
@@ -108,18 +103,10 @@ def test_corrupt_index_is_refused(copy):
 
 
 @pytest.fixture
-def hashed(tmp_path, monkeypatch):
-    """The names of the files that are hashed; on a machine that has hashed none before."""
+def hashed(hashed, tmp_path, monkeypatch):
+    """Those of a machine that has hashed none before."""
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
-    names: list[str] = []
-    original = storage.sha256
-
-    def hash_and_note(url):
-        names.append(storage.name(url))
-        return original(url)
-
-    monkeypatch.setattr(storage, "sha256", hash_and_note)
-    return names
+    return hashed
 
 
 def _in_a_new_process():
@@ -147,14 +134,14 @@ def test_unchanged_index_is_hashed_once_on_a_machine(built, copy, hashed):
         _in_a_new_process()
         assert read_index_info(str(copy)) == info
         assert local_index(str(copy), info.digest).folder == str(copy)
-    assert sorted(hashed) == sorted(info.files)
+    assert sorted(map(storage.name, hashed)) == sorted(info.files)
     touched = sorted(info.files)[0]
     (copy / touched).touch()
     for _ in range(2):
         _in_a_new_process()
         assert read_index_info(str(copy)) == info
     assert len(hashed) == len(info.files) + 1
-    assert hashed[-1] == touched
+    assert hashed[-1] == str(copy / touched)
 
 
 def test_foreign_index_digest_changes_when_corrupt(built, copy, hashed):
@@ -163,7 +150,7 @@ def test_foreign_index_digest_changes_when_corrupt(built, copy, hashed):
         _in_a_new_process()
         assert read_index_info(str(copy)).digest == built[2].digest
     assert len(hashed) == len(built[2].files)
-    flip_bit(copy / hashed[0], 0, 0)
+    flip_bit(Path(hashed[0]), 0, 0)
     assert read_index_info(str(copy)).digest != built[2].digest
     with pytest.raises(PreflightError, match="is not, or no longer, the one"):
         local_index(str(copy), built[2].digest)
@@ -220,7 +207,7 @@ def test_broken_beamrank_json_is_refused(copy, content):
     [([], "no files"), (["notes.txt"], "no segments file"), (["segments_1"], "not written by Lucene")],
 )
 def test_folder_without_index_is_refused(tmp_path, files, message):
-    corpus = _corpus(tmp_path)
+    corpus = save_corpus(tmp_path, DOCS)
     folder = tmp_path / "index"
     folder.mkdir()
     for name in files:
@@ -234,14 +221,14 @@ def test_folder_without_index_is_refused(tmp_path, files, message):
 
 
 def test_unwritable_folder_is_refused(tmp_path):
-    corpus = _corpus(tmp_path)
+    corpus = save_corpus(tmp_path, DOCS)
     with pytest.raises(PreflightError, match="cannot write"):
         build_index(corpus, f"{corpus.path}/index", threads=1)
 
 
 def test_duplicate_doc_ids_are_named_with_both_places(tmp_path):
     line = json.dumps({"id": "d2", "contents": "again"}) + "\n"
-    corpus = _corpus(tmp_path, extra=line)
+    corpus = save_corpus(tmp_path, DOCS, extra=line)
     first = Path(corpus.path).read_text().index('{"id": "d2"')
     second = Path(corpus.path).stat().st_size - len(line)
     with pytest.raises(DataError, match="doc_id 'd2' appears twice") as raised:
@@ -252,7 +239,7 @@ def test_duplicate_doc_ids_are_named_with_both_places(tmp_path):
 
 
 def test_too_many_bad_rows_end_the_build(tmp_path):
-    corpus = _corpus(tmp_path, extra="{broken\n" * 3)
+    corpus = save_corpus(tmp_path, DOCS, extra="{broken\n" * 3)
     with pytest.raises(DataError, match=r"max_bad_rows \(2\)") as raised:
         build_index(corpus, str(tmp_path / "index"), threads=1, max_bad_rows=2)
     assert str(raised.value).count("corpus.jsonl at byte") == 3
@@ -260,14 +247,14 @@ def test_too_many_bad_rows_end_the_build(tmp_path):
 
 
 def test_corpus_without_text_is_an_error(tmp_path):
-    corpus = _corpus(tmp_path, {"d1": "", "d2": " "})
+    corpus = save_corpus(tmp_path, {"d1": "", "d2": " "})
     with pytest.raises(DataError, match=r"no doc of the corpus .* has text"):
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert not (tmp_path / "index").exists()
 
 
 def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
-    corpus = _corpus(tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"})
+    corpus = save_corpus(tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"})
     with pytest.raises(BeamrankError, match="Anserini could not index all 2 docs"):
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert not (tmp_path / "index").exists()
@@ -275,7 +262,7 @@ def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
 
 @pytest.mark.parametrize("moment", ["docs", "log"])
 def test_killed_index_build_is_cleaned_up_by_the_next(tmp_path, moment):
-    corpus, index = _corpus(tmp_path), tmp_path / "index"
+    corpus, index = save_corpus(tmp_path, DOCS), tmp_path / "index"
     process = _start_build(corpus, index)
     while not list(tmp_path.glob(f".index.building-*/{moment}")):
         assert process.poll() is None
@@ -289,7 +276,7 @@ def test_killed_index_build_is_cleaned_up_by_the_next(tmp_path, moment):
 
 
 def test_concurrent_index_builds_make_one_index(tmp_path):
-    corpus, index = _corpus(tmp_path), tmp_path / "index"
+    corpus, index = save_corpus(tmp_path, DOCS), tmp_path / "index"
     builds = [_start_build(corpus, index) for _ in range(2)]
     digests = {build.communicate(timeout=120)[0].strip() for build in builds}
     assert [build.returncode for build in builds] == [0, 0]
@@ -298,7 +285,7 @@ def test_concurrent_index_builds_make_one_index(tmp_path):
 
 def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
-    corpus, url = _corpus(tmp_path), "memory://test_index/remote/index"
+    corpus, url = save_corpus(tmp_path, DOCS), "memory://test_index/remote/index"
     info = build_index(corpus, url, threads=1)
     assert check_index(url, digest_corpus(corpus).digest) == info
 
@@ -337,7 +324,7 @@ def test_local_index_stays_where_it_is(built):
 def test_jvm_needs_no_installed_java_or_utf8_locale(tmp_path):
     folder = tmp_path / "índice 索引"
     folder.mkdir()
-    corpus = _corpus(folder)
+    corpus = save_corpus(folder, DOCS)
     script = """
 from models.lucene.bm25 import Bm25Searcher
 from beamrank.records import Topic

@@ -1,19 +1,18 @@
 """An index that is updated to a changed corpus finds what one that is built anew finds, with the same scores."""
 
-import json
 import random
 
 import fsspec
 import pytest
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import CorpusConfig
 from beamrank.records import Topic
 from models.lucene import build
 from models.lucene.bm25 import Bm25Searcher
 from models.lucene.build import DOCS_NAME, build_index, run_anserini
 from models.lucene.index import read_index_info
 from tests.support.changed_files import flip_bit
+from tests.support.corpora import save_corpus
 from tests.support.tiers import slow_but
 
 pytestmark = pytest.mark.jvm
@@ -24,12 +23,6 @@ WORDS = ["fox", "bear", "hound", "wolf", "lynx", "otter", "badger", "stoat", "ha
 def _texts(count, seed):
     chosen = random.Random(seed)
     return {f"d{number}": " ".join(chosen.choices(WORDS, k=chosen.randint(1, 12))) for number in range(count)}
-
-
-def _corpus(folder, docs):
-    path = folder / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"id": key, "contents": text}) + "\n" for key, text in docs.items()))
-    return CorpusConfig(path=str(path), format="jsonl")
 
 
 def _hits(folder):
@@ -64,8 +57,8 @@ def analyzed(monkeypatch):
 
 def test_updated_index_equals_one_built_anew(tmp_path, analyzed):
     docs = _texts(200, 1)
-    build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 2)
-    corpus = _corpus(tmp_path, _changed(docs))
+    build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 2)
+    corpus = save_corpus(tmp_path, _changed(docs))
     info = build_index(corpus, str(tmp_path / "index"), 2, update=True)
     assert analyzed == [20 + 1 + 30]
     anew = build_index(corpus, str(tmp_path / "anew"), 2)
@@ -79,10 +72,10 @@ def test_updated_index_can_be_updated_again(tmp_path, analyzed):
     """Its path is a link, which stays."""
     (tmp_path / "index").symlink_to("elsewhere")
     docs = _texts(100, 1)
-    build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
+    build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
     for removed in ("d3", "d4"):
         docs.pop(removed)
-        corpus = _corpus(tmp_path, docs)
+        corpus = save_corpus(tmp_path, docs)
         build_index(corpus, str(tmp_path / "index"), 1, update=True)
     build_index(corpus, str(tmp_path / "anew"), 1)
     assert _hits(tmp_path / "index") == _hits(tmp_path / "anew")
@@ -91,8 +84,8 @@ def test_updated_index_can_be_updated_again(tmp_path, analyzed):
 
 
 def test_index_of_most_docs_changed_is_built_anew(tmp_path, analyzed):
-    build_index(_corpus(tmp_path, _texts(50, 1)), str(tmp_path / "index"), 1)
-    corpus = _corpus(tmp_path, _texts(50, 2))
+    build_index(save_corpus(tmp_path, _texts(50, 1)), str(tmp_path / "index"), 1)
+    corpus = save_corpus(tmp_path, _texts(50, 2))
     assert build_index(corpus, str(tmp_path / "index"), 1, update=True).docs == 50
     assert analyzed == []
 
@@ -100,27 +93,27 @@ def test_index_of_most_docs_changed_is_built_anew(tmp_path, analyzed):
 @pytest.mark.parametrize("damage", slow_but(1, ["damaged", "missing"]))
 def test_index_without_a_record_of_its_docs_is_built_anew(tmp_path, analyzed, damage):
     docs = _texts(50, 1)
-    build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
+    build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
     record = tmp_path / "index" / DOCS_NAME
     record.unlink() if damage == "missing" else flip_bit(record, 40)
     docs["d1"] = "a swan"
-    assert build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 1, update=True).docs == 50
+    assert build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1, update=True).docs == 50
     assert analyzed == []
 
 
 def test_index_is_updated_only_if_asked(tmp_path):
     docs = _texts(20, 1)
-    build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
+    build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
     docs.pop("d1")
     with pytest.raises(PreflightError, match=r"set `index\.update: true` if the corpus has changed"):
-        build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
+        build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
 
 
 def test_failed_update_leaves_the_index_as_it_was(tmp_path):
     docs = _texts(50, 1)
-    build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
+    build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
     before = _hits(tmp_path / "index")
-    corpus = _corpus(tmp_path, docs)
+    corpus = save_corpus(tmp_path, docs)
     with open(corpus.path, "a") as file:
         file.write('{"id": "d1", "contents": "the same id again"}\n')
     with pytest.raises(DataError, match="'d1'"):
@@ -133,9 +126,9 @@ def test_remote_index_is_updated(tmp_path, monkeypatch, analyzed):
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
     docs = _texts(50, 1)
     url = "memory://update-test/index"
-    build_index(_corpus(tmp_path, docs), url, 1)
+    build_index(save_corpus(tmp_path, docs), url, 1)
     docs["d1"] = "a swan and an owl"
-    corpus = _corpus(tmp_path, docs)
+    corpus = save_corpus(tmp_path, docs)
     assert build_index(corpus, url, 1, update=True).docs == 50
     assert analyzed == [1]
     fsspec.filesystem("memory").get(f"{url}/", str(tmp_path / "copy"), recursive=True)

@@ -1,17 +1,15 @@
 """`index.language`: one analyzer at index and search, for languages and pretokenized texts; another Lucene."""
 
-import json
-
 import pytest
 
 from beamrank.config.stages import LANGUAGES
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import CorpusConfig
 from beamrank.records import Topic
 from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher, _analyzer
 from models.lucene.build import build_index
 from models.lucene.index import LUCENE, IndexKind, check_index, require_index
+from tests.support.corpora import save_corpus
 from tests.support.models.stages import a_stage
 from tests.support.tiers import slow_but
 
@@ -43,9 +41,7 @@ LUCENE_10 = bytes.fromhex(
 
 
 def _build(folder, docs, kind):
-    corpus = folder / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"id": key, "contents": text}) + "\n" for key, text in docs.items()))
-    return build_index(CorpusConfig(path=str(corpus), format="jsonl"), str(folder / "index"), 1, kind=kind)
+    return build_index(save_corpus(folder, docs), str(folder / "index"), 1, kind=kind)
 
 
 def _found(folder, text, language):

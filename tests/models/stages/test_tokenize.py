@@ -18,7 +18,6 @@ from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededList
 from beamrank.records import Topic
-from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 from models.stages import tokenize
 from models.stages.tokenize import SentTokens, TokenizeDocs
@@ -156,17 +155,10 @@ def test_corpus_changed_while_reading_is_an_error(scanned):
     assert read_scans(scanned.folder.url, scanned.stage.corpus_digest).docs == 0
 
 
-def test_corpus_that_was_touched_is_hashed_once_and_scanned(scanned, monkeypatch):
+def test_corpus_that_was_touched_is_hashed_once_and_scanned(scanned, hashed):
     expected = scanned.all()
     Path(scanned.units[0].url).touch()
-    hashed: list[str] = []
-    original = storage.sha256
-
-    def hash_and_note(url: str) -> str:
-        hashed.append(url)
-        return original(url)
-
-    monkeypatch.setattr(storage, "sha256", hash_and_note)
+    hashed.clear()
     assert scanned.all() == expected
     assert hashed == [scanned.units[0].url]
 
