@@ -1,4 +1,4 @@
-"""Runs and qrels as dictionaries."""
+"""`import beamrank`: what it offers; runs and qrels as dictionaries."""
 
 from pathlib import Path
 from typing import Any
@@ -139,3 +139,17 @@ def test_write_run_refuses_what_cannot_stand_in_a_run(run, tag, error, message, 
     with pytest.raises(error, match=message):
         beamrank.write_run(run, tmp_path / "run.trec", tag)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", beamrank.__all__)
+def test_public_name_exists_and_is_documented(name: str) -> None:
+    found = getattr(beamrank, name)
+    assert name in dir(beamrank)
+    if name != "__version__":
+        assert found.__name__ == name
+        assert found.__doc__
+
+
+def test_unknown_public_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'beamrank' has no attribute 'reranker'"):
+        _ = beamrank.reranker

@@ -1,8 +1,6 @@
 """The readers of collections, and the parts of the benchmark that need no measurement."""
 
-import io
 import json
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -32,6 +30,7 @@ from experiments.embedded_pair.measured import Measured
 from pipelines.runs.run_files import write_runs
 from tests import ROOT
 from tests.support.checkpoints import MINILM
+from tests.support.corpora import save_tar
 
 _PAGE = """<h1>{title}</h1>
 <div class="para-wrap"><pre>AT&amp;T was
@@ -39,15 +38,6 @@ founded.</pre><pre>not this</pre><strong class="question">Who  was &quot;founded
 <span class="answer">AT&amp;T</span><span class="answer">It</span></div>
 <div class="para-wrap"><pre id="second">{title}</pre><strong class="question">What?</strong><i class="answer">a</i>
 <strong class="question">Why?</strong><i class="answer">b</i></div>"""
-
-
-def save_tar(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return path
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
+import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -56,6 +58,19 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 each_compression = pytest.mark.parametrize("ending", COMPRESSORS, ids=["gzip", "bzip2", "xz", "zstd"])
+
+
+def save_tar(path: Path, files: Mapping[str, bytes | None]) -> Path:
+    """A .tar.gz of files by their names; None is a link that leads elsewhere."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            if content is None:
+                member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            else:
+                member.size = len(content)
+            tar.addfile(member, io.BytesIO(content or b""))
+    return path
 
 
 def read_cacm(shared_data: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from beamrank.errors import PreflightError
 from contrib.tensorflow2019.source import find_source, unpacked
 from contrib.tensorflow2019.tensor_bundle import TensorBundle
+from tests.support.corpora import save_tar
 from tests.support.models.tensorflow1 import copy_pretrained
 
 _NAMES = ("bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt")
@@ -22,12 +23,7 @@ def _archive(path: Path, files: dict[str, bytes]) -> str:
             for name, content in files.items():
                 archive.writestr(name, content)
         return str(path)
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return str(path)
+    return str(save_tar(path, files))
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 import json
 import logging
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +104,6 @@ def test_pickled_code_is_refused(tmp_path, monkeypatch, content):
     with pytest.raises(PreflightError, match=r"cannot be read from .*pytorch_model\.bin"):
         resolve_checkpoint(folder, "mono")
     assert not (tmp_path / "executed").exists()
-
-
-def test_check_imports_no_torch(tmp_path):
-    program = (
-        "import sys; from models.checkpoints.checkpoint import resolve_checkpoint; "
-        "print(resolve_checkpoint(sys.argv[1], 'mono').architecture.num_labels, 'torch' in sys.modules)"
-    )
-    command = [sys.executable, "-c", program, save_tiny(tmp_path)]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["2", "False"]
 
 
 @pytest.mark.parametrize("told", [2, 3])
@@ -224,9 +213,6 @@ def test_folders_that_hold_no_checkpoint_are_refused(tmp_path):
     save_tiny(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "tf_model.h5")
     with pytest.raises(PreflightError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
-        resolve_checkpoint(str(tmp_path), "mono")
-    (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(PreflightError, match=r"index of weights .* cannot be used"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "model.safetensors").write_bytes(b"cut short")
     with pytest.raises(PreflightError, match=r"the weights of the checkpoint .* cannot be read from"):

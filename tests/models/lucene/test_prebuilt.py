@@ -1,7 +1,6 @@
 """pyserini's prebuilt indexes and topics: names from its package, downloads from a server on loopback."""
 
 import hashlib
-import io
 import json
 import tarfile
 import zipfile
@@ -20,6 +19,7 @@ from models.lucene.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.bm25 import ensure_index
 from models.training.config import load_train_config
 from pipelines.plan.named_inputs import named_inputs, named_training
+from tests.support.corpora import save_tar
 from tests.support.progress import RecordedProgress
 from tests.support.small_collection import SmallCollection
 from tests.support.training import write_train_config
@@ -41,19 +41,6 @@ def served(tmp_path, monkeypatch):
     yield folder, f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
     server.server_close()
-
-
-def _archive(path, members):
-    """A .tar.gz of files by their names; None for a link."""
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            if content is None:
-                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
-                archive.addfile(info)
-            else:
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
 
 
 @pytest.fixture
@@ -113,7 +100,7 @@ def test_prebuilt_index_is_downloaded_once_and_searched(tmp_path, served, table,
     ],
 )
 def test_archive_that_is_not_the_index_is_refused(served, table, tmp_path, members, md5, message):
-    _archive(served[0] / "index.tar.gz", members)
+    save_tar(served[0] / "index.tar.gz", members)
     table("index.tar.gz", md5)
     with pytest.raises(PreflightError, match=message):
         fetch_prebuilt(find_prebuilt("small"), RecordedProgress())
@@ -122,7 +109,7 @@ def test_archive_that_is_not_the_index_is_refused(served, table, tmp_path, membe
 
 
 def test_index_that_cannot_be_downloaded_names_its_url(served, table):
-    _archive(served[0] / "index.tar.gz", {"i/segments_1": b"x"})
+    save_tar(served[0] / "index.tar.gz", {"i/segments_1": b"x"})
     table("index.tar.gz")
     (served[0] / "index.tar.gz").unlink()
     with pytest.raises(PreflightError, match=r"cannot fetch the index small from http://127\.0\.0\.1"):

@@ -26,14 +26,6 @@ def stretches(text: list[int], count: int, longest: int = 200, segments: int = 2
     return PackedInputs(np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, template(segments))
 
 
-def test_same_shard_gives_the_same_bits(mono_engine, text):
-    inputs = stretches(text, 60)
-    first, second = mono_engine.score(inputs), mono_engine.score(inputs)
-    assert first.log_odds.tobytes() == second.log_odds.tobytes()
-    assert first.log_odds.dtype == np.float32
-    assert first.log_odds.std() > 0.5
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_engine_threads_give_the_same_bits(mono_checkpoint, text, dtype):
     inputs = stretches(text, 60)
@@ -41,6 +33,7 @@ def test_engine_threads_give_the_same_bits(mono_checkpoint, text, dtype):
     threads_of_this_one = torch.get_num_threads()
     alone, *others = (ScoringEngine(checkpoint, "cpu", dtype, threads, 512).score(inputs) for threads in (1, 2, 7))
     assert len(np.unique(alone.log_odds)) > 50
+    assert alone.log_odds.dtype == np.float32
     for scores in others:
         assert scores.log_odds.tobytes() == alone.log_odds.tobytes()
         assert (scores.padded_tokens, scores.halvings) == (alone.padded_tokens, 0)
@@ -56,19 +49,6 @@ def test_engine_budgets_give_the_same_bits(mono_engine, mono_checkpoint, text):
         others = engine.score(inputs)
         assert (others.inferences, others.tokens, others.halvings) == (24, int(inputs.lengths.sum()), 0)
         assert others.log_odds.tobytes() == scores.log_odds.tobytes()
-
-
-def test_score_does_not_depend_on_neighbours(mono_engine, text):
-    inputs = stretches(text, 60)
-    before = mono_engine.score(inputs).log_odds
-    for row in (7, 30, 59):
-        changed = inputs.tokens.copy()
-        start, kept = inputs.starts[row, 1], inputs.kept[row, 1]
-        changed[start : start + kept] = np.flip(changed[start : start + kept]) + 1
-        after = mono_engine.score(PackedInputs(changed, inputs.starts, inputs.kept, template(2))).log_odds
-        others = np.arange(60) != row
-        assert after[others].tobytes() == before[others].tobytes()
-        assert abs(after[row] - before[row]) > 1e-3
 
 
 def test_stage_counts(tmp_path, text):

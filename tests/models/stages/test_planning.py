@@ -1,4 +1,4 @@
-"""The docs and topics from which stages estimate their cost."""
+"""The docs and topics from which stages estimate their cost; stages of a plan."""
 
 import json
 import random
@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from beamrank.config.run import load_config
+from beamrank.errors import PreflightError
 from beamrank.formats.topics import read_topics
 from beamrank.records import Topic
 from models.stages import planning
-from models.stages.core import open_stages
+from models.stages.core import open_stages, stage_class
 from models.stages.planning import Sample, shared_out
 from pipelines.plan.make_plan import planned
+from tests.support.models.stages import a_stage
 from tests.support.small_collection import SmallCollection
 
 _SHORT, _LONG = 300, 20
@@ -76,3 +78,15 @@ def test_docs_of_a_corpus_are_counted_from_its_bytes(
     lines = [json.dumps({"id": f"d{number}", "contents": "text " * 100}) for number in range(1000)]
     collection.write("corpus.jsonl", lines)
     assert _sample(collection).corpus_docs == pytest.approx(1000, rel=0.1)
+
+
+def test_stages_of_a_plan_read_back_with_those_before_them():
+    stages = [a_stage(step) for step in ("retrieve", "tokenize", "mono", "duo")]
+    opened = open_stages([stage.record() for stage in stages])
+    assert opened == stages
+    assert [stage.name for stage in opened[3].chain] == ["retrieve", "mono"]
+
+
+def test_stage_that_no_package_has_is_named():
+    with pytest.raises(PreflightError, match="kind 'colbert'"):
+        stage_class("colbert")

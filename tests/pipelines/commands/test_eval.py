@@ -164,12 +164,6 @@ def test_eval_leaves_out_the_doc_that_is_the_query(folder):
     assert "own id" not in done.stderr
 
 
-def test_eval_warns_of_ids_that_do_not_meet(folder):
-    (folder / "qrels").write_text("q1 0 x 1\nq9 0 x 1\n")
-    done = succeed("eval", "a.run", "--qrels", "qrels")
-    assert "warning: judged topics of the run that rank any judged doc: 0 of 2" in done.stderr
-
-
 def test_rows_that_cannot_be_used_are_left_out_and_counted(folder):
     """In `eval` and `compare`: so many of each file."""
     (folder / "a.run").write_text(RUN + "q2 Q0 a one 1 t\n")

@@ -13,7 +13,7 @@ from pipelines.commands.arguments import open_runs
 from pipelines.runners import options
 from tests import ROOT
 from tests.support.processes import beamrank_here, refused, succeed
-from tests.support.runs import committed, parts, run_bytes, undisturbed_run
+from tests.support.runs import assert_same_bytes, committed, run_bytes, undisturbed_run
 
 
 @pytest.mark.jvm
@@ -36,8 +36,7 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     assert last == f"to see what the run did: beamrank report {tmp_path / 'out'}"
     *costs, _ = succeed("status", tmp_path / "out").stdout.replace("4 of 4 shards, finished, ", "").splitlines()
     assert set(costs) <= set(said)
-    assert run_bytes(tmp_path / "out") == run_bytes(expected)
-    assert parts(tmp_path / "out") == parts(expected)
+    assert_same_bytes(tmp_path / "out", expected)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +128,7 @@ def test_join_in_several_passes_gives_the_same_bytes(config_path, tmp_path, monk
     said = succeed("run", config_path, "--output", tmp_path / "out").stderr
     assert "one job cannot send all docs; 4 passes over the corpus" in said
     assert "tokenize reads the corpus in 4 passes" in succeed("plan", config_path).stdout
-    assert parts(tmp_path / "out") == parts(expected)
-    assert run_bytes(tmp_path / "out") == run_bytes(expected)
+    assert_same_bytes(tmp_path / "out", expected)
     assert not list((tmp_path / "out").glob("*/needed-*"))
 
 

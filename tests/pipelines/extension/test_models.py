@@ -9,17 +9,16 @@ import torch
 from safetensors.torch import save_file
 
 from beamrank.config.run import load_config
-from beamrank.errors import ConfigError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from models.architectures.families import ARCHITECTURES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.registry import BACKENDS, Device, OutOfMemory
-from models.scoring.engine import ScoringEngine
 from models.scoring.packing import fill_batches
 from models.tokenizers.library import load_tokenizer
 from pipelines.plan.estimate import estimate
-from tests.support.checkpoints import LETTERS, save_tiny
+from tests.support.checkpoints import LETTERS
 from tests.support.models.tokenizers import save_tokenizer
 from tests.support.plugins import install
 from tests.support.small_collection import DOCS, TOPICS, small_cascade
@@ -200,9 +199,3 @@ def test_backend_of_a_package_scores_in_memory_and_for_the_plan(installed, tmp_p
     collection.keys["backend"] = "count"
     inferences = {stage.stage: stage.inferences for stage in estimate(load_config(str(collection.path))).stages}
     assert (inferences["mono"], inferences["duo"]) == (60, 60)
-
-
-def test_backend_that_is_not_registered_is_refused(tmp_path):
-    checkpoint = resolve_checkpoint(save_tiny(tmp_path), "mono")
-    with pytest.raises(ConfigError, match="backend must be one of auto, openvino, torch, not 'count'"):
-        ScoringEngine(checkpoint, "cpu", "float32", 1, 64, backend="count")

@@ -10,7 +10,7 @@ from pipelines.runners.options import Runner, server_command
 from tests import ROOT
 from tests.pipelines.runners.test_engines import get_engine
 from tests.support.processes import BEAMRANK, beamrank
-from tests.support.runs import parts, run_bytes, undisturbed_run
+from tests.support.runs import assert_same_bytes, undisturbed_run
 from tests.support.services.clusters import flink_cluster, spark_cluster
 
 _SUBMIT = ROOT / "infra/spark/submit.sh"
@@ -31,9 +31,7 @@ def _check(done, cluster, config_path, output):
     did = cluster.done()
     assert len(did) == 2
     assert min(did.values()) > 0
-    expected = undisturbed_run(config_path)
-    assert run_bytes(output) == run_bytes(expected)
-    assert parts(output) == parts(expected)
+    assert_same_bytes(output, undisturbed_run(config_path))
 
 
 def test_spark_with_workers_in_a_pool(config_path, tmp_path, worker_pool):

@@ -15,7 +15,7 @@ from pipelines.runners.options import Runner, new_pipeline, server_command
 from pipelines.runners.watchdog import StallLimit, run_watched
 from pipelines.runners.workers import prepare_environment
 from tests.support.processes import beamrank, without_progress
-from tests.support.runs import parts, run_bytes, table_bytes, undisturbed_run
+from tests.support.runs import assert_same_bytes, parts, run_bytes, table_bytes, undisturbed_run
 
 _TOOLS = {"prism": "go", "spark": "mvn", "flink": "mvn"}
 _ENGINES = [
@@ -54,8 +54,7 @@ def test_engines_write_the_same_bytes(config_path, tmp_path, engine, workers, re
     run = ("run", config_path, "--output", tmp_path / "out", "--set", "run_formats=[trec, parquet]")
     done = beamrank(*run, "--runner", engine, *flags)
     assert done.returncode == 0, done.stderr
-    assert run_bytes(tmp_path / "out") == run_bytes(expected)
-    assert parts(tmp_path / "out") == parts(expected)
+    assert_same_bytes(tmp_path / "out", expected)
     assert len(parts(expected)) == 4 * 4
     tables = table_bytes(tmp_path / "out")
     assert len(tables) == 3 * (4 + 1)

@@ -7,7 +7,7 @@ import pytest
 from beamrank.errors import ConfigError
 from pipelines.runners.options import Runner, beam_options, shuffle_room
 from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
-from tests.support.runs import parts, run_bytes, run_here, undisturbed_run
+from tests.support.runs import assert_same_bytes, parts, run_bytes, run_here, undisturbed_run
 
 
 @pytest.mark.slow
@@ -21,8 +21,7 @@ def test_runners_write_the_same_bytes(config_path, tmp_path, arguments):
     assert done.returncode == 0, done.stderr
     assert len(run_bytes(expected)) == 3
     assert all(run_bytes(expected).values())
-    assert run_bytes(tmp_path / "out") == run_bytes(expected)
-    assert parts(tmp_path / "out") == parts(expected)
+    assert_same_bytes(tmp_path / "out", expected)
     assert len(parts(expected)) == 4 * 4
     # Workers have nothing to say where nothing is wrong.
     words = [line.split()[0].partition("-")[0].rstrip(":") for line in without_progress(done.stderr)]
@@ -32,8 +31,7 @@ def test_runners_write_the_same_bytes(config_path, tmp_path, arguments):
 @pytest.mark.jvm
 def test_threads_give_the_same_bytes(config_path, tmp_path):
     run_here(config_path, tmp_path / "out", ["threads=3"])
-    assert run_bytes(tmp_path / "out") == run_bytes(undisturbed_run(config_path))
-    assert parts(tmp_path / "out") == parts(undisturbed_run(config_path))
+    assert_same_bytes(tmp_path / "out", undisturbed_run(config_path))
 
 
 @pytest.mark.parametrize(

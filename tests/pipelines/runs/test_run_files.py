@@ -1,16 +1,22 @@
-"""The notes that are reported when the runs are written, and the errors of an unfinished plan."""
+"""The notes and measures that are written with the runs, and the errors of an unfinished plan."""
 
+import json
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
+from beamrank.evaluation.evaluate import Evaluator
+from beamrank.formats.qrels import qrels_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import count_lines
 from pipelines.runs.run_file import parse_run_file
-from pipelines.runs.run_files import write_runs
+from pipelines.runs.run_files import MOST_IN_JSON, measure_files, write_runs
 from tests.support.models.stages import a_stage
 from tests.support.outputs import make_plan, seal_stage
 
@@ -115,3 +121,34 @@ _CONFIG = RunConfig.model_validate(
         "output": "o",
     }
 )
+
+
+def _evaluations(topics):
+    qrels = qrels_of({f"q{number}": {"d": 1} for number in range(topics)})
+    found = {}
+    for run, docs in (("bm25", ["x", "d"]), ("mono", ["d", "x"])):
+        evaluator = Evaluator(qrels, ["RR@10", "NumRel"])
+        evaluator.add((query_id, docs) for query_id in ("q2", "q1"))
+        found[run] = evaluator.evaluation(by_id=True)
+    return found
+
+
+def test_values_of_many_topics_are_a_table(monkeypatch):
+    assert MOST_IN_JSON == 100_000
+    monkeypatch.setattr("pipelines.runs.run_files.MOST_IN_JSON", 5)
+    few, many = _evaluations(3), _evaluations(6)
+    files = measure_files(few)
+    assert json.loads(files["measures.json"]) == {
+        "bm25": {"RR@10": 1 / 3, "NumRel": 3.0},
+        "mono": {"RR@10": 2 / 3, "NumRel": 3.0},
+        "per_query": {run: dict(each.per_query) for run, each in few.items()},
+    }
+    assert files["per-query.parquet"] is None
+    files = measure_files(many)
+    assert json.loads(files["measures.json"]) == {run: each.means for run, each in many.items()}
+    table = pq.read_table(pa.BufferReader(files["per-query.parquet"]))
+    assert table.schema.metadata == {b"beamrank.schema": b"per_query/1"}
+    assert table.column_names == ["query_id", "run", "measure", "value"]
+    assert len(table) == 6 * 4
+    best = table.filter((pc.field("run") == "bm25") & (pc.field("value") == 0.5))
+    assert best["query_id"].to_pylist() == ["q1", "q2"]

@@ -21,14 +21,16 @@ from beamrank.commit.check import Verification
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
 from beamrank.config.run import RunConfig, stored_config
-from beamrank.errors import ReceiptError
+from beamrank.errors import BeamrankError, ReceiptError
 from beamrank.formats.run_writer import RUN_TABLE
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.runs.run_file import SUCCESS, PartFolder, ShardWriter
 from pipelines.runs.run_files import verify_runs, write_runs
+from tests.support.outputs import files_below
 from tests.support.processes import succeed
+from tests.support.runs import table_bytes
 from tests.support.scored_outputs import ScoredOutput
 from tests.support.services.clusters import spark_sql
 
@@ -134,22 +136,22 @@ def test_folder_holds_exactly_the_parts_of_the_plan(original, plan, runs):
 
 
 def test_workers_write_the_same_parts(plan, runs):
-    expected = {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))}
+    expected = table_bytes(runs.parent)
     assert len(expected) == len(NAMES) * (SHARDS + 1)
     config = _config(plan, ("parquet",), None)
     write_runs(plan, config, write_parts=Launcher(plan, config, ConsoleProgress(quiet=True)).write_parts)
-    assert {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))} == expected
+    assert table_bytes(runs.parent) == expected
 
 
 def test_parts_that_another_process_of_the_plan_removed_are_written_again(plan, runs, monkeypatch):
-    expected = {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))}
+    expected = table_bytes(runs.parent)
 
     def remove(shards: ShardWriter, _: object) -> None:
         for folder in shards.folders:
             folder.begin()
 
     write_runs(plan, _config(plan, ("parquet",), None), write_parts=remove)
-    assert {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))} == expected
+    assert table_bytes(runs.parent) == expected
     write = PartFolder.write
 
     def remove_and_write(folder: PartFolder, shard: int, content: bytes) -> None:
@@ -161,7 +163,7 @@ def test_parts_that_another_process_of_the_plan_removed_are_written_again(plan, 
 
     monkeypatch.setattr(PartFolder, "write", remove_and_write)
     _write(plan, "parquet")
-    assert {path: path.read_bytes() for path in sorted(runs.glob("*.parquet/*"))} == expected
+    assert table_bytes(runs.parent) == expected
 
 
 def test_mark_is_gone_while_the_folder_is_not_whole(plan, runs):
@@ -302,3 +304,54 @@ def test_commands_read_folders_of_parts(original, runs, tmp_path):
     assert read_run(tmp_path / "tables") == read_run(tmp_path / "text")
     page = succeed("report", *tables, "--qrels", qrels, "--output", tmp_path / "report").stdout.strip()
     assert "duo-sum" in Path(page).read_text()
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request, tmp_path):
+    url = str(tmp_path) if request.param == "local" else f"memory://{tmp_path}"
+    return PartFolder(f"{url}/runs/mono.parquet", "parquet", 2)
+
+
+def _names(folder: PartFolder) -> list[str]:
+    return [each.rpartition("/runs/mono.parquet/")[2] for each in files_below(folder.url)]
+
+
+def _fill(folder: PartFolder) -> None:
+    for shard in range(folder.shards):
+        folder.write(shard, b"%d" % shard)
+
+
+def test_folder_is_marked_once_all_parts_are_there(folder):
+    folder.begin()
+    folder.write(1, b"1")
+    assert folder.missing() == [0]
+    with pytest.raises(BeamrankError, match=r"mono\.parquet lacks part-00000\.parquet"):
+        folder.seal()
+    assert SUCCESS not in _names(folder)
+    folder.write(0, b"0")
+    folder.seal()
+    assert _names(folder) == sorted(folder.names) == [SUCCESS, "part-00000.parquet", "part-00001.parquet"]
+
+
+def test_what_another_plan_or_a_lost_attempt_left_is_removed(folder):
+    larger = PartFolder(folder.url, "parquet", 5)
+    _fill(larger)
+    larger.seal()
+    folder.begin()
+    assert _names(folder) == []
+    _fill(folder)
+    # Attempts of another job that ends late.
+    larger.write(4, b"4")
+    PartFolder(f"{folder.url}/below", "parquet", 1).write(0, b"")
+    PartFolder(folder.url, "parquet.tmp", 1).write(0, b"")
+    folder.seal()
+    assert _names(folder) == sorted(folder.names)
+
+
+def test_file_under_the_name_is_replaced(tmp_path):
+    (tmp_path / "mono.parquet").write_bytes(b"one file")
+    folder = PartFolder(str(tmp_path / "mono.parquet"), "parquet", 1)
+    folder.begin()
+    _fill(folder)
+    folder.seal()
+    assert sorted(os.listdir(folder.url)) == sorted(folder.names)

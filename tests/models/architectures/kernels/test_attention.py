@@ -1,10 +1,14 @@
+"""The operations give what torch's own give, and the bits of a row do not depend on the other rows."""
+
 from collections.abc import Sequence
 
 import pytest
 import torch
 from torch import Tensor
 
+from models.architectures.encoder.model import BLOCK_ROWS
 from models.architectures.kernels.attention import attend, attend_first
+from models.architectures.kernels.rowwise import Linear
 from models.architectures.kernels.token_rows import Layout, TokenRows
 
 _LENGTHS = [700, 700, 513, 97, 64, 64, 41, 33, 32, 32, 32, 17, 9, 8, 7, 3, 1, 1]
@@ -45,7 +49,6 @@ def _wanted(vectors: Tensor, window: int) -> Tensor:
     return torch.einsum("hqk,khs->qhs", products.softmax(-1), value).flatten(1)
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     ("size", "window"), [*((size, 0) for size in (7, 10, 12, 15, 32, 34, 35, 64)), (12, 20), (64, 70)]
@@ -75,3 +78,43 @@ def test_window_reads_the_tokens_near_by(window, length, block):
     query, key, value = _spread([vectors], rows).unbind(1)
     found = attend(query, key, value, rows, window)[:length]
     torch.testing.assert_close(found, _wanted(vectors, window), rtol=0, atol=1e-5)
+
+
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def _linear(inner: int, outer: int, dtype: torch.dtype, activation: str = "none") -> Linear:
+    weights = {"map.weight": torch.randn(outer, inner) / inner**0.5, "map.bias": torch.randn(outer)}
+    return Linear(weights, "map", activation=activation).to(dtype)
+
+
+@pytest.fixture(autouse=True)
+def _seeded(one_thread: None) -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("activation", ["none", "gelu", "gelu_tanh"])
+def test_packed_linear_equals_the_plain_one(dtype, activation):
+    linear, rows, residual = _linear(70, 96, dtype, activation), torch.randn(40, 70).to(dtype), torch.randn(40, 96)
+    plain = linear(rows), None if activation != "none" else linear(rows, residual.to(dtype))
+    linear.pack(40)
+    assert linear.weight.numel() == 0
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 0.04}[dtype]
+    torch.testing.assert_close(linear(rows), plain[0], rtol=0, atol=tolerance)
+    if plain[1] is not None:
+        torch.testing.assert_close(linear(rows, residual.to(dtype)), plain[1], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(384, 1536), (1536, 384), (442, 1326), (768, 768)], ids=str)
+def test_row_of_a_block_has_the_same_bits_at_every_place(dtype, sizes):
+    linear, block = _linear(sizes[0], sizes[1], dtype, "gelu"), BLOCK_ROWS
+    linear.pack(block)
+    values = torch.randn(block, sizes[0]).to(dtype)
+    wanted, order = linear(values), torch.randperm(block)
+    assert torch.equal(linear(values[order]), wanted[order])
+    for some in (slice(0, 1), slice(7, 50), slice(100, 500)):
+        others = torch.zeros_like(values)
+        others[some] = values[some]
+        assert torch.equal(linear(others)[some], wanted[some])
