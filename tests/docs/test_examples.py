@@ -7,8 +7,7 @@ import pytest
 
 import beamrank
 from tests import ROOT
-from tests.support.docs.examples import examples_of, matches, pages, parse, prepare, run
-from tests.support.docs.notebook import run_cells
+from tests.support.docs.examples import examples_of, matches, pages, parse, prepare, run, run_cells
 from tests.support.tiers import slow_but
 
 # The first ten minutes.

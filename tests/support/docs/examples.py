@@ -7,8 +7,10 @@ inside a line any text. The comment `<!-- not run: REASON -->` above a block exc
     python -m tests.support.docs.examples PAGE...     # rewrites the outputs that differ
 """
 
+import ast
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -178,6 +180,30 @@ def _rewrite(page: str, namespace: dict[str, Any]) -> None:
         text = text[: example.start] + printed + text[example.end :]
         print(f"{page}: {example.source}", file=sys.stderr)
     (ROOT / page).write_text(text, encoding="utf-8")
+
+
+def run_cells(path: Path) -> list[tuple[str, str, str]]:
+    """Of each code cell of a notebook: its source, what it shows now, and what the file shows."""
+    namespace: dict[str, Any] = {}
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    found = []
+    for cell in cells:
+        source = "".join(cell["source"])
+        found.append((source, _shown(source, namespace), "".join(map(_text_of, cell["outputs"]))))
+    return found
+
+
+def _shown(source: str, namespace: dict[str, Any]) -> str:
+    body = ast.parse(source).body
+    last: Any = body.pop() if isinstance(body[-1], ast.Expr) else ast.parse("None").body[0]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(ast.Module(body, []), "<cell>", "exec"), namespace)
+        value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), namespace)
+    return printed.getvalue() + ("" if value is None else repr(value))
+
+
+def _text_of(output: dict[str, Any]) -> str:
+    return "".join(output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,12 +20,12 @@ from apache_beam.utils.subprocess_server import pick_port
 
 from beamrank.storage.disk_cache import cache_folder, exclusive
 from pipelines.runners.workers import child_command
+from tests.support.services.environments import wait_for
 from tests.support.services.hosts import Place
 
 HERE = Place()
 # What pip calls the engines' own jars.
 _PROJECTS = {"spark": "pyspark==3.5.0", "flink": "apache-flink-libraries==1.19.0"}
-_START_SECONDS = 90.0
 # Flink's own scripts open these to it.
 _OPENED = (
     "lang",
@@ -107,10 +106,10 @@ def spark_cluster(folder: Path, manager: Place = HERE, workers: Sequence[Place] 
         address = ["--host", manager.address, "--port", str(port), "--webui-port", str(page)]
         command = [*java, f"{package}.master.Master", *address]
         stack.enter_context(started(command, folder / "master", environment(manager), manager))
-        _wait_for(lambda: _read(manager, page, "json/")["status"] == "ALIVE")
+        wait_for(lambda: _read(manager, page, "json/")["status"] == "ALIVE")
         for worker in workers:
             join(worker)
-        _wait_for(lambda: _read(manager, page, "json/")["aliveworkers"] == len(workers))
+        wait_for(lambda: _read(manager, page, "json/")["aliveworkers"] == len(workers))
         yield Cluster(
             master,
             (f"--job_server_jvm_properties=-Dspark.driver.host={manager.address}",),
@@ -156,7 +155,7 @@ def flink_cluster(
         )
         for worker in workers:
             join(worker)
-        _wait_for(lambda: _read(manager, rest, "overview")["slots-available"] == len(workers))
+        wait_for(lambda: _read(manager, rest, "overview")["slots-available"] == len(workers))
         # The workers have all jars, and a job server sends its whole class path where it is told of none.
         flags = ("--parallelism=2", f"--files_to_stage={class_path.split(os.pathsep)[0]}")
         yield Cluster(f"{manager.address}:{rest}", flags, lambda: _finished_subtasks(manager, rest), join)
@@ -219,18 +218,6 @@ def started(command: Sequence[str], folder: Path, environment: dict[str, str], p
             yield
         finally:
             process.terminate()
-
-
-def _wait_for(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            if ready():
-                return
-        except OSError:
-            pass
-        assert time.monotonic() < deadline, "the cluster did not start"
-        time.sleep(0.2)
 
 
 def _read(place: Place, port: int, path: str) -> Any:

@@ -3,10 +3,12 @@
 Where one cannot be made, because its tool or the network is missing, the tests that need it are skipped, and say why.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests import ROOT
 # Tests point BEAMRANK_CACHE elsewhere; the environments stay where they were made.
 _KEPT = cache_folder("test-environments")
 _INSTALL_SECONDS = 580
+_START_SECONDS = 90.0
 
 
 def tensorflow_python() -> Path:
@@ -56,6 +59,17 @@ def fake_gcs_server() -> Path:
 
 
 ENVIRONMENTS: tuple[Callable[[], Path], ...] = (fake_gcs_server, tensorflow_python, airflow_python, atheris_packages)
+
+
+def wait_for(ready: Callable[[], bool | None]) -> None:
+    """Until a service answers, with something else than False."""
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        with contextlib.suppress(OSError):
+            if ready() is not False:
+                return
+        assert time.monotonic() < deadline, "the service did not start"
+        time.sleep(0.1)
 
 
 def _python(name: str, packages: Sequence[str]) -> Path:

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -176,7 +175,7 @@ def fake_gcs_server() -> Iterator[Store]:
     command = [program, *flags, "-external-url", endpoint, "-log-level", "error"]
     with subprocess.Popen(command, env={**os.environ}) as process:
         try:
-            _wait_for(f"{endpoint}/storage/v1/b")
+            environments.wait_for(lambda: _ask("GET", f"{endpoint}/storage/v1/b"))
             body = json.dumps({"name": BUCKET}).encode()
             _ask("POST", f"{endpoint}/storage/v1/b", body)
             yield _store("gs", endpoint, [])
@@ -204,14 +203,3 @@ def _ask(method: str, url: str, body: bytes | None = None) -> None:
     signature = "AWS4-HMAC-SHA256 Credential=tests/20260101/us-east-1/s3/aws4_request"
     headers = {"Authorization": signature, "Content-Type": "application/json"}
     urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=10).close()
-
-
-def _wait_for(url: str) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, f"{url} does not answer"
-            time.sleep(0.05)
