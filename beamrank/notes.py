@@ -64,5 +64,9 @@ class Progress(Protocol):
 class Silent(Progress):
     """Ignores everything."""
 
+    def note(self, text: str) -> None: ...
+    def warn(self, text: str) -> None: ...
+    def update(self, done: int, total: int | None, unit: str) -> None: ...
+
 
 SILENT: Progress = Silent()

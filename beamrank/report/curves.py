@@ -6,7 +6,7 @@ in pairs, for every aggregation.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,5 +92,5 @@ def _with_trials(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:
 def write_csv(points: Iterable[CurvePoint]) -> bytes:
     """`curves.csv`; a cell is empty where a column says nothing."""
     columns = map(Column, ("figure", "stage", *Variant._fields, "measure", "value"))
-    rows = [[figure, stage, *variant, *measured] for figure, stage, variant, *measured in points]
+    rows: list[list[Any]] = [[figure, stage, *variant, *measured] for figure, stage, variant, *measured in points]
     return comma_separated(Table(list(columns), rows)).encode()

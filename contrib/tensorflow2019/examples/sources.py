@@ -101,7 +101,7 @@ def parts_of(source: str, conversion: Conversion, bad: BadRows, in_order: Map) -
     kind = kind_of(source)
     if kind is not None:
         return iter(stored_examples(source, kind, conversion.vocab_size))
-    if FORMATS["top1000"].look.matches(Beginning(source)):
+    if (look := FORMATS["top1000"].look) and look.matches(Beginning(source)):
         return _top1000_parts(source, conversion, bad, in_order)
     _check_triples(CorpusUnit(0, source, TRIPLES, None, 0, 0))
     ranges = enumerate(byte_ranges(source, conversion.unit_bytes))

@@ -138,14 +138,14 @@ def test_values_of_many_topics_are_a_table(monkeypatch):
     monkeypatch.setattr("pipelines.runs.run_files.MOST_IN_JSON", 5)
     few, many = _evaluations(3), _evaluations(6)
     files = measure_files(few)
-    assert json.loads(files["measures.json"]) == {
+    assert json.loads(files["measures.json"] or b"") == {
         "bm25": {"RR@10": 1 / 3, "NumRel": 3.0},
         "mono": {"RR@10": 2 / 3, "NumRel": 3.0},
         "per_query": {run: dict(each.per_query) for run, each in few.items()},
     }
     assert files["per-query.parquet"] is None
     files = measure_files(many)
-    assert json.loads(files["measures.json"]) == {run: each.means for run, each in many.items()}
+    assert json.loads(files["measures.json"] or b"") == {run: each.means for run, each in many.items()}
     table = pq.read_table(pa.BufferReader(files["per-query.parquet"]))
     assert table.schema.metadata == {b"beamrank.schema": b"per_query/1"}
     assert table.column_names == ["query_id", "run", "measure", "value"]
