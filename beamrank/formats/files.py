@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -255,6 +254,10 @@ def packed_as(beginning: bytes) -> str:
     return f". The file is {_WIDE.format(16, 'utf-16be' if even else 'utf-16le')}"
 
 
+def _is_parquet(beginning: Beginning) -> bool:
+    return beginning.is_parquet
+
+
 def _is_beir(beginning: Beginning) -> bool:
     has_text = not beginning.is_parquet or "text" in beginning.record
     return not beginning.is_list and "_id" in beginning.record and has_text
@@ -280,7 +283,7 @@ def _is_csv(beginning: Beginning) -> bool:
     return without_compression(beginning.url).endswith(".csv") or names_columns(csv_row(beginning.line))
 
 
-PARQUET = Look("Parquet", attrgetter("is_parquet"), general=True)
+PARQUET = Look("Parquet", _is_parquet, general=True)
 BEIR = Look("BEIR's JSONL (`_id`)", _is_beir, general=True)
 JSONL = Look("JSONL", _is_json, general=True)
 JSONL_WITHOUT_BEIR_ID = Look("JSONL", _is_json_without_beir_id, general=True)
