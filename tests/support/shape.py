@@ -37,13 +37,13 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("lines: core", 33_250, 23_000),
+    Bound("lines: core", 32_700, 23_000),
     Bound("lines: training", 3_350, 2_800),
     Bound("lines: contrib", 9_500, 9_500),
-    Bound("files: core", 164, 150),
-    Bound("test lines per shipped line", 0.96, 0.9),
-    Bound("share of imports", 0.085, 0.06),
-    Bound("files in the fullest folder", 13, 12),
+    Bound("files: core", 158, 150),
+    Bound("test lines per shipped line", 0.952, 0.9),
+    Bound("share of imports", 0.084, 0.06),
+    Bound("files in the fullest folder", 12, 12),
     Bound("files in circles", 0, 0),
     Bound("lines of the median file", 250, 250, at_least=130, aim_at_least=130),
     Bound("files: chunks", 12, 12),
