@@ -1,4 +1,4 @@
-"""Formats of an installed package that is not beamrank: one of each kind, in this file, used in a whole run."""
+"""Formats and an aggregation of an installed package that is not beamrank, in this file, used in whole runs."""
 
 import json
 import os
@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 import beamrank
+from beamrank.commit.check import Verification
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
@@ -19,10 +21,15 @@ from beamrank.formats.checks import RowError, WrongFormatError
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.lines import read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
+from beamrank.ranking.aggregation import METHODS
 from beamrank.storage.streams import open_stream
 from infra.flex_template.launch import parameters
+from models.stages.core import open_stages
+from pipelines.runs.run_files import verify_runs
 from tests import ROOT
 from tests.support.plugins import install
+from tests.support.processes import beamrank_here
+from tests.support.runs import read_trec
 from tests.support.small_collection import small_cascade
 
 
@@ -149,3 +156,31 @@ def test_worker_reads_a_format_of_the_launcher(tmp_path, registered):
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
     assert done.stdout == "False [['some text', 'more']]\n"
+
+
+def median(z):
+    return np.nanmedian(z, axis=1)
+
+
+def test_registered_aggregation_ranks_a_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "median", median)
+    collection = small_cascade(tmp_path)
+    collection.keys["duo"]["aggregation"] = "median"
+    cascade = collection.run()
+    runs = tmp_path / "out/runs"
+    ranked = read_trec(runs / "duo-median.trec")
+    manifest = cascade.plan.sealed("duo")
+    assert manifest is not None
+    for receipt in manifest.receipts:
+        for row in cascade.plan.folder("duo").read_part(receipt).to_pylist():
+            count = len(row["doc_ids"])
+            scores = np.nanmedian(np.array(row["scores"], dtype=np.float64).reshape(count, count), axis=1)
+            best_first = [row["doc_ids"][place] for place in np.argsort(-scores, kind="stable")]
+            assert ranked[row["query_id"]][:count] == best_first
+    found = Verification()
+    verify_runs(cascade.plan, open_stages(cascade.plan.stages), cascade.config, found)
+    assert found.findings == []
+    whole = (runs / "duo-median.trec").read_bytes()
+    assert beamrank_here("aggregate", tmp_path / "out", "--aggregation", "median,sum").returncode == 0
+    assert (runs / "duo-median.trec").read_bytes() == whole
+    assert (runs / "duo-sum.trec").exists()

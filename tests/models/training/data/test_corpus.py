@@ -1,4 +1,4 @@
-"""Passages of a corpus as examples: each once an epoch, resumable anywhere, packed or not."""
+"""Passages of a corpus as examples, each once an epoch; and when two texts are the same."""
 
 from itertools import islice, pairwise
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from models.training.data.pretraining import PassageSource
+from models.training.data.texts import normal_text
 from models.training.session import Session
 from tests.support.training import make_session, save_start
 
@@ -73,3 +74,32 @@ def test_unusable_passages_are_counted_and_limited(tmp_path):
         _session(tmp_path, corpus, max_bad_rows=0)
     with pytest.raises(PreflightError, match="has no usable passage"):
         _session(tmp_path, "d1\t \u200b\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PARIS is\tthe  capital",
+        "\ufeffParis\u00a0is the\u2003capital\n",
+        "Pa\u00adris is\u200b the cap\u2060ital\u0000",
+        "\uff30aris is the capital",
+        "Paris i\ufe0fs the\u3164 capital",
+    ],
+)
+def test_copies_of_a_text_are_the_same(text):
+    assert normal_text(text) == "paris is the capital"
+
+
+def test_unicode_forms_of_a_text_are_the_same():
+    assert normal_text("Caf\u00e9 Stra\u00dfe \ufb01ne") == normal_text("CAFE\u0301 STRASSE fine")
+    assert normal_text("\u0130") == normal_text("i\u0307")
+
+
+@pytest.mark.parametrize("text", ["", " \t\n", "\u00a0 \u200b", "\ufeff\u2063\u034f", "\u3164\u2800", "\ufffd\u0001"])
+def test_text_of_invisible_characters_is_empty(text):
+    assert normal_text(text) == ""
+
+
+@pytest.mark.parametrize(("one", "other"), [("a", "b"), ("e", "\u00e9"), ("a b", "ab"), ("\u4e2d", "\u56fd")])
+def test_other_texts_are_not_the_same(one, other):
+    assert normal_text(one) != normal_text(other)
