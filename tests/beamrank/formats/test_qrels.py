@@ -104,29 +104,20 @@ def test_qrels_are_read_from_several_files_and_globs(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (
-            "q 0 a 1\nq 0 b\n",
-            r"line 2: 3 columns; accepted: TREC, MS MARCO, 4 columns \(query_id iteration doc_id relevance\)",
-        ),
+        ("q 0 a 1\nq 0 b\n", r"line 2: 3 columns; accepted: TREC, MS MARCO, 4 columns \(query_id iteration doc_id"),
         ("q 1\n", r"line 1: 2 columns; .* BEIR, 3 columns below the header \(query-id corpus-id score\)"),
         ("q a 1\nq 0 b 1\n", "line 2: 4 columns; accepted"),
         ("docid qid rel\na q 1\nb q\n", "line 3: 2 columns, where the file's header names 3"),
         ("".join(f"q d{i} {i}\n" for i in range(1, 11)), "is a run, not qrels: .* which are ranks"),
         (
             '{"query-id": "q", "corpus-id": "a", "score": 1}\n{"query-id": "q"}\n',
-            "line 2: the row has the fields query-id,",
+            "line 2: the row has the fields query",
         ),
         ('{"query-id": "q", "corpus-id": "a", "score": 1}\n{]\n', "line 2: the row is not JSON"),
-        (
-            '{"query-id": "q", "corpus-id": "a b", "score": 1}\n',
-            "line 1: the row has the id 'a b', which holds white space",
-        ),
+        ('{"query-id": "q", "corpus-id": "a b", "score": 1}\n', "line 1: the row has the id 'a b', which holds"),
         ('{"query-id": "q", "corpus-id": null, "score": 1}\n', "line 1: the row has a value that is neither text nor"),
         ('{"query-id": "q", "corpus-id": "a", "score": 0.5}\n', "line 1: relevance '0.5' is not a whole number"),
-        (
-            b'{"query-id": "q", "corpus-id": "a", "score": 1}\n{"query-id": "\xff"}',
-            "line 2: the row is not valid UTF-8",
-        ),
+        (b'{"query-id": "q", "corpus-id": "a", "score": 1}\n{"query-id": "\xff"}', "line 2: the row is not valid UTF"),
         ("q Q0 a 1 2.5 tag\n", "line 1: 6 columns; .*Six columns are a TREC run's"),
         ("q 0 a 1.5\n", "line 1: relevance '1.5' is not a whole number"),
         ("q 0 a 1_0\n", "line 1: relevance '1_0' is not a whole number"),

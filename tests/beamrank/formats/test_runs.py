@@ -98,10 +98,7 @@ def test_compressed_run_is_read_from_any_file_system():
         (f"q Q0 b {10**30} 1 t", "rank '1000"),
         ("q Q0 b 2 1", "5 columns, where the rows before are TREC rows"),
         ("q b 2", "3 columns, where the rows before are TREC rows"),
-        (
-            "q Q0 b 2 1 my tag",
-            "7 columns, where the rows before are TREC rows of 6 (query_id Q0 doc_id rank score run_tag)",
-        ),
+        ("q Q0 b 2 1 my tag", "7 columns, where the rows before are TREC rows of 6 (query_id Q0 doc_id rank score"),
         ("q Q0 b 2 1 t q Q0 c 3 0 t", "12 columns, where the rows before are TREC rows of 6"),
         ("q Q0 b 2 1 t\rq Q0 c 3 0 t", "a carriage return (CR) inside the line. Lines must end in LF or CR LF"),
         ("q Q0 b\0 2 1 t", r"the row has the id 'b\x00', which holds a control character (U+0000)"),

@@ -150,10 +150,7 @@ def test_webap_refuses_every_truncated_file(tmp_path):
     [
         ('{"queries": []}', ", line 1: a JSON object"),
         ('{"queries": [{"number": "701"}]}', ", query 1: it is not an object with"),
-        (
-            '{"queries": [{"number": "701", "text": "a"},\n{"number": "701", "text": "b"}]}',
-            ", query 2: the query number",
-        ),
+        ('{"queries": [{"number": "701", "text": "a"},\n{"number": "701", "text": "b"}]}', ", query 2: the query"),
         ('{"queries": [\n{"number"', ", line 2: not valid JSON"),
     ],
 )

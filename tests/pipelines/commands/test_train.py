@@ -125,11 +125,7 @@ def test_train_with_two_processes_gives_the_same_weights(config, tmp_path):
         (("--set", "optimizer.stepps=3"), 2, "optimizer.stepps: unknown key: did you mean steps?"),
         (("--set", "start=nowhere"), 3, "there is no checkpoint folder"),
         (("--set", "data.min_relevance=3"), 3, "the mined set is empty: topics without positives: 10 of 10"),
-        (
-            ("--set", "optimizer.learning_rate=1e38"),
-            2,
-            "optimizer.learning_rate: Input should be less than or equal to 1",
-        ),
+        (("--set", "optimizer.learning_rate=1e38"), 2, "optimizer.learning_rate: Input should be less than or equal"),
     ],
 )
 def test_train_errors_have_their_exit_codes(arguments, code, message, config):

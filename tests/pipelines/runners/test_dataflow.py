@@ -152,11 +152,7 @@ def test_dataflow_job_file_has_the_settings(service: Service, tmp_path: Path) ->
         ([*FLAGS, "--experiments=use_multiple_sdk_containers"], ["mono"], "contradicts no_use_multiple_sdk_containers"),
         ([*FLAGS, "--experiments=no_use_multiple_sdk_containers"], ["tokenize"], "contradicts use_multiple"),
         ([*FLAGS, "--resource_hints=min_ram=30GB"], ["mono"], "right fitting"),
-        (
-            [*FLAGS, "--worker_machine_type=n2-standard-8"],
-            ["tokenize", "mono"],
-            "--worker_machine_type cannot be right",
-        ),
+        ([*FLAGS, "--worker_machine_type=n2-standard-8"], ["tokenize", "mono"], "--worker_machine_type cannot be"),
         ([*FLAGS, "--sdk_container_image=a/b:1"], ["retrieve", "duo"], "--sdk_container_image cannot be right"),
         ([*FLAGS, "--template_location=job.json"], ["mono"], "give --stage and --no-wait"),
         ([*FLAGS, "--dry_run=true"], ["mono"], "--dry_run leaves nothing"),

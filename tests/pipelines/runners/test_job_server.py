@@ -75,10 +75,7 @@ def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_p
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            ["prism"],
-            rf"\(BEAMRANK_JARS is not set\), and Go .*`GOBIN=.*/engines/{_VERSION} go install github.com/apache",
-        ),
+        (["prism"], rf"\(BEAMRANK_JARS is not set\), and Go .*`GOBIN=.*/engines/{_VERSION} go install github"),
         (["spark"], r"Run `mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job"),
         (["flink"], r"beam-runners-flink.* was not found.*give the jar with --flink_job_server_jar after `--`"),
         (["flink", "--job_server_java_launcher=/opt/java8"], "needs Java 11 or 17, and '/opt/java8' was not found"),
