@@ -41,7 +41,7 @@ BOUNDS = (
     Bound("lines: training", 3_350, 2_800),
     Bound("lines: contrib", 9_500, 9_500),
     Bound("files: core", 158, 150),
-    Bound("test lines per shipped line", 0.949, 0.9),
+    Bound("test lines per shipped line", 0.95, 0.9),
     Bound("share of imports", 0.084, 0.06),
     Bound("files in the fullest folder", 12, 12),
     Bound("files in circles", 0, 0),
