@@ -1,9 +1,22 @@
-"""weekly.sh as an Airflow DAG, in place of cron: a failed run is tried again, and resumes."""
+"""weekly.sh as an Airflow DAG, in place of cron: a failed run is tried again, and resumes; a refused one is not."""
 
 from datetime import datetime, timedelta
 
-from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
+from airflow.sdk import DAG, task
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+_REFUSED = 4
+
+
+@task
+def rank(folder: str, date: str) -> None:
+    code = SubprocessHook().run_command([f"{folder}/weekly.sh", date]).exit_code
+    if code == _REFUSED:
+        raise AirflowFailException(f"the gate refused runs/{date}: look at its report")
+    if code:
+        raise AirflowException(f"weekly.sh ended with exit code {code}")
+
 
 with DAG(
     dag_id="beamrank_weekly",
@@ -17,4 +30,4 @@ with DAG(
     params={"folder": "/srv/weekly"},
     tags=["beamrank"],
 ):
-    BashOperator(task_id="rank", bash_command="{{ params.folder }}/weekly.sh {{ ds }} ")
+    rank("{{ params.folder }}", "{{ ds }}")

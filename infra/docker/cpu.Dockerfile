@@ -37,6 +37,12 @@ RUN torch="$(sed -n 's/^torch==//p' /opt/locked.txt)" \
 COPY --from=wheel /wheels /wheels
 RUN pip install --constraint /opt/locked.txt "$(echo /wheels/*.whl)[gcp]" && rm -r /wheels /opt/locked.txt
 
+# The list of all packages (SBOM), for scanners that read CycloneDX.
+RUN python -m venv /opt/sbom \
+    && /opt/sbom/bin/pip install cyclonedx-bom==7.5.0 \
+    && /opt/sbom/bin/cyclonedx-py environment --output-file /usr/share/beamrank.cdx.json /usr/local/bin/python \
+    && rm -r /opt/sbom
+
 COPY infra/flex_template/launch.py /opt/beamrank/launch.py
 COPY --from=beam /opt/apache/beam /opt/apache/beam
 COPY --from=template_launcher /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher

