@@ -239,6 +239,7 @@ def test_engine_time_excludes_the_time_of_the_shards():
     assert (row.receipts_seconds, row.shard_milliseconds) == (1.0, 50.0)
 
 
+@pytest.mark.slow
 def test_synthetic_output_is_a_finished_run(tmp_path: Path):
     (tmp_path / "corpus.tsv").write_text("".join(f"{number}\ta text\n" for number in range(50)))
     output = str(write_output(tmp_path / "run", tmp_path / "corpus.tsv", 50, topics=20, k=12, duo_k=4))

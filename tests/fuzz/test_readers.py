@@ -27,7 +27,7 @@ def test_changed_input_is_read_whole_or_refused(target, tmp_path, monkeypatch):
     prepared = prepare(target, tmp_path / "files")
     assert all(attempt(prepared, seed) for seed in prepared.seeds)
 
-    @settings(max_examples=20 if target.name.startswith(_SLOW) else 150, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=20 if target.name.startswith(_SLOW) else 100, deadline=None, derandomize=True, database=None)
     @given(st.sampled_from(prepared.seeds), st.binary(min_size=96, max_size=96))
     def check(seed, drawn):
         attempt(prepared, mutate(seed, target.codec, pick_from(drawn)))

@@ -99,6 +99,7 @@ def test_deepened_run_has_the_same_bytes_on_an_engine(collection, runner):
     assert_same_bytes(_deepen(collection, _DUO + 61, runner, runner=runner), output)
 
 
+@pytest.mark.slow
 def test_later_run_with_more_scores_only_new_pairs(collection):
     scores, new = [], []
     for limit in (61, 75):
@@ -148,6 +149,7 @@ def test_deepened_run_resumes_after_a_kill_between_the_depths(collection, tmp_pa
     assert_same_bytes(output, _deepen(collection, _DUO + 61, "whole"))
 
 
+@pytest.mark.slow
 def test_changed_topic_changes_who_goes_deeper_in_other_shards(collection):
     output = _deepen(collection, _DUO + 61, "out")
     depths = _depths(output)

@@ -56,7 +56,7 @@ def beamrank_docs(path):
 
 
 def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
-    wanted = beamrank.run(str(registered.path), runner="embed")
+    wanted = beamrank.run(str(registered.path))
     registered.keys |= {
         "corpus": {"path": "irds:small"},
         "topics": {"path": "irds:small"},
@@ -79,7 +79,7 @@ def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
     again = RecordedProgress()
     assert named_inputs(load_config(str(registered.path)), again) == settings
     assert not any(note.startswith("exporting") for note in again.notes)
-    found = beamrank.run(str(registered.path), runner="embed")
+    found = beamrank.run(str(registered.path))
     assert found.measures == wanted.measures
 
 

@@ -23,6 +23,7 @@ from tests.support.models.tokenizers import save_tokenizer
 from tests.support.oracle import TextOracle, assert_parity, cascade, disagreements, sigmoid
 from tests.support.runs import PlannedRun, read_trec, run_here
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
+from tests.support.tiers import slow_but
 
 K0, K1, HITS = 6, 4, 10
 TOLERANCE = 1e-4
@@ -113,7 +114,7 @@ def test_cascade_equals_the_papers_loop_on_the_demo(config_path, tmp_path, corpu
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("rule", ["original", "paper"])
+@pytest.mark.parametrize("rule", slow_but({"paper"}, ["original", "paper"]))
 def test_truncation_rule_is_in_plan_and_parts(config_path: Path, tmp_path: Path, rule: str) -> None:
     plan, _ = run_here(config_path, tmp_path, [f"input.truncation={rule}", "mono.k=1", "duo.k=1"])
     for name in ("mono", "duo"):
