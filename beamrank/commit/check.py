@@ -125,6 +125,9 @@ def _verify_stage(
     def add(path: str, problem: str, remedy: str) -> None:
         found.findings.append(Finding(storage.join(stage.name, path), problem, remedy))
 
+    def with_seal(path: str) -> str:
+        return f" and {sealed_in[path]}" if path in sealed_in else ""
+
     def parsed(kind: listing.Kind, document: type[AnyDocument]) -> dict[str, AnyDocument | None]:
         paths = [path for path, entry in entries.items() if entry.is_whole(kind)]
         contents = pool.map(lambda path: storage.read_bytes(storage.join(url, path)), paths)
@@ -150,12 +153,11 @@ def _verify_stage(
                 add(path, f"is not the receipt that {base} holds", f"delete it and {base} and {_REDO}")
     for path, written in receipts.items():
         if written is None or _receipt_path(written) != path:
-            with_seal = f" and {sealed_in[path]}" if path in sealed_in else ""
-            add(path, "the receipt is corrupted", f"delete it{with_seal} and {_REDO}")
+            add(path, "the receipt is corrupted", f"delete it{with_seal(path)} and {_REDO}")
         if written is not None:
             named[written.part].append(written)
     for path, report in reports.items():
-        if report is None or report.unit != entries[path].number:
+        if report is None or report.unit != entries[path].number or report.corpus not in ("", entries[path].digest):
             problem = "the report is corrupted, so bad rows of the corpus may not be counted"
             add(path, problem, "delete it; reading the corpus again recreates it")
     files = {
@@ -167,7 +169,10 @@ def _verify_stage(
         found.findings += _own_content(url, entry, f"{stage.name}/")
     found.count([entry.state.size_bytes for entry in files.values()])
     found.stray += len(entries) - len(files)
-    return [partial(_verify_part, output, stage, named[part], part in files) for part in sorted(named)]
+    for part in sorted(named.keys() - files.keys()):
+        path = _receipt_path(named[part][0])
+        add(part, f"is missing, and {path} names it", f"delete {path}{with_seal(path)} and {_REDO}")
+    return [partial(_verify_part, output, stage, named[part]) for part in sorted(named.keys() & files.keys())]
 
 
 def _seals(manifest: Manifest, stage: StageRecord, base: str) -> bool:
@@ -180,11 +185,9 @@ def _seals(manifest: Manifest, stage: StageRecord, base: str) -> bool:
     )
 
 
-def _verify_part(output: str, stage: StageRecord, receipts: Sequence[Receipt], exists: bool) -> Finding | None:
-    """The finding about a part: it is missing, or its bytes or rows do not match its receipts."""
+def _verify_part(output: str, stage: StageRecord, receipts: Sequence[Receipt]) -> Finding | None:
+    """The finding about a part whose bytes or rows do not match its receipts."""
     path = storage.join(stage.name, receipts[0].part)
-    if not exists:
-        return Finding(path, f"is missing, and {_receipt_path(receipts[0])} names it", _REDO)
     content = storage.read_bytes(storage.join(output, path))
     problem = None
     if {(receipt.part_bytes, receipt.part_sha256) for receipt in receipts} != {(len(content), sha256(content))}:

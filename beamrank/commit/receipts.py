@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any
 
@@ -325,7 +325,7 @@ class ScanReport(Document):
 
     `content` is its `unit_digest`, `docs_file` names the file beside the report with the hashes of its docs, and
     `rejects_file` that with its bad rows below `rejects/`. Of a given run, `twice_encoded` texts were encoded as UTF-8
-    twice, `remark` is on the order of its candidates, and `kind` that of its bad rows.
+    twice, `remark` is on the order of its candidates, and `kind` that of its bad rows. `corpus` begins its digest.
     """
 
     unit: Count
@@ -340,11 +340,13 @@ class ScanReport(Document):
     twice_example: str = ""
     remark: str = ""
     kind: str = "docs"
+    corpus: str = ""
 
     def publish(self, folder: str, corpus_digest: str) -> None:
         """Writes the report, also over that of an earlier scan, so that its time shows the progress of this one."""
         name = listing.SCAN.name(corpus_digest, self.unit)
-        storage.replace(storage.join(folder, listing.SCANS, name), self.to_json())
+        content = replace(self, corpus=corpus_digest[:SHORT]).to_json()
+        storage.replace(storage.join(folder, listing.SCANS, name), content)
 
 
 def watch_scans(folder: str) -> Callable[[], int]:

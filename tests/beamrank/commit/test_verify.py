@@ -1,6 +1,7 @@
 """`verify` finds every file that changed after it was written, and names it."""
 
 import random
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,11 +9,11 @@ import pytest
 
 from beamrank.commit.check import Verification, verify_stages
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import part_bytes
+from beamrank.commit.receipts import ScanReport, part_bytes
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_values
-from tests.support.outputs import commit, files_below, finished_output, make_plan, seal_stage, shard_table
+from tests.support.outputs import CORPUS, commit, files_below, finished_output, make_plan, seal_stage, shard_table
 from tests.support.progress import RecordedProgress
 
 
@@ -126,6 +127,22 @@ def test_verify_checks_all_plans_of_an_output(output):
     receipt = first.folder("mono").receipts(commit(first, "mono", []))[0]
     storage.replace(first.folder("mono").part_url(receipt), b"PAR1")
     assert _changed(verify(output)) == {f"mono/{receipt.part}"}
+    storage.remove(first.folder("mono").part_url(receipt))
+    # No run of the current plan writes it again.
+    while findings := verify(output).findings:
+        assert {finding.file for finding in findings} == {f"mono/{receipt.part}"}
+        for name in re.findall(r"\S+\.json", findings[0].remedy):
+            storage.remove(storage.join(output, "mono", name))
+
+
+def test_verify_finds_a_report_of_another_corpus(output):
+    finished_output(output)
+    folder = storage.join(output, "tokenize-0a1b2c3d")
+    names = [f"unit-00000-{digest[:12]}.json" for digest in (CORPUS, "d0" * 32)]
+    ScanReport(0, 10, 0, ()).publish(folder, "d0" * 32)
+    other, own = (storage.join(folder, "scans", name) for name in reversed(names))
+    storage.replace(own, storage.read_bytes(other))
+    assert _changed(verify(output)) == {f"tokenize-0a1b2c3d/scans/{names[0]}"}
 
 
 def _another_engine(plan: Plan) -> None:
