@@ -4,7 +4,7 @@
     python -m benchmarks.faults --seed 0 --only 17 [--keep 0 2]        one case; of its faults only these
     python -m benchmarks.faults --table                                the outcomes so far, by kind
 
-A case is a run with a random configuration and one to three faults, decided by the seed and its number. Afterwards the
+A case is a run with a random configuration and one to four faults, decided by the seed and its number. Afterwards the
 run is started until it is done. Its bytes must be those of an undisturbed run, and nothing may be left behind. Every
 case is a line of the results; a later start goes on where this one ended. Of a case that breaks a rule, faults are left
 out as long as it still does, and the command of what remains is printed.
@@ -89,16 +89,16 @@ def read(results: Path) -> list[dict[str, Any]]:
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The outcomes by kind of fault, as Markdown."""
-    by_kind: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    """The outcomes by kind of fault, then by runner, as Markdown."""
+    found: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for line in lines:
         for kind, struck in line["faults"]:
-            by_kind[kind].append((struck, bool(line["broken"])))
-            by_kind["all"].append(by_kind[kind][-1])
+            for row in (kind, f"all with `{line['runner']}`", "all"):
+                found[row].append((struck, bool(line["broken"])))
     rows = ["| fault | drawn | struck | in cases that broke a rule |", "|---|---|---|---|"]
-    for kind, found in sorted(by_kind.items(), key=lambda each: (each[0] == "all", each[0])):
-        struck, broken = (sum(column) for column in zip(*found, strict=True))
-        rows.append(f"| {kind} | {len(found):,} | {struck:,} | {broken:,} |")
+    for row, outcomes in sorted(found.items(), key=lambda each: (each[0] == "all", each[0].startswith("all"), each[0])):
+        struck, broken = (sum(column) for column in zip(*outcomes, strict=True))
+        rows.append(f"| {row} | {len(outcomes):,} | {struck:,} | {broken:,} |")
     return [*rows, "", f"Cases: {len(lines):,}; broke a rule: {sum(bool(line['broken']) for line in lines):,}."]
 
 

@@ -5,21 +5,34 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-WORLDS = 24
+WORLDS = 8
 """So many collections with their cascades has a seed: what an undisturbed run of each leaves is made once."""
-RUNNERS: Mapping[str, float] = {"only": 57, "local": 36, "workers": 1, "prism": 3, "flink": 1, "spark": 2}
-"""The weights of runners. `only`: the shards in the launcher, without an engine; `workers`: two worker processes."""
+RUNNERS: Mapping[str, float] = {
+    "only": 60,
+    "local": 33,
+    "workers": 0.5,
+    "prism": 5,
+    "pool": 0.5,
+    "flink": 0.5,
+    "spark": 0.5,
+}
+"""The weights of runners. `only`: the shards in the launcher, without an engine; `workers`: two worker processes;
+`pool`: Prism with workers of a pool."""
 INPUTS = {
     "corpus": "corpus.jsonl",
     "list of topics": "topics.tsv",
     "given run": "given.trec",
     "checkpoint": "mono/model.safetensors",
+    "list of judgments": "qrels.txt",
 }
-SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGSTOP")
+LAUNCHER, WORKER, SERVER, JVM = "the launcher", "a worker", "the job server", "a JVM"
 DAMAGES = ("flipped bit", "cut file", "emptied file", "swapped files", "deleted file")
 WEATHERS = ("is slow", "fails", "throttles", "loses answers", "lists what was")
-BETWEEN, FINISHED, REUSED = "between launches", "of a finished output", "of a reused output"
-_STORES = {"disk": 80, "s3": 12, "gs": 8}
+BETWEEN, DURING = "between launches", "during a launch"
+FINISHED, REUSED, OF_INDEX = "of a finished output", "of a reused output", "of the index"
+FULL_DISK = "a full disk"
+_STORES = {"disk": 92, "s3": 4, "gs": 4}
 _FIRST = {"run": 70, "table": 18, "bm25": 12}
 
 
@@ -28,18 +41,19 @@ def _equally(weight: float, *kinds: str) -> dict[str, float]:
 
 
 _ALWAYS = (
-    _equally(6, *(f"{name} of the launcher" for name in SIGNALS))
-    | _equally(3, *(f"the {name} changes" for name in INPUTS))
-    | _equally(4, *(f"{damage} {when}" for damage in DAMAGES for when in (BETWEEN, FINISHED)))
+    _equally(6, *(f"{name} of {LAUNCHER}" for name in SIGNALS))
+    | _equally(2, *(f"the {name} changes{when}" for name in INPUTS for when in ("", f" {BETWEEN}")))
+    | _equally(3, *(f"{damage} {when}" for damage in DAMAGES for when in (BETWEEN, DURING, FINISHED)))
     | _equally(3, "a launcher stops while another one runs", "two launchers", "another configuration at once")
     | _equally(2, "three launchers", "a memory limit", "a limit of open files")
-    | _equally(4, "a file-size limit", "a clock that jumps", "a read-only folder")
+    | _equally(4, "a file-size limit", "a clock that jumps", "a read-only folder", FULL_DISK)
     | _equally(8, "a system call that fails")
 )
-_OF_WORKERS = _equally(50, "SIGKILL of a worker", "SIGSTOP of a worker")
-_OF_SERVERS = _equally(80, "SIGKILL of the job server")
+# Of each process below a launcher: its weight, and the runners that have one.
+_BELOW = {WORKER: (40, "workers pool"), SERVER: (30, "prism pool flink spark"), JVM: (10, "flink spark")}
 _OF_STORES = _equally(14, *(f"a store that {weather}" for weather in WEATHERS))
 _OF_REUSED = _equally(6, *(f"{damage} {REUSED}" for damage in DAMAGES))
+_OF_INDEX = _equally(5, *(f"{damage} {OF_INDEX} {when}" for damage in DAMAGES for when in (BETWEEN, DURING)))
 
 
 class World(NamedTuple):
@@ -96,12 +110,12 @@ def draw_case(seed: int, number: int, runners: Collection[str] = tuple(RUNNERS))
     """The case with this number, among those with some runners."""
     drawn = random.Random(f"case {seed} {number}")
     runner = _weighted(drawn, {name: weight for name, weight in RUNNERS.items() if name in runners})
-    store = _weighted(drawn, _STORES) if runner in ("only", "local") else "disk"
+    store = _weighted(drawn, _STORES) if runner in ("only", "local", "workers", "prism") else "disk"
     processes = drawn.choice((1, 1, 2)) if runner == "only" else 1
     reuse = drawn.randrange(1, 5) if drawn.random() < 0.2 else 0
     setup = Setup(drawn.randrange(WORLDS), runner, store, drawn.randrange(1, 5), processes, drawn.randrange(3), reuse)
     kinds = _kinds(setup, draw_world(seed, setup.world).first)
-    count = drawn.choice((1, 1, 1, 2, 2, 3))
+    count = drawn.choice((1, 2, 3, 4))
     faults = (Fault(_weighted(drawn, kinds), drawn.random(), drawn.getrandbits(32)) for _ in range(count))
     return Case(seed, number, setup, tuple(faults))
 
@@ -111,12 +125,14 @@ def _kinds(setup: Setup, first: str) -> dict[str, float]:
     kinds = dict(_ALWAYS)
     if first == "bm25":
         # A JVM reserves more memory than any limit that the rest can meet.
-        del kinds["the given run changes"], kinds["a memory limit"]
-    if setup.runner not in ("only", "local"):
-        kinds |= _OF_WORKERS if setup.runner == "workers" else _OF_SERVERS
+        del kinds["the given run changes"], kinds[f"the given run changes {BETWEEN}"], kinds["a memory limit"]
+        kinds |= _OF_INDEX
+    for role, (weight, runners) in _BELOW.items():
+        if setup.runner in runners.split() or (role == JVM and first == "bm25"):
+            kinds |= _equally(weight, *(f"{name} of {role}" for name in SIGNALS if name != "SIGINT"))
     if setup.store != "disk":
         kinds |= _OF_STORES
-        del kinds["a read-only folder"]
+        del kinds["a read-only folder"], kinds[FULL_DISK]
     return kinds | _OF_REUSED if setup.reuse else kinds
 
 

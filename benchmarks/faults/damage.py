@@ -11,8 +11,10 @@ import fsspec
 _NOT_CHECKED = re.compile(r"logs/|prediction\.json|.*\.tmp$")
 # A later run writes these again, or only their record is lost.
 _MAY_BE_DELETED = re.compile(r"machines/|rejects/|retry-|[^/]+/scans/")
+# An index without its record is one that somebody else built.
+_NOT_DELETED = re.compile(r".*beamrank\.json")
 _BEGINNING = re.compile(r"[a-z]*")
-_MANIFEST = re.compile(r"manifest-[0-9a-f]+\.json")
+_RECORD = re.compile(r"(?:receipts/|manifest-)[0-9a-f-]+\.json")
 
 
 class Output:
@@ -30,6 +32,10 @@ class Output:
         """A file."""
         return bytes(self._files.cat_file(f"{self._root}/{name}"))
 
+    def remove(self) -> None:
+        """Removes the folder."""
+        self._files.rm(self._root, recursive=True)
+
     def write(self, name: str, content: bytes | None) -> None:
         """Replaces a file, or deletes it."""
         path = f"{self._root}/{name}"
@@ -40,12 +46,14 @@ def damage(output: Output, kind: str, drawn: random.Random) -> list[str]:
     """Damages files in one of the ways of `DAMAGES`; returns those that are damaged."""
     by_kind: dict[tuple[str, ...], list[str]] = {}
     for name in output.files():
-        if not _NOT_CHECKED.match(name):
+        if not _NOT_CHECKED.match(name) and not (kind == "deleted file" and _NOT_DELETED.fullmatch(name)):
             by_kind.setdefault(_kind_of(name), []).append(name)
+    if kind == "swapped files":
+        by_kind = {key: names for key, names in by_kind.items() if len(names) > 1}
     if not by_kind:
         return []
     among = by_kind[drawn.choice(sorted(by_kind))]
-    name, other = drawn.choice(among), drawn.choice(among)
+    name, other = drawn.sample(among, 2) if len(among) > 1 else among * 2
     before = output.read(name)
     changes: dict[str, bytes | None] = {name: _damaged(before, kind, drawn)}
     if kind == "swapped files":
@@ -85,7 +93,7 @@ def remedied(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     found = set()
     for finding in findings:
         stage = finding["file"].partition("/")[0]
-        found |= {f"{stage}/{name}" for name in _MANIFEST.findall(finding["remedy"])}
+        found |= {f"{stage}/{name}" for name in _RECORD.findall(finding["remedy"])}
         if "delete it" in finding["remedy"]:
             found.add(finding["file"])
     return sorted(found)

@@ -1,37 +1,57 @@
 """A run of a case in its folder, and what faults do to it while its launchers run."""
 
 import os
+import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 import psutil
 
-from benchmarks.faults.cases import BETWEEN, INPUTS, REUSED, SIGNALS, WEATHERS, Case, Fault, draw_world
+from benchmarks.faults.cases import (
+    BETWEEN,
+    DAMAGES,
+    DURING,
+    FULL_DISK,
+    INPUTS,
+    JVM,
+    LAUNCHER,
+    OF_INDEX,
+    REUSED,
+    SERVER,
+    SIGNALS,
+    WEATHERS,
+    WORKER,
+    Case,
+    Fault,
+    draw_world,
+)
 from benchmarks.faults.damage import Output, damage
-from benchmarks.faults.launches import TOKEN, Ended, Launch
+from benchmarks.faults.launches import TOKEN, Ended, Launch, children_of, pool_of_workers
 from benchmarks.faults.weather import Stores
 from benchmarks.faults.worlds import Worlds
 
 PATIENCE_SECONDS = 500.0
-_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.02
 _STOPPED_SECONDS = 0.05, 2.0
 # A request for every change of a file, about.
 _REQUESTS = 6
+_ENGINE = ("--set", "stall_minutes=2", "--runner")
 _FLAGS = {
     "local": (),
     "workers": ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"),
-    **{name: ("--runner", name) for name in ("prism", "flink", "spark")},
+    **{name: (*_ENGINE, name) for name in ("prism", "flink", "spark")},
+    "pool": (*_ENGINE, "prism", "--", "--environment_type=EXTERNAL"),
 }
-# The words of a command line, of which a process has one.
-_BELOW = {
-    "worker": ("pipelines.runners.workers",),
-    "job server": ("--job_port=", "--job-port="),
-}
+# Patterns of their command lines.
+_ROLES = {LAUNCHER: "", WORKER: r"runners\.workers local|SdkHarness", SERVER: r"--job[_-]port=", JVM: r"^\S*java "}
+_DISK_BYTES, _LEFT_BYTES = 64 << 20, 100_000
 _ENVIRONMENT = ("AWS_", "STORAGE_EMULATOR_HOST", "NO_GCE_CHECK", "GCSFS_")
 
 
@@ -44,21 +64,30 @@ class DisturbedRun:
         others: those of another configuration.
         changed: the inputs that changed while they ran.
         killed: whether a launcher may have been ended without a chance to remove its temporary files.
+        undo: undoes what a fault has changed.
+        held: what the case needs to its end.
     """
 
     def __init__(self, case: Case, worlds: Worlds, stores: Stores, folder: Path) -> None:
         """Writes its inputs."""
         self.case, self.worlds, self.folder = case, worlds, folder
-        worlds.copy(case.setup.world, folder)
+        self.first = draw_world(case.seed, case.setup.world).first
+        # Every second case builds its index itself.
+        worlds.copy(case.setup.world, folder, with_index=case.number % 2 == 0)
         self.weather, self.url = None, str(folder / "out")
+        self.token = f"{os.getpid()}-{folder.name}-{time.time_ns()}"
+        self.undo, self.held, self.killed = ExitStack(), ExitStack(), False
+        self._flags = ["--only", f"{{}}/{case.setup.processes}"]
+        if case.setup.runner != "only":
+            self._flags = list(_FLAGS[case.setup.runner])
+        index = [str(folder / "index"), str(folder / "cache/indexes")]
         if case.setup.store != "disk":
             bucket, self.weather = stores.open(case.setup.store)
-            self.url = f"{bucket}/{folder.name}-{time.time_ns()}"
-        self.files, self.killed = Output(self.url), False
+            self.url = f"{bucket}/{self.token}"
+            index[0] = f"{self.url}-index"
+        self.files, self.indexes = Output(self.url), [Output(url) for url in index]
         self.own, self.others = list[Launch](), list[Launch]()
         self.changed = set[str]()
-        self._undo = list[Callable[[], object]]()
-        self.token = f"{os.getpid()}-{folder.name}-{time.time_ns()}"
         for name in ("tmp", "cache"):
             (folder / name).mkdir()
         # Job servers, which are not got again.
@@ -67,6 +96,10 @@ class DisturbedRun:
             (folder / "cache/engines").symlink_to(engines)
         if case.setup.reuse:
             shutil.copytree(worlds.earlier(case.setup.world, case.setup.reuse), folder / "earlier")
+        if case.setup.runner == "pool":
+            self._pool, address = self.held.enter_context(pool_of_workers(folder))
+            self._flags.append(f"--environment_config={address}")
+        self._has_disk = any(fault.kind == FULL_DISK for fault in case.faults) and self._mount()
 
     def start(self, process: int = 0, fault: Fault | None = None, more: tuple[str, ...] = ()) -> Launch:
         """Starts a launcher; of those of `--only` the one with this number."""
@@ -75,8 +108,9 @@ class DisturbedRun:
         words += ["--set", f"shards={setup.shards}", *more]
         if setup.reuse:
             words += ["--reuse", str(self.folder / "earlier")]
-        only = ("--only", f"{process}/{setup.processes}")
-        return self.command([*words, *(only if setup.runner == "only" else _FLAGS[setup.runner])], fault)
+        if setup.store != "disk" and self.first == "bm25":
+            words += ["--set", f"index.path={self.url}-index"]
+        return self.command([*words, *(word.format(process) for word in self._flags)], fault)
 
     def command(self, words: list[str], fault: Fault | None = None) -> Launch:
         """Starts any command."""
@@ -87,68 +121,77 @@ class DisturbedRun:
     def launch(self, fault: Fault | None = None) -> tuple[list[Ended], bool]:
         """Starts the launchers, lets a fault strike, waits for their end, and undoes the fault; whether it struck."""
         self.others, self.changed = [], set()
-        begun, struck = self._amount(), False
+        strike = self._strike_of(fault) if fault else None
+        early = fault is not None and fault.kind.endswith((BETWEEN, REUSED))
+        struck = bool(fault and strike and early and strike(fault))
+        expected, begun = self._expected(), self._amount()
         self.own = [self.start(each, fault if each == 0 else None) for each in range(self.case.setup.processes)]
-        strike = None if fault is None else self._strike_of(fault)
-        while strike and any(each.runs(_POLL_SECONDS) for each in self.own) and not struck:
-            if fault and self._amount() - begun >= fault.moment * self._expected(begun):
-                time.sleep(fault.drawn.uniform(0, 0.1))
-                struck = strike(fault)
-                if not struck:
+        while fault and strike and not early and any(each.runs(_POLL_SECONDS) for each in self.own):
+            if self._amount() - begun >= fault.moment * expected:
+                time.sleep(fault.drawn.uniform(0, 0.05))
+                # A worker, for example, may not have started yet.
+                if struck := strike(fault):
                     break
-        with self.undone():
+        with self.undo:
             ended = [each.end(PATIENCE_SECONDS) for each in [*self.own, *self.others]]
         return ended, struck or (fault is not None and strike is None)
 
-    @contextmanager
-    def undone(self) -> Iterator[None]:
-        """Undoes, at the end of the block, what a fault has changed."""
-        try:
-            yield
-        finally:
-            while self._undo:
-                self._undo.pop()()
-
-    def _expected(self, begun: int) -> float:
-        """What a launch adds to `_amount`, about."""
+    def _expected(self) -> float:
+        """What a launch adds to `_amount`, at least."""
         stages = len(draw_world(self.case.seed, self.case.setup.world).keys["cascade"]) + 2
         files = (2 * self.case.setup.shards + 2) * stages + 6
-        return max(files - begun, 4) if self.weather is None else files * _REQUESTS
+        return max(0.9 * files - len(self.files.files()), 1) * (1 if self.weather is None else _REQUESTS)
 
     def _amount(self) -> int:
         return len(self.files.files()) if self.weather is None else self.weather.requests
 
-    def damage_between(self, fault: Fault) -> bool | None:
-        """Damages files while nothing runs; None for a fault of another kind."""
-        for when, output in ((BETWEEN, self.files), (REUSED, Output(str(self.folder / "earlier")))):
-            if fault.kind.endswith(when):
-                return bool(damage(output, fault.kind.removesuffix(when).strip(), fault.drawn))
-        return None
-
     def _strike_of(self, fault: Fault) -> Callable[[Fault], bool] | None:
         """What a fault does at its moment; None for one that a launcher begins with."""
         strikes: dict[str, Callable[[Fault], bool]] = {
-            **{f"{name} of the launcher": partial(self._signal, getattr(signal, name)) for name in SIGNALS},
-            **{f"the {name} changes": partial(self._change, name) for name in INPUTS},
+            **{f"{name} of {role}": partial(self._signal, name, role) for name in SIGNALS for role in _ROLES},
             **{f"a store that {name}": partial(self._weather, name) for name in WEATHERS},
             "a launcher stops while another one runs": self._stop_while_another_runs,
             "two launchers": partial(self._start_more, 1),
             "three launchers": partial(self._start_more, 2),
             "another configuration at once": self._start_another,
             "a read-only folder": self._close_folder,
+            FULL_DISK: self._fill_disk,
         }
-        for name in ("SIGKILL", "SIGSTOP"):
-            for role in _BELOW:
-                strikes[f"{name} of {'a' if role == 'worker' else 'the'} {role}"] = partial(self._below, role, name)
+        for name in INPUTS:
+            strikes |= dict.fromkeys(
+                (f"the {name} changes", f"the {name} changes {BETWEEN}"), partial(self._change, name)
+            )
+        for kind in DAMAGES:
+            strikes[f"{kind} {REUSED}"] = partial(self._damage, kind, [Output(str(self.folder / "earlier"))])
+            for when in (BETWEEN, DURING):
+                strikes[f"{kind} {when}"] = partial(self._damage, kind, [self.files])
+                strikes[f"{kind} {OF_INDEX} {when}"] = partial(self._damage, kind, self.indexes)
         return strikes.get(fault.kind)
+
+    def _damage(self, kind: str, among: list[Output], fault: Fault) -> bool:
+        # A file may be replaced while it is damaged.
+        with suppress(FileNotFoundError, IndexError):
+            return bool(damage(fault.drawn.choice([each for each in among if each.files()]), kind, fault.drawn))
+        return False
 
     def _one(self, fault: Fault) -> Launch:
         return self.own[fault.seed % len(self.own)]
 
-    def _signal(self, number: int, fault: Fault) -> bool:
-        self.killed |= number == signal.SIGKILL
-        self._one(fault).send(number)
-        return True
+    def _signal(self, name: str, role: str, fault: Fault) -> bool:
+        """Sends a signal to a launcher, or to a process below one; what is stopped goes on after a while."""
+        self.killed |= name == "SIGKILL"
+        above = [self._pool] if role == WORKER and self.case.setup.runner == "pool" else [one.pid for one in self.own]
+        with suppress(psutil.Error, IndexError):
+            found = [psutil.Process(self._one(fault).pid)]
+            if role != LAUNCHER:
+                found = [each for pid in above for each in children_of(pid) if _has(each, _ROLES[role])]
+            process = found[fault.seed % max(len(found), 1)]
+            process.send_signal(getattr(signal, name))
+            if name == "SIGSTOP":
+                time.sleep(fault.drawn.uniform(*_STOPPED_SECONDS))
+                process.resume()
+            return True
+        return False
 
     def _stop_while_another_runs(self, fault: Fault) -> bool:
         stopped = self._one(fault)
@@ -160,19 +203,6 @@ class DisturbedRun:
         finally:
             stopped.send(signal.SIGCONT)
         return True
-
-    def _below(self, role: str, name: str, fault: Fault) -> bool:
-        """Sends a signal to a process that a launcher started."""
-        found = [each for launch in self.own for each in launch.below() if _has(each, _BELOW[role])]
-        self.killed = True
-        with suppress(psutil.Error, IndexError):
-            process = found[fault.seed % max(len(found), 1)]
-            process.send_signal(getattr(signal, name))
-            if name == "SIGSTOP":
-                time.sleep(fault.drawn.uniform(*_STOPPED_SECONDS))
-                process.resume()
-            return True
-        return False
 
     def _start_more(self, count: int, _: Fault) -> bool:
         self.own += [self.start() for _ in range(count)]
@@ -187,24 +217,49 @@ class DisturbedRun:
         output.mkdir(exist_ok=True)
         folder = fault.drawn.choice([output, *sorted(path for path in output.rglob("*") if path.is_dir())])
         folder.chmod(0o555)
-        self._undo.append(partial(folder.chmod, 0o755))
+        self.undo.callback(folder.chmod, 0o755)
         return True
+
+    def _mount(self) -> bool:
+        """Puts the output on a disk of its own; says where that is not allowed."""
+        disk = self.folder / "out"
+        disk.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(disk)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"case {self.case.number}: {FULL_DISK} is left out: {done.stderr}", file=sys.stderr)
+            return False
+        self.held.callback(subprocess.run, ["umount", "-l", str(disk)], check=True)
+        return True
+
+    def _fill_disk(self, fault: Fault) -> bool:
+        """Makes the disk of the output little larger than what is on it."""
+        if not self._has_disk:
+            return False
+        state = os.statvfs(self.folder / "out")
+        self.undo.callback(self._resize, _DISK_BYTES)
+        # Where more was written meanwhile, it is not possible.
+        used = (state.f_blocks - state.f_bfree) * state.f_frsize
+        return self._resize(used + fault.drawn.randrange(4096, _LEFT_BYTES))
+
+    def _resize(self, size: int) -> bool:
+        words = ["mount", "-o", f"remount,size={size}", str(self.folder / "out")]
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
     def _change(self, what: str, _: Fault) -> bool:
         self.changed.add(what)
         self.worlds.change(self.case.setup.world, self.folder, what)
-        self._undo.append(partial(self.worlds.restore, self.case.setup.world, self.folder, what))
+        self.undo.callback(self.worlds.restore, self.case.setup.world, self.folder, what)
         return True
 
     def _weather(self, kind: str, fault: Fault) -> bool:
         assert self.weather is not None
         self.weather.change(kind, fault.seed)
-        self._undo.append(partial(self.weather.change, None))
+        self.undo.callback(self.weather.change, None)
         return True
 
 
-def _has(process: psutil.Process, words: tuple[str, ...]) -> bool:
+def _has(process: psutil.Process, pattern: str) -> bool:
     with suppress(psutil.Error):
-        command = " ".join(process.cmdline())
-        return any(each in command for each in words)
+        return re.search(pattern, " ".join(process.cmdline())) is not None
     return False

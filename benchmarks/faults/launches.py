@@ -9,11 +9,12 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from errno import EACCES, EDQUOT, EIO, ENOSPC, EROFS
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,7 @@ _PRELOADED = (
     "benchmarks.faults.play",
 )
 _PIPE_BYTES = 1 << 20
-_CALLS = ("fsync", "link", "replace", "makedirs", "scandir", "unlink")
+_CALLS = ("fsync", "link", "replace", "makedirs", "scandir", "unlink", "open", "stat", "mkdir")
 _ERRORS = (EIO, ENOSPC, EDQUOT, EACCES, EROFS)
 _LIMITS = {
     # Less would cut the log.
@@ -73,12 +74,6 @@ class Launch:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def below(self) -> list[psutil.Process]:
-        """All processes that it has started."""
-        with suppress(psutil.Error):
-            return psutil.Process(self.pid).children(recursive=True)
-        return []
-
     def runs(self, seconds: float = 0.0) -> bool:
         """Whether it still runs after so many seconds."""
         self._process.join(seconds)
@@ -100,6 +95,27 @@ def call_apart(function: Callable[..., object], *given: object) -> None:
     process.join()
     if process.exitcode != 0:
         raise RuntimeError(f"{function.__name__} ended with {process.exitcode}")
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    """All processes below one."""
+    with suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+@contextmanager
+def pool_of_workers(folder: Path) -> Iterator[tuple[int, str]]:
+    """A pool that starts workers with the files of a case; its process and its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = _forked(_serve_pool, folder, port)
+    try:
+        yield process.pid, f"localhost:{port}"
+    finally:
+        for each in [*children_of(process.pid), process]:
+            each.kill()
 
 
 def processes_of(token: str) -> list[psutil.Process]:
@@ -145,6 +161,16 @@ def _drained(path: str, number: int) -> str:
     os.close(number)
     os.unlink(path)
     return found.decode(errors="replace")
+
+
+def _serve_pool(folder: Path, port: int) -> None:
+    from pipelines.runners import workers
+
+    os.environ.update({"BEAMRANK_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")})
+    with (folder / "pool.txt").open("wb") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    workers._serve_pool(f"--service_port={port}")
 
 
 def _launch(arguments: Sequence[str], environment: dict[str, str], paths: list[str], fault: Fault | None) -> None:

@@ -1,6 +1,7 @@
 """Plays a case: launches with faults, then launches until the run is done, then what must hold."""
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Collection, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.faults.cases import BETWEEN, FINISHED, SIGNALS, Case, Fault
+from benchmarks.faults.cases import BETWEEN, DAMAGES, DURING, FINISHED, LAUNCHER, SIGNALS, Case, Fault
 from benchmarks.faults.damage import damage, must_be_found, remedied
 from benchmarks.faults.disturbed import PATIENCE_SECONDS, DisturbedRun
 from benchmarks.faults.launches import Ended, processes_of
@@ -21,6 +22,7 @@ _END_SECONDS = 30.0
 _MOST_RESUMES = 8
 # What a process writes that ended in a way that it did not foresee.
 _TRACES = ("Traceback (most recent call last)", "Fatal Python error", "Segmentation fault")
+_OF_INDEX = re.compile(r"(?i)remove the folder|(build it|build the index) again")
 _LIMITED = ("a memory limit", "a limit of open files")
 
 
@@ -51,7 +53,7 @@ def play(case: Case, worlds: Worlds, stores: Stores, folder: Path) -> Outcome:
     player = _Player(case, worlds, stores, folder)
     player.outcome = outcome
     try:
-        with player.undone():
+        with player.held, player.undo:
             player.play()
     except BrokenRuleError as error:
         outcome.broken = str(error)
@@ -89,23 +91,23 @@ class _Player(DisturbedRun):
         self._check_nothing_is_left()
 
     def _disturb(self, fault: Fault) -> bool:
-        """One launch with a fault, or damage after one that is killed; returns whether it struck."""
+        """One launch with a fault, or a change after one that is killed; returns whether it struck."""
         if fault.kind.endswith(BETWEEN):
-            self._launch(fault._replace(kind=f"{SIGNALS[0]} of the launcher"))
-        struck = self.damage_between(fault)
-        if struck is None:
-            struck = self._launch(fault)[1]
-        return struck
+            self._launch(fault._replace(kind=f"{SIGNALS[0]} of {LAUNCHER}"))
+        return self._launch(fault)[1]
 
     def _launch(self, fault: Fault | None = None) -> tuple[bool, bool]:
         """A launch, and what must hold after it; returns whether the run is done, and whether the fault struck."""
         ended, struck = self.launch(fault)
+        self.said = "".join(each.stderr for each in ended)
         # Where unlink fails, Python's tempfile itself leaves a file.
         self.killed |= fault is not None and fault.kind in (*_LIMITED, "a system call that fails")
         for each in ended:
             self._check_ended(each, fault)
         done = all(each.code == 0 for each in ended[: len(self.own)])
-        if done and not self.others:
+        # What was written may be damaged afterwards: `verify` finds that.
+        damaged = fault is not None and fault.kind in [f"{kind} {DURING}" for kind in DAMAGES]
+        if done and not self.others and not damaged:
             world = self.case.setup.world
             allowed = [self.worlds.undisturbed(world), *(self.worlds.undisturbed(world, each) for each in self.changed)]
             self._check_runs("a launcher ended with 0, and", allowed)
@@ -116,12 +118,12 @@ class _Player(DisturbedRun):
         for _ in range(_MOST_RESUMES):
             done = self._launch()[0]
             # Nothing may have read what was damaged: a run ends with 0, and `verify` finds it.
-            if done and not any(fault.kind.endswith((BETWEEN, FINISHED)) for fault in self.case.faults):
+            if done and not any(fault.kind.endswith((BETWEEN, DURING, FINISHED)) for fault in self.case.faults):
                 return
             found = self._verify()
             if done and not found["findings"]:
                 return
-            self._follow(found)
+            self._follow(found, "" if done else self.said)
         raise BrokenRuleError(f"after {_MOST_RESUMES} launches the run still ends with {self.outcome.codes[-2]}")
 
     def _damage_finished(self, fault: Fault) -> bool:
@@ -138,7 +140,11 @@ class _Player(DisturbedRun):
         self._follow(found)
         return bool(damaged)
 
-    def _follow(self, found: Mapping[str, Any]) -> None:
+    def _follow(self, found: Mapping[str, Any], said: str = "") -> None:
+        """Does what `verify` and a failed launch ask for."""
+        advice = " ".join([said, *(finding["remedy"] for finding in found["findings"])])
+        if self.indexes[0].files() and _OF_INDEX.search(advice):
+            self.indexes[0].remove()
         for name in set(remedied(found["findings"])) & set(self.files.files()):
             self.files.write(name, None)
 

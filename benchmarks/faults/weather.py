@@ -86,6 +86,11 @@ class _Handler(BaseHTTPRequestHandler):
     store: str
     weather: Weather
 
+    def handle(self) -> None:
+        """Ends quietly where a launcher was killed."""
+        with suppress(ConnectionError):
+            super().handle()
+
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         kind = self.weather.next()

@@ -16,7 +16,7 @@ from benchmarks.faults.launches import Launch, call_apart
 Content = Mapping[str, Any]
 """The runs and measures of an output, by their names."""
 _PATIENCE_SECONDS = 900.0
-_OUTPUTS = ("out", "earlier-*", "*.done", "index")
+_OUTPUTS = ("out", "earlier-*", "*.done")
 
 
 class Worlds:
@@ -26,9 +26,11 @@ class Worlds:
         self.seed, self.folder = seed, folder
         self.undisturbed = cache(self._undisturbed)
 
-    def copy(self, number: int, folder: Path) -> None:
-        """Writes a collection into a new folder."""
-        shutil.copytree(self._written(number, ""), folder, ignore=shutil.ignore_patterns(*_OUTPUTS))
+    def copy(self, number: int, folder: Path, with_index: bool) -> None:
+        """Writes a collection into a new folder, with the index of BM25, where it has one, or without."""
+        self.undisturbed(number)
+        ignored = shutil.ignore_patterns(*_OUTPUTS, *([] if with_index else ["index"]))
+        shutil.copytree(self._written(number, ""), folder, ignore=ignored)
 
     def change(self, number: int, folder: Path, what: str) -> None:
         """Gives an input of a collection in a folder other content of the same form; `restore` gives it back."""
@@ -83,13 +85,14 @@ def _write(seed: int, number: int, changed: str, folder: Path) -> None:
 
     topics = texts({query_id: TOPICS[query_id] for query_id in ids}, "list of topics")
     step = -1 if changed == "given run" else 1
+    judged = {query_id: CANDIDATES[query_id][1] for query_id in ids} if changed == "list of judgments" else None
     candidates = {query_id: CANDIDATES[query_id][::step] for query_id in ids}
     new = folder.with_name(f".{folder.name}")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     sizes = {"max_length": 64, "max_query_length": 16}
     collection = SmallCollection(new, texts(DOCS, "corpus"), topics, input=sizes, **world.keys)
-    (collection.with_index(9) if world.first == "bm25" else collection.given_run(candidates)).with_qrels()
+    (collection.with_index(9) if world.first == "bm25" else collection.given_run(candidates)).with_qrels(judged)
     if world.first == "table":
         collection.keys["candidates"]["run"] = "given.parquet"
         rows = [
