@@ -86,7 +86,7 @@ def candidates_table(
     queries = np.repeat(np.arange(len(doc_ids)), [len(each) for each in doc_ids])
     ranks = np.arange(len(queries)) - np.searchsorted(queries, queries) + 1
     flat = -ranks if scores is None else np.concatenate([np.empty(0), *scores])
-    ids = pa.array(query_ids, pa.string()).take(pa.array(queries)), [doc_id for each in doc_ids for doc_id in each]
+    ids = pa.array(query_ids).take(pa.array(queries)), [doc_id for each in doc_ids for doc_id in each]
     return pa.table([*ids, ranks, flat.astype(np.float32)], schema=CANDIDATES)
 
 

@@ -1,7 +1,6 @@
 """A given run is read in units: a shard gets the same rows in the same order, whatever its form and its files are."""
 
 import gzip
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -40,20 +39,12 @@ ROWS: list[Row] = [
     ("q2", "y", 2, 0.125),
     ("q1", "d", 5, -1.0),
 ]
-TOPICS = ["q1", "q2", "q3"]
 
 
-def _text(line: str) -> Callable[[Path, Sequence[Row]], None]:
+def _text(line: str, header: str = "") -> Callable[[Path, Sequence[Row]], None]:
     def write(path: Path, rows: Sequence[Row]) -> None:
-        text = "".join(line.format(*row) + "\n" for row in rows).encode()
+        text = (header + "".join(line.format(*row) + "\n" for row in rows)).encode()
         path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-
-    return write
-
-
-def _headed(header: str, line: str) -> Callable[[Path, Sequence[Row]], None]:
-    def write(path: Path, rows: Sequence[Row]) -> None:
-        path.write_text("".join(f"{each}\n" for each in (header, *(line.format(*row) for row in rows))))
 
     return write
 
@@ -67,20 +58,15 @@ def _table(path: Path, rows: Sequence[Row]) -> None:
         feather.write_feather(table, path, chunksize=2)
 
 
-def _jsonl(path: Path, rows: Sequence[Row]) -> None:
-    keys = ("query_id", "doc_id", "rank", "score")
-    path.write_text("".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows))
-
-
 _NAMES = {"rank": "position", "score": "value"}
 # The form of a file by its name: how it is written, and the names of its columns.
 WRITTEN: dict[str, tuple[Callable[[Path, Sequence[Row]], None], dict[str, str]]] = {
     "run.trec": (_text("{0} Q0 {1} {2} {3} t"), {}),
     "spaces.trec": (_text(" {0}  Q0\t{1} {2}   {3} t "), {}),
     "run.trec.gz": (_text("{0} Q0 {1} {2} {3} t"), {}),
-    "named.tsv": (_headed("qid docno rank score", "{0} {1} {2} {3}"), {}),
-    "run.csv": (_headed("qid,docno,rank,score", '{0},"{1}",{2},{3}'), {}),
-    "run.jsonl": (_jsonl, {}),
+    "named.tsv": (_text("{0} {1} {2} {3}", "qid docno rank score\n"), {}),
+    "run.csv": (_text('{0},"{1}",{2},{3}', "qid,docno,rank,score\n"), {}),
+    "run.jsonl": (_text('{{"query_id": "{0}", "doc_id": "{1}", "rank": {2}, "score": {3}}}'), {}),
     "run.parquet": (_table, _NAMES),
     "run.feather": (_table, _NAMES),
 }
@@ -212,12 +198,15 @@ def test_partition_can_hold_the_query(tmp_path: Path) -> None:
     assert read_given(tmp_path / "run").order == {"q1": ["b", "a"], "q2": ["b", "a"]}
 
 
-@pytest.mark.parametrize("content", ["", "# a comment\n"])
-def test_run_without_rows_is_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / "a.trec").write_text(content)
-    (tmp_path / "b.trec").write_text("")
-    with pytest.raises(PreflightError, match=rf"^{tmp_path}/a\.trec .*no rows"):
-        open_run(str(tmp_path), {})
+@pytest.mark.parametrize("content", ["", "# a comment\n", None])
+def test_run_without_rows_is_refused(tmp_path: Path, content: str | None) -> None:
+    if content is None:
+        _write_tables(tmp_path, {name: pa.array([], pa.string()) for name in ("qid", "docno", "position")})
+    else:
+        (tmp_path / "a.trec").write_text(content)
+        (tmp_path / "b.trec").write_text("")
+    with pytest.raises(PreflightError, match=rf"^{tmp_path}/(a\.trec|part=0/data\.parquet) .*no rows"):
+        open_run(str(tmp_path), {} if content is not None else {"rank": "position"})
 
 
 def test_changed_run_is_named(tmp_path: Path) -> None:
@@ -226,7 +215,11 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
     before = digest_run(str(tmp_path))
     assert digest_run(str(tmp_path / "a.trec")).digest == before.files[0].sha256
     assert len(open_run(str(tmp_path), {}, before.digest)[1]) == 2
-    (tmp_path / "c.trec").write_text("q1 Q0 c 1 1 t\n")
+    (tmp_path / "same.trec").write_bytes((tmp_path / "a.trec").read_bytes())
+    assert digest_run(str(tmp_path / "same.trec")).digest == before.files[0].sha256
+    with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
+        open_run(str(tmp_path / "b.trec"), {}, before.files[0].sha256)
+    (tmp_path / "same.trec").rename(tmp_path / "c.trec")
     with pytest.raises(DataError, match=r"c\.trec was added after its digest was taken"):
         open_run(str(tmp_path), {}, before.digest)
     (tmp_path / "c.trec").unlink()

@@ -10,6 +10,7 @@ from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.files import Beginning
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.join.run_shards import SENT
 from beamrank.join.run_units import is_twice_encoded
 from contrib.formats.top1000 import CORPUS
 from tests.support.corpora import COMPRESSORS, corpus_of, each_compression
@@ -48,16 +49,18 @@ def test_top1000_is_topics_corpus_and_candidates(url):
     assert bad.reason.startswith("the row has 2 columns where query_id<TAB>doc_id<TAB>query<TAB>passage, exactly 4")
 
 
-@pytest.mark.parametrize("unit_bytes", [60, 1 << 20])
+@pytest.mark.parametrize("unit_bytes", [9, 1 << 20])
 def test_candidates_are_in_the_order_of_the_file(url, unit_bytes):
     given = read_given(url, unit_bytes=unit_bytes)
     assert given.order == {"188714": ["1000052", "1000094"], "1082792": ["1000084", "1000052"]}
     assert given.scores["188714"] == [-1.0, -2.0]
     assert all(batch.rows.column("score").null_count == len(batch.rows) for batch in given.batches)
+    columns = [(*batch.rows.schema.names, *batch.rows.schema.types) for batch in given.batches]
+    assert set(columns) == {(*SENT.names[:-1], *SENT.types[:-1])}
     (broken,) = given.rejects.examples
     assert re.match(rf"{url}( at byte \d+|:4): ", broken)
     (twice,) = (each for each in given.batches if each.twice_encoded)
-    assert (twice.twice_encoded, twice.twice_example) == (1, f"{url}{' at byte 0' if unit_bytes == 60 else ':1'}")
+    assert (twice.twice_encoded, twice.twice_example) == (1, f"{url}{' at byte 0' if unit_bytes == 9 else ':1'}")
 
 
 @pytest.mark.parametrize("text", ["Spaß“ and é", "naïve Â", "café", "10 °C – 5 €", "Ã", "¿Qué?", "a â b"])
