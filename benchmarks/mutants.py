@@ -28,6 +28,8 @@ import pytest
 from benchmarks.results import Part, Results, command_line
 
 _ROOT = Path(__file__).resolve().parents[1]
+# A test that fails, never ends, or ends Python.
+_NOTICED = ("killed", "timeout", "segfault")
 FOLDERS = ("commit", "ranking", "join", "evaluation")
 # Candidates that a corpus lists are tested with its format.
 _MORE_TESTS = {"join": "    tests/contrib/formats/test_top1000.py\n    tests/contrib/formats/test_rank_llm.py"}
@@ -107,7 +109,7 @@ def measure(work: Path, folder: str, count: int, seed: int) -> Part:
     command = ["nice", "-n", "19", sys.executable, "-m", "mutmut", "run", "--max-children", "1", *drawn]
     subprocess.run(command, cwd=work, check=False)
     found = {name: status for name, status in outcomes(work, folder).items() if name in drawn}
-    survivors = sorted(name for name, status in found.items() if status != "killed")
+    survivors = sorted(name for name, status in found.items() if status not in _NOTICED)
     counts = dict(Counter(found.values()).most_common())
     return Part({"seed": seed, "mutants": len(names), "drawn": len(drawn), **counts, "not_killed": survivors})
 

@@ -10,6 +10,7 @@ import pytest
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
 from beamrank.evaluation.measures import parse_measures
+from beamrank.formats.excluded import Excluded
 from beamrank.formats.qrels import MAX_RELEVANCE, qrels_of, read_qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
@@ -212,7 +213,9 @@ def test_queries_that_seem_to_be_docs_are_noted(tmp_path):
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
     run.write_text("q1 Q0 q1 1 2 t\nq1 Q0 a 2 1 t\n")
     qrels.write_text("q1 0 a 1\n")
-    (found,) = evaluate_run_files([str(run)], str(qrels), ["AP"])
+    (found,) = evaluate_run_files([str(run)], str(qrels), ["RR"])
+    (without,) = evaluate_run_files([str(run)], str(qrels), ["RR"], Excluded("self"))
+    assert [each.evaluation.means["RR"] for each in (found, without)] == [0.5, 1.0]
     assert [note for note in found.lines() if "exclude `self`" in note] == list(map(str, found.own))
     assert len(found.own) == 1
 
