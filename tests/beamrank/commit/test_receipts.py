@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from beamrank.commit import receipts as machines
-from beamrank.commit.listing import RECEIPT, RECEIPTS, manifest_name
+from beamrank.commit.listing import RECEIPT, RECEIPTS, list_ranges, manifest_name
 from beamrank.commit.receipts import Receipt, ScanReport, ShardDigests, StageFolder, part_bytes, read_scans, watch_scans
 from beamrank.errors import ReceiptError
 from beamrank.machine import describe_machine, machine_id
@@ -58,6 +58,8 @@ def test_sweep_removes_what_the_jobs_of_a_sealed_stage_leave(tmp_path):
     for name in (*kept, *swept, f"scans/{killed}", f"{RECEIPTS}/{killed}"):
         storage.publish(storage.join(folder.url, name), b"x")
     folder.sweep(DIGESTS)
+    (needed,) = tmp_path.glob("needed-*")
+    assert list_ranges(folder.url, f"needed-{other}-{other}-") == {0: (str(needed), 1)}
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == kept
 
 
