@@ -5,7 +5,8 @@
 
 mutmut changes one expression of a function or method of a copy of the tracked files at a time, and runs, in a forked
 process, the tests that call it, until one fails. Functions with decorators, such as properties, and code outside of
-functions have no mutants. The draw follows the names, so that few others are drawn after a change of the code.
+functions have no mutants. The draw follows the names, so that few others are drawn after a change of the code. With
+`--work` a run of the same code goes on where it was ended, and runs those again that no test noticed.
 """
 
 import argparse
@@ -74,6 +75,8 @@ def copy_tree(work: Path, folder: str) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(_ROOT / name, target)
     copied = "\n".join(f"    {name}" for name in _COPIED)
+    # Which tests call a function may have changed.
+    (work / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
     (work / "setup.cfg").write_text(_CONFIG.format(folder=folder, copied=copied, more=_MORE_TESTS.get(folder, "")))
 
 
@@ -92,13 +95,17 @@ def all_mutants(work: Path, folder: str) -> list[str]:
     ]
 
 
-def outcomes(work: Path, folder: str) -> dict[str, str]:
-    """What became of each mutant that was run."""
+def outcomes(work: Path, folder: str) -> dict[str, tuple[str, float]]:
+    """What became of each mutant that was run, and the seconds of its tests."""
     from mutmut.stats import status_by_exit_code
 
     metas = [json.loads(path.read_text()) for path in (work / "mutants" / "beamrank" / folder).glob("*.meta")]
-    codes = {name: code for meta in metas for name, code in meta["exit_code_by_key"].items() if code is not None}
-    return {name: status_by_exit_code[code] for name, code in codes.items()}
+    return {
+        name: (status_by_exit_code[code], meta["durations_by_key"].get(name) or 0.0)
+        for meta in metas
+        for name, code in meta["exit_code_by_key"].items()
+        if code is not None
+    }
 
 
 def measure(work: Path, folder: str, count: int, seed: int) -> Part:
@@ -106,12 +113,16 @@ def measure(work: Path, folder: str, count: int, seed: int) -> Part:
     copy_tree(work, folder)
     names = all_mutants(work, folder)
     drawn = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:count]
-    command = ["nice", "-n", "19", sys.executable, "-m", "mutmut", "run", "--max-children", "1", *drawn]
-    subprocess.run(command, cwd=work, check=False)
-    found = {name: status for name, status in outcomes(work, folder).items() if name in drawn}
-    survivors = sorted(name for name, status in found.items() if status not in _NOTICED)
-    counts = dict(Counter(found.values()).most_common())
-    return Part({"seed": seed, "mutants": len(names), "drawn": len(drawn), **counts, "not_killed": survivors})
+    noticed = {name for name, (status, _) in outcomes(work, folder).items() if status in _NOTICED}
+    if left := [name for name in drawn if name not in noticed]:
+        command = ["nice", "-n", "19", sys.executable, "-m", "mutmut", "run", "--max-children", "1", *left]
+        subprocess.run(command, cwd=work, check=True)
+    found = {name: outcome for name, outcome in outcomes(work, folder).items() if name in drawn}
+    counts = dict(Counter(status for status, _ in found.values()).most_common())
+    seconds = round(sum(each for _, each in found.values()), 1)
+    survivors = sorted(name for name, (status, _) in found.items() if status not in _NOTICED)
+    shown = {"seed": seed, "mutants": len(names), "drawn": len(drawn), **counts, "seconds_of_tests": seconds}
+    return Part({**shown, "not_killed": survivors})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -72,7 +72,7 @@ def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
         "tokenize-0a1b2c3d/scans/.unit-00000-aaaaaaaaaaaa.json.0.tmp",
         "runs/mono.trec.0.tmp",
         "runs/.mono.trec.0.tmp",
-        "runs/mono/.part-00000.parquet.0.tmp",
+        "runs/mono.parquet/.0.parquet.0.tmp",
         "topics-aaaaaaaaaaaa.parquet",
         ".plan-aaaaaaaaaaaa.json.0.tmp",
         ".current-plan.json.0.tmp",
@@ -154,11 +154,11 @@ def test_gc_keeps_work_of_other_plans_while_young(tmp_path):
     other = make_plan(output, mono_k=4)
     finished_output(output, mono_k=3)
     commit(other, "mono", [0, 1], salt=1)
-    _write(output, f"mono/{_OTHER_PART}")
+    _write(output, f"mono/{_OTHER_PART}", "mono/tasks-aaaaaaaaaaaa-aaaaaaaaaaaa.parquet")
     for path in (tmp_path / "out").rglob("*"):
         os.utime(path, (0, 0))
     (needed,) = (name for name in _garbage(output, 0) if "needed-" in name)
-    assert len(_garbage(output, 0)) == 6
+    assert len(_garbage(output, 0)) == 7
     commit(other, "mono", [2], salt=1)
     assert _garbage(output, 0) == {f"mono/{_OTHER_PART}", needed}
 

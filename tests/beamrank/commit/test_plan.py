@@ -74,11 +74,6 @@ def test_plan_reads_back(tmp_path: Path) -> None:
     assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
 
 
-def test_plan_without_a_run_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="holds no beamrank run"):
-        read_plan(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -98,5 +93,6 @@ def test_plan_that_cannot_be_read_is_an_error(tmp_path: Path, change: Any, reaso
     else:
         values = checked_values(path.read_bytes()) | change
         path.write_bytes(json.dumps(values).encode() if "check" in change else checked_json(values))
-    with pytest.raises(EngineVersionError if "engine_version" in change else PreflightError, match=reason):
+    with pytest.raises(EngineVersionError if "engine_version" in change else PreflightError, match=reason) as raised:
         read_plan(str(tmp_path))
+    assert str(path) in str(raised.value)

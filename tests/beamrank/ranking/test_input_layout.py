@@ -114,6 +114,7 @@ def test_truncation_leaves_room_for_other_templates(rule, total) -> None:
     kept = mono_kept(XLM_ROBERTA, InputLimits(rule, 64, 512), query, doc)
     inputs = PackedInputs(np.zeros(1, np.uint16), np.zeros((2, 2), np.int64), np.stack(kept, axis=1), XLM_ROBERTA)
     assert inputs.lengths.tolist() == [total, total]
+    assert inputs.take(np.array([1])).lengths.tolist() == [total]
 
 
 @given(

@@ -43,6 +43,7 @@ def _rows(rankings):
 def test_first_stage_keeps_the_order_of_its_part():
     table = _candidates(("q", "a", 1, 9.0), ("q", "b", 2, 8.0), ("r", "x", 1, 1.5))
     assert _rows(rank_candidates(table)) == {"q": [("a", 9.0), ("b", 8.0)], "r": [("x", 1.5)]}
+    assert [ranking.scored for ranking in rank_candidates(table).values()] == [2, 1]
     assert rank_candidates(CANDIDATES.empty_table()) == {}
 
 

@@ -21,8 +21,8 @@ def drawn():
         query_id, docs = f"q{number:02}", [f"d{each}" for each in random.permutation(number)]
         scored = int(random.integers(1, number + 1)) if number % 3 else number
         before[query_id] = Ranking(tuple(docs), np.arange(number, 0, -1.0), scored)
-        # The corpus lacks some docs.
-        kept = [doc_id for doc_id in docs[: min(K, scored)] if random.random() > 0.2]
+        # The corpus lacks some docs, and all that were due of one query.
+        kept = [doc_id for doc_id in docs[: min(K, scored)] if random.random() > 0.2 and number != 7]
         scores = np.round(random.normal(size=len(kept)))
         mono += [
             {"query_id": query_id, "doc_id": doc_id, "segment": 0, "rank": rank, "score": float(score)}
@@ -97,7 +97,12 @@ def test_sample_of_several_sizes_equals_the_aggregation():
 
 @pytest.mark.parametrize(
     ("k", "k1s", "drawn"),
-    [(50, [0, 10, 20, 30, 40, 50], {10, 20, 30, 40}), (10, [0, *range(2, 11)], {2, 4, 6, 8}), (2, [0, 2], {1, 2})],
+    [
+        (50, [0, 10, 20, 30, 40, 50], {10, 20, 30, 40}),
+        (10, [0, *range(2, 11)], {2, 4, 6, 8}),
+        (2, [0, 2], {1, 2}),
+        (20, [0, *range(2, 21)], {4, 8, 12, 16}),
+    ],
 )
 def test_default_points_are_those_of_the_paper(k, k1s, drawn):
     variants = pair_variants(k, Depths()).variants
@@ -111,11 +116,12 @@ def test_points_beyond_the_stored_ones_are_left_out():
     assert [each.k0 for each in depth_variants(8, Depths(k0s=(0, 4, 99))).variants] == [0, 4]
     assert {each.k1 for each in pair_variants(8, Depths(k1s=(1, 3, 99))).variants} == {0, 3}
     assert pair_variants(1, Depths()).variants == []
-    assert (depth_variants(8, Depths()).figure, pair_variants(8, Depths()).figure) == (2, 3)
+    assert [variants(8, Depths())[:2] for variants in (depth_variants, pair_variants)] == [(2, 8), (3, 8)]
 
 
 def test_opponents_are_those_with_the_extreme_log_odds(drawn):
     _, _, duo = drawn
+    assert opponents(duo, "none") == {}
     for row in duo.to_pylist():
         docs, found = row["doc_ids"], opponents(duo, row["query_id"])
         assert set(found) == set(docs if len(docs) > 1 else [])
