@@ -97,12 +97,7 @@ def test_sample_of_several_sizes_equals_the_aggregation():
 
 @pytest.mark.parametrize(
     ("k", "k1s", "drawn"),
-    [
-        (50, [0, 10, 20, 30, 40, 50], {10, 20, 30, 40}),
-        (10, [0, *range(2, 11)], {2, 4, 6, 8}),
-        (2, [0, 2], {1, 2}),
-        (20, [0, *range(2, 21)], {4, 8, 12, 16}),
-    ],
+    [(50, [0, 10, 20, 30, 40, 50], {10, 20, 30, 40}), (20, [0, *range(2, 21)], {4, 8, 12, 16}), (2, [0, 2], {1, 2})],
 )
 def test_default_points_are_those_of_the_paper(k, k1s, drawn):
     variants = pair_variants(k, Depths()).variants
