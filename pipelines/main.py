@@ -21,10 +21,13 @@ _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Formatter(logging.Formatter):
-    """Formats what libraries log like messages on standard error."""
+    """Formats what libraries log like messages on standard error; a run's log holds tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         return shown_message(super().format(record))
+
+    def formatException(self, ei: Any) -> str:
+        return repr(ei[1])
 
 
 class _Messages(io.FileIO):

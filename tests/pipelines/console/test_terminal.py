@@ -157,8 +157,9 @@ def test_progress_shows_control_characters():
 
 
 def test_library_log_shows_control_characters():
-    record = logging.LogRecord("library", logging.ERROR, "", 0, "failed: %s", (_HOSTILE,), None)
-    assert main._Formatter("%(name)s: %(message)s").format(record) == f"library: failed: {_ESCAPED}"
+    error = OSError("lost")
+    record = logging.LogRecord("library", logging.ERROR, "", 0, "failed: %s", (_HOSTILE,), (OSError, error, None))
+    assert main._Formatter("%(name)s: %(message)s").format(record) == f"library: failed: {_ESCAPED}\n{error!r}"
 
 
 def test_printable_keeps_lines_tabs_and_letters():
