@@ -105,7 +105,8 @@ def given_run(path: str) -> int:
     """A run that a job reads; some files are also read in small units, which hold as many rows."""
     given = DigestedRun("", (DigestedFile(path, "", ""),), (os.path.getsize(path),))
     reader, counts = RunReader.of(given, {}), []
-    for unit_bytes in (_UNIT_BYTES, 64) if _is_drawn(path) else (_UNIT_BYTES,):
+    small_bytes = max(64, os.path.getsize(path) // 100)
+    for unit_bytes in (_UNIT_BYTES, small_bytes) if _is_drawn(path) else (_UNIT_BYTES,):
         rejects = Rejects(reader.kind, NO_LIMIT)
         rows = sum(len(each.rows) for unit in reader.units(given, unit_bytes) for each in reader.read(unit, rejects))
         counts.append(rows + rejects.count)
