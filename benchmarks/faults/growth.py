@@ -2,9 +2,10 @@
 
     python -m benchmarks.faults.growth --minutes 90 [--apart] [--folder FOLDER] [--results FILE]
 
-After each run: resident memory, open files, threads, temporary files and files of the cache; of separate commands the
-peak of memory in place of the first three. Each is a line of the results; the slope of each a run is printed with its
-interval of 95 % (Theil and Sen's, without the first fifth, in which libraries fill their own caches).
+After each run: resident memory without mapped files, open files, threads, temporary files and files of the cache; of
+separate commands the peak of memory in place of the first three. Each is a line of the results; the slope of each a run
+is printed with its interval of 95 % (Theil and Sen's, without the first fifth, in which libraries fill their own
+caches).
 """
 
 import argparse
@@ -64,8 +65,10 @@ def _run_here(config: Path) -> Callable[[Path], Sample]:
     def once(output: Path) -> Sample:
         run(config, output=output)
         gc.collect()
-        memory = process.memory_info().rss / 2**20
-        return {"memory, MiB": memory, "open files": process.num_fds(), "threads": process.num_threads()}
+        memory = process.memory_info()
+        # Of mapped files the kernel keeps as much as there is room for.
+        own = (memory.rss - memory.shared) / 2**20
+        return {"memory, MiB": own, "open files": process.num_fds(), "threads": process.num_threads()}
 
     return once
 
