@@ -10,11 +10,11 @@ WORLDS = 8
 RUNNERS: Mapping[str, float] = {
     "only": 60,
     "local": 33,
-    "workers": 0.5,
-    "prism": 5,
-    "pool": 0.5,
-    "flink": 0.5,
-    "spark": 0.5,
+    "workers": 3,
+    "prism": 3,
+    "pool": 2.5,
+    "flink": 2,
+    "spark": 2,
 }
 """The weights of runners. `only`: the shards in the launcher, without an engine; `workers`: two worker processes;
 `pool`: Prism with workers of a pool."""
@@ -27,12 +27,14 @@ INPUTS = {
 }
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGSTOP")
 LAUNCHER, WORKER, SERVER, JVM = "the launcher", "a worker", "the job server", "a JVM"
+JAVA_ENGINES = "flink spark"
 DAMAGES = ("flipped bit", "cut file", "emptied file", "swapped files", "deleted file")
 WEATHERS = ("is slow", "fails", "throttles", "loses answers", "lists what was")
 BETWEEN, DURING = "between launches", "during a launch"
 FINISHED, REUSED, OF_INDEX = "of a finished output", "of a reused output", "of the index"
 FULL_DISK = "a full disk"
 _STORES = {"disk": 92, "s3": 4, "gs": 4}
+_STORES_OF_ENGINES = {"disk": 60, "s3": 20, "gs": 20}
 _FIRST = {"run": 70, "table": 18, "bm25": 12}
 
 
@@ -50,7 +52,7 @@ _ALWAYS = (
     | _equally(8, "a system call that fails")
 )
 # Of each process below a launcher: its weight, and the runners that have one.
-_BELOW = {WORKER: (40, "workers pool"), SERVER: (30, "prism pool flink spark"), JVM: (10, "flink spark")}
+_BELOW = {WORKER: (40, "workers pool"), SERVER: (30, "prism pool flink spark"), JVM: (10, JAVA_ENGINES)}
 _OF_STORES = _equally(14, *(f"a store that {weather}" for weather in WEATHERS))
 _OF_REUSED = _equally(6, *(f"{damage} {REUSED}" for damage in DAMAGES))
 _OF_INDEX = _equally(5, *(f"{damage} {OF_INDEX} {when}" for damage in DAMAGES for when in (BETWEEN, DURING)))
@@ -110,7 +112,7 @@ def draw_case(seed: int, number: int, runners: Collection[str] = tuple(RUNNERS))
     """The case with this number, among those with some runners."""
     drawn = random.Random(f"case {seed} {number}")
     runner = _weighted(drawn, {name: weight for name, weight in RUNNERS.items() if name in runners})
-    store = _weighted(drawn, _STORES) if runner in ("only", "local", "workers", "prism") else "disk"
+    store = _weighted(drawn, _STORES if runner in ("only", "local") else _STORES_OF_ENGINES)
     processes = drawn.choice((1, 1, 2)) if runner == "only" else 1
     reuse = drawn.randrange(1, 5) if drawn.random() < 0.2 else 0
     setup = Setup(drawn.randrange(WORLDS), runner, store, drawn.randrange(1, 5), processes, drawn.randrange(3), reuse)

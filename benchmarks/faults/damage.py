@@ -33,8 +33,9 @@ class Output:
         return bytes(self._files.cat_file(f"{self._root}/{name}"))
 
     def remove(self) -> None:
-        """Removes the folder."""
-        self._files.rm(self._root, recursive=True)
+        """Removes all in the folder, which may be a disk of its own."""
+        if self.files():
+            self._files.rm(self._files.ls(self._root, detail=False), recursive=True)
 
     def write(self, name: str, content: bytes | None) -> None:
         """Replaces a file, or deletes it."""

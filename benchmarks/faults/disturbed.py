@@ -20,6 +20,7 @@ from benchmarks.faults.cases import (
     DURING,
     FULL_DISK,
     INPUTS,
+    JAVA_ENGINES,
     JVM,
     LAUNCHER,
     OF_INDEX,
@@ -64,6 +65,7 @@ class DisturbedRun:
         others: those of another configuration.
         changed: the inputs that changed while they ran.
         killed: whether a launcher may have been ended without a chance to remove its temporary files.
+        done: whether the run was done after its last launch.
         undo: undoes what a fault has changed.
         held: what the case needs to its end.
     """
@@ -76,7 +78,7 @@ class DisturbedRun:
         worlds.copy(case.setup.world, folder, with_index=case.number % 2 == 0)
         self.weather, self.url = None, str(folder / "out")
         self.token = f"{os.getpid()}-{folder.name}-{time.time_ns()}"
-        self.undo, self.held, self.killed = ExitStack(), ExitStack(), False
+        self.undo, self.held, self.killed, self.done = ExitStack(), ExitStack(), False, False
         self._flags = ["--only", f"{{}}/{case.setup.processes}"]
         if case.setup.runner != "only":
             self._flags = list(_FLAGS[case.setup.runner])
@@ -90,6 +92,8 @@ class DisturbedRun:
         self.changed = set[str]()
         for name in ("tmp", "cache"):
             (folder / name).mkdir()
+        self._environment = {"BEAMRANK_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
+        self._environment |= {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)}
         # Job servers, which are not got again.
         engines = Path(os.environ.get("BEAMRANK_CACHE", "~/.cache/beamrank")).expanduser() / "engines"
         if engines.is_dir():
@@ -97,7 +101,7 @@ class DisturbedRun:
         if case.setup.reuse:
             shutil.copytree(worlds.earlier(case.setup.world, case.setup.reuse), folder / "earlier")
         if case.setup.runner == "pool":
-            self._pool, address = self.held.enter_context(pool_of_workers(folder))
+            self._pool, address = self.held.enter_context(pool_of_workers(folder, self._environment))
             self._flags.append(f"--environment_config={address}")
         self._has_disk = any(fault.kind == FULL_DISK for fault in case.faults) and self._mount()
 
@@ -114,9 +118,7 @@ class DisturbedRun:
 
     def command(self, words: list[str], fault: Fault | None = None) -> Launch:
         """Starts any command."""
-        environment = {"BEAMRANK_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp")}
-        environment |= {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)}
-        return Launch(self.folder, words, {**environment, TOKEN: self.token}, fault)
+        return Launch(self.folder, words, {**self._environment, TOKEN: self.token}, fault)
 
     def launch(self, fault: Fault | None = None) -> tuple[list[Ended], bool]:
         """Starts the launchers, lets a fault strike, waits for their end, and undoes the fault; whether it struck."""
@@ -124,7 +126,8 @@ class DisturbedRun:
         strike = self._strike_of(fault) if fault else None
         early = fault is not None and fault.kind.endswith((BETWEEN, REUSED))
         struck = bool(fault and strike and early and strike(fault))
-        expected, begun = self._expected(), self._amount()
+        builds_index = fault is not None and self._begin_again(fault)
+        expected, begun = 0 if builds_index else self._expected(), self._amount()
         self.own = [self.start(each, fault if each == 0 else None) for each in range(self.case.setup.processes)]
         while fault and strike and not early and any(each.runs(_POLL_SECONDS) for each in self.own):
             if self._amount() - begun >= fault.moment * expected:
@@ -135,6 +138,14 @@ class DisturbedRun:
         with self.undo:
             ended = [each.end(PATIENCE_SECONDS) for each in [*self.own, *self.others]]
         return ended, struck or (fault is not None and strike is None)
+
+    def _begin_again(self, fault: Fault) -> bool:
+        """Makes work for a process that gets a signal; says whether it is the JVM that builds the index."""
+        builds_index = fault.kind.endswith(JVM) and self.case.setup.runner not in JAVA_ENGINES
+        if builds_index or (self.done and fault.kind.startswith("SIG")):
+            for each in [self.files, *(self.indexes if builds_index else [])]:
+                each.remove()
+        return builds_index
 
     def _expected(self) -> float:
         """What a launch adds to `_amount`, at least."""
@@ -186,6 +197,7 @@ class DisturbedRun:
             if role != LAUNCHER:
                 found = [each for pid in above for each in children_of(pid) if _has(each, _ROLES[role])]
             process = found[fault.seed % max(len(found), 1)]
+            time.sleep(fault.drawn.random() if role == JVM else 0)
             process.send_signal(getattr(signal, name))
             if name == "SIGSTOP":
                 time.sleep(fault.drawn.uniform(*_STOPPED_SECONDS))

@@ -105,12 +105,12 @@ def children_of(pid: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def pool_of_workers(folder: Path) -> Iterator[tuple[int, str]]:
-    """A pool that starts workers with the files of a case; its process and its address."""
+def pool_of_workers(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """A pool that starts workers with the environment of a case; its process and its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = _forked(_serve_pool, folder, port)
+    process = _forked(_serve_pool, folder, dict(environment), port)
     try:
         yield process.pid, f"localhost:{port}"
     finally:
@@ -163,10 +163,11 @@ def _drained(path: str, number: int) -> str:
     return found.decode(errors="replace")
 
 
-def _serve_pool(folder: Path, port: int) -> None:
+def _serve_pool(folder: Path, environment: dict[str, str], port: int) -> None:
     from pipelines.runners import workers
 
-    os.environ.update({"BEAMRANK_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")})
+    os.setsid()
+    os.environ.update(environment)
     with (folder / "pool.txt").open("wb") as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)

@@ -111,7 +111,8 @@ class _Player(DisturbedRun):
             world = self.case.setup.world
             allowed = [self.worlds.undisturbed(world), *(self.worlds.undisturbed(world, each) for each in self.changed)]
             self._check_runs("a launcher ended with 0, and", allowed)
-        return done and not self.others and not self.changed, struck
+        self.done = done and not self.others and not self.changed
+        return self.done, struck
 
     def _resume(self) -> None:
         """Launches without faults until the run is done, and follows the advice of `verify`."""
