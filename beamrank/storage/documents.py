@@ -63,7 +63,8 @@ def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
 def usable(kind: type[_Value], values: Any, place: str) -> _Value:
     """`validated` for a document of others; raises PreflightError, with its place, where it cannot be used."""
     try:
-        return validated(TypeAdapter(kind), values)
+        found: _Value = validated(_adapter(kind), values)  # type: ignore[arg-type]
+        return found
     except ValueError as error:
         raise PreflightError(f"{place} cannot be used: {error}") from error
 

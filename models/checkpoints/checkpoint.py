@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,7 +64,7 @@ class Checkpoint:
     reference: str
     kind: str
     weights: tuple[str, ...]
-    architecture: Architecture
+    architecture: Architecture = field(hash=False)
     config: Mapping[str, Any] = field(compare=False)
     files: tuple[DigestedFile, ...] = field(default=(), compare=False)
 
@@ -257,6 +258,12 @@ def check_fit(
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     """A checkpoint's tokenizer; raises PreflightError where it does not fit the checkpoint's model."""
+    return _tokenizer_of(checkpoint, checkpoint.find_versions())
+
+
+# A plan asks for it many times, and a large vocabulary takes a second.
+@lru_cache(maxsize=2)
+def _tokenizer_of(checkpoint: Checkpoint, _versions: tuple[str, ...]) -> Tokenizer:
     tokenizer = _load_tokenizer(checkpoint.folder, checkpoint.config)
     checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     check_prefix_space(checkpoint.folder)

@@ -79,3 +79,12 @@ def test_other_special_ids_are_refused_in_run_and_training(tmp_path):
     for load in (lambda: tokenizer_of(resolve_checkpoint(folder, "mono")), lambda: Start(folder, 8)):
         with pytest.raises(PreflightError, match=r"has the id 2 for its cls_token, and .* cls_token_id 3"):
             load()
+
+
+def test_tokenizer_is_loaded_once_for_each_version_of_its_files(tmp_path):
+    folder = _words(tmp_path, 1000)
+    first = tokenizer_of(resolve_checkpoint(folder, "mono"))
+    assert tokenizer_of(resolve_checkpoint(folder, "mono")) is first
+    path = tmp_path / "vocab.txt"
+    path.write_text(path.read_text().replace("word7\n", "WORD7\n"))
+    assert tokenizer_of(resolve_checkpoint(folder, "mono")).digest != first.digest
