@@ -112,7 +112,6 @@ def _plan(
         dataflow.check_flags(flags, [ScorePairs], device.device, wait=True)
     files = find_pairs(settings.pairs, settings.columns)
     _check_apart(settings)
-    _check_nulls(files, settings.max_bad_rows, console)
     checkpoint = resolve_checkpoint(settings.checkpoint, files[0].kind, settings.instruction)
     checkpoint.check_length(settings.input.max_length, settings.input.truncation)
     checkpoint.check_weights()
@@ -138,20 +137,6 @@ def _check_apart(config: ScoreConfig) -> None:
                 f"--output {config.output} is inside {path}: what is written there would be read as pairs. "
                 "Give an output outside of it, or a glob that matches only the pairs"
             )
-
-
-def _check_nulls(files: Sequence[PairsFile], most: int, console: ConsoleProgress) -> None:
-    """Reports rows without a value that the files count, before they are read; an error where there are too many."""
-    for file in files:
-        for name, count in file.nulls.items():
-            if count == file.rows:
-                raise PreflightError(f"the column `{name}` of {file.url} holds nothing but nulls: give it values")
-            if count > most:
-                raise PreflightError(
-                    f"{file.url}: {counted(count, 'row')} without `{name}`, which cannot be scored, and --max-bad-rows "
-                    f"is {most:,}: correct them, or allow so many, which then have no score"
-                )
-            console.warn(f"{file.url}: {counted(count, 'row')} without `{name}` will have no score")
 
 
 def _report(manifest: Manifest, output: str, most: int, console: ConsoleProgress) -> None:

@@ -80,10 +80,12 @@ def _highest() -> int:
 
 
 def _unpacked_bytes(path: str) -> int:
-    size = os.path.getsize(path)
+    size, unpacked = os.path.getsize(path), 0
+    # A damaged file may unpack to much before its error.
     with suppress(BeamrankError), open_stream(path) as file:
-        size = max(size, sum(map(len, iter(lambda: file.read(1 << 20), b""))))
-    return size
+        for chunk in iter(lambda: file.read(1 << 16), b""):
+            unpacked += len(chunk)
+    return max(size, unpacked)
 
 
 @contextmanager

@@ -160,11 +160,13 @@ class LibraryTokenizer:
             if not (token.special and (all_special or is_control(content, named.values())))
         }
         spelled = {*added} - {*in_texts} | {token for token in (named.get("unk"), *roles) if token}
-        definition = json.loads(content)
-        plain = _without_special(definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))})
-        unknown = definition["model"].get("unk_id", original.token_to_id(definition["model"].get("unk_token") or ""))
         control = {original.token_to_id(token): token for token in spelled}
         try:
+            # The library also reads what is not quite JSON.
+            definition = json.loads(content)
+            plain = _without_special(definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))})
+            model = definition["model"]
+            unknown = model.get("unk_id", original.token_to_id(model.get("unk_token") or ""))
             self._library = Library.from_str(json.dumps(plain))
             self._library.encode_special_tokens = True
             _check_spelling(source, self._library, {each: token for each, token in control.items() if each != unknown})
@@ -285,8 +287,9 @@ def _without_special(definition: dict[str, Any], names: Mapping[str, str]) -> di
 
 
 def _check_spelling(source: str, library: Any, special: Mapping[int, str]) -> None:
-    """Raises PreflightError where a special token's spelling still gives its id."""
+    """Raises PreflightError where a special token's spelling still gives its id; any error for an unknown character."""
     texts = [text for token in special.values() for text in (token, f"a{token}a", f"a {token} a")]
+    texts.append("\U0010fffd")
     for encoding in library.encode_batch_fast(texts, add_special_tokens=False):
         for token_id in special.keys() & set(encoding.ids):
             raise PreflightError(

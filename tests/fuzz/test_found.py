@@ -1,5 +1,6 @@
 """Inputs that once ended in an error that was not ours: read whole, or refused with a message."""
 
+import bz2
 import io
 import json
 from typing import Any
@@ -81,6 +82,10 @@ _FAR_DATE = pa.array([2**62, 1], pa.timestamp("us"))
             _tokenizer({"model": {"type": "Unigram", "vocab": [[each, -1.5] for each in _PIECES]}}),
             False,
         ),
+        ("tokenizer.json", _tokenizer({"model": {"type": "Unigram", "vocab": []}}), False),
+        ("tokenizer.json", b'{"tru", ' + _tokenizer({})[1:], False),
+        # A block of a million rows, of which none is a doc.
+        ("corpus bz2", bz2.compress(b"\n" * 3_000_000), False),
         ("corpus car", cbor2.dumps([0, b"d1", [[0, "x"]]]) + cbor2.dumps([0, b"d2", {(1, 2): "x"}]), True),
     ],
 )
@@ -112,6 +117,14 @@ def test_rows_that_a_damaged_page_hides_are_an_error(tmp_path, name, file):
     found = pq.ParquetFile(io.BytesIO(content))
     assert sum(map(len, found.iter_batches(row_groups=[0]))) < found.metadata.row_group(0).num_rows
     assert attempt(prepare(named(name), tmp_path / "files"), content) is False
+
+
+def test_statistics_that_do_not_fit_their_column_are_an_error(tmp_path):
+    """Arrow ends the process where it reads them."""
+    prepared = prepare(named("pairs"), tmp_path / "files")
+    optional, required = b"\x25\x02\x18\x03doc", b"\x25\x00\x18\x03doc"
+    assert optional in prepared.seeds[0]
+    assert attempt(prepared, prepared.seeds[0].replace(optional, required)) is False
 
 
 @pytest.mark.parametrize("offset", [b"\xff" * 4, (1 << 30).to_bytes(4, "little")])

@@ -18,6 +18,8 @@ BLOCK_BYTES = 1 << 20
 _BATCH_ROWS = 1024
 _NEWLINE = ord("\n")
 
+_BATCH_ROWS = 1 << 16
+
 ParseLine = Callable[[str], tuple[str, str]]
 
 
@@ -34,15 +36,15 @@ def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
     with open_stream(unit.url) as file:
         if unit.end:
             for offset, block in blocks_between(file, unit.start, unit.end):
-                yield _docs(unit, parse, block, offset)
+                yield from _docs(unit, parse, block, offset)
             return
         ordinal = 0
         while block := whole_lines(file, BLOCK_BYTES):
-            yield _docs(unit, parse, block, ordinal)
+            yield from _docs(unit, parse, block, ordinal)
             ordinal += block.count(b"\n")
 
 
-def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> DocBatch:
+def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Iterator[DocBatch]:
     """The docs of a block; `first` is the byte, or in a compressed file the number, of its first line."""
     lines = _decoded_lines(block.removeprefix(BYTE_ORDER_MARK) if first == 0 else block)
     positions = line_starts(block, first) if unit.end else range(first, first + len(lines))
@@ -64,7 +66,10 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> DocBa
         except RowError as error:
             raise RowError(f"{error}; it {LONE_CR}") from error
 
-    return parse_rows(unit, positions, lines, parse_valid)
+    # A block of empty lines has a million rows, each of which is kept with its reason.
+    for start in range(0, len(lines), _BATCH_ROWS):
+        rows = slice(start, start + _BATCH_ROWS)
+        yield parse_rows(unit, positions[rows], lines[rows], parse_valid)
 
 
 def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:

@@ -43,8 +43,6 @@ class PairsFile:
         rows: how many it has.
         kind: of the model that can score it, `mono` or `duo`.
         id_type: the type of its ids: string or an integer type.
-        nulls: how many rows lack a value in each of these columns; columns without nulls are left out, as are those
-            whose nulls the file does not count.
         passed: the Arrow schema of the other columns, which the scores have too.
     """
 
@@ -52,7 +50,6 @@ class PairsFile:
     rows: int
     kind: PairKind
     id_type: Any
-    nulls: Mapping[str, int]
     passed: Any
 
 
@@ -126,15 +123,15 @@ def _check(url: str, renamed: Mapping[str, str]) -> PairsFile:
         for name in TEXTS[kind]:
             check_text_type(file, url, names[name])
         id_type = _id_type(url, schema.field(names[ID]))
-        columns = [names.pop(name) for name in (ID, *TEXTS[kind])]
-        nulls = {name: count for name in columns if (count := _nulls(file, name))}
+        for name in (ID, *TEXTS[kind]):
+            del names[name]
         if SCORE in names:
             raise PreflightError(
                 f"{url} has a column `{SCORE}`, which is the name of the scores: rename it with `--columns "
                 f"first_{SCORE}={names[SCORE]}`"
             )
         passed = pa.schema([(name, _plain(schema.field(own).type)) for name, own in names.items()])
-        return PairsFile(url, file.metadata.num_rows, kind, id_type, nulls, passed)
+        return PairsFile(url, file.metadata.num_rows, kind, id_type, passed)
 
 
 def _renamed(url: str, names: Sequence[str], renamed: Mapping[str, str]) -> dict[str, str]:
@@ -182,16 +179,6 @@ def _id_type(url: str, column: Any) -> Any:
     raise PreflightError(
         f"the column `{column.name}` of {url} is of type {column_type}: it must hold strings or integers"
     )
-
-
-def _nulls(file: Any, name: str) -> int:
-    """The nulls of a column, as far as the file counts them."""
-    metadata = file.metadata
-    if pa.types.is_null(file.schema_arrow.field(name).type):
-        return int(metadata.num_rows)
-    column = next(each for each in range(metadata.num_columns) if metadata.schema.column(each).path == name)
-    statistics = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
-    return sum(each.null_count for each in statistics if each is not None and each.has_null_count)
 
 
 def read_pairs(
