@@ -27,6 +27,7 @@ import hypothesis
 import pytest
 
 from benchmarks.results import Part, Results, command_line
+from models.checkpoints import checkpoint
 
 _ROOT = Path(__file__).resolve().parents[1]
 # A test that fails, or ends Python. On a busy machine one that runs long is no sign.
@@ -56,6 +57,8 @@ def pytest_configure() -> None:
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile("mutants", derandomize=True, deadline=None, phases=phases)
     hypothesis.settings.load_profile("mutants")
+    # A run of these tests may score in the process that mutmut forks: with one thread torch goes on after that.
+    checkpoint._first.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -116,7 +119,7 @@ def measure(work: Path, folder: str, count: int, seed: int) -> Part:
     noticed = {name for name, (status, _) in outcomes(work, folder).items() if status in _NOTICED}
     if left := [name for name in drawn if name not in noticed]:
         command = ["nice", "-n", "19", sys.executable, "-m", "mutmut", "run", "--max-children", "1", *left]
-        subprocess.run(command, cwd=work, check=True)
+        subprocess.run(command, cwd=work, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     found = {name: outcome for name, outcome in outcomes(work, folder).items() if name in drawn}
     counts = dict(Counter(status for status, _ in found.values()).most_common())
     seconds = round(sum(each for _, each in found.values()), 1)
