@@ -9,8 +9,8 @@ import fsspec
 
 # Nothing depends on these.
 _NOT_CHECKED = re.compile(r"logs/|prediction\.json|.*\.tmp$")
-# A later run writes these again, or only their record is lost.
-_MAY_BE_DELETED = re.compile(r"machines/|rejects/|retry-|[^/]+/scans/")
+# A later run writes these again (manifests from the receipts), or only their record is lost.
+_MAY_BE_DELETED = re.compile(r"machines/|rejects/|retry-|[^/]+/(scans/|manifest-)")
 # An index without its record is one that somebody else built.
 _NOT_DELETED = re.compile(r".*beamrank\.json")
 _BEGINNING = re.compile(r"[a-z]*")

@@ -24,6 +24,8 @@ WORKER_MODULE = "pipelines.runners.workers"
 _POLL_SECONDS = 1.0
 _SHORT_SECONDS = 0.05
 _PATIENCE_SECONDS = 3
+# Of prctl.
+_SIGNAL_OF_PARENTS_DEATH = 1
 # Only gRPC reads it, and no_proxy where it is not set.
 _SPARED_BY_GRPC = "no_grpc_proxy"
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
@@ -150,9 +152,16 @@ def child_command(folder: str, *command: str) -> list[str]:
 def _run_child(folder: str, *command: str) -> int:
     """Runs a program until it ends, this process is terminated, or the launcher ends; then removes its folder.
 
-    A launcher that is killed with SIGKILL would leave its job server, a Java process, running forever.
+    A launcher that is killed with SIGKILL would leave its job server, a Java process, running forever. So would this
+    process: Linux ends the program with it.
     """
-    launcher = os.getppid()
+    import ctypes
+
+    launcher, library = os.getppid(), ctypes.CDLL(None)
+
+    def end_with_parent() -> None:
+        if hasattr(library, "prctl"):
+            library.prctl(_SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         sys.exit(1)
@@ -160,7 +169,8 @@ def _run_child(folder: str, *command: str) -> int:
     # This process ends after the program has ended and its folder is removed.
     signal.signal(signal.SIGTERM, end)
     code = 1
-    with subprocess.Popen(command, env={**os.environ, "TMPDIR": folder}) as program:
+    environment = {**os.environ, "TMPDIR": folder}
+    with subprocess.Popen(command, env=environment, preexec_fn=end_with_parent) as program:
         with contextlib.suppress(SystemExit):
             while os.getppid() == launcher:
                 with contextlib.suppress(subprocess.TimeoutExpired):

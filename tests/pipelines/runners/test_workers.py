@@ -117,15 +117,16 @@ def test_child_does_not_outlive_a_killed_launcher(folder):
     assert not folder.exists()
 
 
-def test_child_ends_its_program_when_terminated(folder):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 1), (signal.SIGKILL, -9)])
+def test_child_ends_its_program_when_it_is_ended(folder, number, code):
     ignores = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     with _started(_child(folder, f"{ignores}; print('here', flush=True); time.sleep(600)")) as process:
         below = psutil.Process(process.pid).children()
         assert len(below) == 1
-        process.terminate()
-        assert process.wait(10) == 1
-    assert not psutil.wait_procs(below, timeout=1)[1]
-    assert not folder.exists()
+        process.send_signal(number)
+        assert process.wait(10) == code
+    assert not psutil.wait_procs(below, timeout=20)[1]
+    assert folder.exists() == (number == signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("program", "code"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
