@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 from typing import Any, NoReturn
 
@@ -64,6 +65,14 @@ def _show_errors_of_libraries() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
+def _log_lost_connection(failed: threading.ExceptHookArgs) -> None:
+    """Threads of Beam lose their connection where a job server dies; the command reports that, a run's log the rest."""
+    if failed.exc_type.__module__.startswith("grpc"):
+        logging.getLogger("apache_beam").error("a connection was lost", exc_info=failed.exc_value)
+    else:
+        threading.__excepthook__(failed)
+
+
 def main() -> NoReturn:
     """Runs `beamrank` with the arguments of this process."""
     _open_streams()
@@ -72,6 +81,7 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(errors="surrogateescape")
     _show_errors_of_libraries()
     sys.unraisablehook = ENDING.raise_again
+    threading.excepthook = _log_lost_connection
     for number in _INTERRUPTIONS:
         # A shell starts background processes with Ctrl-C ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -18,8 +18,10 @@ from contextlib import contextmanager, suppress
 from errno import EACCES, EDQUOT, EIO, ENOSPC, EROFS
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import grpc._channel
 import psutil
 
 from benchmarks.faults.cases import Fault
@@ -140,6 +142,8 @@ def _forking() -> Any:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    # With it, the server would not find these modules.
+    os.environ.pop("PYTHONSAFEPATH", None)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_PRELOADED))
     return context
@@ -201,6 +205,8 @@ def begin(fault: Fault) -> bool:
         setattr(os, name, _failing(getattr(os, name), int(40 ** drawn.random()), drawn.choice(_ERRORS)))
     elif fault.kind == "a clock that jumps":
         by = drawn.choice((-1, 1)) * 10 ** drawn.uniform(0, 8)
+        # gRPC's C code gets deadlines of its Python code, and its clock does not jump.
+        vars(grpc._channel)["time"] = SimpleNamespace(time=time.time)
         time.time = _jumping(time.time, drawn.uniform(0, 1.5), by)
     elif fault.kind == "a read-only folder":
         _drop_rights()

@@ -212,7 +212,12 @@ class PartFolder:
 
     def write(self, shard: int, content: bytes) -> None:
         """Writes a shard's part; another attempt's is replaced, by the same bytes."""
-        storage.replace(storage.join(self.url, self.part(shard)), content)
+        url = storage.join(self.url, self.part(shard))
+        try:
+            storage.replace(url, content)
+        except FileNotFoundError:
+            # Another process has begun to write the same run, and removed the folder in between.
+            storage.replace(url, content)
 
     def missing(self) -> list[int]:
         """The shards without a part."""

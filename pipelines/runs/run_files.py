@@ -238,12 +238,13 @@ def verify_runs(plan: Plan, stages: Sequence[Stage], config: RunConfig, found: V
     evaluators = _evaluators(plan, config, list(own.values()), found) if MEASURES in sizes else {}
     _verify_files(plan, stages, manifests, {file: file.base in own for file in ours}, evaluators, found)
     for base in sorted({*metadata, *(f"{file.base}{ENDING}" for file in ours)}):
-        is_own = base.removesuffix(ENDING) in own
+        run = base.removesuffix(ENDING)
+        is_own = run in own
         if base not in sizes:
             remedy = _WRITE_AGAIN if is_own else _AGGREGATE_AGAIN
             found.findings.append(Finding(f"{RUNS}/{base}", "is missing", remedy))
         # What they hold depends on the machine that wrote them.
-        elif not is_unchanged(storage.read_bytes(storage.join(here, base))):
+        elif not is_unchanged(storage.read_bytes(storage.join(here, base)), run):
             remedy = _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
             found.findings.append(Finding(f"{RUNS}/{base}", "was changed after it was written", remedy))
     in_one = [file.base for file in ours if not file.in_parts]

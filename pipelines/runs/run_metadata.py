@@ -1,5 +1,6 @@
 """The metadata of a run file in the schema of ir_metadata (https://www.ir-metadata.org), as a YAML file beside it."""
 
+import os
 import shlex
 import sys
 from collections import Counter
@@ -49,17 +50,18 @@ def write_metadata(
         "data": data or {},
     }
     text = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=sys.maxsize)
-    storage.replace(f"{run}{ENDING}", _checked(text.encode()))
+    storage.replace(f"{run}{ENDING}", _checked(text.encode(), storage.name(run)))
 
 
-def is_unchanged(content: bytes) -> bool:
-    """Whether a file of metadata is as it was written."""
-    return content == _checked(content.partition(b"\n")[2])
+def is_unchanged(content: bytes, base: str) -> bool:
+    """Whether a file of metadata is as it was written for a run of this name; 0.2.0 left the name out."""
+    text = content.partition(b"\n")[2]
+    return content in (_checked(text, base), _checked(text))
 
 
-def _checked(content: bytes) -> bytes:
-    """A file whose first line, a comment, detects a flipped bit in the others."""
-    return b"# sha256: %b\n%b" % (sha256(content).encode(), content)
+def _checked(content: bytes, base: str = "") -> bytes:
+    """A file whose first line, a comment, detects a flipped bit in the others, and another run's metadata."""
+    return b"# sha256: %b\n%b" % (sha256(os.fsencode(base) + content).encode(), content)
 
 
 def write_run_metadata(plan: Plan, config: RunConfig, file: RunFile, stages: Sequence[Any], sealed: Manifest) -> None:

@@ -95,6 +95,12 @@ def test_verify_finds_a_missing_run(output, name, problem):
     assert result.returncode == (1 if problem else 0)
 
 
+def test_verify_finds_the_metadata_of_another_run(output):
+    own, other = (output / f"runs/{name}.trec.metadata.yaml" for name in ("mono", "candidates"))
+    own.write_bytes(other.read_bytes())
+    assert "runs/mono.trec.metadata.yaml: was changed" in beamrank_here("verify", output).stdout
+
+
 def test_run_reads_each_part_once(cascade, output, monkeypatch):
     read: list[str] = []
     read_part = StageFolder.read_part

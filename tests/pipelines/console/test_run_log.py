@@ -3,8 +3,11 @@
 import logging
 import re
 import sys
+import threading
 from contextlib import nullcontext
+from functools import partial
 
+import grpc
 import pytest
 from typer.testing import CliRunner
 
@@ -95,6 +98,19 @@ def test_log_has_the_traceback_and_the_terminal_its_name(small, tmp_path, monkey
     assert "Traceback" not in error
     assert 'raise ZeroDivisionError("no such luck")' in path.read_text()
     assert _events(path.read_text())[-1][:3] == ("ERROR", "-", "-")
+
+
+def test_lost_connection_of_a_thread_is_only_logged(monkeypatch, capsys, caplog):
+    monkeypatch.setattr(threading, "excepthook", main._log_lost_connection)
+    with grpc.insecure_channel("localhost:1") as channel:
+        for function in (partial(channel.unary_unary("/Control"), b""), partial(int, "no number")):
+            thread = threading.Thread(target=function)
+            thread.start()
+            thread.join()
+    printed = capsys.readouterr().err
+    assert "ValueError" in printed
+    assert "grpc" not in printed
+    assert "UNAVAILABLE" in caplog.text
 
 
 def test_log_has_no_file_before_the_start(small, tmp_path):

@@ -321,6 +321,19 @@ def _fill(folder: PartFolder) -> None:
         folder.write(shard, b"%d" % shard)
 
 
+def test_part_whose_folder_another_process_removes_is_written(folder, monkeypatch):
+    rename = os.replace
+
+    def remove_first(*paths: str) -> None:
+        monkeypatch.setattr(os, "replace", rename)
+        folder.begin()
+        rename(*paths)
+
+    monkeypatch.setattr(os, "replace", remove_first)
+    folder.write(0, b"0")
+    assert _names(folder) == [folder.part(0)]
+
+
 def test_folder_is_marked_once_all_parts_are_there(folder):
     folder.begin()
     folder.write(1, b"1")
