@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from beamrank.commit.listing import PART, PREDICTED, RECEIPT, RECEIPTS, RETRY, Entry, list_stage
 from beamrank.commit.plan import Plan
@@ -14,7 +14,7 @@ from beamrank.commit.receipts import Receipt, ScanReport, read_scans, why_broken
 from beamrank.commit.stage import ScoringWork, StageRecord
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import Document, Seconds, checked_json, checked_values, sha256, validated
+from beamrank.storage.documents import Document, Seconds, adapter, checked_json, checked_values, sha256, validated
 
 # A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
@@ -124,7 +124,8 @@ def read_prediction(output: str) -> Prediction | None:
     """The last prediction that was saved in an output; None if there is none."""
     path = storage.join(output, PREDICTED)
     try:
-        return validated(TypeAdapter(Prediction), checked_values(storage.read_bytes(path)))
+        found: Prediction = validated(adapter(Prediction), checked_values(storage.read_bytes(path)))
+        return found
     except FileNotFoundError:
         return None
     except ValueError as error:

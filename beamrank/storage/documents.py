@@ -63,7 +63,7 @@ def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
 def usable(kind: type[_Value], values: Any, place: str) -> _Value:
     """`validated` for a document of others; raises PreflightError, with its place, where it cannot be used."""
     try:
-        found: _Value = validated(_adapter(kind), values)  # type: ignore[arg-type]
+        found: _Value = validated(adapter(kind), values)  # type: ignore[arg-type]
         return found
     except ValueError as error:
         raise PreflightError(f"{place} cannot be used: {error}") from error
@@ -118,12 +118,13 @@ class Document:
     @classmethod
     def from_json(cls, content: bytes) -> Self | None:
         """The content of a file; None if the bytes are truncated or invalid."""
-        found: Self | None = checked_record(_adapter(cls), content)  # type: ignore[arg-type]
+        found: Self | None = checked_record(adapter(cls), content)  # type: ignore[arg-type]
         return found
 
 
 @cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+def adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """Pydantic's adapter of a type, which takes milliseconds to make, once in a process."""
     return TypeAdapter(kind)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
@@ -26,6 +26,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
+from beamrank.storage.documents import adapter
 from models.stages.planning import Planning, Sample
 
 CANDIDATE_BYTES = 12
@@ -208,7 +209,7 @@ class Stage(ABC):
     def of_record(cls, record: StageRecord) -> Self:
         """The stage that a plan holds; raises PreflightError where the plan is of another version."""
         try:
-            stage: Self = _adapter(cls).validate_python({**record.keys, **record.settings})
+            stage: Self = adapter(cls).validate_python({**record.keys, **record.settings})
         except ValueError as error:
             raise PreflightError(
                 f"the plan's stage {record.name} does not have the settings of {record.type_name}: {error}. Run again "
@@ -300,16 +301,11 @@ class LaterStage(ShardStage):
 
 
 @lru_cache
-def _adapter(stage: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(stage)
-
-
-@lru_cache
 def _keys(stage: type[Any]) -> dict[str, Key]:
     marks = ((each.name, getattr(each.type, "__metadata__", ())) for each in fields(stage))
     return {name: mark for name, metadata in marks for mark in metadata if isinstance(mark, Key)}
 
 
 def _dumped(stage: Stage) -> dict[str, Any]:
-    values: dict[str, Any] = _adapter(type(stage)).dump_python(stage, mode="json", exclude={"chain"})
+    values: dict[str, Any] = adapter(type(stage)).dump_python(stage, mode="json", exclude={"chain"})
     return values

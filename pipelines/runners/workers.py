@@ -6,6 +6,7 @@ the command line starts with this module, and a `child` has no other packages.
 """
 
 import contextlib
+import ctypes
 import functools
 import logging
 import os
@@ -152,11 +153,9 @@ def child_command(folder: str, *command: str) -> list[str]:
 def _run_child(folder: str, *command: str) -> int:
     """Runs a program until it ends, this process is terminated, or the launcher ends; then removes its folder.
 
-    A launcher that is killed with SIGKILL would leave its job server, a Java process, running forever. So would this
-    process: Linux ends the program with it.
+    A launcher that is killed with SIGKILL would leave its job server, a Java process, running forever. Where this
+    process is killed, Linux ends the program.
     """
-    import ctypes
-
     launcher, library = os.getppid(), ctypes.CDLL(None)
 
     def end_with_parent() -> None:

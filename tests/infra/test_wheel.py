@@ -90,7 +90,7 @@ def test_wheel_runs_the_demo_in_an_environment_of_its_own(wheel, tmp_path):
     made = subprocess.run(demo, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False)
     assert made.returncode == 0, made.stderr
     measured = {each["stage"]: round(each["RR@10"], 4) for each in json.loads(made.stdout)["stages"]}
-    # The last digits depend on the rounding of the processor's dtype and attention.
-    near = {stage: pytest.approx(value, abs=0.02) for stage, value in {"mono": 0.5607, "duo": 0.5743}.items()}
-    assert measured == {"bm25": 0.3353, **near}
+    # The last digits depend on the processor's dtype and attention.
+    expected = [{"bm25": 0.3353, "mono": mono, "duo": duo} for mono in (0.56, 0.5607) for duo in (0.5737, 0.5743)]
+    assert measured in expected
     assert (tmp_path / "beamrank-demo/report/report.html").is_file()

@@ -15,10 +15,8 @@ from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
 BLOCK_BYTES = 1 << 20
-_BATCH_ROWS = 1024
+_BATCH_ROWS, _MOST_BLOCK_ROWS = 1024, 1 << 16
 _NEWLINE = ord("\n")
-
-_BATCH_ROWS = 1 << 16
 
 ParseLine = Callable[[str], tuple[str, str]]
 
@@ -66,9 +64,9 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Itera
         except RowError as error:
             raise RowError(f"{error}; it {LONE_CR}") from error
 
-    # A block of empty lines has a million rows, each of which is kept with its reason.
-    for start in range(0, len(lines), _BATCH_ROWS):
-        rows = slice(start, start + _BATCH_ROWS)
+    # A block of empty lines has a million rows, and a bad row is kept with its reason.
+    for start in range(0, len(lines), _MOST_BLOCK_ROWS):
+        rows = slice(start, start + _MOST_BLOCK_ROWS)
         yield parse_rows(unit, positions[rows], lines[rows], parse_valid)
 
 
