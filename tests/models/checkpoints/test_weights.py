@@ -1,6 +1,8 @@
 """Weights in every form that transformers loads: names of 2018, several files with an index, and adapters."""
 
+import gc
 import json
+import tracemalloc
 from pathlib import Path
 
 import fsspec
@@ -44,6 +46,30 @@ def _split(folder: Path, form: str, parts: int = 3) -> None:
 def _equal(folder: str, wanted: dict[str, torch.Tensor]) -> bool:
     found = load_weights(resolve_checkpoint(folder, "mono"))
     return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_each_dtype_is_read_at_any_place_of_the_file(tmp_path, dtype):
+    folder, path = save_tiny(tmp_path), tmp_path / "model.safetensors"
+    wanted = {name: tensor.to(dtype) for name, tensor in load_file(path).items()}
+    save_file(wanted, path, metadata={"format": "pt"})
+    # Old files have headers of any length, which leaves the values unaligned.
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    path.write_bytes((size + 1).to_bytes(8, "little") + data[8 : 8 + size] + b" " + data[8 + size :])
+    assert _equal(folder, {name: tensor.float() for name, tensor in wanted.items()})
+
+
+def test_reading_weights_again_takes_no_more_memory(tmp_path):
+    checkpoint = resolve_checkpoint(save_tiny(tmp_path), "mono")
+    load_weights(checkpoint)
+    tracemalloc.start()
+    for _ in range(100):
+        load_weights(checkpoint)
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100 * 16 * len(checkpoint.architecture.tensors)
 
 
 @pytest.mark.parametrize("form", _FORMATS)
