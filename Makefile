@@ -7,6 +7,8 @@ USED := $(VENV)/.ready
 READY := $(VENV)/.ready-dev
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 LOCK := requirements/python$(VERSION).txt
+# Many containers set it: then each process of the tests, and there are hundreds, compiles torch and Beam again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo docs test test-all check lock bench bench-engine clean
 
