@@ -15,6 +15,7 @@ from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import ShardTask, cut_rows
 from beamrank.storage.stores import StoreSettings
 from tests import ROOT
+from tests.support.processes import PATIENCE_SECONDS
 from transforms.shards import RunShardFn
 
 _DIGEST = "0" * 64
@@ -53,7 +54,7 @@ def test_worker_finds_the_store_with_only_its_own_credentials(store):
         env=environment,
         cwd=ROOT,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.split() == [b"[7]"]

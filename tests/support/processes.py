@@ -22,7 +22,8 @@ _PROGRESS = re.compile(r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|corpus units read
 _LOG_NAME = re.compile(r"log file: .*")
 _STAGE_DONE = re.compile(r"[a-z0-9-]+: \d+ shards? done in [\d:]+")
 _POLL_SECONDS = 0.005
-_PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
+"""For what takes a moment on a free machine."""
 
 Moment = Callable[[Path], bool]
 
@@ -102,7 +103,7 @@ def started_command(*arguments: str | Path) -> Iterator["subprocess.Popen[str]"]
             if process.poll() is None:
                 below = children(process)
                 process.kill()
-                psutil.wait_procs(below, timeout=20)
+                psutil.wait_procs(below, timeout=PATIENCE_SECONDS)
 
 
 def wait_until(moment: Moment, output: Path, process: "subprocess.Popen[str]") -> None:
@@ -111,7 +112,7 @@ def wait_until(moment: Moment, output: Path, process: "subprocess.Popen[str]") -
     Raises:
         AssertionError: the run ended before, or it took too long.
     """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not moment(output):
         assert process.poll() is None, f"the run ended before the moment: {process.communicate()}"
         assert time.monotonic() < deadline, "the moment did not come"

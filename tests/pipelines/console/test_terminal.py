@@ -16,7 +16,7 @@ from beamrank.storage.urls import printable
 from pipelines import cli, main
 from pipelines.console.progress import ConsoleProgress, PrintableConsole
 from pipelines.console.terminal import write_error, write_line
-from tests.support.processes import BEAMRANK
+from tests.support.processes import BEAMRANK, PATIENCE_SECONDS
 from tests.support.small_collection import small_cascade
 
 _HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\r\x7f\x08"
@@ -187,14 +187,14 @@ def evaluation(tmp_path_factory):
 )
 def test_standard_streams_closed_full_or_broken_pipe(evaluation, redirection, code, said):
     script = f"{evaluation} {redirection}; echo code ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     assert done.stdout.splitlines()[-1] == f"code {code}"
     assert done.stderr == said
 
 
 def test_broken_pipe_of_a_help_text_has_its_exit_code():
     script = f"{BEAMRANK} eval --help | true; echo code ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     assert (done.stdout, done.stderr) == ("code 141\n", "")
 
 
@@ -210,7 +210,7 @@ def test_broken_pipe_of_a_help_text_has_its_exit_code():
 def test_messages_that_cannot_be_written_change_nothing(arguments, redirection, code, tmp_path):
     small_cascade(tmp_path).plan().plan.publish()
     script = f"{BEAMRANK} {arguments.replace('OUT', str(tmp_path / 'out'))} {redirection}"
-    assert subprocess.run(["bash", "-c", script], timeout=60, check=False).returncode == code
+    assert subprocess.run(["bash", "-c", script], timeout=PATIENCE_SECONDS, check=False).returncode == code
 
 
 def test_broken_pipe_of_standard_error_is_ignored():

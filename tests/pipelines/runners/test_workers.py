@@ -16,9 +16,8 @@ from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
 from apache_beam.portability.api import endpoints_pb2
 
 from pipelines.runners.workers import Ending, Interrupted, child_command, prepare_environment, share_pools
-from tests.support.processes import with_argument
+from tests.support.processes import PATIENCE_SECONDS, with_argument
 
-_PATIENCE_SECONDS = 60
 _CALL = """
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +29,7 @@ server = grpc.server(ThreadPoolExecutor(1))
 port = server.add_insecure_port("127.0.0.1:0")
 server.start()
 for host in ("localhost", "127.0.0.1"):
-    grpc.channel_ready_future(grpc.insecure_channel(f"{host}:{port}")).result(timeout=10)
+    grpc.channel_ready_future(grpc.insecure_channel(f"{host}:{port}")).result(timeout=300)
 print("called", os.environ["http_proxy"], flush=True)
 os._exit(0)
 """
@@ -113,7 +112,7 @@ def test_child_does_not_outlive_a_killed_launcher(folder):
         below = psutil.Process(launcher.pid).children(recursive=True)
         assert len(below) == 2
         launcher.kill()
-    assert not psutil.wait_procs(below, timeout=20)[1]
+    assert not psutil.wait_procs(below, timeout=PATIENCE_SECONDS)[1]
     assert not folder.exists()
 
 
@@ -124,8 +123,8 @@ def test_child_ends_its_program_when_it_is_ended(folder, number, code):
         below = psutil.Process(process.pid).children()
         assert len(below) == 1
         process.send_signal(number)
-        assert process.wait(10) == code
-    assert not psutil.wait_procs(below, timeout=20)[1]
+        assert process.wait(PATIENCE_SECONDS) == code
+    assert not psutil.wait_procs(below, timeout=PATIENCE_SECONDS)[1]
     assert folder.exists() == (number == signal.SIGKILL)
 
 
@@ -176,7 +175,7 @@ def _workers():
 def _start(pool, number, client):
     before = _workers()
     assert not pool.StartWorker(api.StartWorkerRequest(worker_id=number, control_endpoint=client.endpoint)).error
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     # Linux lets the parent of a new program continue before the program's command line can be read.
     while not (new := set(_workers()) - set(before)):
         assert time.monotonic() < deadline, "the pool started no worker"
@@ -196,8 +195,8 @@ def test_worker_pool_clients_are_independent(pool):
     assert set(_workers()) == {one, same, other}
     _stop(pool, "1-2")
     assert set(_workers()) == {one, same}
-    assert first.has_worker.wait(_PATIENCE_SECONDS)
+    assert first.has_worker.wait(PATIENCE_SECONDS)
     first.hang_up()
-    psutil.wait_procs([one], timeout=_PATIENCE_SECONDS)
+    psutil.wait_procs([one], timeout=PATIENCE_SECONDS)
     assert _workers() == [same]
     second.hang_up()
