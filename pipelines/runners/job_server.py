@@ -80,7 +80,7 @@ _JAVA_ENGINES = {
 
 
 class JobServer:
-    """A job server that accepts connections; PreflightError where it does not start."""
+    """A job server that accepts connections; PreflightError where it does not start, WorkerLostError if it is killed."""
 
     def __init__(self, name: str, command: Command) -> None:
         (port,) = pick_port(None)
@@ -104,6 +104,9 @@ class JobServer:
                     ready.result(timeout=0.2)
                     return
             ready.cancel()
+        # Ended by a signal, as by a lack of memory, it may start at the next attempt.
+        if self.process.poll() not in (None, *range(128)):
+            self.check()
         self.process.terminate()
         raise PreflightError(f"the job server of {name} did not start{self._log_tail()}")
 

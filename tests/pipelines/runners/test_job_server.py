@@ -135,10 +135,16 @@ def test_missing_engine_ends_the_command_before_anything_starts(config_path, tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_job_server_that_does_not_start_shows_its_output():
-    command = [sys.executable, "-S", "-c", "raise SystemExit('no such master')"]
-    with pytest.raises(PreflightError, match="the job server of test did not start; its last output: no such master"):
-        JobServer("test", lambda port, folder: command)
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        ("raise SystemExit('no such master')", PreflightError, "did not start; its last output: no such master"),
+        ("import os; os.kill(os.getpid(), 9)", WorkerLostError, "died with code 137"),
+    ],
+)
+def test_job_server_that_does_not_start_is_told(code, kind, said):
+    with pytest.raises(kind, match=f"the job server of test {said}"):
+        JobServer("test", lambda port, folder: [sys.executable, "-S", "-c", code])
 
 
 def _pipeline(endpoint, seconds):
