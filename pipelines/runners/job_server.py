@@ -80,7 +80,7 @@ _JAVA_ENGINES = {
 
 
 class JobServer:
-    """A job server that accepts connections; PreflightError where it does not start, WorkerLostError if it is killed."""
+    """A job server that accepts connections; PreflightError if it does not start, WorkerLostError if it is killed."""
 
     def __init__(self, name: str, command: Command) -> None:
         (port,) = pick_port(None)

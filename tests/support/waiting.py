@@ -1,4 +1,4 @@
-"""A step of a pipeline that waits until its test is over."""
+"""A step of a pipeline that waits so many seconds, or until its test is over."""
 
 import contextlib
 import threading
@@ -10,8 +10,6 @@ _ended = threading.Event()
 
 
 class WaitFn(beam.DoFn):
-    """Waits so many seconds, or until `endless` ends."""
-
     def process(self, seconds: float) -> Iterator[float]:
         _ended.wait(seconds)
         yield seconds

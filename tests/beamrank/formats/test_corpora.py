@@ -31,7 +31,6 @@ def test_tsv_reads_ids_texts_and_byte_positions(tmp_path):
 
 
 def test_csv_is_read_in_small_batches(tmp_path):
-    """Its rows are objects of Python, of which many at once take memory."""
     (tmp_path / "c.csv").write_text("id,text\n" + "".join(f"{row},x\n" for row in range(3000)))
     (unit,) = list_units(corpus_of(tmp_path / "c.csv", "csv"))
     assert [len(batch.doc_ids) for batch in FORMATS["csv"].read(unit)] == [1024, 1024, 952]

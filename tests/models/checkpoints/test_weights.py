@@ -54,9 +54,8 @@ def test_each_dtype_is_read_at_any_place_of_the_file(tmp_path, dtype):
     wanted = {name: tensor.to(dtype) for name, tensor in load_file(path).items()}
     save_file(wanted, path, metadata={"format": "pt"})
     # Old files have headers of any length, which leaves the values unaligned.
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    path.write_bytes((size + 1).to_bytes(8, "little") + data[8 : 8 + size] + b" " + data[8 + size :])
+    size, data = int.from_bytes(path.read_bytes()[:8], "little"), path.read_bytes()[8:]
+    path.write_bytes((size + 1).to_bytes(8, "little") + data[:size] + b" " + data[size:])
     assert _equal(folder, {name: tensor.float() for name, tensor in wanted.items()})
 
 
