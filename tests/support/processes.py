@@ -18,7 +18,7 @@ from pipelines.runners.workers import WORKER_MODULE
 
 BEAMRANK = str(Path(sys.executable).parent / "beamrank")
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
-_PROGRESS = re.compile(r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|corpus units read)|[\d,]+ docs), elapsed .*")
+_PROGRESS = re.compile(r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|parts|corpus units read)|[\d,]+ docs), elapsed .*")
 _LOG_NAME = re.compile(r"log file: .*")
 _STAGE_DONE = re.compile(r"[a-z0-9-]+: \d+ shards? done in [\d:]+")
 _POLL_SECONDS = 0.005

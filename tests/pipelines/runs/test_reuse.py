@@ -199,7 +199,7 @@ def _with(**changes: Any) -> Callable[[Path], None]:
         [
             ("mono/part-*", Path.unlink, "mono is not finished, or files of it are missing"),
             ("machines/*", _with(libraries={"torch": "0.1"}), r"mono was computed with a different torch 0.1 .here "),
-            ("plan-*", _with(engine_version=1), "was written by engine version 1 and this is version"),
+            ("plan-*", _with(engine_version=1), "was written by engine version 1, and this beamrank reads versions"),
             ("plan-*", flip_bit, "cannot be read: "),
             ("topics-*", Path.unlink, "cannot be read: topics-.* is missing"),
             ("mono/manifest-*", Path.unlink, "mono is not finished, or files of it are missing"),
