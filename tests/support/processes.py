@@ -23,7 +23,6 @@ _LOG_NAME = re.compile(r"log file: .*")
 _STAGE_DONE = re.compile(r"[a-z0-9-]+: \d+ shards? done in [\d:]+")
 _POLL_SECONDS = 0.005
 PATIENCE_SECONDS = 300.0
-"""For what takes a moment on a free machine."""
 
 Moment = Callable[[Path], bool]
 

@@ -84,13 +84,16 @@ def test_verify_finds_a_missing_file(output, kind):
     assert finding.remedy.endswith("run again, which redoes only this shard")
 
 
-def test_verify_finds_a_part_of_another_stage(output):
+@pytest.mark.parametrize("change", [{"name": "query"}, {"type": pa.large_string()}, {"nullable": True}])
+def test_verify_finds_a_part_with_other_columns(output, change):
     """Bytes that match their digest are still read."""
     plan = make_plan(output)
     plan.publish()
     digests = commit(plan, "retrieve", [])
-    folder = plan.folder("retrieve")
-    folder.commit(0, digests[0], pa.table({"doc": ["d1"]}), seconds=0, counts={})
+    field = pa.field(**{"name": "query_id", "type": pa.string(), "nullable": False} | change)
+    table = shard_table(plan, "retrieve", 0)
+    table = table.set_column(0, field, table["query_id"].cast(field.type))
+    plan.folder("retrieve").commit(0, digests[0], table, seconds=0, counts={})
     (finding,) = verify(output).findings
     assert finding.problem == "unexpected columns for stage retrieve"
 
