@@ -123,7 +123,7 @@ def test_signal_ends_a_run_without_processes(config_path, tmp_path, moment, numb
     # Where the signal finds the log file open, its name follows.
     assert f"interrupted: finished shards are kept; {RESUME}" in stderr.splitlines()[-2:]
     assert "Traceback" not in stderr
-    assert psutil.wait_procs(below, timeout=PATIENCE_SECONDS)[1] == []
+    assert psutil.wait_procs(below, timeout=20)[1] == []
 
 
 def _events(output: Path) -> list[list[str]]:
@@ -221,7 +221,7 @@ def test_killed_launcher_leaves_no_worker_process(config_path, tmp_path) -> None
         below = children(process)
         assert len(below) == 2
         process.kill()
-        assert psutil.wait_procs(below, timeout=PATIENCE_SECONDS)[1] == []
+        assert psutil.wait_procs(below, timeout=30)[1] == []
 
 
 @slow
