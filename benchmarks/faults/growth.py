@@ -5,8 +5,8 @@
 After each run: resident memory without mapped files, open files, threads, temporary files and files of the cache; of
 separate commands the peak of memory in place of the first three. Each is a line of the results; the slope of each a run
 is printed with its interval of 95 % (Theil and Sen's, of the means of twenty parts, as runs in a row are alike; without
-the first fifth, in which libraries fill their own caches). With MALLOC_ARENA_MAX=1 what glibc keeps in the arenas of
-threads, up to eight a core, does not look like growth.
+the first fifth, in which libraries fill their own caches). With MALLOC_ARENA_MAX=1, one arena for all threads, memory
+differs less from run to run.
 """
 
 import argparse
