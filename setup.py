@@ -1,4 +1,6 @@
-"""Build entry point: the package list, and the compiled attention where there is a compiler for it."""
+"""Build entry point: the package list, and the compiled attention where there is a compiler
+for it.
+"""
 
 import platform
 import sys
@@ -8,7 +10,8 @@ from setuptools import Extension, find_packages, setup
 ROOTS = ("beamrank", "models", "transforms", "pipelines", "contrib")
 KERNELS = "models/architectures/kernels"
 
-# No option for a processor: the library chooses its instructions as it runs. Without it, torch computes attention.
+# No option for a processor: the library chooses its instructions as it runs. Without it, torch
+# computes attention.
 attention = Extension(
     f"{KERNELS.replace('/', '.')}._attention",
     [f"{KERNELS}/attention.cpp"],

@@ -1,7 +1,7 @@
 """beamrank: distributed batch re-ranking on Apache Beam.
 
-docs/guide/python.md documents every name below with an example and its output. A name is imported on first use,
-so that `import beamrank` takes milliseconds: torch and Beam take seconds.
+docs/guide/python.md documents every name below with an example and its output. A name is imported
+on first use, so that `import beamrank` takes milliseconds: torch and Beam take seconds.
 """
 
 import importlib
@@ -40,7 +40,13 @@ __all__ = [
 
 _HOMES = {
     "beamrank.api": ("evaluate", "read_qrels", "read_run", "write_run"),
-    "beamrank.errors": ("BeamrankError", "ConfigError", "DataError", "PreflightError", "ReceiptError"),
+    "beamrank.errors": (
+        "BeamrankError",
+        "ConfigError",
+        "DataError",
+        "PreflightError",
+        "ReceiptError",
+    ),
     "beamrank.records": ("Doc", "Topic"),
     "models.rerank": ("rerank",),
     "models.reranker": ("Reranker",),

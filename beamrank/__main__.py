@@ -1,4 +1,6 @@
-"""The console script `beamrank`, and `python -m beamrank`: makes sure that the commands are ours, and runs them."""
+"""The console script `beamrank`, and `python -m beamrank`: makes sure that the commands are ours,
+and runs them.
+"""
 
 import importlib
 import sys

@@ -28,8 +28,8 @@ def read_run(path: _Path) -> RunScores:
         path: a file or a URL, compressed or not.
 
     Returns:
-        Queries in the order of the file, docs best first: by score, ties by doc_id, descending, as in trec_eval. A run
-        without scores is ordered by rank, and a score is minus the rank.
+        Queries in the order of the file, docs best first: by score, ties by doc_id, descending, as
+        in trec_eval. A run without scores is ordered by rank, and a score is minus the rank.
 
     Raises:
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
@@ -46,31 +46,48 @@ def read_qrels(path: _Path) -> dict[str, dict[str, int]]:
     Raises:
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
     """
-    return {query_id: dict(docs) for query_id, docs in qrels.read_qrels(os.fsdecode(path)).relevance.items()}
+    return {
+        query_id: dict(docs)
+        for query_id, docs in qrels.read_qrels(os.fsdecode(path)).relevance.items()
+    }
 
 
 def write_run(
-    run: Mapping[str, Mapping[str, float]] | Frame, path: _Path, tag: str = "beamrank", *, format: str = "trec"
+    run: Mapping[str, Mapping[str, float]] | Frame,
+    path: _Path,
+    tag: str = "beamrank",
+    *,
+    format: str = "trec",
 ) -> None:
-    """Writes a run as the commands do: docs by score, scores strictly decreasing in float32, 9 significant digits.
+    """Writes a run as the commands do: docs by score, scores strictly decreasing in float32, 9
+    significant digits.
 
     Args:
-        run: {query_id: {doc_id: score}}, where tied scores keep their order; or a frame, as `rerank` takes it.
-        path: a file or a URL; a file that exists is replaced. It is compressed if it ends in .gz, .bz2, .xz or .zst.
+        run: {query_id: {doc_id: score}}, where tied scores keep their order; or a frame, as
+            `rerank` takes it.
+        path: a file or a URL; a file that exists is replaced. It is compressed if it ends in .gz,
+            .bz2, .xz or .zst.
         tag: the sixth column.
         format: `trec` or `msmarco`.
 
     Raises:
-        ConfigError: the tag is empty or has white space, the format is unknown, or the path ends in .zip, .tar or the
-            like.
+        ConfigError: the tag is empty or has white space, the format is unknown, or the path ends in
+            .zip, .tar or the like.
         DataError: a score is not finite, or an id is not allowed in a run; nothing is written.
     """
     if not isinstance(tag, str) or tag.split() != [tag]:
-        raise ConfigError(f"tag {tag!r} is empty or has white space, which separates the columns of a run")
+        raise ConfigError(
+            f"tag {tag!r} is empty or has white space, which separates the columns of a run"
+        )
     if format not in text_formats():
         raise ConfigError(f"format {format!r} is unknown; accepted: {', '.join(text_formats())}")
-    ordered = run_of_frame(run, ties="rank") if isinstance(run, Frame) else runs.run_of(run, ties="rank")
-    rankings = {one: list(zip(ids, ordered.scores[one].tolist(), strict=True)) for one, ids in ordered.order.items()}
+    ordered = (
+        run_of_frame(run, ties="rank") if isinstance(run, Frame) else runs.run_of(run, ties="rank")
+    )
+    rankings = {
+        one: list(zip(ids, ordered.scores[one].tolist(), strict=True))
+        for one, ids in ordered.order.items()
+    }
     run_writer.write_run(os.fsdecode(path), rankings, tag, format)
 
 
@@ -83,26 +100,32 @@ def evaluate(
 ) -> Evaluation:
     """Measures a run; means are over all topics of the qrels, as with trec_eval's -c.
 
-    Judged topics that the run lacks count as 0, and are counted in the log, as are ids that do not meet.
+    Judged topics that the run lacks count as 0, and are counted in the log, as are ids that do not
+    meet.
 
     Args:
-        run: {query_id: {doc_id: score}}, a frame as `rerank` takes it, or a path. Ties are ordered by doc_id,
-            descending, in all.
-        qrels: {query_id: {doc_id: relevance}}, a frame with the columns query_id, doc_id and relevance, or a path.
-        measures: names as ir_measures or trec_eval writes them: a list, or a string with spaces or commas between them.
-        exclude: docs that are left out of the rankings, as BEIR and MTEB do it: `self` is the doc with the query's own
-            id; else a file of pairs (docs/reference/formats.md), or {query_id: [doc_id, ...]}.
+        run: {query_id: {doc_id: score}}, a frame as `rerank` takes it, or a path. Ties are ordered
+            by doc_id, descending, in all.
+        qrels: {query_id: {doc_id: relevance}}, a frame with the columns query_id, doc_id and
+            relevance, or a path.
+        measures: names as ir_measures or trec_eval writes them: a list, or a string with spaces or
+            commas between them.
+        exclude: docs that are left out of the rankings, as BEIR and MTEB do it: `self` is the doc
+            with the query's own id; else a file of pairs (docs/reference/formats.md), or {query_id:
+            [doc_id, ...]}.
 
     Returns:
-        `means` by measure, `per_query` by query_id and measure, also as an Arrow table (`per_query.table`), and `notes`
-        on how run and qrels fit together.
+        `means` by measure, `per_query` by query_id and measure, also as an Arrow table
+        (`per_query.table`), and `notes` on how run and qrels fit together.
 
     Raises:
         ConfigError: a measure is unknown.
         PreflightError: a file is wrong, or run and qrels have no topic in common.
         DataError: a dictionary or a frame is wrong.
     """
-    names = split_measures(measures) if isinstance(measures, str) else texts_of("measures", measures)
+    names = (
+        split_measures(measures) if isinstance(measures, str) else texts_of("measures", measures)
+    )
     parse_measures(names)
     excluded = None if exclude is None else excluded_of(exclude)
     judged, its_name = _qrels(qrels), f" {os.fsdecode(qrels)}" if isinstance(qrels, _FILES) else ""
@@ -112,7 +135,9 @@ def evaluate(
         read, name = runs.read_run(os.fsdecode(run)), f" {os.fsdecode(run)}"
     else:
         read, name = runs.run_of(run), ""
-    found = evaluate_one(without(read, excluded, judged), judged, names, f"the run{name}", f"the qrels{its_name}")
+    found = evaluate_one(
+        without(read, excluded, judged), judged, names, f"the run{name}", f"the qrels{its_name}"
+    )
     notes = found.evaluation.notes
     for line in (*map(str, (*notes.missing, *found.own)), *notes.warnings):
         _log.warning("%s", line)
@@ -122,4 +147,8 @@ def evaluate(
 def _qrels(source: Mapping[str, Mapping[str, int]] | Frame | _Path) -> qrels.Qrels:
     if isinstance(source, Frame):
         return qrels_of_frame(source)
-    return qrels.read_qrels(os.fsdecode(source)) if isinstance(source, _FILES) else qrels.qrels_of(source)
+    return (
+        qrels.read_qrels(os.fsdecode(source))
+        if isinstance(source, _FILES)
+        else qrels.qrels_of(source)
+    )

@@ -28,4 +28,6 @@ class ReceiptError(BeamrankError):
 
 
 class WorkerLostError(BeamrankError):
-    """A worker process or a job server died: nothing is wrong with the data, and another attempt may succeed."""
+    """A worker process or a job server died: nothing is wrong with the data, and another attempt
+    may succeed.
+    """

@@ -1,6 +1,8 @@
-"""Frames: tables of pandas, polars, Arrow and any library that exports Arrow's PyCapsule stream, in and out.
+"""Frames: tables of pandas, polars, Arrow and any library that exports Arrow's PyCapsule stream, in
+and out.
 
-Columns are found by the names that those of files can have. Rows count from 0, as these libraries count them.
+Columns are found by the names that those of files can have. Rows count from 0, as these libraries
+count them.
 """
 
 import sys
@@ -54,11 +56,13 @@ def _read(read: Callable[..., _Read], what: str, frame: Frame, **options: Any) -
         raise DataError(str(error)) from error
 
 
-def texts_of(what: str, meaning: str, frame: Frame, only: Collection[str] | None = None) -> dict[str, str]:
+def texts_of(
+    what: str, meaning: str, frame: Frame, only: Collection[str] | None = None
+) -> dict[str, str]:
     """The text of each topic or doc by its id; a doc's text begins with its title, if there is one.
 
-    `what` names the frame in messages, `meaning` is that of the id: `query_id` or `doc_id`. With `only`, the texts of
-    other ids are not looked at.
+    `what` names the frame in messages, `meaning` is that of the id: `query_id` or `doc_id`. With
+    `only`, the texts of other ids are not looked at.
 
     Raises:
         DataError: a column is missing or of another type, a value is null, or an id is there twice.
@@ -74,17 +78,25 @@ def texts_of(what: str, meaning: str, frame: Frame, only: Collection[str] | None
         found = [row for row, each in enumerate(rows.ids(header.identifier)) if each in only]
         rows = rows._replace(places=np.array(found, np.int64))
     titled = len(header.texts) > 1
-    columns = [rows.texts(at, or_empty=titled and number == 0) for number, at in enumerate(header.texts)]
+    columns = [
+        rows.texts(at, or_empty=titled and number == 0) for number, at in enumerate(header.texts)
+    ]
     texts: dict[str, str] = {}
-    for row, (identifier, *parts) in enumerate(zip(rows.ids(header.identifier), *columns, strict=True)):
+    for row, (identifier, *parts) in enumerate(
+        zip(rows.ids(header.identifier), *columns, strict=True)
+    ):
         if identifier in texts:
-            raise rows.error(row, f"has the {meaning} {identifier!r}, which a row before has too: remove one")
+            raise rows.error(
+                row, f"has the {meaning} {identifier!r}, which a row before has too: remove one"
+            )
         texts[identifier] = joined(parts)
     return texts
 
 
 def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]:
-    """The texts in some columns; raises DataError where one is missing or of another type, or a value is null."""
+    """The texts in some columns; raises DataError where one is missing or of another type, or a
+    value is null.
+    """
     rows = _Rows(what, _arrow(what, frame))
     missing = next((name for name in names if name not in rows.names), None)
     if missing is not None:
@@ -95,11 +107,13 @@ def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]
 def run_like(frame: Frame, run: Mapping[str, Mapping[str, float]]) -> Any:
     """A run as a frame with the columns query_id, doc_id, rank and score.
 
-    It has the class of a frame if that class or its package has `from_arrow`, as in pandas 3 and polars; else it is an
-    Arrow table.
+    It has the class of a frame if that class or its package has `from_arrow`, as in pandas 3 and
+    polars; else it is an Arrow table.
     """
     docs = run.values()
-    table = candidates_table(list(run), list(map(list, docs)), [list(each.values()) for each in docs])
+    table = candidates_table(
+        list(run), list(map(list, docs)), [list(each.values()) for each in docs]
+    )
     package = sys.modules[type(frame).__module__.partition(".")[0]]
     from_arrow = getattr(type(frame), "from_arrow", None) or getattr(package, "from_arrow", None)
     return table if from_arrow is None else from_arrow(table)
@@ -124,7 +138,10 @@ class _Rows(NamedTuple):
 
     def lacks(self, column: str) -> DataError:
         names = ", ".join(self.names)
-        return DataError(f"the table of {self.what} has no column `{column}`; it has: {names}. Rename its columns")
+        return DataError(
+            f"the table of {self.what} has no column `{column}`; it has: {names}. Rename its "
+            "columns"
+        )
 
     def error(self, row: int, reason: str) -> DataError:
         place = row if self.places is None else self.places[row]
@@ -149,16 +166,23 @@ class _Rows(NamedTuple):
                 raise self.error(row, str(error)) from error
         return found
 
-    def _values(self, at: int, wanted: str, fits: Callable[[Any], bool], or_null: bool = False) -> Iterator[Any]:
+    def _values(
+        self, at: int, wanted: str, fits: Callable[[Any], bool], or_null: bool = False
+    ) -> Iterator[Any]:
         column, name = self.table.column(at), self.names[at]
         if pa.types.is_string_view(column.type):  # these cannot be taken
             column = column.cast(pa.large_string())
         column = column if self.places is None else column.take(pa.array(self.places))
         if column.null_count and not or_null:
             row = pc.index(column.is_null(), True).as_py()
-            raise self.error(row, f"has no value in the column `{name}`: give it one, or remove the row")
+            raise self.error(
+                row, f"has no value in the column `{name}`: give it one, or remove the row"
+            )
         if column.null_count < len(column) and not fits(column.type):
-            raise DataError(f"the column `{name}` of {self.what} is of type {column.type}: it must hold {wanted}")
+            raise DataError(
+                f"the column `{name}` of {self.what} is of type {column.type}: it must hold "
+                f"{wanted}"
+            )
         for chunk in column.chunks:
             for start in range(0, len(chunk), _ROWS_AT_ONCE):
                 some = chunk.slice(start, _ROWS_AT_ONCE)
@@ -169,8 +193,12 @@ def _arrow(what: str, frame: Frame) -> pa.Table:
     try:
         table = pa.table(frame)
     except (TypeError, pa.ArrowException) as error:
-        raise DataError(f"the table of {what} is a {type(frame).__name__} that Arrow cannot read: {error}") from error
+        raise DataError(
+            f"the table of {what} is a {type(frame).__name__} that Arrow cannot read: {error}"
+        ) from error
     twice = next((name for name in table.schema.names if table.schema.names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"the table of {what} has more than one column `{twice}`: give each its own name")
+        raise DataError(
+            f"the table of {what} has more than one column `{twice}`: give each its own name"
+        )
     return table

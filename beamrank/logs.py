@@ -1,7 +1,8 @@
-"""The log of a run: one line for each event, with its time, level, stage and shard, from the launcher and its workers.
+"""The log of a run: one line for each event, with its time, level, stage and shard, from the
+launcher and its workers.
 
-Every layer logs with the standard `logging` module. `run_log` sets the log up; workers that are other processes join it
-with the `LogPlace` that their work carries.
+Every layer logs with the standard `logging` module. `run_log` sets the log up; workers that are
+other processes join it with the `LogPlace` that their work carries.
 """
 
 import io
@@ -45,9 +46,15 @@ class EventFormatter(logging.Formatter):
     """`TIME LEVEL STAGE SHARD PID LOGGER MESSAGE`; a traceback follows on indented lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        time = (
+            datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
         message = record.getMessage().replace("\n", "\\n")
-        event = " ".join((time, record.levelname, *_context.get(), str(os.getpid()), record.name, message))
+        event = " ".join(
+            (time, record.levelname, *_context.get(), str(os.getpid()), record.name, message)
+        )
         trace = self.formatException(record.exc_info).splitlines() if record.exc_info else []
         return shown_message("\n    ".join([event, *trace]))
 
@@ -55,8 +62,9 @@ class EventFormatter(logging.Formatter):
 class RunLog(logging.Handler):
     """Keeps events in memory until it is opened, then appends them to a file.
 
-    Several processes of a machine may append to one file. A file of an object store is a local one that is uploaded
-    every half minute, and when the log is closed. A log that cannot be written never ends a run.
+    Several processes of a machine may append to one file. A file of an object store is a local one
+    that is uploaded every half minute, and when the log is closed. A log that cannot be written
+    never ends a run.
     """
 
     def __init__(self) -> None:
@@ -74,7 +82,9 @@ class RunLog(logging.Handler):
         """Opens the file and writes the early events; OSError where it cannot be created."""
         if storage.is_remote(url):
             self._file, self.path = tempfile.mkstemp(prefix="beamrank-", suffix=".log")
-            threading.Thread(target=self._keep_uploading, args=(url,), name="log upload", daemon=True).start()
+            threading.Thread(
+                target=self._keep_uploading, args=(url,), name="log upload", daemon=True
+            ).start()
         else:
             self.path = url
             os.makedirs(os.path.dirname(url), exist_ok=True)
@@ -112,14 +122,18 @@ class RunLog(logging.Handler):
 
 
 def is_event(record: logging.LogRecord) -> bool:
-    """Keeps our events and the warnings of libraries, except for loggers that repeat those of workers."""
+    """Keeps our events and the warnings of libraries, except for loggers that repeat those of
+    workers.
+    """
     if record.name.partition(".")[0] in PACKAGES:
         return True
     return record.levelno >= logging.WARNING and record.name not in _REPEATED
 
 
 class LogPlace(NamedTuple):
-    """The log of a run, for workers: the folder, the run's name, and the launcher's file on its machine."""
+    """The log of a run, for workers: the folder, the run's name, and the launcher's file on its
+    machine.
+    """
 
     folder: str
     run: str
@@ -131,7 +145,11 @@ class LogPlace(NamedTuple):
         if self.host == socket.gethostname() and os.path.isfile(self.path):
             join_log(self.path)
         else:
-            join_log(storage.join(self.folder, f"{self.run}-worker-{socket.gethostname()}-{os.getpid()}.log"))
+            join_log(
+                storage.join(
+                    self.folder, f"{self.run}-worker-{socket.gethostname()}-{os.getpid()}.log"
+                )
+            )
 
 
 _lock = threading.Lock()
@@ -148,7 +166,8 @@ def place() -> LogPlace | None:
 def run_log(shown: AbstractContextManager[None]) -> Iterator[RunLog]:
     """Logs what happens in the `with` block, with the traceback of the error that ends it.
 
-    `open_in_output` opens the file: an error found before the run has an output leaves none. `shown` shows events.
+    `open_in_output` opens the file: an error found before the run has an output leaves none.
+    `shown` shows events.
     """
     global _log, _place
     log = RunLog()
@@ -174,7 +193,9 @@ def run_log(shown: AbstractContextManager[None]) -> Iterator[RunLog]:
 
 
 def open_in_output(output: str) -> None:
-    """Opens the log of this process in the output of a run, for its workers too; where that fails, there is no log."""
+    """Opens the log of this process in the output of a run, for its workers too; where that fails,
+    there is no log.
+    """
     global _place
     if _log is None or _log.url is not None:
         return

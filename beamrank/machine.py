@@ -22,7 +22,12 @@ _COMPUTING = ("torch", "transformers", "numpy")
 _INSTRUCTION_SETS = re.compile(r"\b(?:avx|amx|fma|sse|f16c|asimd|sve|sme(?!p)|bf16|i8mm)\w*")
 # Each makes a library compute with fewer instructions, or in a different order.
 _LIMITS = (
-    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE"),
+    *(
+        "ATEN_CPU_CAPABILITY",
+        "ONEDNN_MAX_CPU_ISA",
+        "DNNL_MAX_CPU_ISA",
+        "ONEDNN_DEFAULT_FPMATH_MODE",
+    ),
     *("MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"),
 )
 
@@ -31,8 +36,9 @@ _LIMITS = (
 class Machine:
     """A machine, its Python and the versions of its libraries.
 
-    `instructions` are what beside the processor's model decides how libraries compute on it: family, model,
-    instruction sets, and the settings that limit these. `cores` are those that the process may use.
+    `instructions` are what beside the processor's model decides how libraries compute on it:
+    family, model, instruction sets, and the settings that limit these. `cores` are those that the
+    process may use.
     """
 
     processor: str
@@ -45,10 +51,19 @@ class Machine:
     libraries: Mapping[str, str]
 
     def arithmetic(self, backend: str) -> dict[str, str]:
-        """What decides the bits of a backend's scores here beside their inputs, model and dtype, on a CPU."""
-        versions = {name: self.libraries[name] for name in (*_COMPUTING, backend) if name in self.libraries}
+        """What decides the bits of a backend's scores here beside their inputs, model and dtype, on
+        a CPU.
+        """
+        versions = {
+            name: self.libraries[name] for name in (*_COMPUTING, backend) if name in self.libraries
+        }
         library = self.system.rpartition("-with-")[2]
-        return {"processor": self.processor, "instructions": self.instructions, "C library": library, **versions}
+        return {
+            "processor": self.processor,
+            "instructions": self.instructions,
+            "C library": library,
+            **versions,
+        }
 
 
 @cache
@@ -72,12 +87,16 @@ def usable_cores() -> int:
 
 
 def usable_threads(threads: int | None) -> int:
-    """How many threads a process computes with: as many as set, one for each usable core at most and by default."""
+    """How many threads a process computes with: as many as set, one for each usable core at most
+    and by default.
+    """
     return min(threads or usable_cores(), usable_cores())
 
 
 def cpu_info(keys: str) -> Iterator[str]:
-    """The values in `/proc/cpuinfo` whose key matches a regular expression; none on other systems than Linux."""
+    """The values in `/proc/cpuinfo` whose key matches a regular expression; none on other systems
+    than Linux.
+    """
     path = Path("/proc/cpuinfo")
     return _values(keys, path.read_text()) if path.exists() else iter(())
 
@@ -136,7 +155,9 @@ def is_running(pid: int, started: float) -> bool:
 
 @cache
 def machine_id() -> str:
-    """Names what gives a pid its meaning: a host since it was last started, and a container on it."""
+    """Names what gives a pid its meaning: a host since it was last started, and a container on
+    it.
+    """
     parts = [socket.gethostname()]
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

@@ -1,6 +1,8 @@
-"""Extensions by name: ours from a table, those of packages through entry points, imported when they are used.
+"""Extensions by name: ours from a table, those of packages through entry points, imported when they
+are used.
 
-And our own packages, which are installed side by side: their names are common, and a different package can hide them.
+And our own packages, which are installed side by side: their names are common, and a different
+package can hide them.
 """
 
 import importlib.util
@@ -21,11 +23,13 @@ _logger = logging.getLogger(__name__)
 class Registry(Mapping[str, Extension], Generic[Extension]):
     """The extensions of one kind.
 
-    A name of ours cannot be replaced. `registry[name]` imports the package of the extension, or raises PreflightError.
+    A name of ours cannot be replaced. `registry[name]` imports the package of the extension, or
+    raises PreflightError.
 
     Args:
         kind: what an extension is, for messages, such as `corpus format`.
-        group: the group of entry points; a package names an extension there as `NAME = "module:object"`.
+        group: the group of entry points; a package names an extension there as `NAME =
+            "module:object"`.
         ours: our own extensions, or where they are (`module:object`).
     """
 
@@ -40,7 +44,9 @@ class Registry(Mapping[str, Extension], Generic[Extension]):
             ours = self._ours.get(name)
             if ours is not None and not isinstance(ours, str):
                 return ours
-            entry = EntryPoint(name, ours, self.group) if ours is not None else self._plugins()[name]
+            entry = (
+                EntryPoint(name, ours, self.group) if ours is not None else self._plugins()[name]
+            )
             self._loaded[name] = cast(Extension, load_entry(entry, self.kind))
         return self._loaded[name]
 
@@ -60,7 +66,9 @@ class Registry(Mapping[str, Extension], Generic[Extension]):
         return self.importable().values()
 
     def importable(self) -> dict[str, Extension]:
-        """The extensions whose packages can be imported; the others are named in a warning, once."""
+        """The extensions whose packages can be imported; the others are named in a warning,
+        once.
+        """
         found = {}
         for name in self:
             try:
@@ -75,10 +83,14 @@ class Registry(Mapping[str, Extension], Generic[Extension]):
             for entry in entry_points(group=self.group):
                 other = self._entries.get(entry.name)
                 if entry.name in self._ours or (other is not None and other.value != entry.value):
-                    taken = "beamrank itself" if entry.name in self._ours else package_of(cast(EntryPoint, other))
+                    taken = (
+                        "beamrank itself"
+                        if entry.name in self._ours
+                        else package_of(cast(EntryPoint, other))
+                    )
                     _warn_once(
-                        f"{package_of(entry)} has a {self.kind} {entry.name!r}, and so has {taken}, whose is used: "
-                        "uninstall one of them"
+                        f"{package_of(entry)} has a {self.kind} {entry.name!r}, and so has "
+                        f"{taken}, whose is used: uninstall one of them"
                     )
                     continue
                 self._entries[entry.name] = entry
@@ -91,13 +103,15 @@ def load_entry(entry: EntryPoint, kind: str) -> Any:
         return entry.load()
     except Exception as error:  # What another package does when it is imported can fail in any way.
         raise PreflightError(
-            f"the {kind} {entry.name!r} of {package_of(entry)} cannot be imported: {type(error).__name__}: {error}. "
-            "Install it again, or uninstall it"
+            f"the {kind} {entry.name!r} of {package_of(entry)} cannot be imported: "
+            f"{type(error).__name__}: {error}. Install it again, or uninstall it"
         ) from error
 
 
 def options_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The keyword-only parameters of an extension, which are options of the command that calls it."""
+    """The keyword-only parameters of an extension, which are options of the command that calls
+    it.
+    """
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     return [each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
 
@@ -127,9 +141,10 @@ def check_packages() -> None:
         if found is None or not ours.is_dir() or os.path.realpath(found) == os.path.realpath(ours):
             continue
         raise PreflightError(
-            f"the package {name!r} that Python imports is {found}, and beamrank's is {ours}: beamrank installs "
-            f"packages with these names ({', '.join(_BESIDE)}), and the folder of a script and PYTHONPATH come "
-            f"before them. Rename {found}, or start Python without its folder in the path"
+            f"the package {name!r} that Python imports is {found}, and beamrank's is {ours}: "
+            f"beamrank installs packages with these names ({', '.join(_BESIDE)}), and the folder "
+            f"of a script and PYTHONPATH come before them. Rename {found}, or start Python "
+            "without its folder in the path"
         )
 
 

@@ -21,7 +21,9 @@ class Doc(NamedTuple):
 
 
 class BadRow(NamedTuple):
-    """An input row that cannot be used: its place, the reason, and its beginning (`beamrank.formats.rejects`)."""
+    """An input row that cannot be used: its place, the reason, and its beginning
+    (`beamrank.formats.rejects`).
+    """
 
     place: str
     reason: str
@@ -32,7 +34,8 @@ NO_TOKEN = -1
 
 
 class SpecialTokens(NamedTuple):
-    """The ids of the special tokens around the texts of an input; NO_TOKEN where a tokenizer does not have one.
+    """The ids of the special tokens around the texts of an input; NO_TOKEN where a tokenizer does
+    not have one.
 
     Attributes:
         cls_id: starts an input: `[CLS]`, `<s>`.

@@ -31,7 +31,8 @@ class Relative(Enum):
     CHECKPOINT = auto()
 
 
-# The beginnings of names of data sets, which are no paths: those of ir_datasets, and of pyserini's topics.
+# The beginnings of names of data sets, which are no paths: those of ir_datasets, and of pyserini's
+# topics.
 NAMED = ("irds:", "prebuilt:")
 # In place of the file of the docs to exclude: the doc that is the query itself.
 SELF = "self"
@@ -64,7 +65,9 @@ class Section(BaseModel):
     The docstring of a key is its description in the documentation.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -74,7 +77,8 @@ class Section(BaseModel):
             is_truth = isinstance(values, dict) and isinstance(values.get(name), bool)
             if is_truth and bool not in (field.annotation, *get_args(field.annotation)):
                 raise ValueError(
-                    f"{name} is {values[name]}: true, false, yes, no, on and off are not values of it unless quoted"
+                    f"{name} is {values[name]}: true, false, yes, no, on and off are not values "
+                    "of it unless quoted"
                 )
         return values
 
@@ -82,14 +86,20 @@ class Section(BaseModel):
 def section_of(field: FieldInfo | None) -> type[Section] | None:
     """The section that a key holds; None if it holds a value."""
     kinds = _kinds(field.annotation) if field else ()
-    return next((each for each in kinds if isinstance(each, type) and issubclass(each, Section)), None)
+    return next(
+        (each for each in kinds if isinstance(each, type) and issubclass(each, Section)), None
+    )
 
 
 def relative(field: FieldInfo) -> Relative | None:
     """How a key's value is relative to the configuration file; None if it is not a path."""
     marks = [
         *field.metadata,
-        *(mark for each in get_args(field.annotation) for mark in getattr(each, "__metadata__", ())),
+        *(
+            mark
+            for each in get_args(field.annotation)
+            for mark in getattr(each, "__metadata__", ())
+        ),
     ]
     return next((mark for mark in marks if isinstance(mark, Relative)), None)
 
@@ -111,7 +121,8 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, eq=False)
 class OneOf:
-    """A text that must be a name in a registry, by `Annotated[str, OneOf(REGISTRY)]`; `also` are others.
+    """A text that must be a name in a registry, by `Annotated[str, OneOf(REGISTRY)]`; `also` are
+    others.
 
     The registry is read when a value is checked, so names that are added later are accepted.
     """
@@ -129,7 +140,9 @@ class OneOf:
             raise ValueError(f"{name!r} is unknown; accepted: {', '.join(self.accepted)}")
         return name
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
@@ -144,10 +157,14 @@ def texts_of(name: str, value: Any) -> list[str]:
     if isinstance(value, str | os.PathLike):
         return [os.fspath(value)]
     check_ordered(name, value)
-    found: list[Any] = [value] if isinstance(value, bytes) or not isinstance(value, Iterable) else list(value)
+    found: list[Any] = (
+        [value] if isinstance(value, bytes) or not isinstance(value, Iterable) else list(value)
+    )
     for each in found:
         if not isinstance(each, str | os.PathLike):
-            raise ConfigError(f"{name} holds {each!r:.60} ({type(each).__name__}): give a list of texts")
+            raise ConfigError(
+                f"{name} holds {each!r:.60} ({type(each).__name__}): give a list of texts"
+            )
     return [os.fspath(each) for each in found]
 
 

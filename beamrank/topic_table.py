@@ -19,7 +19,9 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class TopicTable(Sequence[Topic]):
-    """Topics in the columns `query_id` and `text`, and `instruction` if it is read; others are kept beside them."""
+    """Topics in the columns `query_id` and `text`, and `instruction` if it is read; others are kept
+    beside them.
+    """
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -33,7 +35,11 @@ class TopicTable(Sequence[Topic]):
         batches = []
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             ids, texts = zip(*some, strict=True)
-            batches.append(pa.record_batch([pa.array(ids, pa.string()), pa.array(texts, pa.string())], schema=_COLUMNS))
+            batches.append(
+                pa.record_batch(
+                    [pa.array(ids, pa.string()), pa.array(texts, pa.string())], schema=_COLUMNS
+                )
+            )
         return cls(pa.Table.from_batches(batches, _COLUMNS))
 
     @property
@@ -43,12 +49,16 @@ class TopicTable(Sequence[Topic]):
 
     def of_queries(self, query_ids: Collection[str]) -> "TopicTable":
         """The topics with these ids, in their order."""
-        return TopicTable(self.table.filter(pc.is_in(self.query_ids, pa.array(list(query_ids), pa.string()))))
+        return TopicTable(
+            self.table.filter(pc.is_in(self.query_ids, pa.array(list(query_ids), pa.string())))
+        )
 
     @property
     def texts(self) -> Mapping[str, str]:
         """The text of each topic by query_id, read from the table."""
-        return IdMapping(IdPlaces(self.query_ids), lambda place: str(self.table["text"][place].as_py()))
+        return IdMapping(
+            IdPlaces(self.query_ids), lambda place: str(self.table["text"][place].as_py())
+        )
 
     @property
     def instructions(self) -> list[str]:
@@ -60,14 +70,23 @@ class TopicTable(Sequence[Topic]):
         return set(self.of_queries(query_ids).query_ids.to_pylist())
 
     def in_both(self, other: "TopicTable") -> tuple[Places, Places]:
-        """The rows of the topics that another table has too, and of those with the same texts: int64 each."""
-        theirs = pc.index_in(self.query_ids, other.query_ids.combine_chunks()).fill_null(-1).to_numpy()
+        """The rows of the topics that another table has too, and of those with the same texts:
+        int64 each.
+        """
+        theirs = (
+            pc.index_in(self.query_ids, other.query_ids.combine_chunks()).fill_null(-1).to_numpy()
+        )
         both = np.flatnonzero(theirs >= 0)
-        names = [[name for name in _TEXTS if name in each.table.column_names] for each in (self, other)]
+        names = [
+            [name for name in _TEXTS if name in each.table.column_names] for each in (self, other)
+        ]
         if names[0] != names[1]:
             return both, both[:0]
         mine, others = pa.array(both), pa.array(theirs[both])
-        same = [pc.equal(self.table[name].take(mine), other.table[name].take(others)).to_numpy() for name in names[0]]
+        same = [
+            pc.equal(self.table[name].take(mine), other.table[name].take(others)).to_numpy()
+            for name in names[0]
+        ]
         return both, both[np.all(same, axis=0)]
 
     def __len__(self) -> int:

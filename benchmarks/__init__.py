@@ -1,1 +1,3 @@
-"""What `make bench` measures: beamrank beside its peers on the same machine, written to benchmarks/results."""
+"""What `make bench` measures: beamrank beside its peers on the same machine, written to
+benchmarks/results.
+"""

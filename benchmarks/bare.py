@@ -1,4 +1,6 @@
-"""Seconds of the parts of a run as bare calls of the library, without Beam, each in a process of its own."""
+"""Seconds of the parts of a run as bare calls of the library, without Beam, each in a process of
+its own.
+"""
 
 import tempfile
 import time
@@ -47,7 +49,9 @@ def retrieve_seconds(output: str) -> float:
 
 
 def tokenize_seconds(config_path: str, output: str, name: str) -> float:
-    """Reads the corpus, tokenizes the needed docs, joins and commits every shard; a dict is the shuffle."""
+    """Reads the corpus, tokenizes the needed docs, joins and commits every shard; a dict is the
+    shuffle.
+    """
     plan = read_plan(output)
     record = plan.stage(name)
     retrieved = _sealed(plan, "retrieve")
@@ -59,13 +63,19 @@ def tokenize_seconds(config_path: str, output: str, name: str) -> float:
         units = tuple(list_units(config.corpus))
         stage = TokenizeDocs.of_record(record)
         tasks = _tasks(plan, record, (retrieved,), folder)
-        needed = write_needed((each for task in tasks for each in stage.needed(task, 1)), 1, folder, "needed-")
+        needed = write_needed(
+            (each for task in tasks for each in stage.needed(task, 1)), 1, folder, "needed-"
+        )
         shuffled: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for unit in units:
-            for shard, batch in stage.scan(unit, corpus.files[unit.url], needed, StageFolder(folder)):
+            for shard, batch in stage.scan(
+                unit, corpus.files[unit.url], needed, StageFolder(folder)
+            ):
                 shuffled[shard].append(batch)
         for task in tasks:
-            stage.join(task, shuffled[task.shard], lambda unit, position: units[unit].place(position))
+            stage.join(
+                task, shuffled[task.shard], lambda unit, position: units[unit].place(position)
+            )
         return time.perf_counter() - start
 
 
@@ -104,6 +114,8 @@ def _sealed(plan: Plan, name: str) -> Manifest:
     return manifest
 
 
-def _tasks(plan: Plan, stage: StageRecord, inputs: Sequence[Manifest], folder: str) -> list[ShardTask]:
+def _tasks(
+    plan: Plan, stage: StageRecord, inputs: Sequence[Manifest], folder: str
+) -> list[ShardTask]:
     """All tasks of a stage, into another folder."""
     return [replace(task, folder=StageFolder(folder)) for task in plan.tasks(stage, inputs)]

@@ -1,4 +1,6 @@
-"""A backend whose scores come from a table of hashes, for measurements of all that is not the model."""
+"""A backend whose scores come from hashes, to measure everything but the model."""
+
+# ruff: noqa: ARG003
 
 import shutil
 from pathlib import Path
@@ -24,11 +26,18 @@ class HashBackend:
     streams = 1
 
     @classmethod
-    def resolve(cls, device: str, dtype: str) -> Device:  # noqa: ARG003
+    def resolve(cls, device: str, dtype: str) -> Device:
         return Device("cpu", "float32", _TOKEN_BUDGET)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:  # noqa: ARG003
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        device: str,
+        dtype: str,
+        threads: int,
+        kernel: str,
+    ) -> Self:
         return cls()
 
     def start_thread(self) -> None:
@@ -43,15 +52,21 @@ class HashBackend:
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
         hashed = _TABLE[batch.token_ids & (len(_TABLE) - 1)]
         places = np.arange(batch.token_ids.shape[1])
-        weights = np.where(places < batch.lengths.reshape(-1, 1), 2 * places + 1, 0).astype(np.uint64)
+        weights = np.where(places < batch.lengths.reshape(-1, 1), 2 * places + 1, 0).astype(
+            np.uint64
+        )
         sums = (hashed * weights).sum(axis=1) % (1 << 32)
         return np.asarray(sums / (1 << 28) - 8, np.float32)
 
 
 def install(folder: Path) -> None:
-    """Writes this module and an entry point that names the backend to a folder, to be put on PYTHONPATH."""
+    """Writes this module and an entry point that names the backend to a folder, to be put on
+    PYTHONPATH.
+    """
     info = folder / "beamrank_hashes-1.0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     shutil.copy(__file__, folder / "beamrank_hashes.py")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: beamrank-hashes\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[beamrank.backends]\n{NAME} = beamrank_hashes:{HashBackend.__name__}\n")
+    (info / "entry_points.txt").write_text(
+        f"[beamrank.backends]\n{NAME} = beamrank_hashes:{HashBackend.__name__}\n"
+    )

@@ -8,7 +8,16 @@ from beamrank.machine import cpu_info, describe_machine
 from models.lucene.jvm import java_home
 
 _COMPARED = ("pyjnius", "sentence-transformers")
-_CPU_EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve", "bf16")
+_CPU_EXTENSIONS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx_tile",
+    "asimd",
+    "sve",
+    "bf16",
+)
 
 
 def measured_on() -> dict[str, Any]:

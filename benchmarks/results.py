@@ -26,7 +26,9 @@ class Target:
     @property
     def met(self) -> bool:
         """Whether the target is met."""
-        return self.measured <= self.limit if self.wanted == "at most" else self.measured >= self.limit
+        return (
+            self.measured <= self.limit if self.wanted == "at most" else self.measured >= self.limit
+        )
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,17 @@ class Part:
 
 
 class Results:
-    """A results file. Parts that were measured on another machine or with other settings are dropped."""
+    """A results file. Parts that were measured on another machine or with other settings are
+    dropped.
+    """
 
     def __init__(
-        self, path: Path, benchmark: str, settings: dict[str, Any], command: str, order: Sequence[str] = ()
+        self,
+        path: Path,
+        benchmark: str,
+        settings: dict[str, Any],
+        command: str,
+        order: Sequence[str] = (),
     ) -> None:
         """Reads the file; the load of the machine is that of now, before anything is measured.
 
@@ -66,7 +75,9 @@ class Results:
         return dict(self._document["parts"].get(name, {}).get("figures", {}))
 
     def write(self, name: str, part: Part, seconds: float) -> dict[str, Any]:
-        """Adds or replaces a part, with when and how it was measured; returns the whole document."""
+        """Adds or replaces a part, with when and how it was measured; returns the whole
+        document.
+        """
         parts = self._document["parts"]
         parts[name] = {
             "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
@@ -90,4 +101,6 @@ def command_line(module: str, arguments: Sequence[str]) -> str:
     """
     pairs = zip(["", *arguments], arguments, strict=False)
     shown = [each for before, each in pairs if not _PLACES & {before, each.partition("=")[0]}]
-    return " ".join([f"python -m {module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in shown)])
+    return " ".join(
+        [f"python -m {module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in shown)]
+    )

@@ -2,9 +2,10 @@
 
     python -m benchmarks.reuse --folder FOLDER [--only fresh "5 % new topics" ...] [--compare]
 
-SQuAD's passages, mono.k 1,000, duo.k 50. Each change is a `beamrank run` into a copy of the first run's output, from
-which it reuses what it can. With --compare the same run is also done into an empty output, and the parts and runs
-of both are compared byte by byte. Rows are kept in FOLDER, so that changes can be measured one at a time.
+SQuAD's passages, mono.k 1,000, duo.k 50. Each change is a `beamrank run` into a copy of the first
+run's output, from which it reuses what it can. With --compare the same run is also done into an
+empty output, and the parts and runs of both are compared byte by byte. Rows are kept in FOLDER, so
+that changes can be measured one at a time.
 """
 
 import argparse
@@ -74,19 +75,30 @@ class Row:
 
     def cells(self, name: str, first: "Row") -> str:
         """A line of the table, beside the first run."""
-        made, asked = sum(scored for scored, _ in self.counts.values()), sum(map(sum, self.counts.values()))
+        made, asked = (
+            sum(scored for scored, _ in self.counts.values()),
+            sum(map(sum, self.counts.values())),
+        )
         stages = [f"{scored:,} of {scored + reused:,}" for scored, reused in self.counts.values()]
         same = {None: "", True: "yes", False: "**no**"}[self.same_bytes]
-        shares = [f"{made / asked:.1%}", f"{self.seconds:.1f}", f"{self.seconds / first.seconds:.0%}"]
+        shares = [
+            f"{made / asked:.1%}",
+            f"{self.seconds:.1f}",
+            f"{self.seconds / first.seconds:.0%}",
+        ]
         return f"| {' | '.join([name, *stages, *shares, same])} |"
 
 
 def write_collections(folder: Path, squad: Collection, topics: int) -> None:
-    """The passages without every 40th; the same with other topics; all passages, of which others were changed."""
+    """The passages without every 40th; the same with other topics; all passages, of which others
+    were changed.
+    """
     chosen = squad.chosen(topics + topics // _EVERY)
     first, later = chosen[:topics], chosen[topics // _EVERY :]
     docs = tuple(doc for number, doc in enumerate(squad.passages) if number % (2 * _EVERY))
-    changed = tuple(_changed(doc, number % (2 * _EVERY) == _EVERY) for number, doc in enumerate(squad.passages))
+    changed = tuple(
+        _changed(doc, number % (2 * _EVERY) == _EVERY) for number, doc in enumerate(squad.passages)
+    )
     for name, some_topics, some_docs, index in (
         ("first", first, docs, "index"),
         ("topics", later, docs, "../first/index"),
@@ -96,7 +108,9 @@ def write_collections(folder: Path, squad: Collection, topics: int) -> None:
         collection = Collection(some_docs, tuple(some_topics), squad.qrels)
         collection.write_topics(folder / name, some_topics)
         collection.write_corpus(folder / name)
-        (folder / name / "config.yaml").write_text(yaml.safe_dump({**_CONFIG, "index": {"path": index}}))
+        (folder / name / "config.yaml").write_text(
+            yaml.safe_dump({**_CONFIG, "index": {"path": index}})
+        )
 
 
 def _changed(doc: Doc, change: bool) -> Doc:
@@ -124,9 +138,15 @@ def measure(folder: Path, name: str, settings: Mapping[str, Any]) -> Row:
             _run(folder / change.collection, before, {**settings, **change.before})
         shutil.rmtree(output, ignore_errors=True)
         shutil.copytree(before, output)
-    done = set() if name == _FIRST else {each.digest for stage in _SCORED for each in _receipts(output, stage)}
+    done = (
+        set()
+        if name == _FIRST
+        else {each.digest for stage in _SCORED for each in _receipts(output, stage)}
+    )
     seconds = _run(folder / change.collection, output, {**settings, **change.keys})
-    return Row(seconds, {stage: _made_and_kept(_receipts(output, stage), done) for stage in _SCORED})
+    return Row(
+        seconds, {stage: _made_and_kept(_receipts(output, stage), done) for stage in _SCORED}
+    )
 
 
 def _receipts(output: Path, stage: str) -> Sequence[Receipt]:
@@ -134,7 +154,9 @@ def _receipts(output: Path, stage: str) -> Sequence[Receipt]:
 
 
 def _made_and_kept(receipts: Sequence[Receipt], done: Set[str]) -> tuple[int, int]:
-    """The inferences that a run made, and those that it took over or whose shards were done before."""
+    """The inferences that a run made, and those that it took over or whose shards were done
+    before.
+    """
     asked = sum(each.counts["inferences"] + each.counts["reused"] for each in receipts)
     made = sum(each.counts["inferences"] for each in receipts if each.digest not in done)
     return made, asked - made
@@ -154,11 +176,15 @@ def _output(folder: Path, name: str) -> Path:
 def _run(collection: Path, output: Path, keys: Mapping[str, Any]) -> float:
     """The seconds of `beamrank run`, with those of its index where there is none."""
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    return run_metered([BEAMRANK, "run", collection / "config.yaml", "--output", output, *sets]).seconds
+    return run_metered(
+        [BEAMRANK, "run", collection / "config.yaml", "--output", output, *sets]
+    ).seconds
 
 
 def _content(output: Path) -> dict[str, str | bytes]:
-    """The parts of the current plan, whose names hold their content's digest, and the bytes of its runs."""
+    """The parts of the current plan, whose names hold their content's digest, and the bytes of its
+    runs.
+    """
     plan = read_plan(str(output))
     seals = [seal for seal in (plan.sealed(stage.name) for stage in plan.stages) if seal]
     runs = [stage.run_name for stage in plan.stages if stage.run_name]
@@ -169,7 +195,9 @@ def _content(output: Path) -> dict[str, str | bytes]:
 
 
 def lookup_share(output: Path) -> float:
-    """The time of looking scores up in earlier parts of the same size that have none of the texts, over all time."""
+    """The time of looking scores up in earlier parts of the same size that have none of the texts,
+    over all time.
+    """
     plan = read_plan(str(output))
     looked_up = scored = 0.0
     for name in _SCORED:
@@ -177,7 +205,9 @@ def lookup_share(output: Path) -> float:
         assert isinstance(stage, ScoringStage)
         tasks = plan.tasks(record, [_sealed(plan, each) for each in stage.inputs])
         for task, receipt in zip(tasks, _sealed(plan, name).receipts, strict=True):
-            looked_up += _lookup_seconds(stage, task, InputPart(plan.folder(name), receipt), record.keys)
+            looked_up += _lookup_seconds(
+                stage, task, InputPart(plan.folder(name), receipt), record.keys
+            )
             scored += receipt.seconds
     return looked_up / scored
 
@@ -188,12 +218,17 @@ def _sealed(plan: Plan, stage: str) -> Manifest:
     return seal
 
 
-def _lookup_seconds(stage: ScoringStage, task: ShardTask, part: InputPart, keys: Mapping[str, Any]) -> float:
+def _lookup_seconds(
+    stage: ScoringStage, task: ShardTask, part: InputPart, keys: Mapping[str, Any]
+) -> float:
     """What reading earlier tokens and scores, and comparing their inputs, adds to a shard."""
     tokens = task.inputs[0].read()
     inputs = stage.prepare(tokens, task).inputs
     # Each text begins with a different token, so none is the same.
-    rows = [{**row, "doc_tokens": [[999, *doc] for doc in row["doc_tokens"]]} for row in tokens.to_pylist()]
+    rows = [
+        {**row, "doc_tokens": [[999, *doc] for doc in row["doc_tokens"]]}
+        for row in tokens.to_pylist()
+    ]
     changed = pa.Table.from_pylist(rows, tokens.schema)
     start = time.monotonic()
     task.inputs[0].read()
@@ -204,27 +239,46 @@ def _lookup_seconds(stage: ScoringStage, task: ShardTask, part: InputPart, keys:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and prints the table."""
     options = _parser().parse_args(arguments)
-    settings = {"input.max_length": options.max_length, "input.max_query_length": options.max_length // 4}
+    settings = {
+        "input.max_length": options.max_length,
+        "input.max_query_length": options.max_length // 4,
+    }
     if not (options.folder / "first").exists():
         write_collections(options.folder, read_squad(options.squad), options.topics)
     for name in options.only:
         path = options.folder / f"{_output(options.folder, name).name}.json"
-        row = Row(**json.loads(path.read_text())) if path.exists() else measure(options.folder, name, settings)
+        row = (
+            Row(**json.loads(path.read_text()))
+            if path.exists()
+            else measure(options.folder, name, settings)
+        )
         if options.compare and row.same_bytes is None and name != _FIRST:
             row = replace(row, same_bytes=compare(options.folder, name, settings))
         path.write_text(json.dumps(asdict(row)))
     rows = {name: options.folder / f"{_output(options.folder, name).name}.json" for name in CHANGES}
-    found = {name: Row(**json.loads(path.read_text())) for name, path in rows.items() if path.exists()}
-    print("| change | mono | duo | inferences | seconds | of fresh | same bytes |\n|---|---|---|---|---|---|---|")
+    found = {
+        name: Row(**json.loads(path.read_text())) for name, path in rows.items() if path.exists()
+    }
+    print(
+        "| change | mono | duo | inferences | seconds | of fresh | same bytes "
+        "|\n|---|---|---|---|---|---|---|"
+    )
     print("\n".join(row.cells(name, found[_FIRST]) for name, row in found.items()))
-    print(f"looking up, of the time of scoring: {lookup_share(_output(options.folder, _FIRST)):.2%}")
+    print(
+        f"looking up, of the time of scoring: {lookup_share(_output(options.folder, _FIRST)):.2%}"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reuse", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.reuse",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add, archive = parser.add_argument, Path(__file__).parents[2] / "shared" / "data" / "squad_v1.1.tar.gz"
+    add, archive = (
+        parser.add_argument,
+        Path(__file__).parents[2] / "shared" / "data" / "squad_v1.1.tar.gz",
+    )
     add("--folder", type=Path, required=True, help="of collections, outputs and rows")
     add(
         "--only",

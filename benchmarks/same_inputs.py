@@ -1,8 +1,9 @@
-"""Checks that two rates are comparable: both sides read the same inputs, and their scores differ only by rounding.
+"""Checks that two rates are comparable: both sides read the same inputs, and their scores differ
+only by rounding.
 
-Log-odds alone cannot distinguish other inputs from rounding, because the size of rounding errors depends on the
-checkpoint: 1e-5 for a trained one, 1e-2 for `embedded:mono`. So inputs are compared token by token, and the tolerance
-of the log-odds comes from float64.
+Log-odds alone cannot distinguish other inputs from rounding, because the size of rounding errors
+depends on the checkpoint: 1e-5 for a trained one, 1e-2 for `embedded:mono`. So inputs are compared
+token by token, and the tolerance of the log-odds comes from float64.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ _MOST_OF_ONE = 20.0
 """For a single pair: rounding errors have a long tail."""
 
 
-def unpadded(token_ids: npt.ArrayLike, token_types: npt.ArrayLike, lengths: npt.ArrayLike) -> Iterator[Input]:
+def unpadded(
+    token_ids: npt.ArrayLike, token_types: npt.ArrayLike, lengths: npt.ArrayLike
+) -> Iterator[Input]:
     """Yields the inputs of a batch, int[b, width], padded on the right; `lengths` is int[b]."""
     ids, types = np.asarray(token_ids, np.int32), np.asarray(token_types, np.int32)
     for row, length in enumerate(np.asarray(lengths)):
@@ -42,13 +45,15 @@ def check_inputs(ours: set[Input], theirs: set[Input]) -> None:
     """
     if ours != theirs:
         raise RuntimeError(
-            f"of {len(ours)} distinct inputs of ours and {len(theirs)} of CrossEncoder's, {len(ours & theirs)} are "
-            "equal to the token: the rates would not be comparable"
+            f"of {len(ours)} distinct inputs of ours and {len(theirs)} of CrossEncoder's, "
+            f"{len(ours & theirs)} are equal to the token: the rates would not be comparable"
         )
 
 
 def check_log_odds(
-    ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32], theirs_off: npt.NDArray[np.float32]
+    ours: npt.NDArray[np.float32],
+    theirs: npt.NDArray[np.float32],
+    theirs_off: npt.NDArray[np.float32],
 ) -> None:
     """Compares float32 log-odds.
 
@@ -64,9 +69,10 @@ def check_log_odds(
     difference, largest = _root_mean_square(differences), float(np.abs(differences).max())
     if not (difference <= _MOST_ROUNDINGS * rounding and largest <= _MOST_OF_ONE * rounding):
         raise RuntimeError(
-            f"ours and CrossEncoder's float32 log-odds of the same inputs differ by {difference:.2g} (root mean "
-            f"square) and by {largest:.2g} at most; rounding, {rounding:.2g} in CrossEncoder's, explains no more than "
-            f"{_MOST_ROUNDINGS:g} and {_MOST_OF_ONE:g} times that"
+            "ours and CrossEncoder's float32 log-odds of the same inputs differ by "
+            f"{difference:.2g} (root mean square) and by {largest:.2g} at most; rounding, "
+            f"{rounding:.2g} in CrossEncoder's, explains no more than {_MOST_ROUNDINGS:g} and "
+            f"{_MOST_OF_ONE:g} times that"
         )
 
 

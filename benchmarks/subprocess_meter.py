@@ -1,4 +1,6 @@
-"""Commands as a user runs them, with their seconds and peak memory; and functions in a process of their own."""
+"""Commands as a user runs them, with their seconds and peak memory; and functions in a process of
+their own.
+"""
 
 import logging
 import multiprocessing
@@ -53,7 +55,10 @@ def run_metered(command: Sequence[str | Path], **environment: str) -> Usage:
     with TemporaryFile("w+") as log:
         started, clock = time.time(), time.monotonic()
         process = psutil.Popen(
-            [str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, env=os.environ | environment
+            [str(word) for word in command],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
         )
         peak = driver_peak = worker_peak = 0
         while process.poll() is None:
@@ -65,7 +70,9 @@ def run_metered(command: Sequence[str | Path], **environment: str) -> Usage:
         if process.returncode != 0:
             log.seek(0)
             words = " ".join(map(str, command))
-            raise RuntimeError(f"{words} ended with exit code {process.returncode}:\n{log.read()[-_TAIL_CHARS:]}")
+            raise RuntimeError(
+                f"{words} ended with exit code {process.returncode}:\n{log.read()[-_TAIL_CHARS:]}"
+            )
     return Usage(started, seconds, peak, driver_peak, worker_peak)
 
 
@@ -81,12 +88,16 @@ def _resident_bytes(process: psutil.Process) -> list[int]:
 
 
 def be_quiet() -> None:
-    """Silences import warnings, of Beam for example, and progress bars; call it before the imports."""
+    """Silences import warnings, of Beam for example, and progress bars; call it before the
+    imports.
+    """
     logging.basicConfig(level=logging.ERROR)
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 
 def run_apart(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls a function in a new process, so that no JVM, model or warm cache of another measurement helps it."""
+    """Calls a function in a new process, so that no JVM, model or warm cache of another measurement
+    helps it.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=be_quiet) as pool:
         return pool.submit(function, *args, **kwargs).result()

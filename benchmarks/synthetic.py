@@ -1,4 +1,6 @@
-"""Synthetic collections of any size: passages as long as MS MARCO's, of words as frequent as in real text."""
+"""Synthetic collections of any size: passages as long as MS MARCO's, of words as frequent as in
+real text.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +24,8 @@ _SEED = 20_261_120
 def write_corpus(path: Path, passages: int) -> None:
     """Writes `passages` lines, id<TAB>text; a larger corpus begins with the smaller one.
 
-    The texts come from a pool of 65,536; reading, hashing and tokenizing do not profit from the repetition.
+    The texts come from a pool of 65,536; reading, hashing and tokenizing do not profit from the
+    repetition.
     """
     texts = list(_texts(_POOL, np.random.default_rng(_SEED)))
     with path.open("w", encoding="ascii") as file:
@@ -31,8 +34,12 @@ def write_corpus(path: Path, passages: int) -> None:
             file.writelines(f"{number}\t{texts[number * 40_503 % _POOL]}\n" for number in numbers)
 
 
-def write_config(folder: Path, corpus: Path, passages: int, topics: int, k: int, **more: Any) -> Path:
-    """Writes a configuration with topics and a run to a folder, for a corpus; `more` are further keys."""
+def write_config(
+    folder: Path, corpus: Path, passages: int, topics: int, k: int, **more: Any
+) -> Path:
+    """Writes a configuration with topics and a run to a folder, for a corpus; `more` are further
+    keys.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     _write_topics(folder / "topics.tsv", topics)
     _write_run(folder / "given.trec", topics, k, passages)
@@ -51,13 +58,20 @@ def write_config(folder: Path, corpus: Path, passages: int, topics: int, k: int,
 
 
 def write_top1000(path: Path, topics: int, k: int, passages: int) -> None:
-    """A top1000 file: `k` passages for each topic of six words, drawn evenly; sorted by passage, as MS MARCO's are."""
+    """A top1000 file: `k` passages for each topic of six words, drawn evenly; sorted by passage, as
+    MS MARCO's are.
+    """
     rng = np.random.default_rng(_SEED + 1)
     words = vocabulary()
-    queries = [" ".join(words[row]) for row in rng.integers(len(words), size=(topics, _QUERY_WORDS))]
+    queries = [
+        " ".join(words[row]) for row in rng.integers(len(words), size=(topics, _QUERY_WORDS))
+    ]
     texts = list(_texts(_POOL, np.random.default_rng(_SEED)))
     docs = np.concatenate(
-        [rng.choice(passages, k, replace=False, shuffle=False).astype(np.int32) for _ in range(topics)]
+        [
+            rng.choice(passages, k, replace=False, shuffle=False).astype(np.int32)
+            for _ in range(topics)
+        ]
     )
     order = np.argsort(docs, kind="stable")
     with path.open("w", encoding="ascii") as file:
@@ -74,16 +88,23 @@ def _write_topics(path: Path, topics: int) -> None:
     rng = np.random.default_rng(_SEED + 1)
     words = vocabulary()
     drawn = rng.integers(len(words), size=(topics, _QUERY_WORDS))
-    path.write_text("".join(f"{number}\t{' '.join(words[row])}\n" for number, row in enumerate(drawn)))
+    path.write_text(
+        "".join(f"{number}\t{' '.join(words[row])}\n" for number, row in enumerate(drawn))
+    )
 
 
 def _write_run(path: Path, topics: int, k: int, passages: int) -> None:
-    """A TREC run of `k` passages per topic, drawn evenly from the whole corpus: the worst case for the join."""
+    """A TREC run of `k` passages per topic, drawn evenly from the whole corpus: the worst case for
+    the join.
+    """
     rng = np.random.default_rng(_SEED + 2)
     with path.open("w", encoding="ascii") as file:
         for topic in range(topics):
             found = rng.choice(passages, k, replace=False, shuffle=False)
-            file.writelines(f"{topic} Q0 {doc} {rank} {k - rank + 1} drawn\n" for rank, doc in enumerate(found, 1))
+            file.writelines(
+                f"{topic} Q0 {doc} {rank} {k - rank + 1} drawn\n"
+                for rank, doc in enumerate(found, 1)
+            )
 
 
 def _texts(count: int, rng: np.random.Generator) -> Iterator[str]:
@@ -101,4 +122,7 @@ def vocabulary() -> npt.NDArray[np.object_]:
     """BERT's whole words, in the order of its vocabulary: the frequent ones first."""
     path = Path(resolve_checkpoint("embedded:mono", "mono").folder) / "vocab.txt"
     lines = path.read_text(encoding="utf-8").splitlines()
-    return np.array([line for line in lines if line.isascii() and line.isalpha() and len(line) > 1], dtype=object)
+    return np.array(
+        [line for line in lines if line.isascii() and line.isalpha() and len(line) > 1],
+        dtype=object,
+    )

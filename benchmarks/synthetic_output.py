@@ -1,4 +1,6 @@
-"""A finished output of any size without a model: its scores are drawn, and all else is what a run writes."""
+"""A finished output of any size without a model: its scores are drawn, and all else is what a run
+writes.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,11 +20,14 @@ _MEAN_RANK, _RELEVANCE, _NOISE = 30, 2.0, 0.5
 _SEED = 20_261_124
 
 
-def write_output(folder: Path, corpus: Path, passages: int, topics: int, k: int, duo_k: int) -> Path:
-    """Writes the output of a run with mono.k `k` and duo.k `duo_k`, and its qrels; returns the output.
+def write_output(
+    folder: Path, corpus: Path, passages: int, topics: int, k: int, duo_k: int
+) -> Path:
+    """Writes the output of a run with mono.k `k` and duo.k `duo_k`, and its qrels; returns the
+    output.
 
-    `beamrank run` plans the run and retrieves. The shards of the other stages are committed with drawn scores. An
-    earlier call's stages that are the same are kept.
+    `beamrank run` plans the run and retrieves. The shards of the other stages are committed with
+    drawn scores. An earlier call's stages that are the same are kept.
     """
     qrels, output = folder / "qrels.txt", folder / "out"
     duo = {"checkpoint": "embedded:duo", "k": duo_k}
@@ -39,7 +44,11 @@ def write_output(folder: Path, corpus: Path, passages: int, topics: int, k: int,
                 table = _tokenized(task, stage.settings["vocab_size"])
             else:
                 rng = np.random.default_rng([_SEED, len(stage.inputs), task.shard])
-                table = _mono(task, relevant, rng) if stage.type_name == "mono" else _duo(task, k, duo_k, rng)
+                table = (
+                    _mono(task, relevant, rng)
+                    if stage.type_name == "mono"
+                    else _duo(task, k, duo_k, rng)
+                )
             task.commit(table, seconds=1.0, counts={})
         plan.sealed(stage.name)
     return output
@@ -88,9 +97,18 @@ def _duo(task: ShardTask, k: int, duo_k: int, rng: np.random.Generator) -> pa.Ta
     scores = mono["score"].to_numpy().reshape(-1, k)
     best = np.argsort(-scores, axis=1, kind="stable")[:, :duo_k]
     head = np.take_along_axis(scores, best, axis=1)
-    z = head[:, :, None] - head[:, None, :] + rng.normal(scale=_NOISE, size=(len(head), duo_k, duo_k))
+    z = (
+        head[:, :, None]
+        - head[:, None, :]
+        + rng.normal(scale=_NOISE, size=(len(head), duo_k, duo_k))
+    )
     z[:, range(duo_k), range(duo_k)] = np.nan
-    columns = [query_ids, np.take_along_axis(doc_ids, best, axis=1).tolist(), list(z.reshape(len(z), -1))]
+    columns = [
+        query_ids,
+        np.take_along_axis(doc_ids, best, axis=1).tolist(),
+        list(z.reshape(len(z), -1)),
+    ]
     return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, schemas.DUO, strict=True)], schema=schemas.DUO
+        [pa.array(column, field.type) for column, field in zip(columns, schemas.DUO, strict=True)],
+        schema=schemas.DUO,
     )

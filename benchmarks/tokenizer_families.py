@@ -28,7 +28,10 @@ def _byte_level_bpe(texts: Sequence[str]) -> Any:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     special = ["<s>", "<pad>", "</s>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=_VOCABULARY, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        vocab_size=_VOCABULARY,
+        special_tokens=special,
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
@@ -39,10 +42,15 @@ def _unigram(texts: Sequence[str]) -> Any:
 
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     trainer = trainers.UnigramTrainer(
-        vocab_size=_UNIGRAM_VOCABULARY, special_tokens=special, unk_token="<unk>", show_progress=False
+        vocab_size=_UNIGRAM_VOCABULARY,
+        special_tokens=special,
+        unk_token="<unk>",
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
@@ -55,7 +63,9 @@ def _wordpiece(texts: Sequence[str]) -> Any:
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=_VOCABULARY, special_tokens=special, show_progress=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=_VOCABULARY, special_tokens=special, show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 

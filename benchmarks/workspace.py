@@ -57,7 +57,9 @@ class Workspace:
 
     def config(self, topics: list[Topic], depths: Depths, index: Path | None = None) -> Path:
         """A configuration file for some topics; a run's output is given on the command line."""
-        name = "-".join(str(number) for number in (len(topics), depths.bm25, depths.mono, depths.duo))
+        name = "-".join(
+            str(number) for number in (len(topics), depths.bm25, depths.mono, depths.duo)
+        )
         folder = self.folder / f"topics-{name}"
         self.squad.write_topics(folder, topics)
         values: dict[str, Any] = {
@@ -89,4 +91,7 @@ class Workspace:
 def _describe(kind: str) -> str:
     checkpoint = resolve_checkpoint(f"embedded:{kind}", kind)
     config, labels = read_config(checkpoint.folder, kind), checkpoint.architecture.num_labels
-    return f"embedded:{kind} ({config['num_hidden_layers']} layers, {config['hidden_size']} wide, {labels} logits)"
+    return (
+        f"embedded:{kind} ({config['num_hidden_layers']} layers, {config['hidden_size']} wide, "
+        f"{labels} logits)"
+    )

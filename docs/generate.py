@@ -1,4 +1,5 @@
-"""Writes what follows from the code: keys, the picture of the pipeline, and for the site commands and checks.
+"""Writes what follows from the code: keys, the picture of the pipeline, and for the site commands
+and checks.
 
 python -m docs.generate
 """
@@ -40,7 +41,11 @@ def command_line() -> str:
         usage = " ".join(["beamrank", name, *filter(None, map(_in_usage, command.params))])
         sections.append(f"## {name}\n\n`{usage}`\n\n{_plain(command.help)}\n")
         own = [_line(each) for each in command.params if _line(each) not in shared]
-        common = [f"`{each.opts[0]}`" for each in command.params if _line(each) in shared and each.opts[0][0] == "-"]
+        common = [
+            f"`{each.opts[0]}`"
+            for each in command.params
+            if _line(each) in shared and each.opts[0][0] == "-"
+        ]
         sections.append("".join([*own, f"- {', '.join(common)}\n" if common else ""]))
     return "\n".join(filter(None, sections))
 
@@ -48,7 +53,10 @@ def command_line() -> str:
 def _line(parameter: Any) -> str:
     """What an argument or option means, as an item of a list."""
     default = "" if parameter.required else _default(parameter)
-    return f"- {_name(parameter)}{f' ({default})' if default else ''}: {_plain(parameter.help or '')}\n"
+    return (
+        f"- {_name(parameter)}{f' ({default})' if default else ''}: "
+        f"{_plain(parameter.help or '')}\n"
+    )
 
 
 def _commands(group: Any) -> Iterator[tuple[str, Any]]:
@@ -97,8 +105,14 @@ def _default(parameter: Any) -> str:
 
 def _plain(text: str) -> str:
     """A help text with its paragraphs joined and its mentions of pages as links."""
-    joined = "\n\n".join(" ".join(each.split()) for each in re.split(r"\n\n+", (text or "").strip()))
-    return re.sub(r"docs/(\w+)/([\w-]+)\.md", lambda page: f"[{page[2]}.md](../{page[1]}/{page[2]}.md)", joined)
+    joined = "\n\n".join(
+        " ".join(each.split()) for each in re.split(r"\n\n+", (text or "").strip())
+    )
+    return re.sub(
+        r"docs/(\w+)/([\w-]+)\.md",
+        lambda page: f"[{page[2]}.md](../{page[1]}/{page[2]}.md)",
+        joined,
+    )
 
 
 def configuration(name: str, model: type[Section]) -> str:
@@ -107,11 +121,21 @@ def configuration(name: str, model: type[Section]) -> str:
     Keys of a training that are those of a run are left out.
     """
     page = (_DOCS / "reference" / name).read_text(encoding="utf-8")
-    shown = set() if model is RunConfig else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
+    shown = (
+        set()
+        if model is RunConfig
+        else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
+    )
     # The model's own keys, then those that it shares with others.
-    ordered = sorted(keys(model), key=lambda each: each[0].partition(".")[0] not in model.__annotations__)
+    ordered = sorted(
+        keys(model), key=lambda each: each[0].partition(".")[0] not in model.__annotations__
+    )
     rows = {key: _meaning(field) for key, field in ordered}
-    own = [(key, row) for key, row in rows.items() if not {(key, row), (key.partition(".")[2], row)} & shown]
+    own = [
+        (key, row)
+        for key, row in rows.items()
+        if not {(key, row), (key.partition(".")[2], row)} & shown
+    ]
     columns = [key for key, _ in own if ".columns." in key]
     usual = ": the columns or fields of these, where they have none of the usual names\n"
     together: dict[str, list[str]] = {}
@@ -120,7 +144,9 @@ def configuration(name: str, model: type[Section]) -> str:
             together.setdefault(meaning, []).append(f"`{key}`")
     items = [f"- {', '.join(names)}{meaning}" for meaning, names in together.items()]
     return _with_items(
-        page, "Keys", [*items, f"- {', '.join(f'`{key}`' for key in columns)}{usual}"] if columns else items
+        page,
+        "Keys",
+        [*items, f"- {', '.join(f'`{key}`' for key in columns)}{usual}"] if columns else items,
     )
 
 
@@ -149,16 +175,23 @@ def _shown(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     values = default if isinstance(default, tuple) else (default,)
     shown = (
-        f"`{str(each).lower() if isinstance(each, bool) else each}`" for each in values if each not in (None, {}, "")
+        f"`{str(each).lower() if isinstance(each, bool) else each}`"
+        for each in values
+        if each not in (None, {}, "")
     )
     return " ".join(shown)
 
 
 def lint(page: str) -> str:
     """The page of the checks of run files with the codes and tracks: the site's page."""
-    codes = [f"- `{code}` {check.severity}: {check.summary}{_fix(check)}\n" for code, check in sorted(CHECKS.items())]
+    codes = [
+        f"- `{code}` {check.severity}: {check.summary}{_fix(check)}\n"
+        for code, check in sorted(CHECKS.items())
+    ]
     tracks = [_TRACKS, *(_track(*each) for each in TRACKS.items())]
-    return page.replace("<!-- codes -->\n", "".join(codes)).replace("<!-- tracks -->\n", "".join(tracks))
+    return page.replace("<!-- codes -->\n", "".join(codes)).replace(
+        "<!-- tracks -->\n", "".join(tracks)
+    )
 
 
 def _fix(check: Any) -> str:
@@ -176,7 +209,10 @@ def _with_items(page: str, title: str, items: list[str]) -> str:
 
 def _track(name: str, track: Track) -> str:
     ranks = " or ".join(map(str, track.first_ranks))
-    rules = [pattern and f"`{pattern.decode()}`" for pattern in (track.run_tag, track.query_id, track.doc_id)]
+    rules = [
+        pattern and f"`{pattern.decode()}`"
+        for pattern in (track.run_tag, track.query_id, track.doc_id)
+    ]
     most = track.max_docs and f"at most {track.max_docs:,}"
     cells = [(cell or "").replace("|", "\\|") for cell in (f"`{name}`", ranks, *rules, most)]
     return f"| {' | '.join(cells)} |\n"

@@ -1,7 +1,7 @@
 """Draws docs/pictures/pipeline.svg.
 
-Every box has its own background, and lines and labels are a gray that is visible on white and on black: the picture is
-readable on light and dark pages.
+Every box has its own background, and lines and labels are a gray that is visible on white and on
+black: the picture is readable on light and dark pages.
 """
 
 from typing import NamedTuple
@@ -34,11 +34,12 @@ def picture() -> str:
     """The picture as SVG."""
     width = len(_BOXES) * (_WIDTH + _GAP) - _GAP + 20
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 226" font-family="Helvetica, Arial, sans-serif" '
-        'role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 226" '
+        'font-family="Helvetica, Arial, sans-serif" role="img">',
         "<title>topics and a corpus; retrieve, tokenize, mono, duo; TREC runs and measures</title>",
-        f'<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        f'<path d="M0 0 L8 4 L0 8 z" fill="{_GRAY}"/></marker></defs>',
+        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        'markerHeight="7" orient="auto"><path d="M0 0 L8 4 L0 8 z" '
+        f'fill="{_GRAY}"/></marker></defs>',
     ]
     for number, box in enumerate(_BOXES):
         parts += _drawn(box, _left(number))
@@ -46,11 +47,23 @@ def picture() -> str:
             parts.append(_arrow(_left(number) - _GAP + 2, _left(number) - 3))
     middle = (_left(1) + _left(4) + _WIDTH) // 2
     parts += [
-        _text(middle, 20, "each stage is a Beam job: local, Prism, Spark, Flink or Dataflow", _GRAY, 13),
+        _text(
+            middle,
+            20,
+            "each stage is a Beam job: local, Prism, Spark, Flink or Dataflow",
+            _GRAY,
+            13,
+        ),
         _text(_left(0) + _WIDTH // 2, 158, "or an existing run", _GRAY, 12),
         _text(_left(0) + _WIDTH // 2, 174, "in place of BM25", _GRAY, 12),
         _text(middle, 190, "shards: a filled one is complete and has a receipt;", _GRAY, 13),
-        _text(middle, 208, "after an interruption the same command computes only the empty ones", _GRAY, 13),
+        _text(
+            middle,
+            208,
+            "after an interruption the same command computes only the empty ones",
+            _GRAY,
+            13,
+        ),
     ]
     return "\n".join([*parts, "</svg>", ""])
 
@@ -62,23 +75,30 @@ def _left(number: int) -> int:
 def _drawn(box: _Box, left: int) -> list[str]:
     middle = left + _WIDTH // 2
     parts = [
-        f'<rect x="{left}" y="{_TOP}" width="{_WIDTH}" height="{_HEIGHT}" rx="8" fill="{box.fill}" stroke="{_GRAY}"/>',
+        f'<rect x="{left}" y="{_TOP}" width="{_WIDTH}" height="{_HEIGHT}" rx="8" '
+        f'fill="{box.fill}" stroke="{_GRAY}"/>',
         _text(middle, _TOP + 21, box.title, _INK, 15, "bold"),
     ]
-    parts += [_text(middle, _TOP + 40 + 15 * row, line, _INK, 12) for row, line in enumerate(box.lines)]
+    parts += [
+        _text(middle, _TOP + 40 + 15 * row, line, _INK, 12) for row, line in enumerate(box.lines)
+    ]
     if box.fill == _STAGE:
         for shard in range(_SHARDS):
             fill = "#2f81f7" if shard < box.shards_done else "none"
             x = middle - _SHARDS * 11 + shard * 22 + 2
             y = _TOP + _HEIGHT + 12
-            parts.append(f'<rect x="{x}" y="{y}" width="18" height="18" rx="3" fill="{fill}" stroke="{_GRAY}"/>')
+            parts.append(
+                f'<rect x="{x}" y="{y}" width="18" height="18" rx="3" fill="{fill}" '
+                f'stroke="{_GRAY}"/>'
+            )
     return parts
 
 
 def _arrow(start: int, end: int) -> str:
     y = _TOP + _HEIGHT // 2
     return (
-        f'<line x1="{start}" y1="{y}" x2="{end}" y2="{y}" stroke="{_GRAY}" stroke-width="2" marker-end="url(#head)"/>'
+        f'<line x1="{start}" y1="{y}" x2="{end}" y2="{y}" stroke="{_GRAY}" stroke-width="2" '
+        'marker-end="url(#head)"/>'
     )
 
 

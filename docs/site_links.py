@@ -1,4 +1,5 @@
-"""A MkDocs hook: commands and checks are written from the code, and links that leave docs/ are replaced.
+"""A MkDocs hook: commands and checks are written from the code, and links that leave docs/ are
+replaced.
 
 A picture is copied into the site. Any other link becomes its text.
 """
@@ -16,7 +17,9 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)\s#]+)(#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Adds commands and checks to their pages, and rewrites the links of a page that leave docs/."""
+    """Adds commands and checks to their pages, and rewrites the links of a page that leave
+    docs/.
+    """
     if page.file.src_uri == "reference/cli.md":
         return f"{markdown}\n{command_line()}"
     if page.file.src_uri == "reference/lint.md":

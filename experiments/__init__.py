@@ -1,1 +1,3 @@
-"""The studies of the papers and the recipe of the embedded pair. Not part of the installed package."""
+"""The studies of the papers and the recipe of the embedded pair. Not part of the installed
+package.
+"""

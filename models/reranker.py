@@ -1,4 +1,6 @@
-"""A checkpoint that scores texts in memory, as a stage scores a shard, without files and without Beam."""
+"""A checkpoint that scores texts in memory, as a stage scores a shard, without files and without
+Beam.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -54,7 +56,9 @@ class RerankerOptions(TypedDict, total=False):
 
 
 class Reranker:
-    """A checkpoint that scores texts. Evaluators of sentence-transformers take one as a CrossEncoder."""
+    """A checkpoint that scores texts. Evaluators of sentence-transformers take one as a
+    CrossEncoder.
+    """
 
     num_labels = 1
     # Evaluators write figures into the card of a model, and this one has none.
@@ -75,27 +79,39 @@ class Reranker:
         max_length: int = 512,
         instruction: str | None = None,
     ) -> None:
-        """Loads the checkpoint. Options and defaults are those of a configuration (docs/reference/configuration.md).
+        """Loads the checkpoint. Options and defaults are those of a configuration
+        (docs/reference/configuration.md).
 
         Args:
-            checkpoint: `embedded:mono`, `embedded:duo`, a folder, a URL, or a Hugging Face id, `@revision` or not.
+            checkpoint: `embedded:mono`, `embedded:duo`, a folder, a URL, or a Hugging Face id,
+                `@revision` or not.
             kind: `mono` scores a text for a query; `duo` compares two texts.
             dtype: `auto`, `float32`, `bfloat16` or `float16`.
             device: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several.
             threads: how many threads a CPU computes with; by default and at most one a core.
-            backend: the library that runs the model: `torch`, `openvino`, or `auto` for the faster one.
+            backend: the library that runs the model: `torch`, `openvino`, or `auto` for the faster
+                one.
             kernel: what computes attention on a CPU: `torch`, `compiled`, or `auto`.
             truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.
             max_query_length: of the query, in tokens, [CLS] and [SEP] included.
-            max_length: of an input, in tokens, special tokens included; at most the positions of the checkpoint.
-            instruction: the task, for a model whose prompt holds an instruction; default: that of its card.
+            max_length: of an input, in tokens, special tokens included; at most the positions of
+                the checkpoint.
+            instruction: the task, for a model whose prompt holds an instruction; default: that of
+                its card.
 
         Raises:
             ConfigError: an option is wrong.
-            PreflightError: the checkpoint cannot be used, or this machine does not have the device or the dtype.
+            PreflightError: the checkpoint cannot be used, or this machine does not have the device
+                or the dtype.
         """
-        check_document({"checkpoint": checkpoint, "instruction": instruction}, MonoConfig, "Reranker")
-        lengths = {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length}
+        check_document(
+            {"checkpoint": checkpoint, "instruction": instruction}, MonoConfig, "Reranker"
+        )
+        lengths = {
+            "truncation": truncation,
+            "max_query_length": max_query_length,
+            "max_length": max_length,
+        }
         check_document(lengths, InputConfig, "Reranker")
         self.kind = kind
         self.limits = InputLimits(truncation, max_query_length, max_length)
@@ -110,18 +126,22 @@ class Reranker:
         most = usable_threads(threads)
         chosen = choose_kernel(kernel, found.architecture, backend, where)
         self.dtype = where.dtype
-        self.engine = ScoringEngine(found, where.device, where.dtype, most, where.token_budget, backend, chosen)
+        self.engine = ScoringEngine(
+            found, where.device, where.dtype, most, where.token_budget, backend, chosen
+        )
 
     def score(self, inputs: Iterable[Sequence[str]] | Frame) -> npt.NDArray[np.float32]:
         """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.
 
-        On a CPU, the bits of a score do not depend on the other inputs or the number of threads, on machines of one
-        kind. On a GPU its last digits depend on the other inputs of the call, which share batches with it.
+        On a CPU, the bits of a score do not depend on the other inputs or the number of threads, on
+        machines of one kind. On a GPU its last digits depend on the other inputs of the call, which
+        share batches with it.
 
         Args:
-            inputs: (query, text) for mono; (query, text_i, text_j) for duo, whose score is the log-odds that text_i is
-                more relevant than text_j. A frame of pandas, polars, Arrow or others that export Arrow's PyCapsule
-                stream has the columns query and doc, or query, doc_i and doc_j; others are not read.
+            inputs: (query, text) for mono; (query, text_i, text_j) for duo, whose score is the
+                log-odds that text_i is more relevant than text_j. A frame of pandas, polars, Arrow
+                or others that export Arrow's PyCapsule stream has the columns query and doc, or
+                query, doc_i and doc_j; others are not read.
 
         Returns:
             float32[n].
@@ -135,7 +155,8 @@ class Reranker:
         check_ordered("inputs", inputs)
         whole = (str, Set, Mapping)  # no tuples: the order of a set's texts is that of their hashes
         rows = [
-            tuple(each) if isinstance(each, Iterable) and not isinstance(each, whole) else (each,) for each in inputs
+            tuple(each) if isinstance(each, Iterable) and not isinstance(each, whole) else (each,)
+            for each in inputs
         ]
         _check_inputs(rows, SEGMENTS[self.kind])
         return self._score(list(zip(*rows, strict=True)))
@@ -156,10 +177,11 @@ class Reranker:
         Args:
             inputs: as for `score`, or one input, whose score is a scalar.
             prompt_name: must be None.
-            batch_size: has no effect: the engine makes its own batches, which decide no score on a CPU.
+            batch_size: has no effect: the engine makes its own batches, which decide no score on a
+                CPU.
             show_progress_bar: has no effect.
-            activation_fn: a function of torch, such as `torch.nn.Sigmoid()`, applied to the log-odds; by default none,
-                whatever the checkpoint's card names.
+            activation_fn: a function of torch, such as `torch.nn.Sigmoid()`, applied to the
+                log-odds; by default none, whatever the checkpoint's card names.
             convert_to_numpy: whether to give float32[n] of NumPy; else a list of tensors.
             convert_to_tensor: whether to give a tensor, float32[n], instead.
 
@@ -170,12 +192,17 @@ class Reranker:
         import torch
 
         if prompt_name is not None:
-            raise ConfigError(f"prompt_name {prompt_name!r}: beamrank lays out inputs as the model's card says, alone")
+            raise ConfigError(
+                f"prompt_name {prompt_name!r}: beamrank lays out inputs as the model's card says, "
+                "alone"
+            )
         is_one = isinstance(inputs, list | tuple) and bool(inputs) and isinstance(inputs[0], str)
         scores = torch.from_numpy(self.score([inputs] if is_one else inputs))  # type: ignore[list-item]
         if activation_fn is not None:
             scores = activation_fn(scores)
-        found = scores if convert_to_tensor else scores.numpy() if convert_to_numpy else list(scores)
+        found = (
+            scores if convert_to_tensor else scores.numpy() if convert_to_numpy else list(scores)
+        )
         return found[0] if is_one else found
 
     def rank(
@@ -189,24 +216,31 @@ class Reranker:
         show_progress_bar: bool | None = None,
         activation_fn: Callable[[Any], Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """The documents of one query, best first; ties keep their order. See `predict` for the last three arguments.
+        """The documents of one query, best first; ties keep their order. See `predict` for the last
+        three arguments.
 
         Returns:
-            The first `top_k`, each `{"corpus_id": its place in documents, "score": ...}`, with `return_documents` also
-            `"text"`.
+            The first `top_k`, each `{"corpus_id": its place in documents, "score": ...}`, with
+            `return_documents` also `"text"`.
 
         Raises:
-            ConfigError: the model is a duo, which compares two texts: `beamrank.rerank` ranks with it.
+            ConfigError: the model is a duo, which compares two texts: `beamrank.rerank` ranks with
+                it.
             DataError: as `score`.
         """
         if self.kind != "mono":
-            raise ConfigError("a Reranker of kind 'duo' compares two texts: rank with `beamrank.rerank`")
+            raise ConfigError(
+                "a Reranker of kind 'duo' compares two texts: rank with `beamrank.rerank`"
+            )
         options: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
         pairs = [(query, text) for text in documents]
         scores = self.predict(pairs, activation_fn=activation_fn, **options).tolist()
         best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:top_k]
         texts = [{"text": documents[at]} if return_documents else {} for at in best]
-        return [{"corpus_id": at, "score": scores[at], **text} for at, text in zip(best, texts, strict=True)]
+        return [
+            {"corpus_id": at, "score": scores[at], **text}
+            for at, text in zip(best, texts, strict=True)
+        ]
 
     def _score(self, texts: Sequence[Sequence[str]]) -> npt.NDArray[np.float32]:
         if not texts or not texts[0]:
@@ -214,7 +248,11 @@ class Reranker:
         return score_texts(self.engine, self.tokenizer, self.limits, texts)[0]
 
     def score_shard(
-        self, tokens: pa.Table, received: Mapping[str, Sequence[str]], opponents: int | None = None, seed: int = 0
+        self,
+        tokens: pa.Table,
+        received: Mapping[str, Sequence[str]],
+        opponents: int | None = None,
+        seed: int = 0,
     ) -> tuple[pa.Table, StageCounts]:
         """Scores a shard as its stage does: see `prepare_mono` and `prepare_duo`."""
         model = self.engine.checkpoint.architecture
@@ -226,7 +264,8 @@ class Reranker:
 def score_texts(
     engine: ScoringEngine, tokenizer: Tokenizer, limits: InputLimits, texts: Sequence[Sequence[str]]
 ) -> tuple[npt.NDArray[np.float32], StageCounts]:
-    """Scores n inputs, their queries, docs and, for duo, second docs; n each. Equal inputs are scored once.
+    """Scores n inputs, their queries, docs and, for duo, second docs; n each. Equal inputs are
+    scored once.
 
     Returns:
         float32[n] log-odds in the order of the inputs, and the counts for a receipt.
@@ -237,16 +276,23 @@ def score_texts(
     queries, *docs = texts
     distinct_queries, query_numbers = _numbered(queries)
     distinct_docs, doc_numbers = _numbered(list(chain(*docs)))
-    columns = tokenizer.encode_queries(distinct_queries, most), tokenizer.encode(distinct_docs, most)
+    columns = (
+        tokenizer.encode_queries(distinct_queries, most),
+        tokenizer.encode(distinct_docs, most),
+    )
     ids = pa.concat_arrays([column.ids for column in columns])
     cut = np.concatenate([column.truncated for column in columns])
     offsets, values = ids.offsets.to_numpy().astype(np.int64), ids.values.to_numpy()
     tokens = np.concatenate([values, np.zeros(1, values.dtype)])
-    numbers = np.stack([query_numbers, *np.split(len(distinct_queries) + doc_numbers, len(docs))], axis=1)
+    numbers = np.stack(
+        [query_numbers, *np.split(len(distinct_queries) + doc_numbers, len(docs))], axis=1
+    )
     starts = offsets[numbers]
     lengths = offsets[numbers + 1] - starts
     kept = np.stack(kept_lengths(template, limits, list(lengths.T)), axis=1)
-    rows, inverse = distinct(*(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True)))
+    rows, inverse = distinct(
+        *(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True))
+    )
     scores = engine.score(PackedInputs(tokens, starts[rows], kept[rows], template))
     truncated = (kept < lengths) | cut[numbers]
     return scores.log_odds[inverse], StageCounts(
@@ -266,21 +312,34 @@ def _numbered(texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 
 def check_limits(
-    checkpoint: Checkpoint, tokenizer: Tokenizer, limits: InputLimits, instructions: Sequence[str] | None = None
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    limits: InputLimits,
+    instructions: Sequence[str] | None = None,
 ) -> None:
-    """Raises ConfigError where the limits do not fit inputs of the checkpoint, with the instructions of topics."""
+    """Raises ConfigError where the limits do not fit inputs of the checkpoint, with the
+    instructions of topics.
+    """
     template, nothing = checkpoint.architecture.template(tokenizer.special), np.empty(0, np.int64)
     if len(template.ends) == SEGMENTS[checkpoint.kind]:
         kept_lengths(template, limits, [nothing] * len(template.ends))
         return
     if instructions is None or not isinstance(tokenizer, InstructedTokenizer):
-        raise ConfigError(f'instruction "{OF_TOPICS}" is that of each topic of a run: give the instruction itself')
-    lengths = np.diff(tokenizer.encode_instructions(instructions).ids.offsets.to_numpy()).astype(np.int64)
+        raise ConfigError(
+            f'instruction "{OF_TOPICS}" is that of each topic of a run: give the instruction itself'
+        )
+    lengths = np.diff(tokenizer.encode_instructions(instructions).ids.offsets.to_numpy()).astype(
+        np.int64
+    )
     mono_kept(template, limits, np.zeros_like(lengths), np.zeros_like(lengths), lengths)
 
 
 def tokenize_shard(
-    tokenizer: Tokenizer, queries: Mapping[str, str], candidates: pa.Table, texts: Mapping[str, str], most: int
+    tokenizer: Tokenizer,
+    queries: Mapping[str, str],
+    candidates: pa.Table,
+    texts: Mapping[str, str],
+    most: int,
 ) -> pa.Table:
     """The queries of a shard with the first tokens of their candidates' texts: `schemas.tokenized`.
 
@@ -301,4 +360,7 @@ def _check_inputs(rows: Sequence[tuple[str, ...]], size: int) -> None:
     for number, row in enumerate(rows):
         if len(row) != size or not all(isinstance(text, str) for text in row):
             texts = "(query, text)" if size == 2 else "(query, text_i, text_j)"
-            raise DataError(f"input {number} is {row!r:.200}, and this model scores {texts}: give {size} strings each")
+            raise DataError(
+                f"input {number} is {row!r:.200}, and this model scores {texts}: give {size} "
+                "strings each"
+            )

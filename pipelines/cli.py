@@ -23,7 +23,8 @@ from beamrank.version import __version__
 from pipelines.console.terminal import READER_GONE, reader_is_gone
 
 ENTRY_POINTS = "beamrank.commands"
-"""The group of entry points: `NAME = "module:function"`, or `GROUP.NAME` for `beamrank GROUP NAME`."""
+"""The group of entry points: `NAME = "module:function"`, or `GROUP.NAME` for `beamrank GROUP NAME`.
+"""
 GROUPS = {"convert": "Convert checkpoints, data and collections from or to other formats."}
 
 _OURS = {
@@ -54,7 +55,9 @@ def find_commands() -> dict[str, list[EntryPoint]]:
 
 
 def short_help(entries: Sequence[EntryPoint]) -> str:
-    """The first paragraph of a command's docstring, read without importing its module: that can take seconds."""
+    """The first paragraph of a command's docstring, read without importing its module: that can
+    take seconds.
+    """
     try:
         spec = find_spec(entries[0].module)
         source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
@@ -66,7 +69,9 @@ def short_help(entries: Sequence[EntryPoint]) -> str:
 
 
 def load_command(name: str, entries: Sequence[EntryPoint]) -> Any:
-    """The command, as typer makes it; one that takes a typer.Context also takes arguments after `--`."""
+    """The command, as typer makes it; one that takes a typer.Context also takes arguments after
+    `--`.
+    """
     if len(entries) > 1:
         packages = " and ".join(map(package_of, entries))
         raise PreflightError(f"{packages} both have a command {name!r}: uninstall one of them")
@@ -106,7 +111,9 @@ class LazyGroup(TyperGroup):
 
 
 class _Commands(LazyGroup):
-    """All commands. Arguments that can carry a credential are refused before typer, which repeats arguments."""
+    """All commands. Arguments that can carry a credential are refused before typer, which repeats
+    arguments.
+    """
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -114,12 +121,16 @@ class _Commands(LazyGroup):
             group, _, last = name.rpartition(".")
             holder: Any = self
             if group:
-                made = LazyGroup(name=group, no_args_is_help=True, help=GROUPS.get(group), rich_markup_mode=None)
+                made = LazyGroup(
+                    name=group, no_args_is_help=True, help=GROUPS.get(group), rich_markup_mode=None
+                )
                 holder = self.commands.setdefault(group, made)
             if isinstance(holder, LazyGroup):
                 holder.commands[last] = LazyCommand(name, entries)
 
-    def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
+    def make_context(
+        self, info_name: str | None, args: list[str], *others: Any, **extra: Any
+    ) -> Any:
         """Checks the arguments, and the place of the cache, before anything else reads them."""
         refuse_credentials(os.environ.get("BEAMRANK_CACHE", ""), "BEAMRANK_CACHE")
         for before, argument in zip(["", *args], args, strict=False):
@@ -141,13 +152,16 @@ class _Commands(LazyGroup):
             if reader_is_gone():
                 raise typer.Exit(READER_GONE) from error
             # Typer would take it for a broken pipe of standard output, and end without a message.
-            raise BeamrankError(f"a connection was lost: {error}. Run the same command again") from error
+            raise BeamrankError(
+                f"a connection was lost: {error}. Run the same command again"
+            ) from error
 
 
 app = typer.Typer(
     name="beamrank",
     cls=_Commands,
-    help="Distributed batch re-ranking on Apache Beam: BM25, monoBERT and duoBERT, from topics to TREC runs.",
+    help="Distributed batch re-ranking on Apache Beam: BM25, monoBERT and duoBERT, from topics to "
+    "TREC runs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Rich takes longer to import than all else that help needs.
@@ -164,6 +178,8 @@ def _version(shown: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     """Batch re-ranking with monoBERT and duoBERT."""

@@ -36,7 +36,8 @@ class RunResult:
 
     Attributes:
         output: the folder.
-        runs: the path of each written run by its name, such as `duo-sum`; in the first of `run_formats`.
+        runs: the path of each written run by its name, such as `duo-sum`; in the first of
+            `run_formats`.
         evaluations: the figures of each run by its name; empty without qrels.
         submitted: the ids of the jobs that were submitted without waiting.
     """
@@ -69,11 +70,13 @@ def run(
     """Runs a configuration in this process, as `beamrank run` does. Finished shards are skipped.
 
     Args:
-        config: the path of a YAML configuration, or its content; then paths are relative to the current folder.
+        config: the path of a YAML configuration, or its content; then paths are relative to the
+            current folder.
         runner: local, embed, prism, spark, flink or dataflow.
         set: keys of the configuration to override, such as `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
-        reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are reused.
+        reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs
+            are reused.
         stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
         flags: Beam's own.
         limits: `max_inferences` and `max_hours`: a run whose estimate exceeds one is not started.
@@ -86,19 +89,24 @@ def run(
 
     Raises:
         ConfigError: the configuration or an argument is wrong.
-        PreflightError: a file, a model or the runner is missing or wrong, found before anything started.
+        PreflightError: a file, a model or the runner is missing or wrong, found before anything
+            started.
         BeamrankError: the run failed; finished shards are kept.
     """
     prepare_environment()
     overrides = [_override(key, value) for key, value in (set or {}).items()]
     source = config if isinstance(config, Mapping) else os.fspath(config)
-    settings = load_config(source, overrides, None if output is None else os.fspath(output), texts_of("reuse", reuse))
+    settings = load_config(
+        source, overrides, None if output is None else os.fspath(output), texts_of("reuse", reuse)
+    )
     if runner not in list(Runner):
         raise ConfigError(f"runner {runner!r} does not exist: give one of {', '.join(Runner)}")
     console = ConsoleProgress(quiet=quiet)
     with run_log(console.events()):
         words, most = texts_of("flags", flags), Limits.of(limits or {})
-        return execute(settings, Runner(runner), words, stage, True, console, most, retries, None, options)
+        return execute(
+            settings, Runner(runner), words, stage, True, console, most, retries, None, options
+        )
 
 
 def execute(
@@ -113,21 +121,25 @@ def execute(
     share: Share | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> RunResult:
-    """Runs all stages of a configuration, or only one, and writes the runs; only Dataflow can do without `wait`.
+    """Runs all stages of a configuration, or only one, and writes the runs; only Dataflow can do
+    without `wait`.
 
-    A `share` of the shards is done in this process, which writes the runs only where all others are done.
+    A `share` of the shards is done in this process, which writes the runs only where all others are
+    done.
     """
     if share is not None and (stage is not None or flags or runner is not Runner.LOCAL):
         raise ConfigError(
-            f"--only {share} takes its shards through all stages in this process, without an engine: leave out "
-            "--stage, --runner and Beam flags"
+            f"--only {share} takes its shards through all stages in this process, without an "
+            "engine: leave out --stage, --runner and Beam flags"
         )
     settings = named_inputs(settings, console)
     settings = settle_kernel(settings, runner, flags)
     settings = with_options(settings, limits and limits.max_inferences, options or {})
     steps = steps_of(settings)
     if stage not in (None, RUNS, *steps):
-        raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")
+        raise ConfigError(
+            f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}"
+        )
     # A job of workers writes parts of runs.
     has_parts = any(map(settings.in_parts, settings.run_formats))
     if stage != RUNS or has_parts:
@@ -143,8 +155,8 @@ def execute(
     stages = [each for each in plan.stages if stage in (None, each.step)]
     if launcher.template and len(stages) > 1:
         raise ConfigError(
-            f"a template makes one job, and {stage} takes {len(stages)}, as its models have different tokenizers: "
-            "submit that stage without --template_location"
+            f"a template makes one job, and {stage} takes {len(stages)}, as its models have "
+            "different tokenizers: submit that stage without --template_location"
         )
     with resumable(), made_current(plan):
         launcher.run(stages)
@@ -158,7 +170,10 @@ def _prepare_dataflow(
 ) -> tuple[RunConfig, Device]:
     """The settings of Dataflow's workers, after the checks of all that they need."""
     if not wait and stage is None:
-        raise ConfigError("--no-wait submits one stage, as each needs the one before it finished: give --stage too")
+        raise ConfigError(
+            "--no-wait submits one stage, as each needs the one before it finished: give --stage "
+            "too"
+        )
     dataflow.check_settings(settings)
     settings, scoring = dataflow.settle(settings)
     of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and has_parts else []
@@ -180,7 +195,11 @@ def _write_runs(launcher: Launcher, settings: RunConfig) -> RunResult:
     if settings.qrels is None:
         console.note("no qrels are given: the runs are not evaluated")
     warn_of_losses(written.evaluations, console)
-    runs = {file.name: path for file, path in written.paths.items() if file.run_format == settings.run_formats[0]}
+    runs = {
+        file.name: path
+        for file, path in written.paths.items()
+        if file.run_format == settings.run_formats[0]
+    }
     return RunResult(plan.output, runs, written.evaluations)
 
 

@@ -1,6 +1,8 @@
-"""Joins the open shards of a stage with the corpus, or with a given run, for a launcher: one Beam job, or several.
+"""Joins the open shards of a stage with the corpus, or with a given run, for a launcher: one Beam
+job, or several.
 
-Units of the corpus that did not change, and whose docs have tokens in an earlier run, are not read again.
+Units of the corpus that did not change, and whose docs have tokens in an earlier run, are not read
+again.
 """
 
 import math
@@ -44,8 +46,8 @@ from transforms.join import JoinCorpus, ListNeededDocs, ReadRun
 # Runs one Beam job over some tasks, and shows its progress.
 RunJob = Callable[[Sequence[ShardTask], beam.PTransform, Scan | None], None]
 _FILES_AT_ONCE = 8
-# A report on a unit of an earlier corpus, and the number that its unit has in this one: None if it changed, or has
-# bad rows, which every run reports with their place.
+# A report on a unit of an earlier corpus, and the number that its unit has in this one: None if it
+# changed, or has bad rows, which every run reports with their place.
 _EarlierUnit = tuple[ScanReport, int | None]
 
 
@@ -78,14 +80,19 @@ class CorpusJoin:
     def run(self) -> None:
         """One Beam job, or several where one cannot send all docs.
 
-        Shards for which tokens turn out to be unusable are joined at the end, with the whole corpus.
+        Shards for which tokens turn out to be unusable are joined at the end, with the whole
+        corpus.
         """
         sources = self._open_corpus()
         units: list[_EarlierUnit] = []
         with self._noting_failure():
             units = self._earlier_units(sources)
         tokens = self.tokens if any(number is not None for _, number in units) else None
-        tasks = [replace(task, reusable_tokens=tokens.parts(task)) for task in self.tasks] if tokens else self.tasks
+        tasks = (
+            [replace(task, reusable_tokens=tokens.parts(task)) for task in self.tasks]
+            if tokens
+            else self.tasks
+        )
         needed = self._list(tasks, tokens)
         unread, reusable = set[int](), None
         if tokens is not None:
@@ -95,12 +102,14 @@ class CorpusJoin:
             self._join(tasks, needed, sources)
             return
         self.note(
-            f"{self.stage.name}: {len(unread)} of {counted(len(sources), 'unit')} of the corpus not read: "
-            f"unchanged, and the tokens are reused from {tokens.folder.url}"
+            f"{self.stage.name}: {len(unread)} of {counted(len(sources), 'unit')} of the corpus "
+            f"not read: unchanged, and the tokens are reused from {tokens.folder.url}"
         )
         self._join(tasks, needed, sources, unread, reusable)
         present = storage.sizes_bytes(storage.join(self._folder.url, listing.RECEIPTS))
-        left = [task for task in tasks if listing.RECEIPT.name(task.digest, task.shard) not in present]
+        left = [
+            task for task in tasks if listing.RECEIPT.name(task.digest, task.shard) not in present
+        ]
         if left:
             self.note(
                 f"{self.stage.name}: the whole corpus is read for {counted(len(left), 'shard')}: "
@@ -120,8 +129,8 @@ class CorpusJoin:
     def _list(self, tasks: Sequence[ShardTask], tokens: ReusableTokens | None = None) -> NeededList:
         """The list of the docs that some shards need, marked where an earlier run has their tokens.
 
-        The launcher writes it where it fits in one file, or where a job would hold all of it in this machine's memory,
-        or would not be waited for; it holds one range of the list at a time.
+        The launcher writes it where it fits in one file, or where a job would hold all of it in
+        this machine's memory, or would not be waited for; it holds one range of the list at a time.
         """
         most = (min(task.inputs[0].receipt.rows, self.stage.k * len(task.topics)) for task in tasks)
         ranges = count_ranges(sum(most))
@@ -134,17 +143,22 @@ class CorpusJoin:
         at_once = int(max(1, min(ranges, self.room_bytes // RANGE_BYTES)))
         for first in range(0, ranges, at_once):
             some = range(first, min(first + at_once, ranges))
-            self.run_job(tasks, ListNeededDocs(self.stage, self._folder, prefix, ranges, some), scan)
+            self.run_job(
+                tasks, ListNeededDocs(self.stage, self._folder, prefix, ranges, some), scan
+            )
         found = find()
         if len(found) < ranges:
             raise BeamrankError(
-                f"{self.stage.name}: {ranges - len(found)} of {ranges} files of needed docs are missing below "
-                f"{self._folder.url}, and docs would be missing from the join: run the same command again"
+                f"{self.stage.name}: {ranges - len(found)} of {ranges} files of needed docs are "
+                f"missing below {self._folder.url}, and docs would be missing from the join: run "
+                "the same command again"
             )
         return listed([found[number] for number in range(ranges)])
 
     def _prefix(self, tasks: Sequence[ShardTask], what: str) -> str:
-        """How the files of a list are named: lists of other shards, or that say something else, have other names."""
+        """How the files of a list are named: lists of other shards, or that say something else,
+        have other names.
+        """
         return listing.needed_prefix(self.digests, [what, *(task.digest for task in tasks)])
 
     def _earlier_units(self, sources: Sequence[UnitSource]) -> list[_EarlierUnit]:
@@ -153,16 +167,20 @@ class CorpusJoin:
             return []
         number_of = {unit_digest(unit, file): unit.index for unit, file in sources}
         reports = self.tokens.reports()
-        return [(report, None if report.bad_rows else number_of.get(report.content)) for report in reports]
+        return [
+            (report, None if report.bad_rows else number_of.get(report.content))
+            for report in reports
+        ]
 
     def _find_unread(
         self, tokens: ReusableTokens, units: Sequence[_EarlierUnit], needed: NeededList
     ) -> tuple[set[int], NeededList]:
-        """The numbers of the units that are not read, whose reports are written, and the list of their needed docs.
+        """The numbers of the units that are not read, whose reports are written, and the list of
+        their needed docs.
 
-        A unit is not read if it did not change and every doc that is needed from it has tokens: a part has it that the
-        shard's topics have in the earlier run, and no other doc of the earlier corpus has its hash: then the doc of
-        the part is that of the unit.
+        A unit is not read if it did not change and every doc that is needed from it has tokens: a
+        part has it that the shard's topics have in the earlier run, and no other doc of the earlier
+        corpus has its hash: then the doc of the part is that of the unit.
         """
         unnamed = next((report.unit for report, _ in units if not report.docs_file), None)
         if unnamed is not None:
@@ -178,7 +196,11 @@ class CorpusJoin:
 
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
             urls = [storage.join(old, report.docs_file) for report, _ in units]
-            docs = list(pool.map(lambda url: open_unit_docs(local_copy(LISTS, url, listing.holds_content)), urls))
+            docs = list(
+                pool.map(
+                    lambda url: open_unit_docs(local_copy(LISTS, url, listing.holds_content)), urls
+                )
+            )
             unchanged = np.array([number is not None for _, number in units])
             prefix = self._prefix(self.tasks, "reused")
             is_unread, reusable = find_unread(needed, docs, unchanged, self._folder.url, prefix)
@@ -187,7 +209,15 @@ class CorpusJoin:
                 for (report, number), each in zip(units, is_unread, strict=True)
                 if each and number is not None
             }
-            list(pool.map(publish, (replace(report, unit=number, seconds=0.0) for number, report in unread.items())))
+            list(
+                pool.map(
+                    publish,
+                    (
+                        replace(report, unit=number, seconds=0.0)
+                        for number, report in unread.items()
+                    ),
+                )
+            )
         return set(unread), reusable
 
     def _join(
@@ -203,22 +233,31 @@ class CorpusJoin:
         passes = 1
         if self.room_bytes < math.inf:
             docs = needed.entries - (0 if reusable is None else reusable.entries)
-            passes = join_passes(docs, units.like, len(tasks), self.stage.max_doc_tokens, self.room_bytes)
+            passes = join_passes(
+                docs, units.like, len(tasks), self.stage.max_doc_tokens, self.room_bytes
+            )
         if passes > 1:
-            self.note(f"{self.stage.name}: one job cannot send all docs; {passes} passes over the corpus")
+            self.note(
+                f"{self.stage.name}: one job cannot send all docs; {passes} passes over the corpus"
+            )
         for number in range(passes):
             some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
             of_pass = replace(needed, shards=(some[0].shard, some[-1].shard + 1))
             count = watch_scans(self._folder.url)
             scan = Scan(count, len(read), before=number * len(read), total=passes * len(read))
-            self.run_job(some, JoinCorpus(self.stage, self._folder, of_pass, units, _ranges(read), reusable), scan)
+            self.run_job(
+                some,
+                JoinCorpus(self.stage, self._folder, of_pass, units, _ranges(read), reusable),
+                scan,
+            )
 
     @property
     def _folder(self) -> StageFolder:
         return self.plan.folder(self.stage.name)
 
     def _open_corpus(self) -> list[UnitSource]:
-        """The units of the corpus, each with its file as it was planned with; a worker checks the file when it reads.
+        """The units of the corpus, each with its file as it was planned with; a worker checks the
+        file when it reads.
 
         Raises:
             DataError: a file was added, removed or changed.
@@ -230,9 +269,10 @@ class CorpusJoin:
         added = sorted({unit.url for unit in units} - corpus.files.keys())
         if added:
             raise DataError(
-                f"{added[0]} was added to the corpus {self.config.corpus.path} after the run was planned, and the "
-                "plan's digest does not cover it. Nothing was read from it, and finished shards are kept. Run the same "
-                "command again to plan with it, or remove the file first"
+                f"{added[0]} was added to the corpus {self.config.corpus.path} after the run was "
+                "planned, and the plan's digest does not cover it. Nothing was read from it, and "
+                "finished shards are kept. Run the same command again to plan with it, or remove "
+                "the file first"
             )
         return [(unit, corpus.files[unit.url]) for unit in units]
 
@@ -263,10 +303,11 @@ def join_run(
     units_prefix: str,
     room_bytes: float,
 ) -> None:
-    """Reads a small run here, and a larger one as a Beam job: several where one cannot send so many bytes.
+    """Reads a small run here, and a larger one as a Beam job: several where one cannot send so many
+    bytes.
 
-    `tasks` are the open shards of the stage; `note` prints a note for the user; the list of units is named with
-    `units_prefix`.
+    `tasks` are the open shards of the stage; `note` prints a note for the user; the list of units
+    is named with `units_prefix`.
     """
     reader, units = stage.open()
     folder, sizes = plan.folder(stage.name), [unit.size_bytes for unit in units]
@@ -281,17 +322,27 @@ def join_run(
         scan.run_here(tasks, count)
         return
     url, ranges = write_units(folder.url, units_prefix, units), unit_ranges(sizes, UNIT_BYTES)
-    passes = shuffle_passes(reader.sent_bytes(units), len(tasks), room_bytes) if room_bytes < math.inf else 1
+    passes = (
+        shuffle_passes(reader.sent_bytes(units), len(tasks), room_bytes)
+        if room_bytes < math.inf
+        else 1
+    )
     if passes > 1:
         note(f"{stage.name}: one job cannot send all rows; {passes} passes over the run")
     for number in range(passes):
         some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
         work = ReadRun(replace(scan, units=url, is_open=_are_open(plan, some)), ranges)
         before, total = number * len(ranges), passes * len(ranges)
-        run_job(some, work, Scan(watch_scans(folder.url), len(ranges), before, total, noun="units of the run read"))
+        run_job(
+            some,
+            work,
+            Scan(watch_scans(folder.url), len(ranges), before, total, noun="units of the run read"),
+        )
 
 
-def _are_open(plan: Plan, tasks: Sequence[ShardTask]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _are_open(
+    plan: Plan, tasks: Sequence[ShardTask]
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     is_open = np.zeros(len(plan.shards), np.bool_)
     is_open[[task.shard for task in tasks]] = True
     return is_open

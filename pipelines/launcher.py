@@ -1,8 +1,9 @@
-"""Runs the stages of a plan: those shards of each that have no receipt, as Beam jobs or here; then seals it.
+"""Runs the stages of a plan: those shards of each that have no receipt, as Beam jobs or here; then
+seals it.
 
-`beamrank run --only I/N` is one of N processes without an engine, such as the tasks of an array job. It takes its
-shards through all stages, because a shard's next stage needs the parts of that shard alone. Whoever finishes the last
-shard of all seals the stages and writes the runs.
+`beamrank run --only I/N` is one of N processes without an engine, such as the tasks of an array
+job. It takes its shards through all stages, because a shard's next stage needs the parts of that
+shard alone. Whoever finishes the last shard of all seals the stages and writes the runs.
 """
 
 import logging
@@ -31,7 +32,14 @@ from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
 from models.scoring.engine import inputs_done
 from models.stages.core import open_stages
-from pipelines.console.progress import ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
+from pipelines.console.progress import (
+    ConsoleProgress,
+    RunTimes,
+    Scan,
+    StageProgress,
+    at_most_every,
+    duration,
+)
 from pipelines.joins import CorpusJoin, join_run
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
@@ -55,7 +63,9 @@ def resumable() -> Iterator[None]:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise BeamrankError(f"{error}. Finished shards are kept; run the same command again to resume") from error
+        raise BeamrankError(
+            f"{error}. Finished shards are kept; run the same command again to resume"
+        ) from error
 
 
 @dataclass
@@ -64,8 +74,10 @@ class Launcher:
 
     Attributes:
         wait: whether to wait for the jobs; only Dataflow's go on without this process.
-        retries: how often open shards are started again, in all, after a worker or a job server died.
-        shard_seconds: what a shard of a stage is expected to take; asked where none was done for half an hour.
+        retries: how often open shards are started again, in all, after a worker or a job server
+            died.
+        shard_seconds: what a shard of a stage is expected to take; asked where none was done for
+            half an hour.
         share: without a runner, the shards that are done here.
         submitted: the id of each Dataflow job, or the file that the job was written to.
     """
@@ -82,7 +94,9 @@ class Launcher:
     submitted: list[str] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False, repr=False)
     _done: set[int] = field(default_factory=set, init=False, repr=False)
-    _of_share: dict[str, Mapping[int, Receipt]] = field(default_factory=dict, init=False, repr=False)
+    _of_share: dict[str, Mapping[int, Receipt]] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _attempt: int = field(default=1, init=False, repr=False)
     _started: bool = field(default=False, init=False, repr=False)
 
@@ -95,7 +109,10 @@ class Launcher:
         self._times = RunTimes(len(self.plan.shards), chosen)
         for stage in chosen:
             if self.share is not None and stage.whole and self.plan.sealed(stage.whole) is None:
-                self.console.note(f"{stage.name} needs all shards of {stage.whole}: run --only again when all are done")
+                self.console.note(
+                    f"{stage.name} needs all shards of {stage.whole}: run --only again when all "
+                    "are done"
+                )
                 return
             with log_context(stage.name):
                 self.run_stage(stage)
@@ -106,10 +123,12 @@ class Launcher:
             self._submit(pipeline, chosen[-1])
 
     def run_stage(self, stage: StageRecord) -> Manifest | None:
-        """Runs the shards of a stage that have no receipt, and seals it where all shards are this process's.
+        """Runs the shards of a stage that have no receipt, and seals it where all shards are this
+        process's.
 
         Returns:
-            The sealed stage; None for a share, or where its job was submitted and is not waited for.
+            The sealed stage; None for a share, or where its job was submitted and is not waited
+            for.
 
         Raises:
             PreflightError: an input is not sealed.
@@ -130,7 +149,8 @@ class Launcher:
                     self._run_tasks(stage, tasks, digests)
                     tasks = []
         except (BeamrankError, OSError) as error:
-            # Receipts decide whether the stage is finished: a different run into this folder may have finished it.
+            # Receipts decide whether the stage is finished: a different run into this folder may
+            # have finished it.
             if self._seal(stage, digests) is None:
                 self._check_corpus(stage)
                 if self._started and isinstance(error, BeamrankError):
@@ -147,9 +167,13 @@ class Launcher:
             if self.share is None or len(found) < len(digests):
                 left = counted(len(digests) - len(found), "shard")
                 raise BeamrankError(
-                    f"{stage.name} ended with {left}{of} missing: run the same command again to complete it"
+                    f"{stage.name} ended with {left}{of} missing: run the same command again to "
+                    "complete it"
                 )
-        self.console.note(f"{stage.name}: {counted(count, 'shard')}{of} done in {duration(time.monotonic() - start)}")
+        self.console.note(
+            f"{stage.name}: {counted(count, 'shard')}{of} done in "
+            f"{duration(time.monotonic() - start)}"
+        )
         if manifest is not None:
             return self._accept(stage, manifest)
         folder.sweep(tuple(digests.values()))
@@ -170,8 +194,9 @@ class Launcher:
         digests = self.plan.shard_digests(stage, [sealed[name] for name in stage.inputs])
         left = len(digests) - len(self.plan.folder(stage.name).done(digests))
         self.console.note(
-            f"--only {self.share} is done. Left to others: {left:,} of {counted(len(digests), 'shard')} in {stage.name}"
-            " and after it; who finishes the last shard writes the runs"
+            f"--only {self.share} is done. Left to others: {left:,} of "
+            f"{counted(len(digests), 'shard')} in {stage.name} and after it; who finishes the "
+            "last shard writes the runs"
         )
         return False
 
@@ -190,7 +215,9 @@ class Launcher:
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
                 with self._retrying(RUNS, tasks, write.done):
-                    self._run_job(record, last, digests, lambda _: progress, tasks, WriteShards(write), None)
+                    self._run_job(
+                        record, last, digests, lambda _: progress, tasks, WriteShards(write), None
+                    )
                     tasks = []
         last.sweep(digests)
 
@@ -206,8 +233,8 @@ class Launcher:
         manifest = self.plan.sealed(name)
         if manifest is None:
             raise PreflightError(
-                f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run it first, with "
-                f"--stage {self.plan.stage(name).step} or without --stage"
+                f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run "
+                f"it first, with --stage {self.plan.stage(name).step} or without --stage"
             )
         return self._accept(self.plan.stage(name), manifest).receipts
 
@@ -215,21 +242,32 @@ class Launcher:
         """The digests of the shards that are this process's."""
         shards, whole = range(len(self.plan.shards)), self.plan.whole_digest(stage)
         own = shards if self.share is None else self.share.of(len(shards))
-        return {shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs], whole) for shard in own}
+        return {
+            shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs], whole)
+            for shard in own
+        }
 
     def _seal(self, stage: StageRecord, digests: Mapping[int, str]) -> Manifest | None:
         if self.share is not None:
             return None
         return self.plan.folder(stage.name).seal(stage.name, tuple(digests.values()))
 
-    def _open_tasks(self, stage: StageRecord, digests: Mapping[int, str], inputs: Sequence[Any]) -> list[ShardTask]:
-        """The shards that have no receipt yet, with the parts of earlier runs that hold their scores."""
+    def _open_tasks(
+        self, stage: StageRecord, digests: Mapping[int, str], inputs: Sequence[Any]
+    ) -> list[ShardTask]:
+        """The shards that have no receipt yet, with the parts of earlier runs that hold their
+        scores.
+        """
         done = self.plan.folder(stage.name).discard_broken(digests)
         if done:
-            self.console.note(f"{stage.name}: resuming, {len(done)} of {len(digests)} shards are complete")
+            self.console.note(
+                f"{stage.name}: resuming, {len(done)} of {len(digests)} shards are complete"
+            )
         left = [shard for shard in digests if shard not in done]
         whole = self.plan.whole_digest(stage) if left else ""
-        tasks = [self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left]
+        tasks = [
+            self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left
+        ]
         if stage.work is None or not isinstance(self.config, RunConfig) or not tasks:
             return tasks
         scores = self._reuse.scores(stage)
@@ -245,30 +283,42 @@ class Launcher:
         return Reuse(self.plan, self.config.reuse if isinstance(self.config, RunConfig) else ())
 
     @contextmanager
-    def _retrying(self, stage: str, tasks: list[ShardTask], find_done: Callable[[], Container[int]]) -> Iterator[None]:
-        """Where a worker or a job server dies, leaves the tasks that are open: so often in all as there are retries."""
+    def _retrying(
+        self, stage: str, tasks: list[ShardTask], find_done: Callable[[], Container[int]]
+    ) -> Iterator[None]:
+        """Where a worker or a job server dies, leaves the tasks that are open: so often in all as
+        there are retries.
+        """
         try:
             yield
         except WorkerLostError as error:
             attempts = self.retries + 1
             if self._attempt == attempts:
                 raise BeamrankError(
-                    f"{error}; that was attempt {attempts} of {attempts} (--retries {self.retries}). Finished shards "
-                    "are kept: run the same command again to resume"
+                    f"{error}; that was attempt {attempts} of {attempts} (--retries "
+                    f"{self.retries}). Finished shards are kept: run the same command again to "
+                    "resume"
                 ) from error
             self._attempt += 1
-            Retry(self.plan.digest, stage, hide_credentials(str(error)), time.time()).publish(self.plan.output)
+            Retry(self.plan.digest, stage, hide_credentials(str(error)), time.time()).publish(
+                self.plan.output
+            )
             done = find_done()
             tasks[:] = [task for task in tasks if task.shard not in done]
             self.console.warn(
-                f"retrying: {error}; {len(tasks)} of {counted(len(self.plan.shards), 'shard')} are open; "
-                f"attempt {self._attempt} of {attempts}"
+                f"retrying: {error}; {len(tasks)} of {counted(len(self.plan.shards), 'shard')} "
+                f"are open; attempt {self._attempt} of {attempts}"
             )
 
-    def _run_tasks(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: Mapping[int, str]) -> None:
+    def _run_tasks(
+        self, stage: StageRecord, tasks: Sequence[ShardTask], digests: Mapping[int, str]
+    ) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
         work, in_order = self._stages[stage.name], tuple(digests.values())
-        folder, room_bytes = self.plan.folder(stage.name), shuffle_room(self.runner, self.beam_flags)
+        folder, room_bytes = (
+            self.plan.folder(stage.name),
+            shuffle_room(self.runner, self.beam_flags),
+        )
         self._done = digests.keys() - {task.shard for task in tasks}
 
         def read_receipt(shard: int) -> Receipt | None:
@@ -285,7 +335,9 @@ class Launcher:
             run_job = partial(self._run_job, stage, folder, in_order, show)
             if work.does == "run":
                 prefix = tasks_prefix(in_order)
-                join_run(self.plan, work, tasks, run_job, bar, self.console.note, prefix, room_bytes)
+                join_run(
+                    self.plan, work, tasks, run_job, bar, self.console.note, prefix, room_bytes
+                )
             elif work.does == "join":
                 assert isinstance(self.config, RunConfig)
                 tokens = None
@@ -310,7 +362,9 @@ class Launcher:
         work: Any,
         scan: Scan | None,
     ) -> None:
-        """Does some tasks: here those of a share, else as one Beam job; Dataflow's is left to it unless we wait."""
+        """Does some tasks: here those of a share, else as one Beam job; Dataflow's is left to it
+        unless we wait.
+        """
         progress = show(scan)
         if self.share is not None:
             watch(partial(work.run_here, tasks, self._done.add), progress, self._stall_limit(stage))
@@ -344,8 +398,8 @@ class Launcher:
         limit = _STALL_SHARDS * expected
         if limit > _STALL_SECONDS:
             self.console.note(
-                f"{stage.name}: a shard is expected to take {duration(expected)}; the job is stopped after "
-                f"{duration(limit)} without a shard (stall_minutes)"
+                f"{stage.name}: a shard is expected to take {duration(expected)}; the job is "
+                f"stopped after {duration(limit)} without a shard (stall_minutes)"
             )
         return limit
 
@@ -363,14 +417,18 @@ class Launcher:
     @property
     def template(self) -> str | None:
         """The file that a Dataflow job is written to instead of being started."""
-        return dataflow.template_location(self.beam_flags) if self.runner is Runner.DATAFLOW else None
+        return (
+            dataflow.template_location(self.beam_flags) if self.runner is Runner.DATAFLOW else None
+        )
 
     @cached_property
     def _stages(self) -> dict[str, Any]:
         return {stage.name: stage for stage in open_stages(self.plan.stages)}
 
     def _accept(self, stage: StageRecord, manifest: Manifest) -> Manifest:
-        """Checks what a sealed stage read, tells of it, and removes leftovers of killed attempts."""
+        """Checks what a sealed stage read, tells of it, and removes leftovers of killed
+        attempts.
+        """
         if stage.name not in self._accepted:
             self._accepted.add(stage.name)
             self.plan.folder(stage.name).sweep(manifest.shard_digests)
@@ -382,18 +440,23 @@ class Launcher:
         return manifest
 
     def _check_corpus(self, stage: StageRecord) -> None:
-        """Reports rows that the scan could not read. Every run checks them: receipts do not hold them."""
+        """Reports rows that the scan could not read. Every run checks them: receipts do not hold
+        them.
+        """
         if stage.corpus_digest is None:
             return
         assert isinstance(self.config, RunConfig)
         scan = read_scans(self.plan.folder(stage.name).url, stage.corpus_digest)
         if scan.bad_rows == 0:
             return
-        text = f"rows of the corpus that could not be read: {scan.bad_rows:,} (first: {'; '.join(scan.examples)})"
+        text = (
+            f"rows of the corpus that could not be read: {scan.bad_rows:,} (first: "
+            f"{'; '.join(scan.examples)})"
+        )
         most, rejects = self.config.max_bad_rows.docs, storage.join(self.plan.output, REJECTS)
         if scan.bad_rows > most:
             raise DataError(
-                f"{text}: more than max_bad_rows {most:,}. Fix the corpus, or raise max_bad_rows.docs to leave their "
-                f"docs out. They are in {rejects}"
+                f"{text}: more than max_bad_rows {most:,}. Fix the corpus, or raise "
+                f"max_bad_rows.docs to leave their docs out. They are in {rejects}"
             )
         self.console.warn(f"{text}; their docs are left out (see {rejects})")

@@ -1,4 +1,6 @@
-"""The console script: prepares the process, runs a command, and turns the outcome into an exit code."""
+"""The console script: prepares the process, runs a command, and turns the outcome into an exit
+code.
+"""
 
 import contextlib
 import io
@@ -32,7 +34,9 @@ class _Formatter(logging.Formatter):
 
 
 class _Messages(io.FileIO):
-    """Standard error; what cannot be written (a full disk, a broken pipe) is lost, and the work goes on."""
+    """Standard error; what cannot be written (a full disk, a broken pipe) is lost, and the work
+    goes on.
+    """
 
     def write(self, content: Any) -> int:
         try:
@@ -42,9 +46,11 @@ class _Messages(io.FileIO):
 
 
 def _open_streams() -> None:
-    """Opens the standard streams that the process was started without (`>&-`), and standard error as `_Messages`.
+    """Opens the standard streams that the process was started without (`>&-`), and standard error
+    as `_Messages`.
 
-    Otherwise the next opened file would take the stream's descriptor, and what libraries print would go into that file.
+    Otherwise the next opened file would take the stream's descriptor, and what libraries print
+    would go into that file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -53,11 +59,15 @@ def _open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
     messages = io.BufferedWriter(_Messages(2, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(messages, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+    sys.stderr = io.TextIOWrapper(
+        messages, sys.stderr.encoding, "backslashreplace", line_buffering=True
+    )
 
 
 def _show_errors_of_libraries() -> None:
-    """Shows what libraries log as errors, but for Beam, whose errors are raised too; a run's log holds the rest."""
+    """Shows what libraries log as errors, but for Beam, whose errors are raised too; a run's log
+    holds the rest.
+    """
     handler = logging.StreamHandler()
     handler.setLevel(logging.ERROR)
     handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
@@ -66,7 +76,9 @@ def _show_errors_of_libraries() -> None:
 
 
 def _log_lost_connection(failed: threading.ExceptHookArgs) -> None:
-    """Threads of Beam lose their connection where a job server dies; the command reports that, a run's log the rest."""
+    """Threads of Beam lose their connection where a job server dies; the command reports that, a
+    run's log the rest.
+    """
     if failed.exc_type.__module__.startswith("grpc"):
         logging.getLogger("apache_beam").error("a connection was lost", exc_info=failed.exc_value)
     else:
@@ -104,11 +116,16 @@ def _run() -> int:
         _report(f"error: {error}", error)
         return error.exit_code if isinstance(error, BeamrankError) else 1
     except Interrupted as interruption:
-        _report("interrupted: finished shards are kept; run the same command again to resume", interruption)
+        _report(
+            "interrupted: finished shards are kept; run the same command again to resume",
+            interruption,
+        )
         return interruption.exit_code
     except Exception as error:
         logged = hasattr(error, "__notes__") or isinstance(error, MemoryError)
-        _report(f"error: {type(error).__name__}: {error}" if logged else traceback.format_exc(), error)
+        _report(
+            f"error: {type(error).__name__}: {error}" if logged else traceback.format_exc(), error
+        )
         return 1
     return 0
 

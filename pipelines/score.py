@@ -34,7 +34,8 @@ _SAMPLE_ROWS = 64
 class ScorePreview:
     """What `score_pairs` will do, as `--dry-run` prints it (docs/reference/json.md).
 
-    `remaining_seconds` are those of one worker on this machine, measured on the first rows; None for Dataflow.
+    `remaining_seconds` are those of one worker on this machine, measured on the first rows; None
+    for Dataflow.
     """
 
     pairs: int
@@ -71,8 +72,12 @@ def preview_scores(
     )
 
 
-def score_pairs(settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress) -> str:
-    """Scores all pairs, but for shards that are done; returns the folder of the scores, in the order of the pairs."""
+def score_pairs(
+    settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress
+) -> str:
+    """Scores all pairs, but for shards that are done; returns the folder of the scores, in the
+    order of the pairs.
+    """
     beam_options(runner, flags)
     server_command(runner, flags, console)
     settings, _, plan, stage = _plan(settings, runner, flags, console)
@@ -119,9 +124,13 @@ def _plan(
         console.warn(warning)
     device = device or find_backend(settings.backend).resolve(settings.device, settings.dtype)
     stage = ScorePairs.of_files(settings, files[0], checkpoint, device)
-    digested = [(digest_file(each.url, read=not storage.is_remote(each.url)), each.rows) for each in files]
+    digested = [
+        (digest_file(each.url, read=not storage.is_remote(each.url)), each.rows) for each in files
+    ]
     shards = cut_rows(digested, settings.shard_rows)
-    plan = Plan("score", settings.output, shards, (stage.record(),), settings.model_dump(mode="json"))
+    plan = Plan(
+        "score", settings.output, shards, (stage.record(),), settings.model_dump(mode="json")
+    )
     return settings, files, plan, stage
 
 
@@ -129,13 +138,17 @@ def _check_apart(config: ScoreConfig) -> None:
     """Makes sure that no file that is written becomes a file of pairs."""
     written = [
         storage.join(config.output, name)
-        for name in ("rows-0.parquet", "scores/part-0.parquet", "runs/scores.parquet/part-00000.parquet")
+        for name in (
+            "rows-0.parquet",
+            "scores/part-0.parquet",
+            "runs/scores.parquet/part-00000.parquet",
+        )
     ]
     for path in config.pairs:
         if find_taken(CorpusConfig(path=path, format="parquet"), written) is not None:
             raise PreflightError(
-                f"--output {config.output} is inside {path}: what is written there would be read as pairs. "
-                "Give an output outside of it, or a glob that matches only the pairs"
+                f"--output {config.output} is inside {path}: what is written there would be read "
+                "as pairs. Give an output outside of it, or a glob that matches only the pairs"
             )
 
 
@@ -146,11 +159,14 @@ def _report(manifest: Manifest, output: str, most: int, console: ConsoleProgress
     if not bad_rows:
         return
     first = next(receipt.examples[0] for receipt in manifest.receipts if receipt.examples)
-    text = f"{counted(bad_rows, 'row')} of {rows:,} could not be scored (first: {first}); their score is null"
+    text = (
+        f"{counted(bad_rows, 'row')} of {rows:,} could not be scored (first: {first}); their "
+        "score is null"
+    )
     rejects = storage.join(output, REJECTS)
     if bad_rows > most:
         raise DataError(
-            f"{text}. More than --max-bad-rows {most:,}, so no table of scores is written: correct the rows, which are "
-            f"in {rejects}, or allow so many"
+            f"{text}. More than --max-bad-rows {most:,}, so no table of scores is written: "
+            f"correct the rows, which are in {rejects}, or allow so many"
         )
     console.warn(f"{text} (see {rejects})")

@@ -1,4 +1,6 @@
-"""The tests: a folder for each folder of the code, and whole runs in pipelines/runs, faults, security and extension."""
+"""The tests: a folder for each folder of the code, and whole runs in pipelines/runs, faults,
+security and extension.
+"""
 
 from pathlib import Path
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # As the command line sets it, before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# gcsfs reads it as it is imported. Otherwise it asks Google for the kind of each bucket, and waits for a minute.
+# gcsfs reads it as it is imported. Otherwise it asks Google for the kind of each bucket, and waits
+# for a minute.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 # A shell starts background processes with Ctrl-C ignored, which they inherit; some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,7 +30,9 @@ _SHARED_DATA = ROOT.parent / "shared" / "data"
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real collections that stands beside the project in CI; a user's machine does not have it."""
+    """The folder of real collections that stands beside the project in CI; a user's machine does
+    not have it.
+    """
     if not _SHARED_DATA.is_dir():
         pytest.skip(f"the real collections are not here: no folder {_SHARED_DATA}")
     return _SHARED_DATA

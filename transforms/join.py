@@ -1,4 +1,5 @@
-"""Joins: one scan of units, of the corpus or of a given run, and one shuffle that brings rows to the query shards.
+"""Joins: one scan of units, of the corpus or of a given run, and one shuffle that brings rows to
+the query shards.
 
 Of the corpus, the needed docs are tokenized; a job before it lists them, where they are many.
 """
@@ -52,7 +53,9 @@ class RecordBatchCoder(beam.coders.Coder):
 beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
 
-def _list_needed(stage: TokenizeDocs, ranges: int, chosen: range, stored: StoredTask) -> Iterator[tuple[int, bytes]]:
+def _list_needed(
+    stage: TokenizeDocs, ranges: int, chosen: range, stored: StoredTask
+) -> Iterator[tuple[int, bytes]]:
     """A task -> the docs that it needs in the chosen ranges of the hash, by range."""
     yield from (each for each in stage.needed(stored.read(), ranges) if each[0] in chosen)
 
@@ -66,7 +69,9 @@ def _publish_range(folder: str, prefix: str, grouped: tuple[int, Iterable[bytes]
 
 @dataclass
 class ListNeededDocs(beam.PTransform):
-    """Tasks -> the chosen ranges, of so many, whose files of needed docs are there, named with a prefix."""
+    """Tasks -> the chosen ranges, of so many, whose files of needed docs are there, named with a
+    prefix.
+    """
 
     stage: TokenizeDocs
     folder: StageFolder
@@ -90,11 +95,15 @@ class ListNeededDocs(beam.PTransform):
 
 
 def task_batch(stored: StoredTask, schema: pa.Schema) -> tuple[int, pa.RecordBatch]:
-    """Where a shard's task is as the metadata of an empty batch: every shard is joined, also one without rows.
+    """Where a shard's task is as the metadata of an empty batch: every shard is joined, also one
+    without rows.
 
-    CoGroupByKey would bring task and rows together too, but wraps its values and so loses their coder.
+    CoGroupByKey would bring task and rows together too, but wraps its values and so loses their
+    coder.
     """
-    return stored.shard, pa.RecordBatch.from_pylist([], schema=schema.with_metadata({_TASK: pickle.dumps(stored)}))
+    return stored.shard, pa.RecordBatch.from_pylist(
+        [], schema=schema.with_metadata({_TASK: pickle.dumps(stored)})
+    )
 
 
 def task_and_rows(elements: Iterable[pa.RecordBatch]) -> tuple[ShardTask, list[pa.RecordBatch]]:
@@ -157,7 +166,9 @@ class JoinCorpus(beam.PTransform):
         return _Work(self.stage, self.folder, self.needed, self.units, self.reusable)
 
     def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
-        """The same without Beam, in this process: notes the number of each shard that has a receipt."""
+        """The same without Beam, in this process: notes the number of each shard that has a
+        receipt.
+        """
         tokens: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for number in chain.from_iterable(starmap(range, self.read)):
             for shard, batch in self._work.scan(number):
@@ -186,18 +197,24 @@ def _order_shard(scan: RunScan, grouped: tuple[int, Iterable[pa.RecordBatch]]) -
 
 @dataclass
 class ReadRun(beam.PTransform):
-    """Tasks -> the numbers of the shards that have a receipt, by some ranges of units of a given run."""
+    """Tasks -> the numbers of the shards that have a receipt, by some ranges of units of a given
+    run.
+    """
 
     scan: RunScan
     ranges: Sequence[tuple[int, int]]
 
     def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
-        """The same without Beam, in this process: notes the number of each shard that has a receipt."""
+        """The same without Beam, in this process: notes the number of each shard that has a
+        receipt.
+        """
         self.scan.run_here(tasks, note)
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
         units = tasks.pipeline | "UnitRanges" >> beam.Create(self.ranges)
-        return _joined(tasks, units, partial(_read_range, self.scan), SENT, partial(_order_shard, self.scan))
+        return _joined(
+            tasks, units, partial(_read_range, self.scan), SENT, partial(_order_shard, self.scan)
+        )
 
 
 def _joined(
@@ -207,9 +224,15 @@ def _joined(
     schema: pa.Schema,
     join: Callable[[tuple[int, Iterable[pa.RecordBatch]]], Iterator[int]],
 ) -> beam.PCollection[int]:
-    """What `join` gives for each shard: its task and the rows of `schema` that a scan of the units found for it."""
+    """What `join` gives for each shard: its task and the rows of `schema` that a scan of the units
+    found for it.
+    """
     batch: Any = tuple[int, pa.RecordBatch]
-    rows = units | "SpreadUnits" >> beam.Reshuffle() | "ScanUnit" >> beam.ParDo(EachFn(scan)).with_output_types(batch)
+    rows = (
+        units
+        | "SpreadUnits" >> beam.Reshuffle()
+        | "ScanUnit" >> beam.ParDo(EachFn(scan)).with_output_types(batch)
+    )
     addressed = tasks | "TaskBatch" >> beam.Map(task_batch, schema).with_output_types(batch)
     return (
         (rows, addressed)

@@ -33,7 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 class StorageDoFn(beam.DoFn):
-    """A DoFn that reads and writes by URL: it carries the launcher's object store settings and the place of its log."""
+    """A DoFn that reads and writes by URL: it carries the launcher's object store settings and the
+    place of its log.
+    """
 
     def __init__(self) -> None:
         self._stores = StoreSettings.here()
@@ -110,17 +112,22 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
             _log.exception("failed")
             raise
         counts = ", ".join(f"{name} {count}" for name, count in receipt.counts.items())
-        _log.info("done in %.3f s: rows %d%s", receipt.seconds, receipt.rows, counts and f", {counts}")
+        _log.info(
+            "done in %.3f s: rows %d%s", receipt.seconds, receipt.rows, counts and f", {counts}"
+        )
         return Outcome(receipt, ran=True, loads=new_loads())
 
 
 def shard_run(stage: ShardStage, task: ShardTask) -> Callable[[], Outcome]:
-    """What runs a shard of a stage, once more where a file that it reads was written again meanwhile."""
+    """What runs a shard of a stage, once more where a file that it reads was written again
+    meanwhile.
+    """
     return partial(run_shard, task, partial(reread, partial(stage.run, task)))
 
 
 class InferenceMetrics:
-    """The metrics of one DoFn, under the namespace and names of `apache_beam.ml.inference.RunInference`.
+    """The metrics of one DoFn, under the namespace and names of
+    `apache_beam.ml.inference.RunInference`.
 
     A request batch is one shard: the engine gets it in one call, and cuts its batches by itself.
     """
@@ -167,7 +174,9 @@ class RunShardFn(StorageDoFn):
         self._started: deque[Future[Outcome]] = deque()
 
     def process(self, stored: StoredTask) -> Iterator[int]:
-        """Yields the number of a shard that has a receipt: this one's or, of several at a time, an earlier one's."""
+        """Yields the number of a shard that has a receipt: this one's or, of several at a time, an
+        earlier one's.
+        """
         with self._failures():
             run = shard_run(self._stage, stored.read())
         if self._stage.shards_at_a_time == 1:
@@ -225,7 +234,8 @@ class SpreadTasks(beam.PTransform):
             begin
             | "Ranges" >> beam.Create(self.file.ranges())
             | "Tasks" >> beam.ParDo(EachFn(partial(_tasks_of, self.file)))
-            # Without a break in fusion, a runner would run all tasks of a range where it was created.
+            # Without a break in fusion, a runner would run all tasks of a range where it was
+            # created.
             | "Spread" >> beam.Reshuffle()
         )
 
@@ -237,7 +247,9 @@ class RunShards(beam.PTransform):
     stage: ShardStage
 
     def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
-        """The same without Beam, in this process: notes the number of each shard that has a receipt."""
+        """The same without Beam, in this process: notes the number of each shard that has a
+        receipt.
+        """
         with ThreadPoolExecutor(self.stage.shards_at_a_time) as pool:
             for outcome in pool.map(lambda task: shard_run(self.stage, task)(), tasks):
                 note(outcome.receipt.shard)
@@ -253,7 +265,8 @@ def _write_shard(write: Callable[[ShardTask], None], stored: StoredTask) -> Iter
 
 @dataclass
 class WriteShards(beam.PTransform):
-    """Tasks -> the numbers of the shards for which something was written that follows from their parts.
+    """Tasks -> the numbers of the shards for which something was written that follows from their
+    parts.
 
     It is the same at every attempt, so that no receipt is needed.
     """

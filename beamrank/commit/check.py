@@ -1,9 +1,10 @@
-"""Checks the files of an output: `verify` reads all and finds damage, `gc` lists those that nothing names or would use.
+"""Checks the files of an output: `verify` reads all and finds damage, `gc` lists those that nothing
+names or would use.
 
-Both follow the table of kinds in `beamrank.commit.listing`. Damaged files can be deleted: the next run redoes only what
-is missing. `gc` keeps whatever a manifest names, whichever plan it seals; the receipts and parts from which an
-interrupted run of the current plan resumes; all plans and runs; every file that beamrank does not know; and all young
-files, since a run may be writing them.
+Both follow the table of kinds in `beamrank.commit.listing`. Damaged files can be deleted: the next
+run redoes only what is missing. `gc` keeps whatever a manifest names, whichever plan it seals; the
+receipts and parts from which an interrupted run of the current plan resumes; all plans and runs;
+every file that beamrank does not know; and all young files, since a run may be writing them.
 """
 
 import json
@@ -19,7 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.commit import listing
-from beamrank.commit.plan import EngineVersionError, Plan, load_plan, plan_names, read_current, read_plan
+from beamrank.commit.plan import (
+    EngineVersionError,
+    Plan,
+    load_plan,
+    plan_names,
+    read_current,
+    read_plan,
+)
 from beamrank.commit.receipts import Manifest, Receipt, ScanReport
 from beamrank.commit.stage import StageRecord, described
 from beamrank.errors import PreflightError, ReceiptError
@@ -72,7 +80,11 @@ def verify_stages(output: str, progress: Progress = SILENT) -> Verification:
     output = storage.absolute(output)
     found = Verification()
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        parts = [check for stage in _verify_top(output, found) for check in _verify_stage(output, stage, pool, found)]
+        parts = [
+            check
+            for stage in _verify_top(output, found)
+            for check in _verify_stage(output, stage, pool, found)
+        ]
         for done, finding in enumerate(pool.map(lambda check: check(), parts), 1):
             found.findings += [] if finding is None else [finding]
             progress.update(done, len(parts), "parts")
@@ -80,7 +92,9 @@ def verify_stages(output: str, progress: Progress = SILENT) -> Verification:
 
 
 def _verify_top(output: str, found: Verification) -> list[StageRecord]:
-    """Checks all plans, topics and machines; returns one stage for each folder that a plan names."""
+    """Checks all plans, topics and machines; returns one stage for each folder that a plan
+    names.
+    """
     with errors_as(PreflightError, output):
         entries = [entry for entry in listing.list_output(output) if not entry.temporary]
     if not any(entry.kind is listing.POINTER for entry in entries):
@@ -93,7 +107,9 @@ def _verify_top(output: str, found: Verification) -> list[StageRecord]:
         except EngineVersionError as error:
             found.notes.append(f"not checked: {error}")
         except ValueError as error:
-            found.findings.append(Finding(name, f"cannot be read ({error})", f"{_AGAIN}, or delete it"))
+            found.findings.append(
+                Finding(name, f"cannot be read ({error})", f"{_AGAIN}, or delete it")
+            )
     current = None
     with suppress(PreflightError):
         current = read_current(output)
@@ -101,7 +117,9 @@ def _verify_top(output: str, found: Verification) -> list[StageRecord]:
         found.findings.append(Finding(listing.CURRENT, "does not name an existing plan", _AGAIN))
     for entry in entries:
         found.findings += _own_content(output, entry)
-    found.count([entry.state.size_bytes for entry in entries if entry.kind is not listing.PREDICTION])
+    found.count(
+        [entry.state.size_bytes for entry in entries if entry.kind is not listing.PREDICTION]
+    )
     return list(stages.values())
 
 
@@ -111,14 +129,20 @@ def _own_content(folder: str, entry: listing.Entry, place: str = "") -> Iterator
         what, remedy = entry.kind.content
         # A run that has just sealed its stage removes the needed docs.
         with suppress(FileNotFoundError):
-            if not listing.holds_content(entry.name, storage.read_bytes(storage.join(folder, entry.path))):
-                yield Finding(f"{place}{entry.path}", f"does not hold the {what} of its name", remedy)
+            if not listing.holds_content(
+                entry.name, storage.read_bytes(storage.join(folder, entry.path))
+            ):
+                yield Finding(
+                    f"{place}{entry.path}", f"does not hold the {what} of its name", remedy
+                )
 
 
 def _verify_stage(
     output: str, stage: StageRecord, pool: ThreadPoolExecutor, found: Verification
 ) -> list[Callable[[], Finding | None]]:
-    """Checks a stage's receipts, manifests and small files; returns a check of each part that these name."""
+    """Checks a stage's receipts, manifests and small files; returns a check of each part that these
+    name.
+    """
     url = storage.join(output, stage.name)
     entries = {entry.path: entry for entry in listing.list_stage(url)}
 
@@ -135,13 +159,20 @@ def _verify_stage(
 
     receipts, manifests = parsed(listing.RECEIPT, Receipt), parsed(listing.MANIFEST, Manifest)
     reports = parsed(listing.SCAN, ScanReport)
-    # A run that is working publishes parts before their receipts: those of receipts just read may not be listed.
-    entries |= {entry.path: entry for entry in listing.list_folder(url) if entry.kind is listing.PART}
+    # A run that is working publishes parts before their receipts: those of receipts just read may
+    # not be listed.
+    entries |= {
+        entry.path: entry for entry in listing.list_folder(url) if entry.kind is listing.PART
+    }
     named: dict[str, list[Receipt]] = defaultdict(list)
     sealed_in: dict[str, str] = {}
     for base, manifest in manifests.items():
         if manifest is None or not _seals(manifest, stage, base):
-            add(base, "the manifest is corrupted", "delete it and run again, which seals the stage again")
+            add(
+                base,
+                "the manifest is corrupted",
+                "delete it and run again, which seals the stage again",
+            )
             continue
         for receipt in manifest.receipts:
             path = _receipt_path(receipt)
@@ -150,14 +181,22 @@ def _verify_stage(
             if path not in receipts:
                 add(path, f"is missing, and {base} holds it", f"delete {base} and {_REDO}")
             elif (written := receipts[path]) is not None and _claim(written) != _claim(receipt):
-                add(path, f"is not the receipt that {base} holds", f"delete it and {base} and {_REDO}")
+                add(
+                    path,
+                    f"is not the receipt that {base} holds",
+                    f"delete it and {base} and {_REDO}",
+                )
     for path, written in receipts.items():
         if written is None or _receipt_path(written) != path:
             add(path, "the receipt is corrupted", f"delete it{with_seal(path)} and {_REDO}")
         if written is not None:
             named[written.part].append(written)
     for path, report in reports.items():
-        if report is None or report.unit != entries[path].number or report.corpus not in ("", entries[path].digest):
+        if (
+            report is None
+            or report.unit != entries[path].number
+            or report.corpus not in ("", entries[path].digest)
+        ):
             problem = "the report is corrupted, so bad rows of the corpus may not be counted"
             add(path, problem, "delete it; reading the corpus again recreates it")
     files = {
@@ -172,7 +211,10 @@ def _verify_stage(
     for part in sorted(named.keys() - files.keys()):
         path = _receipt_path(named[part][0])
         add(part, f"is missing, and {path} names it", f"delete {path}{with_seal(path)} and {_REDO}")
-    return [partial(_verify_part, output, stage, named[part]) for part in sorted(named.keys() & files.keys())]
+    return [
+        partial(_verify_part, output, stage, named[part])
+        for part in sorted(named.keys() & files.keys())
+    ]
 
 
 def _seals(manifest: Manifest, stage: StageRecord, base: str) -> bool:
@@ -190,7 +232,9 @@ def _verify_part(output: str, stage: StageRecord, receipts: Sequence[Receipt]) -
     path = storage.join(stage.name, receipts[0].part)
     content = storage.read_bytes(storage.join(output, path))
     problem = None
-    if {(receipt.part_bytes, receipt.part_sha256) for receipt in receipts} != {(len(content), sha256(content))}:
+    if {(receipt.part_bytes, receipt.part_sha256) for receipt in receipts} != {
+        (len(content), sha256(content))
+    }:
         problem = "does not hold the bytes that its receipt names"
     else:
         try:
@@ -210,7 +254,14 @@ def _receipt_path(receipt: Receipt) -> str:
 
 def _claim(receipt: Receipt) -> tuple[object, ...]:
     """The fields in which two attempts at a shard with the same part agree; their times differ."""
-    return receipt.shard, receipt.digest, receipt.part, receipt.part_sha256, receipt.part_bytes, receipt.rows
+    return (
+        receipt.shard,
+        receipt.digest,
+        receipt.part,
+        receipt.part_sha256,
+        receipt.part_bytes,
+        receipt.rows,
+    )
 
 
 @dataclass(frozen=True)
@@ -223,7 +274,8 @@ class Garbage:
 
 
 def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garbage]:
-    """Lists what can be removed, and is as old as `least_age_seconds` at the time `now`; removes nothing.
+    """Lists what can be removed, and is as old as `least_age_seconds` at the time `now`; removes
+    nothing.
 
     Raises:
         PreflightError: the folder holds no run, or a plan in it cannot be read.
@@ -231,15 +283,20 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     """
     current = read_plan(output)
     output = storage.absolute(output)
-    # A plan of any version, of which only this is known: it names files, folders and digests as JSON's strings.
+    # A plan of any version, of which only this is known: it names files, folders and digests as
+    # JSON's strings.
     plans = "".join(json.dumps(_values(storage.join(output, name))) for name in plan_names(output))
 
     def is_old(state: FileState) -> bool:
-        return state.modified_seconds is not None and now - state.modified_seconds >= least_age_seconds
+        return (
+            state.modified_seconds is not None and now - state.modified_seconds >= least_age_seconds
+        )
 
     # Listed before receipts are read: a run may publish both meanwhile.
     names = sorted(name for name in storage.folder_names(output) if f'"name": "{name}"' in plans)
-    folders = {"": listing.list_output(output)} | {name: listing.list_stage(f"{output}/{name}") for name in names}
+    folders = {"": listing.list_output(output)} | {
+        name: listing.list_stage(f"{output}/{name}") for name in names
+    }
     idle = {name: all(is_old(entry.state) for entry in folders[name]) for name in names}
     idle[""] = all(idle.values())
     named: set[str] = set()
@@ -249,7 +306,11 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     for name, entries in folders.items():
         for entry in entries:
             reason = _KILLED if entry.temporary else None
-            if entry.kind is not None and not entry.temporary and (idle[name] or not entry.kind.while_idle):
+            if (
+                entry.kind is not None
+                and not entry.temporary
+                and (idle[name] or not entry.kind.while_idle)
+            ):
                 reason = None if entry.name in named or _names(plans, entry) else entry.kind.unused
             if reason is not None and is_old(entry.state):
                 path = storage.join(name, entry.path) if name else entry.path
@@ -267,17 +328,21 @@ def _values(plan: str) -> dict[str, Any]:
         return checked_values(storage.read_bytes(plan))
     except ValueError as error:
         raise PreflightError(
-            f"the plan {plan} cannot be read ({error}), so what it names is unknown: run again, which writes the "
-            "current plan again, or delete it if it is a different plan"
+            f"the plan {plan} cannot be read ({error}), so what it names is unknown: run again, "
+            "which writes the current plan again, or delete it if it is a different plan"
         ) from error
 
 
 def _names(plans: str, entry: listing.Entry) -> bool:
     """Whether a plan names a file, or the corpus of a report."""
-    return f'"{entry.name}"' in plans or (entry.kind is listing.SCAN and f'"{entry.digest}' in plans)
+    return f'"{entry.name}"' in plans or (
+        entry.kind is listing.SCAN and f'"{entry.digest}' in plans
+    )
 
 
-def _named(url: str, entries: Sequence[listing.Entry], current: Plan, plans: str, is_idle: bool) -> set[str]:
+def _named(
+    url: str, entries: Sequence[listing.Entry], current: Plan, plans: str, is_idle: bool
+) -> set[str]:
     """The names of the files that a stage's manifests, receipts and reports keep, these among them.
 
     The receipts are those in manifests and of the current plan, or all while a run is working here.
@@ -288,17 +353,24 @@ def _named(url: str, entries: Sequence[listing.Entry], current: Plan, plans: str
             manifest = Manifest.from_json(storage.read_bytes(storage.join(url, entry.path)))
             if manifest is None:
                 raise ReceiptError(
-                    f"{storage.join(url, entry.path)} cannot be read, so what it names is unknown: run again, which "
-                    "seals the stage again, or delete it if it is not the current plan's"
+                    f"{storage.join(url, entry.path)} cannot be read, so what it names is "
+                    "unknown: run again, which seals the stage again, or delete it if it is not "
+                    "the current plan's"
                 )
-            sealed |= {listing.RECEIPT.name(one.digest, one.shard): one for one in manifest.receipts}
+            sealed |= {
+                listing.RECEIPT.name(one.digest, one.shard): one for one in manifest.receipts
+            }
     to_resume = _to_resume(current, storage.name(url))
     resumed = None if to_resume is None or not is_idle else {*sealed, *to_resume}
     whole = [entry.name for entry in entries if entry.is_whole(listing.RECEIPT)]
     receipts = sorted(name for name in whole if resumed is None or name in resumed)
     contents = storage.read_files(storage.join(url, listing.RECEIPTS), receipts).values()
-    kept = [each for each in (*sealed.values(), *map(Receipt.from_json, contents)) if each is not None]
-    scans = [entry.name for entry in entries if entry.is_whole(listing.SCAN) and _names(plans, entry)]
+    kept = [
+        each for each in (*sealed.values(), *map(Receipt.from_json, contents)) if each is not None
+    ]
+    scans = [
+        entry.name for entry in entries if entry.is_whole(listing.SCAN) and _names(plans, entry)
+    ]
     contents = storage.read_files(storage.join(url, listing.SCANS), scans).values()
     reports = [each for each in map(ScanReport.from_json, contents) if each is not None]
     return {
@@ -310,14 +382,19 @@ def _named(url: str, entries: Sequence[listing.Entry], current: Plan, plans: str
 
 
 def _to_resume(current: Plan, name: str) -> set[str] | None:
-    """The names of the current plan's receipts; None while an input is unfinished, which leaves them unknown."""
+    """The names of the current plan's receipts; None while an input is unfinished, which leaves
+    them unknown.
+    """
     stage = next((each for each in current.stages if each.name == name), None)
     if stage is None:
         return set()
     inputs = [manifest for manifest in map(current.finished, stage.inputs) if manifest is not None]
     if len(inputs) < len(stage.inputs):
         return None
-    return {listing.RECEIPT.name(each, shard) for shard, each in enumerate(current.shard_digests(stage, inputs))}
+    return {
+        listing.RECEIPT.name(each, shard)
+        for shard, each in enumerate(current.shard_digests(stage, inputs))
+    }
 
 
 def remove_garbage(output: str, garbage: Iterable[Garbage]) -> None:

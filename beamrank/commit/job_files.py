@@ -1,6 +1,8 @@
-"""What the workers of a Beam job read: its tasks and its corpus units, each in a file named after its content.
+"""What the workers of a Beam job read: its tasks and its corpus units, each in a file named after
+its content.
 
-The job's graph carries ranges of their numbers, and a worker reads those of its own shards and units.
+The job's graph carries ranges of their numbers, and a worker reads those of its own shards and
+units.
 """
 
 from collections.abc import Sequence
@@ -23,7 +25,8 @@ from beamrank.storage.documents import parse_json, validated
 from beamrank.storage.row_files import open_rows, read_row, write_rows
 from beamrank.topic_table import TopicTable
 
-# One row: a task without its topics, as JSON; `topics` is the digest of these, empty where it has none.
+# One row: a task without its topics, as JSON; `topics` is the digest of these, empty where it has
+# none.
 _TASKS = pa.schema({"shard": pa.int32(), "topics": pa.string(), "task": pa.string()})
 _TASK = TypeAdapter(ShardTask)
 _MOST_RANGES = 256
@@ -40,8 +43,8 @@ class TaskFile:
 
     Attributes:
         url: of the file.
-        topics_url: of the plan's file of topics, in which the row group of a number is the shard of that number; empty
-            where the tasks have no topics.
+        topics_url: of the plan's file of topics, in which the row group of a number is the shard of
+            that number; empty where the tasks have no topics.
         tasks: how many they are.
     """
 
@@ -55,13 +58,23 @@ class TaskFile:
 
         def row(task: ShardTask) -> dict[str, Any]:
             topics = plan.shards.digests[task.shard] if task.topics else ""
-            return {"shard": task.shard, "topics": topics, "task": _TASK.dump_json(task, exclude={"topics"})}
+            return {
+                "shard": task.shard,
+                "topics": topics,
+                "task": _TASK.dump_json(task, exclude={"topics"}),
+            }
 
-        url = write_rows(folder, prefix, _TASKS, map(row, sorted(tasks, key=lambda each: each.shard)))
-        return cls(url, plan.stored_shards() if any(task.topics for task in tasks) else "", len(tasks))
+        url = write_rows(
+            folder, prefix, _TASKS, map(row, sorted(tasks, key=lambda each: each.shard))
+        )
+        return cls(
+            url, plan.stored_shards() if any(task.topics for task in tasks) else "", len(tasks)
+        )
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Ranges of the tasks, from the first to the last, exclusive: a few hundred at most, however many tasks."""
+        """Ranges of the tasks, from the first to the last, exclusive: a few hundred at most,
+        however many tasks.
+        """
         bounds = np.linspace(0, self.tasks, min(self.tasks, _MOST_RANGES) + 1).astype(int)
         return list(pairwise(bounds.tolist()))
 
@@ -71,7 +84,9 @@ class TaskFile:
         return found
 
     def read(self, shard: int) -> ShardTask:
-        """The task of a shard, with its topics; raises DataError where a file is missing or was changed."""
+        """The task of a shard, with its topics; raises DataError where a file is missing or was
+        changed.
+        """
         values = read_row(self.url, int(np.searchsorted(_shards(self.url), shard)))
         task = validated(_TASK, parse_json(values["task"]))
         if not values["topics"]:
@@ -79,8 +94,8 @@ class TaskFile:
         topics = TopicTable(open_rows(self.topics_url).group(shard))
         if Shard(shard, topics).digest != values["topics"]:
             raise DataError(
-                f"{self.topics_url} does not hold the topics of shard {shard}: it was changed. Run the same command "
-                "again, which writes it again"
+                f"{self.topics_url} does not hold the topics of shard {shard}: it was changed. "
+                "Run the same command again, which writes it again"
             )
         return replace(task, topics=topics)
 
@@ -120,13 +135,19 @@ class UnitFile:
     def write(cls, folder: str, prefix: str, sources: Sequence[UnitSource]) -> Self:
         """Writes the units, in order, under a prefix and their content's own name."""
         rows = (
-            {**{name: getattr(unit, name) for name in _OF_UNIT}, "version": file.version, "sha256": file.sha256}
+            {
+                **{name: getattr(unit, name) for name in _OF_UNIT},
+                "version": file.version,
+                "sha256": file.sha256,
+            }
             for unit, file in sources
         )
         return cls(write_rows(folder, prefix, _UNITS, rows), sources[0][0])
 
     def read(self, number: int) -> UnitSource:
-        """A unit and its file; raises DataError where the file with the units is missing or was changed."""
+        """A unit and its file; raises DataError where the file with the units is missing or was
+        changed.
+        """
         row = read_row(self.url, number)
         file = DigestedFile(row["url"], row.pop("version"), row.pop("sha256"))
         return replace(self.like, index=number, **row), file

@@ -1,4 +1,6 @@
-"""The files of an output: one table of their kinds, by which they are named, listed, verified and cleared."""
+"""The files of an output: one table of their kinds, by which they are named, listed, verified and
+cleared.
+"""
 
 import re
 from collections.abc import Sequence
@@ -29,9 +31,11 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        form: of its names, a regular expression but for dots and `_FIELDS`. A `job` is the digest of a stage's shards.
+        form: of its names, a regular expression but for dots and `_FIELDS`. A `job` is the digest
+            of a stage's shards.
         folder: below the output, or below the stage's folder.
-        content: for a file whose `digest` is that of its content: what it holds, and the remedy where it does not.
+        content: for a file whose `digest` is that of its content: what it holds, and the remedy
+            where it does not.
         unused: why `gc` removes one that nothing names; None for a kind that is always kept.
         while_idle: whether `gc` removes it only where nothing was written recently.
     """
@@ -61,7 +65,11 @@ SHARDS = Kind(
     content=("topics or rows", "run again, which writes it again"),
     unused="no plan names this list of topics or rows",
 )
-MACHINE = Kind("{digest}.json", MACHINES, ("machine", "delete it; a shard that is done there again describes it again"))
+MACHINE = Kind(
+    "{digest}.json",
+    MACHINES,
+    ("machine", "delete it; a shard that is done there again describes it again"),
+)
 REJECT = Kind(
     "[a-z]+-({number}-)?{digest}.parquet",
     REJECTS,
@@ -70,7 +78,9 @@ REJECT = Kind(
     while_idle=True,
 )
 PART = Kind("part-{number}-{digest}.parquet", unused="no receipt that is kept names this part")
-RECEIPT = Kind("{number}-{digest}.json", RECEIPTS, unused="no manifest and no run to resume names this receipt")
+RECEIPT = Kind(
+    "{number}-{digest}.json", RECEIPTS, unused="no manifest and no run to resume names this receipt"
+)
 MANIFEST = Kind("manifest-{digest}.json")
 NEEDED = Kind(
     "needed-{job}-{job}-{number}-{digest}.bin",
@@ -84,7 +94,12 @@ TASKS = Kind(
     unused="the tasks of a job that ended",
     while_idle=True,
 )
-SCAN = Kind("unit-{number}-{digest}.json", SCANS, unused="a report on a corpus that no plan reads", while_idle=True)
+SCAN = Kind(
+    "unit-{number}-{digest}.json",
+    SCANS,
+    unused="a report on a corpus that no plan reads",
+    while_idle=True,
+)
 UNIT_DOCS = Kind(
     "docs-{digest}.bin",
     SCANS,
@@ -104,9 +119,10 @@ RejectsFile: TypeAlias = Annotated[str, Field(pattern=rf"^({REJECT.pattern})?$")
 class Entry:
     """A file of ours.
 
-    `path` is below the output or the stage's folder. An unfinished file (`temporary`: being written, or left by a
-    killed process) has the kind that it was to become, or None where its name does not tell. `number` is the shard,
-    corpus unit or range of hashes in its name, or -1, and `digest` the short digest in it.
+    `path` is below the output or the stage's folder. An unfinished file (`temporary`: being
+    written, or left by a killed process) has the kind that it was to become, or None where its name
+    does not tell. `number` is the shard, corpus unit or range of hashes in its name, or -1, and
+    `digest` the short digest in it.
     """
 
     path: str
@@ -127,9 +143,15 @@ class Entry:
 
 
 def list_output(output: str) -> list[Entry]:
-    """Our files at the top of an output, where a user may keep others, and those on its machines and rejected rows."""
+    """Our files at the top of an output, where a user may keep others, and those on its machines
+    and rejected rows.
+    """
     top = [entry for entry in list_folder(output, kinds=_OF_OUTPUT) if entry.kind is not None]
-    return [*top, *list_folder(output, MACHINES, _OF_OUTPUT), *list_folder(output, REJECTS, _OF_OUTPUT)]
+    return [
+        *top,
+        *list_folder(output, MACHINES, _OF_OUTPUT),
+        *list_folder(output, REJECTS, _OF_OUTPUT),
+    ]
 
 
 def list_stage(url: str) -> list[Entry]:
@@ -142,13 +164,28 @@ def list_folder(url: str, folder: str = "", kinds: Sequence[Kind] = _OF_STAGE) -
     entries = []
     for name, state in sorted(file_states(storage.join(url, folder) if folder else url).items()):
         temporary = name.endswith(TEMPORARY_SUFFIX)
-        final = name.removeprefix(".").removesuffix(TEMPORARY_SUFFIX).rpartition(".")[0] if temporary else name
-        matches = ((kind, re.fullmatch(kind.pattern, final)) for kind in kinds if kind.folder == folder)
+        final = (
+            name.removeprefix(".").removesuffix(TEMPORARY_SUFFIX).rpartition(".")[0]
+            if temporary
+            else name
+        )
+        matches = (
+            (kind, re.fullmatch(kind.pattern, final)) for kind in kinds if kind.folder == folder
+        )
         kind, found = next(((kind, found) for kind, found in matches if found), (None, None))
         if temporary or kind is not None:
             groups = {} if found is None else found.groupdict()
             number, short = int(groups.get("number") or -1), groups.get("digest", "")
-            entries.append(Entry(storage.join(folder, name) if folder else name, kind, temporary, number, short, state))
+            entries.append(
+                Entry(
+                    storage.join(folder, name) if folder else name,
+                    kind,
+                    temporary,
+                    number,
+                    short,
+                    state,
+                )
+            )
     return entries
 
 
@@ -176,6 +213,14 @@ def tasks_prefix(shard_digests: Sequence[str]) -> str:
 
 
 def list_ranges(url: str, prefix: str) -> dict[int, tuple[str, int]]:
-    """The files of one list of needed docs in a stage's folder, by range: the URL and size of each."""
-    whole = [entry for entry in list_folder(url) if entry.is_whole(NEEDED) and entry.name.startswith(prefix)]
-    return {entry.number: (storage.join(url, entry.path), entry.state.size_bytes) for entry in whole}
+    """The files of one list of needed docs in a stage's folder, by range: the URL and size of
+    each.
+    """
+    whole = [
+        entry
+        for entry in list_folder(url)
+        if entry.is_whole(NEEDED) and entry.name.startswith(prefix)
+    ]
+    return {
+        entry.number: (storage.join(url, entry.path), entry.state.size_bytes) for entry in whole
+    }

@@ -22,7 +22,9 @@ class ShardParts:
     """The parts of one shard, and the rankings that follow from them."""
 
     def __init__(self, shard: int, stages: Sequence[Stage], read: Callable[[str], Any]) -> None:
-        """Reads nothing yet; `read` returns the shard's part of a stage, and `stages` are in order."""
+        """Reads nothing yet; `read` returns the shard's part of a stage, and `stages` are in
+        order.
+        """
         self.shard = shard
         self.stages = [stage for stage in stages if stage.ranks]
         self.part = cache(read)
@@ -32,11 +34,15 @@ class ShardParts:
     def rankings(self, name: str) -> Rankings:
         """The rankings after a stage, by query_id."""
         if name not in self._rankings:
-            self._rankings[name] = self.rank(next(each for each in self.stages if each.name == name))
+            self._rankings[name] = self.rank(
+                next(each for each in self.stages if each.name == name)
+            )
         return self._rankings[name]
 
     def rank(self, stage: Stage, k: int | None = None) -> Rankings:
-        """The rankings after a stage, which may have other settings, as if it had scored only the first k docs."""
+        """The rankings after a stage, which may have other settings, as if it had scored only the
+        first k docs.
+        """
         return stage.rank(self.before(stage.name), self.part(stage.name), k)
 
     def before(self, name: str) -> Rankings | None:
@@ -45,10 +51,16 @@ class ShardParts:
         return self.rankings(self.stages[place - 1].name) if place else None
 
     def table(self, name: str, rankings: Rankings) -> Any:
-        """Rankings of a stage as a table of `RUN_TABLE`; raises DataError for a score that is not finite in float32."""
+        """Rankings of a stage as a table of `RUN_TABLE`; raises DataError for a score that is not
+        finite in float32.
+        """
         counts = [len(each.doc_ids) for each in rankings.values()]
-        scores = [scores_of_query(query_id, each.scores.tolist()) for query_id, each in rankings.items()]
-        table = candidates_table(list(rankings), [each.doc_ids for each in rankings.values()], scores)
+        scores = [
+            scores_of_query(query_id, each.scores.tolist()) for query_id, each in rankings.items()
+        ]
+        table = candidates_table(
+            list(rankings), [each.doc_ids for each in rankings.values()], scores
+        )
         raw = np.concatenate([np.empty(0), *(each.scores for each in rankings.values())])
         scored = np.repeat([each.scored for each in rankings.values()], counts)
         stages = [stage for each in self._ranked_by(name, rankings).values() for stage in each]
@@ -62,9 +74,13 @@ class ShardParts:
         if before is not None:
             previous = self.stages[[each.name for each in self.stages].index(name) - 1].name
             earlier = self._ranked_by(previous, before)
-            by_doc = {one: dict(zip(each.doc_ids, earlier[one], strict=True)) for one, each in before.items()}
+            by_doc = {
+                one: dict(zip(each.doc_ids, earlier[one], strict=True))
+                for one, each in before.items()
+            }
         return {
-            query_id: [name] * each.scored + [by_doc[query_id][doc_id] for doc_id in each.doc_ids[each.scored :]]
+            query_id: [name] * each.scored
+            + [by_doc[query_id][doc_id] for doc_id in each.doc_ids[each.scored :]]
             for query_id, each in rankings.items()
         }
 
@@ -73,26 +89,34 @@ def sealed_stages(plan: Plan) -> dict[str, Manifest]:
     """The manifest of every stage, by name.
 
     Raises:
-        PreflightError: stages are not finished; it names them, and how to run them or to do without them.
+        PreflightError: stages are not finished; it names them, and how to run them or to do without
+            them.
     """
     found = plan.manifests(StageFolder.seal)
     missing = [stage for stage in plan.stages if stage.name not in found]
     if not missing:
         return found
-    steps = ", then ".join(f"--stage {step}" for step in dict.fromkeys(stage.step for stage in missing))
+    steps = ", then ".join(
+        f"--stage {step}" for step in dict.fromkeys(stage.step for stage in missing)
+    )
     message = (
-        f"{', '.join(stage.name for stage in missing)} {'is' if len(missing) == 1 else 'are'} not finished under "
-        f"{plan.output}, and the runs are written from all stages of the configuration. Run what is missing: with "
-        f"{steps}, or everything without --stage"
+        f"{', '.join(stage.name for stage in missing)} {'is' if len(missing) == 1 else 'are'} not "
+        f"finished under {plan.output}, and the runs are written from all stages of the "
+        f"configuration. Run what is missing: with {steps}, or everything without --stage"
     )
     ranking = [stage for stage in plan.stages if stage.run_name is not None]
-    if optional := [f"--set {stage.name}=null" for stage in reversed(ranking[1:]) if stage in missing]:
+    if optional := [
+        f"--set {stage.name}=null" for stage in reversed(ranking[1:]) if stage in missing
+    ]:
         message += f". Or do without: {' '.join(optional)}"
     raise PreflightError(message)
 
 
 def iter_shards(
-    plan: Plan, stages: Sequence[Stage], manifests: Mapping[str, Manifest], queries: Collection[str] | None = None
+    plan: Plan,
+    stages: Sequence[Stage],
+    manifests: Mapping[str, Manifest],
+    queries: Collection[str] | None = None,
 ) -> Iterator[ShardParts]:
     """The parts of each shard, or the rows of some queries, all of the plan, in their shards."""
 
@@ -103,5 +127,9 @@ def iter_shards(
         return part.filter(pc.is_in(part["query_id"], pa.array(sorted(queries), pa.string())))
 
     shards = range(len(plan.shards))
-    for shard in shards if queries is None else np.unique(find_shards(plan.shards.first_hashes, queries)).tolist():
+    for shard in (
+        shards
+        if queries is None
+        else np.unique(find_shards(plan.shards.first_hashes, queries)).tolist()
+    ):
         yield ShardParts(shard, stages, partial(read, shard))

@@ -1,4 +1,5 @@
-"""The plan: the topics or rows of each shard, and the keys of each stage that decide the bytes of its parts.
+"""The plan: the topics or rows of each shard, and the keys of each stage that decide the bytes of
+its parts.
 
 A plan is made once, before anything runs, and never depends on the runner or its parallelism. The
 status of a run can be read from it without models, Java or Beam.
@@ -45,7 +46,9 @@ class EngineVersionError(PreflightError):
 
 
 class CurrentPlan(NamedTuple):
-    """The pointer of a folder: the plan that was last run into it, its configuration's digest, and who runs it."""
+    """The pointer of a folder: the plan that was last run into it, its configuration's digest, and
+    who runs it.
+    """
 
     plan: Annotated[str, Field(pattern=f"^{PLAN.pattern}$")]
     config: str = ""
@@ -54,7 +57,9 @@ class CurrentPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class _Stored:
-    """The content of a plan's file. Other keys are refused: one could be the digest, under a damaged name."""
+    """The content of a plan's file. Other keys are refused: one could be the digest, under a
+    damaged name.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -75,8 +80,9 @@ _CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
 class Plan:
     """Everything that is decided before a run starts.
 
-    `corpus` holds the files behind the corpus digest. It is not stored: a plan that is read from a file has none.
-    `rejects` are the rows of the topics and qrels that are left out, by the kind of input.
+    `corpus` holds the files behind the corpus digest. It is not stored: a plan that is read from a
+    file has none. `rejects` are the rows of the topics and qrels that are left out, by the kind of
+    input.
     """
 
     run_tag: str
@@ -90,7 +96,9 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """Covers everything that decides the bytes of the parts; never the run tag, output, measures or qrels."""
+        """Covers everything that decides the bytes of the parts; never the run tag, output,
+        measures or qrels.
+        """
         stages = [[stage.name, stage.type_name, stage.keys, stage.inputs] for stage in self.stages]
         return digest([self.engine_version, self.shards.digests, stages])
 
@@ -115,12 +123,15 @@ class Plan:
         return self.shards.topics
 
     def check_engine(self) -> None:
-        """Raises EngineVersionError where a different engine version made it: the same inputs give other bytes now."""
+        """Raises EngineVersionError where a different engine version made it: the same inputs give
+        other bytes now.
+        """
         if self.engine_version != ENGINE_VERSION:
             raise EngineVersionError(
-                f"{storage.join(self.output, self.name)} was made by engine version {self.engine_version} and this is "
-                f"version {ENGINE_VERSION}: its output is read, but not resumed, reused or scored again. Use the "
-                "beamrank that made it, or run again into a new folder"
+                f"{storage.join(self.output, self.name)} was made by engine version "
+                f"{self.engine_version} and this is version {ENGINE_VERSION}: its output is read, "
+                "but not resumed, reused or scored again. Use the beamrank that made it, or run "
+                "again into a new folder"
             )
 
     def stored_shards(self) -> str:
@@ -140,34 +151,64 @@ class Plan:
         """A stage's folder."""
         return StageFolder(storage.join(self.output, name))
 
-    def shard_digest(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str) -> str:
-        """The digest of a shard's receipt, given those of the stages that it reads, and the stage's `whole_digest`."""
+    def shard_digest(
+        self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str
+    ) -> str:
+        """The digest of a shard's receipt, given those of the stages that it reads, and the stage's
+        `whole_digest`.
+        """
         own = self.shards.digests[shard] if stage.reads_input else None
-        values = [self.engine_version, stage.type_name, stage.keys, [each.part_sha256 for each in inputs], own]
+        values = [
+            self.engine_version,
+            stage.type_name,
+            stage.keys,
+            [each.part_sha256 for each in inputs],
+            own,
+        ]
         return digest([*values, whole] if stage.whole else values)
 
     def shard_digests(self, stage: StageRecord, inputs: Sequence[Manifest]) -> tuple[str, ...]:
         """`shard_digest` of each shard, given the sealed inputs of the stage."""
         shards = range(len(self.shards))
-        whole = self.whole_digest(stage, dict(zip(stage.inputs, inputs, strict=True)).get(stage.whole))
-        return tuple(self.shard_digest(stage, at, [each.receipts[at] for each in inputs], whole) for at in shards)
+        whole = self.whole_digest(
+            stage, dict(zip(stage.inputs, inputs, strict=True)).get(stage.whole)
+        )
+        return tuple(
+            self.shard_digest(stage, at, [each.receipts[at] for each in inputs], whole)
+            for at in shards
+        )
 
     def whole_digest(self, stage: StageRecord, sealed: Manifest | None = None) -> str:
         """`whole` of `shard_digest`; empty where it needs none, or one that is not sealed yet."""
         manifest = sealed or self.seal_of(stage.whole)
-        return "" if manifest is None else digest([receipt.part_sha256 for receipt in manifest.receipts])
+        return (
+            ""
+            if manifest is None
+            else digest([receipt.part_sha256 for receipt in manifest.receipts])
+        )
 
-    def task(self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str = "") -> ShardTask:
+    def task(
+        self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str = ""
+    ) -> ShardTask:
         """The task of a shard of a stage, given what `shard_digest` takes."""
         own = self.shards[shard] if stage.reads_input else Shard(shard)
-        parts = [InputPart(self.folder(name), receipt) for name, receipt in zip(stage.inputs, inputs, strict=True)]
+        parts = [
+            InputPart(self.folder(name), receipt)
+            for name, receipt in zip(stage.inputs, inputs, strict=True)
+        ]
         shard_digest = self.shard_digest(stage, shard, inputs, whole)
-        return ShardTask(self.folder(stage.name), shard, shard_digest, own.topics, tuple(parts), own.rows)
+        return ShardTask(
+            self.folder(stage.name), shard, shard_digest, own.topics, tuple(parts), own.rows
+        )
 
-    def tasks(self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()) -> list[ShardTask]:
+    def tasks(
+        self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()
+    ) -> list[ShardTask]:
         """The tasks of a stage's shards, given its sealed inputs, without those to skip."""
         shards = [shard for shard in range(len(self.shards)) if shard not in skip]
-        return [self.task(stage, shard, [each.receipts[shard] for each in inputs]) for shard in shards]
+        return [
+            self.task(stage, shard, [each.receipts[shard] for each in inputs]) for shard in shards
+        ]
 
     def manifests(self, find: FindManifest, name: str | None = None) -> dict[str, Manifest]:
         """The manifests of stages by name, of those whose inputs have one; each is looked for once.
@@ -188,7 +229,9 @@ class Plan:
         return found
 
     def sealed(self, name: str) -> Manifest | None:
-        """A stage's manifest; seals the stage if all receipts exist. None while it or an input is unfinished."""
+        """A stage's manifest; seals the stage if all receipts exist. None while it or an input is
+        unfinished.
+        """
         return self.manifests(StageFolder.seal, name).get(name)
 
     def finished(self, name: str) -> Manifest | None:
@@ -201,8 +244,12 @@ class Plan:
 
     @property
     def config_digest(self) -> str:
-        """The digest of the configuration; the plan digest does not cover all of it, such as the measures."""
-        return digest({key: value for key, value in self.config.items() if key not in ("output", "reuse")})
+        """The digest of the configuration; the plan digest does not cover all of it, such as the
+        measures.
+        """
+        return digest(
+            {key: value for key, value in self.config.items() if key not in ("output", "reuse")}
+        )
 
     def is_named_by(self, current: CurrentPlan) -> bool:
         """Whether the pointer of a folder names this plan, with this configuration."""
@@ -214,28 +261,38 @@ class Plan:
         storage.replace(storage.join(self.output, CURRENT), checked_json(current._asdict()))
 
     def publish(self, owner: Mapping[str, Any] | None = None) -> str:
-        """Writes `plan-<digest12>.json`, the topics or rows of its shards, and the pointer to it; returns its name."""
+        """Writes `plan-<digest12>.json`, the topics or rows of its shards, and the pointer to it;
+        returns its name.
+        """
         self.write()
         self.make_current(owner)
         return self.name
 
     def write(self) -> None:
-        """Writes the plan and the topics or rows of its shards; the pointer keeps naming a different one."""
+        """Writes the plan and the topics or rows of its shards; the pointer keeps naming a
+        different one.
+        """
         shards_file = write_shards(self.shards, self.output)
         identity = self.engine_version, self.digest, self.run_tag
-        stored = _Stored(*identity, shards_file, len(self.shards), self.stages, self.config, self.rejects)
+        stored = _Stored(
+            *identity, shards_file, len(self.shards), self.stages, self.config, self.rejects
+        )
         storage.replace(storage.join(self.output, self.name), checked_json(asdict(stored)))
 
 
 def read_current(output: str) -> CurrentPlan | None:
-    """The plan that was last run into a folder, if any; raises PreflightError where the pointer cannot be read."""
+    """The plan that was last run into a folder, if any; raises PreflightError where the pointer
+    cannot be read.
+    """
     url = storage.join(output, CURRENT)
     try:
         return validated(_CURRENT, checked_values(storage.read_bytes(url)))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise PreflightError(f"{url} cannot be read ({error}): run again to write it again") from error
+        raise PreflightError(
+            f"{url} cannot be read ({error}): run again to write it again"
+        ) from error
 
 
 def plan_names(output: str) -> list[str]:
@@ -247,7 +304,8 @@ def read_plan(output: str) -> Plan:
     """The plan that was last run into a folder.
 
     Raises:
-        PreflightError: the folder holds no run, or one of a different engine version, or its plan is damaged.
+        PreflightError: the folder holds no run, or one of a different engine version, or its plan
+            is damaged.
     """
     refuse_credentials(output, "DIR")
     output = storage.absolute(output)
@@ -259,22 +317,28 @@ def read_plan(output: str) -> Plan:
         return load_plan(output, current.plan)
     except ValueError as error:
         url = storage.join(output, current.plan)
-        raise PreflightError(f"the plan {url} cannot be read ({error}): run again to write it again") from error
+        raise PreflightError(
+            f"the plan {url} cannot be read ({error}): run again to write it again"
+        ) from error
 
 
 def load_plan(output: str, name: str) -> Plan:
     """One plan of a folder, checked against its name and that of its shards.
 
     Raises:
-        EngineVersionError: an engine version wrote it that is later than this one, or older than release 0.2.0.
+        EngineVersionError: an engine version wrote it that is later than this one, or older than
+            release 0.2.0.
         ValueError: the file is damaged.
     """
     url = storage.join(output, name)
     values = checked_values(_content(url))
-    if values.get("engine_version", ENGINE_VERSION) not in range(OLDEST_READ_VERSION, ENGINE_VERSION + 1):
+    if values.get("engine_version", ENGINE_VERSION) not in range(
+        OLDEST_READ_VERSION, ENGINE_VERSION + 1
+    ):
         raise EngineVersionError(
-            f"{url} was written by engine version {values['engine_version']}, and this beamrank reads versions "
-            f"{OLDEST_READ_VERSION} to {ENGINE_VERSION}: use the beamrank that wrote it, or run again into a new folder"
+            f"{url} was written by engine version {values['engine_version']}, and this beamrank "
+            f"reads versions {OLDEST_READ_VERSION} to {ENGINE_VERSION}: use the beamrank that "
+            "wrote it, or run again into a new folder"
         )
     stored = validated(_STORED, values)
     names: set[str] = set()
@@ -282,7 +346,9 @@ def load_plan(output: str, name: str) -> Plan:
         if not names.issuperset(stage.inputs):
             raise ValueError(f"the stage {stage.name} reads one that is not before it")
         names.add(stage.name)
-    shards = read_shards(stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards)
+    shards = read_shards(
+        stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards
+    )
     made = stored.config, stored.rejects, None, stored.engine_version
     plan = Plan(stored.run_tag, output, shards, stored.stages, *made)
     if plan.name != name:

@@ -2,9 +2,9 @@
 
 See docs/internals/commit-protocol.md.
 
-A shard's part is published under its content's own name, then its receipt; once every receipt of a plan exists, the
-manifest. Every publication is create-only and the first one wins, so that any number of attempts at a shard, on any
-runner, leave one result. Readers trust only the manifest.
+A shard's part is published under its content's own name, then its receipt; once every receipt of a
+plan exists, the manifest. Every publication is create-only and the first one wins, so that any
+number of attempts at a shard, on any runner, leave one result. Readers trust only the manifest.
 """
 
 import logging
@@ -25,7 +25,16 @@ from beamrank.errors import ReceiptError
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
-from beamrank.storage.documents import SHORT, Count, Document, Seconds, checked_json, checked_record, digest, sha256
+from beamrank.storage.documents import (
+    SHORT,
+    Count,
+    Document,
+    Seconds,
+    checked_json,
+    checked_record,
+    digest,
+    sha256,
+)
 
 # How all tables are written.
 PARQUET: Mapping[str, Any] = {"compression": "zstd", "write_statistics": False}
@@ -40,9 +49,10 @@ _log = logging.getLogger(__name__)
 class Receipt(Document):
     """One shard's commit record.
 
-    `digest` covers what decides the part's bytes. `counts` are sums over the shard (tokens, inferences, ...).
-    `bad_rows` were skipped, `examples` names the first of them, and `rejects_file` is the file with them below
-    `rejects/`, if any. `machine` did the shard (`read_machine`).
+    `digest` covers what decides the part's bytes. `counts` are sums over the shard (tokens,
+    inferences, ...). `bad_rows` were skipped, `examples` names the first of them, and
+    `rejects_file` is the file with them below `rejects/`, if any. `machine` did the shard
+    (`read_machine`).
     """
 
     shard: Count
@@ -85,11 +95,14 @@ _MACHINE = TypeAdapter(Machine)
 
 
 def record_machine(output: str) -> str:
-    """Describes this machine in an output, under the digest of its description; returns that for receipts."""
+    """Describes this machine in an output, under the digest of its description; returns that for
+    receipts.
+    """
     content = checked_json(asdict(describe_machine()))
     name = sha256(content)[:SHORT]
     url = storage.join(output, listing.MACHINES, listing.MACHINE.name(name))
-    # At a store, a request of a process and not of each of its shards. A local output may be deleted and made again.
+    # At a store, a request of a process and not of each of its shards. A local output may be
+    # deleted and made again.
     (_publish_once if storage.is_remote(url) else storage.publish_content)(url, content)
     return name
 
@@ -107,7 +120,9 @@ def read_machine(output: str, name: str) -> Machine | None:
 
 
 def arithmetic_digest(machine: Machine, backend: str) -> str:
-    """Names what computes on a machine: where it is the same, a CPU gives an input the same score."""
+    """Names what computes on a machine: where it is the same, a CPU gives an input the same
+    score.
+    """
     return digest(machine.arithmetic(backend))[:SHORT]
 
 
@@ -119,7 +134,9 @@ def part_bytes(table: Any) -> bytes:
 
 
 def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, int]) -> str | None:
-    """Why a receipt (None if it could not be read) does not count, given the files in its stage's folder; else None."""
+    """Why a receipt (None if it could not be read) does not count, given the files in its stage's
+    folder; else None.
+    """
     if receipt is None:
         return "it is truncated or damaged"
     if receipt.digest != shard_digest:
@@ -127,7 +144,9 @@ def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, i
     if receipt.part not in sizes:
         return f"its part {receipt.part} is missing"
     if sizes[receipt.part] != receipt.part_bytes:
-        return f"its part {receipt.part} has {sizes[receipt.part]:,} bytes, not {receipt.part_bytes:,}"
+        return (
+            f"its part {receipt.part} has {sizes[receipt.part]:,} bytes, not {receipt.part_bytes:,}"
+        )
     return None
 
 
@@ -154,10 +173,14 @@ class StageFolder:
         try:
             return pq.read_table(pa.BufferReader(content))
         except (pa.ArrowException, OSError) as error:
-            raise ReceiptError(f"{self.part_url(receipt)} cannot be read: {error}. Delete it and run again") from error
+            raise ReceiptError(
+                f"{self.part_url(receipt)} cannot be read: {error}. Delete it and run again"
+            ) from error
 
     def part_content(self, receipt: Receipt) -> bytes:
-        """A shard's part; raises ReceiptError where it is missing, or does not hold what its receipt says."""
+        """A shard's part; raises ReceiptError where it is missing, or does not hold what its
+        receipt says.
+        """
         url = self.part_url(receipt)
         try:
             content = storage.read_bytes(url)
@@ -165,8 +188,8 @@ class StageFolder:
             raise ReceiptError(f"{url} is missing; run again, which recreates it") from error
         if sha256(content) != receipt.part_sha256:
             raise ReceiptError(
-                f"{url} does not hold the bytes that its receipt names: it was changed after it was written. Delete it "
-                "and run again, which recreates it"
+                f"{url} does not hold the bytes that its receipt names: it was changed after it "
+                "was written. Delete it and run again, which recreates it"
             )
         return content
 
@@ -182,7 +205,9 @@ class StageFolder:
         examples: Iterable[str] = (),
         rejects_file: str = "",
     ) -> Receipt:
-        """Publishes a shard's part, then its receipt; returns the valid one: another attempt's if that was first."""
+        """Publishes a shard's part, then its receipt; returns the valid one: another attempt's if
+        that was first.
+        """
         content = part_bytes(table)
         content_digest = sha256(content)
         receipt = Receipt(
@@ -212,11 +237,15 @@ class StageFolder:
         return receipt
 
     def receipts(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
-        """The valid receipts: they parse, their digest is the shard's, and their part exists with its size."""
+        """The valid receipts: they parse, their digest is the shard's, and their part exists with
+        its size.
+        """
         return self._read(shard_digests)[0]
 
     def discard_broken(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
-        """Removes invalid receipts, so that shards are redone and counts of names are right; returns the others."""
+        """Removes invalid receipts, so that shards are redone and counts of names are right;
+        returns the others.
+        """
         whole, broken = self._read(shard_digests)
         for url, reason in broken.items():
             _log.warning("%s is discarded, and its shard is done again: %s", url, reason)
@@ -226,10 +255,15 @@ class StageFolder:
     def _read(self, shard_digests: ShardDigests) -> tuple[dict[int, Receipt], dict[str, str]]:
         """The valid receipts, and the URLs of the others with what is wrong with them."""
         present = storage.sizes_bytes(self._receipts_url)
-        of_shards = shard_digests if isinstance(shard_digests, Mapping) else dict(enumerate(shard_digests))
+        of_shards = (
+            shard_digests if isinstance(shard_digests, Mapping) else dict(enumerate(shard_digests))
+        )
         names = {listing.RECEIPT.name(each, shard): shard for shard, each in of_shards.items()}
-        contents = storage.read_files(self._receipts_url, [name for name in names if name in present])
-        # Listed last: parts are published before their receipts, so the part of each of these receipts is listed.
+        contents = storage.read_files(
+            self._receipts_url, [name for name in names if name in present]
+        )
+        # Listed last: parts are published before their receipts, so the part of each of these
+        # receipts is listed.
         sizes = storage.sizes_bytes(self.url)
         whole, broken = {}, {}
         for name, content in contents.items():
@@ -245,7 +279,11 @@ class StageFolder:
         """One shard's receipt, if it is valid."""
         try:
             receipt = Receipt.from_json(storage.read_bytes(self._receipt_url(shard, shard_digest)))
-            sizes = {} if receipt is None else {receipt.part: storage.size_bytes(self.part_url(receipt))}
+            sizes = (
+                {}
+                if receipt is None
+                else {receipt.part: storage.size_bytes(self.part_url(receipt))}
+            )
         except FileNotFoundError:
             return None
         return receipt if why_broken(receipt, shard_digest, sizes) is None else None
@@ -253,24 +291,42 @@ class StageFolder:
     def done(self, shard_digests: Iterable[str]) -> set[int]:
         """The shards that have a receipt, by name only: cheap enough to call twice a second."""
         present = storage.sizes_bytes(self._receipts_url)
-        return {shard for shard, each in enumerate(shard_digests) if listing.RECEIPT.name(each, shard) in present}
+        return {
+            shard
+            for shard, each in enumerate(shard_digests)
+            if listing.RECEIPT.name(each, shard) in present
+        }
 
-    def manifest(self, shard_digests: tuple[str, ...], *, any_parts: bool = False) -> Manifest | None:
-        """The manifest over exactly these shards, if it and, unless `any_parts`, every part that it names exist."""
+    def manifest(
+        self, shard_digests: tuple[str, ...], *, any_parts: bool = False
+    ) -> Manifest | None:
+        """The manifest over exactly these shards, if it and, unless `any_parts`, every part that it
+        names exist.
+        """
         try:
             found = Manifest.from_json(storage.read_bytes(self._manifest_url(shard_digests)))
         except FileNotFoundError:
             return None
-        if found is None or found.digest != digest(shard_digests) or found.shard_digests != shard_digests:
+        if (
+            found is None
+            or found.digest != digest(shard_digests)
+            or found.shard_digests != shard_digests
+        ):
             return None
         sizes = {} if any_parts else storage.sizes_bytes(self.url)
-        return found if any_parts or all(sizes.get(each.part) == each.part_bytes for each in found.receipts) else None
+        return (
+            found
+            if any_parts or all(sizes.get(each.part) == each.part_bytes for each in found.receipts)
+            else None
+        )
 
     def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
         return storage.join(self.url, listing.manifest_name(shard_digests))
 
     def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """The manifest, as it is or as it would be sealed now; None while shards are missing. Writes nothing."""
+        """The manifest, as it is or as it would be sealed now; None while shards are missing.
+        Writes nothing.
+        """
         return self.manifest(shard_digests) or self._gathered(stage, shard_digests)
 
     def stated(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
@@ -284,10 +340,13 @@ class StageFolder:
         receipts = self.receipts(shard_digests)
         if len(receipts) < len(shard_digests):
             return None
-        return Manifest(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
+        return Manifest(
+            stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts)))
+        )
 
     def seal(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """Publishes the manifest if every shard has its receipt, and returns it; None while shards are missing.
+        """Publishes the manifest if every shard has its receipt, and returns it; None while shards
+        are missing.
 
         Sealing twice changes nothing.
         """
@@ -295,7 +354,9 @@ class StageFolder:
         if sealed is not None:
             return sealed
         manifest = self._gathered(stage, shard_digests)
-        if manifest is not None and not storage.publish(self._manifest_url(shard_digests), manifest.to_json()):
+        if manifest is not None and not storage.publish(
+            self._manifest_url(shard_digests), manifest.to_json()
+        ):
             first = self.manifest(shard_digests)
             if first is not None:
                 return first
@@ -303,10 +364,16 @@ class StageFolder:
         return manifest
 
     def sweep(self, shard_digests: tuple[str, ...]) -> None:
-        """Removes the needed docs and the tasks of a sealed stage, and leftovers of killed attempts."""
+        """Removes the needed docs and the tasks of a sealed stage, and leftovers of killed
+        attempts.
+        """
         of_jobs = f"-{digest(shard_digests)[:SHORT]}-"
         for entry in listing.list_folder(self.url):
-            if entry.kind in (listing.NEEDED, listing.TASKS) and of_jobs in entry.name and not entry.temporary:
+            if (
+                entry.kind in (listing.NEEDED, listing.TASKS)
+                and of_jobs in entry.name
+                and not entry.temporary
+            ):
                 storage.remove(storage.join(self.url, entry.path))
         self.remove_leftovers()
 
@@ -318,14 +385,16 @@ class StageFolder:
 
 @dataclass(frozen=True)
 class ScanReport(Document):
-    """One corpus unit: how many docs and bad rows it has, the first bad rows, and how long reading took.
+    """One corpus unit: how many docs and bad rows it has, the first bad rows, and how long reading
+    took.
 
-    Reports are named by the corpus, not by the candidates: every pass, attempt and set of candidates finds the same bad
-    rows in a unit, which count once, however often it is read.
+    Reports are named by the corpus, not by the candidates: every pass, attempt and set of
+    candidates finds the same bad rows in a unit, which count once, however often it is read.
 
-    `content` is its `unit_digest`, `docs_file` names the file beside the report with the hashes of its docs, and
-    `rejects_file` that with its bad rows below `rejects/`. Of a given run, `twice_encoded` texts were encoded as UTF-8
-    twice, `remark` is on the order of its candidates, and `kind` that of its bad rows. `corpus` begins its digest.
+    `content` is its `unit_digest`, `docs_file` names the file beside the report with the hashes of
+    its docs, and `rejects_file` that with its bad rows below `rejects/`. Of a given run,
+    `twice_encoded` texts were encoded as UTF-8 twice, `remark` is on the order of its candidates,
+    and `kind` that of its bad rows. `corpus` begins its digest.
     """
 
     unit: Count
@@ -343,18 +412,23 @@ class ScanReport(Document):
     corpus: str = ""
 
     def publish(self, folder: str, corpus_digest: str) -> None:
-        """Writes the report, also over that of an earlier scan, so that its time shows the progress of this one."""
+        """Writes the report, also over that of an earlier scan, so that its time shows the progress
+        of this one.
+        """
         name = listing.SCAN.name(corpus_digest, self.unit)
         content = replace(self, corpus=corpus_digest[:SHORT]).to_json()
         storage.replace(storage.join(folder, listing.SCANS, name), content)
 
 
 def watch_scans(folder: str) -> Callable[[], int]:
-    """A function that counts the units that were scanned since this call, again or for the first time."""
+    """A function that counts the units that were scanned since this call, again or for the first
+    time.
+    """
     scans = storage.join(folder, listing.SCANS)
     before = file_states(scans)
     return lambda: sum(
-        name.endswith(".json") and state != before.get(name) for name, state in file_states(scans).items()
+        name.endswith(".json") and state != before.get(name)
+        for name, state in file_states(scans).items()
     )
 
 
@@ -362,7 +436,9 @@ def read_reports(folder: str, corpus_digests: Collection[str]) -> list[ScanRepor
     """The valid reports on the units of some corpora."""
     digests = {each[:SHORT] for each in corpus_digests}
     entries = listing.list_folder(folder, listing.SCANS)
-    names = [entry.name for entry in entries if entry.is_whole(listing.SCAN) and entry.digest in digests]
+    names = [
+        entry.name for entry in entries if entry.is_whole(listing.SCAN) and entry.digest in digests
+    ]
     contents = storage.read_files(storage.join(folder, listing.SCANS), names).values()
     return [report for report in map(ScanReport.from_json, contents) if report is not None]
 

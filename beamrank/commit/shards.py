@@ -1,4 +1,6 @@
-"""Shards, the units of work: some topics, or rows of a file; their tasks, and the file in which a plan lists them."""
+"""Shards, the units of work: some topics, or rows of a file; their tasks, and the file in which a
+plan lists them.
+"""
 
 import hashlib
 import tempfile
@@ -28,7 +30,12 @@ TOPICS_PER_SHARD = 16
 _MANY_SHARDS, _MOST_TOPICS_PER_SHARD = 4096, 160
 _ROWS_AT_ONCE, _GROUPS_AT_ONCE, _CHUNK_BYTES = 1 << 18, 1 << 11, 1 << 20
 # Of a few topics, dictionaries and statistics take more room than they save.
-_PARQUET = {"compression": "zstd", "write_statistics": False, "use_dictionary": False, "write_page_checksum": True}
+_PARQUET = {
+    "compression": "zstd",
+    "write_statistics": False,
+    "use_dictionary": False,
+    "write_page_checksum": True,
+}
 # Those that are held, by their file: plans with the same topics share them.
 _read: "WeakValueDictionary[str, Shards]" = WeakValueDictionary()
 
@@ -43,7 +50,9 @@ class Shard:
 
     @property
     def digest(self) -> str:
-        """The digest of the topics' ids, texts and instructions, or of the file's content and the rows."""
+        """The digest of the topics' ids, texts and instructions, or of the file's content and the
+        rows.
+        """
         if self.rows is not None:
             return digest([self.rows.file.content, *self.rows[1:]])
         return digest([*self.topics, *TopicTable.of(self.topics).instructions])
@@ -58,7 +67,9 @@ class Shards:
     def __init__(self, table: Any) -> None:
         self.table = table
         numbers = table["shard"].to_numpy()
-        self._starts = np.searchsorted(numbers, np.arange(int(numbers[-1]) + 2 if len(numbers) else 1))
+        self._starts = np.searchsorted(
+            numbers, np.arange(int(numbers[-1]) + 2 if len(numbers) else 1)
+        )
 
     @property
     def of_rows(self) -> bool:
@@ -101,7 +112,9 @@ class Shards:
 
     @cached_property
     def first_hashes(self) -> npt.NDArray[np.uint64]:
-        """The lowest hash of a query_id of each shard, uint64[shards], ascending: see `find_shards`."""
+        """The lowest hash of a query_id of each shard, uint64[shards], ascending: see
+        `find_shards`.
+        """
         return self.firsts(_hashes(self.table))
 
     def firsts(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -151,7 +164,8 @@ class TokensPart(NamedTuple):
 
     Attributes:
         tokens: the part.
-        candidates: the part with the candidates whose docs it has; a few of them may have been missing from the corpus.
+        candidates: the part with the candidates whose docs it has; a few of them may have been
+            missing from the corpus.
         k: how many candidates of each query it has.
     """
 
@@ -168,11 +182,14 @@ class ShardTask:
         folder: the stage's.
         shard: the number of the shard.
         digest: the digest that the shard's receipt must have.
-        topics: the shard's, sorted by query_id, made when they are read; empty for a stage that does not read them.
+        topics: the shard's, sorted by query_id, made when they are read; empty for a stage that
+            does not read them.
         inputs: the parts of the stages that it reads, in their order.
         rows: the shard's, for a stage that reads rows of a file.
-        reusable: the parts of earlier runs with scores of the shard's queries, in the order in which they are read.
-        reusable_tokens: the parts of an earlier run with the tokens of docs that are not read from the corpus.
+        reusable: the parts of earlier runs with scores of the shard's queries, in the order in
+            which they are read.
+        reusable_tokens: the parts of an earlier run with the tokens of docs that are not read from
+            the corpus.
     """
 
     folder: StageFolder
@@ -202,12 +219,15 @@ def cut_shards(topics: Iterable[Topic], shards: int | None, *, consume: bool = F
     Args:
         topics: the topics.
         shards: how many; by default as `default_shards` says.
-        consume: empties a `TopicTable` meanwhile, so that millions of topics are in memory once, not twice.
+        consume: empties a `TopicTable` meanwhile, so that millions of topics are in memory once,
+            not twice.
     """
     topics = TopicTable.of(topics)
     hashes, count = _hashes(topics.table), min(shards or default_shards(len(topics)), len(topics))
     # Topics whose hashes collide share a shard: `find_shards` relies on it.
-    firsts = np.unique(np.sort(hashes)[np.linspace(0, len(topics), count, endpoint=False).astype(int)])
+    firsts = np.unique(
+        np.sort(hashes)[np.linspace(0, len(topics), count, endpoint=False).astype(int)]
+    )
     numbers = _places(firsts, hashes).astype(np.int32)
     schema = topics_like(topics.table)
     batches = topics.table.select(schema.names[1:]).to_batches()
@@ -216,8 +236,12 @@ def cut_shards(topics: Iterable[Topic], shards: int | None, *, consume: bool = F
     return Shards(pa.concat_tables(_sorted_shards(batches, numbers, len(firsts), schema)))
 
 
-def _sorted_shards(batches: list[Any], numbers: npt.NDArray[np.int32], count: int, schema: Any) -> Iterator[Any]:
-    """The topics of some shards after the other, which are parted before they are sorted; `batches` is emptied."""
+def _sorted_shards(
+    batches: list[Any], numbers: npt.NDArray[np.int32], count: int, schema: Any
+) -> Iterator[Any]:
+    """The topics of some shards after the other, which are parted before they are sorted; `batches`
+    is emptied.
+    """
     step = max(1, count * _ROWS_AT_ONCE // max(1, len(numbers)))
     parts: list[list[Any]] = [[] for _ in range(0, max(1, count), step)]
     while batches:
@@ -234,24 +258,31 @@ def _sorted_shards(batches: list[Any], numbers: npt.NDArray[np.int32], count: in
         pa.default_memory_pool().release_unused()
 
 
-def find_shards(first_hashes: npt.NDArray[np.uint64], query_ids: Iterable[str]) -> npt.NDArray[np.int64]:
+def find_shards(
+    first_hashes: npt.NDArray[np.uint64], query_ids: Iterable[str]
+) -> npt.NDArray[np.int64]:
     """The shard in which each query is if it is a topic of the plan: int64[n].
 
-    Shards are ranges of the hash of query_ids, so `Shards.first_hashes` alone tells: no table of queries is needed.
+    Shards are ranges of the hash of query_ids, so `Shards.first_hashes` alone tells: no table of
+    queries is needed.
     """
     return _places(first_hashes, hashes64(query_ids))
 
 
-def _places(first_hashes: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def _places(
+    first_hashes: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.int64]:
     return np.maximum(np.searchsorted(first_hashes, hashes, side="right") - 1, 0)
 
 
 class SharedTopics(NamedTuple):
-    """The topics that two plans share, by their hashes: which shards of the earlier plan have those of a shard.
+    """The topics that two plans share, by their hashes: which shards of the earlier plan have those
+    of a shard.
 
     Attributes:
         topics: how many they are.
-        starts: int64[shards + 1], where the shards of the earlier plan begin, for each shard of the later one.
+        starts: int64[shards + 1], where the shards of the earlier plan begin, for each shard of the
+            later one.
         earlier: int64[n], these shards.
     """
 
@@ -265,10 +296,15 @@ class SharedTopics(NamedTuple):
         hashes = _hashes(later.table), _hashes(earlier.table)
         # In the order of the hashes, and so of the shards of both.
         shared = np.intersect1d(*hashes)
-        mine, theirs = (_places(each.firsts(own), shared) for each, own in zip((later, earlier), hashes, strict=True))
+        mine, theirs = (
+            _places(each.firsts(own), shared)
+            for each, own in zip((later, earlier), hashes, strict=True)
+        )
         is_new = np.ones(len(shared), np.bool_)
         is_new[1:] = (np.diff(mine) > 0) | (np.diff(theirs) > 0)
-        return cls(len(shared), np.searchsorted(mine[is_new], np.arange(len(later) + 1)), theirs[is_new])
+        return cls(
+            len(shared), np.searchsorted(mine[is_new], np.arange(len(later) + 1)), theirs[is_new]
+        )
 
     def shards(self, later: int) -> list[int]:
         """The shards of the earlier plan that have topics of a shard, ascending."""
@@ -277,19 +313,29 @@ class SharedTopics(NamedTuple):
 
 
 def default_shards(topics: int) -> int:
-    """How many shards so many topics have: one for 16, and above 4,096 as many as keep one at 160 topics."""
+    """How many shards so many topics have: one for 16, and above 4,096 as many as keep one at 160
+    topics.
+    """
     small = -(-topics // TOPICS_PER_SHARD)
-    return small if small <= _MANY_SHARDS else max(_MANY_SHARDS, -(-topics // _MOST_TOPICS_PER_SHARD))
+    return (
+        small if small <= _MANY_SHARDS else max(_MANY_SHARDS, -(-topics // _MOST_TOPICS_PER_SHARD))
+    )
 
 
 def cut_rows(files: Iterable[tuple[DigestedFile, int]], shard_rows: int) -> Shards:
-    """Cuts files, each with its number of rows, into shards of `shard_rows`; the last of a file can have fewer."""
+    """Cuts files, each with its number of rows, into shards of `shard_rows`; the last of a file can
+    have fewer.
+    """
     ranges = [
         {**vars(file), "start": start, "end": min(start + shard_rows, rows)}
         for file, rows in files
         for start in range(0, rows, shard_rows)
     ]
-    return Shards(pa.Table.from_pylist([{"shard": index, **each} for index, each in enumerate(ranges)], FILE_ROWS))
+    return Shards(
+        pa.Table.from_pylist(
+            [{"shard": index, **each} for index, each in enumerate(ranges)], FILE_ROWS
+        )
+    )
 
 
 def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
@@ -304,17 +350,24 @@ def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
 
 def _hashes(topics: Any) -> npt.NDArray[np.uint64]:
     """The hash of each query_id: uint64[n]."""
-    batches = [hashes64(batch.column(0).to_pylist()) for batch in topics.select(["query_id"]).to_batches(1 << 16)]
+    batches = [
+        hashes64(batch.column(0).to_pylist())
+        for batch in topics.select(["query_id"]).to_batches(1 << 16)
+    ]
     return np.concatenate([np.empty(0, np.uint64), *batches])
 
 
 def write_shards(shards: Shards, folder: str) -> str:
-    """Writes the file that lists the topics of all shards, a row group each, or their rows; returns its name."""
+    """Writes the file that lists the topics of all shards, a row group each, or their rows; returns
+    its name.
+    """
     kind = "rows" if shards.of_rows else "topics"
     # Not in memory, where 10 M topics take 400 MB.
     with tempfile.TemporaryFile() as spool:
         with pq.ParquetWriter(spool, shards.table.schema, **_PARQUET) as writer:
-            for group in [shards.table] if shards.of_rows else map(shards.rows_of, range(len(shards))):
+            for group in (
+                [shards.table] if shards.of_rows else map(shards.rows_of, range(len(shards)))
+            ):
                 writer.write_table(group)
         spool.seek(0)
         content = hashlib.file_digest(spool, "sha256").hexdigest()
@@ -327,7 +380,9 @@ def write_shards(shards: Shards, folder: str) -> str:
 
 
 def read_shards(name: str, content: bytes, count: int) -> Shards:
-    """The shards that a file of `write_shards` lists, `count` of them; raises ValueError where it is damaged."""
+    """The shards that a file of `write_shards` lists, `count` of them; raises ValueError where it
+    is damaged.
+    """
     if not holds_content(name, content):
         raise ValueError(f"{name} was changed after it was written")
     known = _read.get(name)
@@ -347,7 +402,9 @@ def read_shards(name: str, content: bytes, count: int) -> Shards:
 
 
 def _read_groups(content: bytes) -> Iterator[Any]:
-    """The tables of some row groups after the other: one with a chunk for each would be slow to cut."""
+    """The tables of some row groups after the other: one with a chunk for each would be slow to
+    cut.
+    """
     file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
     for first in range(0, max(1, file.num_row_groups), _GROUPS_AT_ONCE):
         groups = range(first, min(first + _GROUPS_AT_ONCE, file.num_row_groups))

@@ -1,7 +1,8 @@
-"""A stage as readers of a plan see it: its record in the plan's file, and the rule by which its parts rank.
+"""A stage as readers of a plan see it: its record in the plan's file, and the rule by which its
+parts rank.
 
-The record is data: a plan is read without the classes that score, which are in `models/stages` and in plugins. Readers
-of rankings are handed objects of these, in a plan's order.
+The record is data: a plan is read without the classes that score, which are in `models/stages` and
+in plugins. Readers of rankings are handed objects of these, in a plan's order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoringWork:
-    """The work of a model for one query, by which the duration of one stage predicts that of the next.
+    """The work of a model for one query, by which the duration of one stage predicts that of the
+    next.
 
     Attributes:
         k: how many candidates of a query reach the model.
@@ -39,7 +41,11 @@ class ScoringWork:
 
     def inferences(self, candidates: float) -> float:
         """How many inputs of a query with so many candidates the model scores."""
-        return min(self.k, candidates) if self.docs == 1 else pair_inferences(candidates, self.k, self.opponents)
+        return (
+            min(self.k, candidates)
+            if self.docs == 1
+            else pair_inferences(candidates, self.k, self.opponents)
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,10 @@ class StageRecord:
 
 def described(schema: Any) -> tuple[tuple[str, str], ...]:
     """The columns of an Arrow schema as a plan holds them, without metadata."""
-    return tuple((field.name, f"{_type_name(field.type)}{'' if field.nullable else ' not null'}") for field in schema)
+    return tuple(
+        (field.name, f"{_type_name(field.type)}{'' if field.nullable else ' not null'}")
+        for field in schema
+    )
 
 
 def _type_name(type_: Any) -> str:
@@ -90,7 +99,9 @@ def _type_name(type_: Any) -> str:
 
 
 class Stage(Protocol):
-    """A stage of a plan whose parts are read: see `models.stages.base.Stage`, which says more of each."""
+    """A stage of a plan whose parts are read: see `models.stages.base.Stage`, which says more of
+    each.
+    """
 
     @property
     def ranks(self) -> bool: ...
@@ -115,4 +126,6 @@ class Stage(Protocol):
     def variants(self, depths: "Depths") -> "Variants | None": ...
     def details(self, part: Any, query_id: str) -> Mapping[str, Mapping[str, Any]]: ...
     def read_tokens(self, queries: Lengths, docs: Lengths, instructions: Lengths) -> Lengths: ...
-    def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None: ...
+    def parse_run_name(
+        self, name: str
+    ) -> tuple[tuple[tuple[str, Any], ...], int | None] | None: ...

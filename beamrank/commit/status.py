@@ -1,4 +1,6 @@
-"""The progress of a run and the attempts at a shard, read from its plan and receipts only, and what was predicted."""
+"""The progress of a run and the attempts at a shard, read from its plan and receipts only, and what
+was predicted.
+"""
 
 import re
 import time
@@ -14,7 +16,15 @@ from beamrank.commit.receipts import Receipt, ScanReport, read_scans, why_broken
 from beamrank.commit.stage import ScoringWork, StageRecord
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import Document, Seconds, adapter, checked_json, checked_values, sha256, validated
+from beamrank.storage.documents import (
+    Document,
+    Seconds,
+    adapter,
+    checked_json,
+    checked_values,
+    sha256,
+    validated,
+)
 
 # A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
@@ -46,7 +56,9 @@ class Pace(NamedTuple):
         return max(self.seconds_each, more * self.seconds_each - max(0.0, now - self.last))
 
     @classmethod
-    def of_last_stretch(cls, finished: Iterable[tuple[float, float]], pause_seconds: float) -> Self | None:
+    def of_last_stretch(
+        cls, finished: Iterable[tuple[float, float]], pause_seconds: float
+    ) -> Self | None:
         """The pace since work was last resumed; None if nothing is finished.
 
         Args:
@@ -65,8 +77,8 @@ class Pace(NamedTuple):
 def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]) -> float | None:
     """The ratio of a stage's duration to that of the stage before it, on the same workers.
 
-    An input with two docs is taken to be twice as long as one with one doc, up to the most tokens of an input, and the
-    same share of inputs to be reused.
+    An input with two docs is taken to be twice as long as one with one doc, up to the most tokens
+    of an input, and the same share of inputs to be reused.
 
     The inputs of the stage before it have one doc; None if its receipts lack the counts.
     """
@@ -107,7 +119,9 @@ class Price(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What `beamrank plan --save` predicts: the worker seconds of each step, and the price of its machines."""
+    """What `beamrank plan --save` predicts: the worker seconds of each step, and the price of its
+    machines.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -136,7 +150,9 @@ def read_prediction(output: str) -> Prediction | None:
 
 @dataclass(frozen=True)
 class Retry(Document):
-    """A worker or a job server died (`reason`), and the open shards of a stage were started again."""
+    """A worker or a job server died (`reason`), and the open shards of a stage were started
+    again.
+    """
 
     plan: str
     stage: str
@@ -161,13 +177,15 @@ class StageStatus:
     """One stage of a run.
 
     Attributes:
-        eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are done, None if
-            unknown. For the last stage without a finished shard it is forecast from the pace of the one before.
+        eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are
+            done, None if unknown. For the last stage without a finished shard it is forecast from
+            the pace of the one before.
         elapsed_seconds: how long the stage has been running; None if it is not.
         inferences: of the shards that are done, like all that follows.
         reused: the inferences whose scores earlier runs had; they are not among `inferences`.
         seconds: of all workers together; for a stage that reads the corpus, with its scan.
-        inferences_per_second: of one worker; None for a stage without inferences, like all that follows.
+        inferences_per_second: of one worker; None for a stage without inferences, like all that
+            follows.
         inferences_per_query: the mean, reused ones included.
         tokens: of the inputs, special tokens included.
         padding_share: of the tokens that went through the model, how many were padding.
@@ -196,13 +214,19 @@ class StageStatus:
 
 
 def read_status(
-    plan: Plan, now: float | None = None, receipts: Mapping[str, Mapping[int, Receipt]] | None = None
+    plan: Plan,
+    now: float | None = None,
+    receipts: Mapping[str, Mapping[int, Receipt]] | None = None,
 ) -> list[StageStatus]:
-    """The status of every stage, in order; `now` is in seconds since 1970, by default the clock's."""
+    """The status of every stage, in order; `now` is in seconds since 1970, by default the
+    clock's.
+    """
     now = time.time() if now is None else now
     receipts = read_receipts(plan) if receipts is None else receipts
     retries = _read_retries(plan)
-    found = [_stage_status(plan, stage, receipts[stage.name], retries, now) for stage in plan.stages]
+    found = [
+        _stage_status(plan, stage, receipts[stage.name], retries, now) for stage in plan.stages
+    ]
     if found[-1].eta_seconds is None:
         found[-1] = replace(found[-1], eta_seconds=_forecast(plan, plan.stages[-1], receipts))
     return found
@@ -223,8 +247,12 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
             if all(shard in each for each in before)
         }
         # A sealed stage is read from its manifest: a request, not one a shard.
-        manifest = folder.manifest(tuple(digests.values())) if len(digests) == len(plan.shards) else None
-        found[stage.name] = folder.receipts(digests) if manifest is None else dict(enumerate(manifest.receipts))
+        manifest = (
+            folder.manifest(tuple(digests.values())) if len(digests) == len(plan.shards) else None
+        )
+        found[stage.name] = (
+            folder.receipts(digests) if manifest is None else dict(enumerate(manifest.receipts))
+        )
     return found
 
 
@@ -235,7 +263,11 @@ def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
 
 
 def _stage_status(
-    plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt], retries: Sequence[Retry], now: float
+    plan: Plan,
+    stage: StageRecord,
+    receipts: Mapping[int, Receipt],
+    retries: Sequence[Retry],
+    now: float,
 ) -> StageStatus:
     left = len(plan.shards) - len(receipts)
     done = receipts.values()
@@ -247,7 +279,9 @@ def _stage_status(
     answered = inferences + reused
     work = sum(receipt.seconds for receipt in done)
     pace = _pace(stage, receipts) if left else None
-    running = pace is not None and now - pace.last <= _pause(stage) + max(receipt.seconds for receipt in done)
+    running = pace is not None and now - pace.last <= _pause(stage) + max(
+        receipt.seconds for receipt in done
+    )
     eta = None if pace is None else round(pace.seconds_left(left, now if running else pace.last), 1)
     return StageStatus(
         stage=stage.name,
@@ -276,14 +310,20 @@ def _pause(stage: StageRecord) -> float:
     return _PAUSE_SECONDS if stage.scan_digest is None else _SCAN_PAUSE_SECONDS
 
 
-def _forecast(plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int, Receipt]]) -> float | None:
+def _forecast(
+    plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int, Receipt]]
+) -> float | None:
     """The time of a stage at the pace of the scoring stage that it reads."""
     before = next((each for each in map(plan.stage, stage.inputs) if each.work is not None), None)
     if before is None or before.work is None or stage.work is None:
         return None
     scored = receipts[before.name]
     pace, ratio = _pace(before, scored), work_ratio(stage.work, before.work, scored.values())
-    return None if pace is None or ratio is None else round(len(plan.shards) * ratio * pace.seconds_each, 1)
+    return (
+        None
+        if pace is None or ratio is None
+        else round(len(plan.shards) * ratio * pace.seconds_each, 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -322,7 +362,9 @@ def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
                     counted[stage.name] = receipt
                 yield Attempt(stage.name, storage.join(stage.name, entry.path), state, receipt)
         for name in sorted(parts.keys() - named):
-            state = "a part without a receipt: its attempt was killed or lost, `beamrank gc` removes it"
+            state = (
+                "a part without a receipt: its attempt was killed or lost, `beamrank gc` removes it"
+            )
             yield Attempt(stage.name, storage.join(stage.name, name), state, None)
 
 

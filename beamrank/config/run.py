@@ -42,7 +42,16 @@ from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
 from beamrank.plugins import Registry, options_of
-from beamrank.section import CheckpointName, DeviceName, Glob, NotNegative, OneOf, Path, Positive, Section
+from beamrank.section import (
+    CheckpointName,
+    DeviceName,
+    Glob,
+    NotNegative,
+    OneOf,
+    Path,
+    Positive,
+    Section,
+)
 from beamrank.storage import files as storage
 from beamrank.storage.urls import refuse_credentials
 
@@ -55,14 +64,19 @@ class RunTopicsConfig(TopicsConfig):
 
 
 class MaxBadRows(Section):
-    """How many rows of each input may be left out because they cannot be used. More are an error."""
+    """How many rows of each input may be left out because they cannot be used. More are an
+    error.
+    """
 
     docs: NotNegative = 100
-    """Corpus rows that cannot be used; more stop the run before scoring. `max_bad_rows: N` sets it too."""
+    """Corpus rows that cannot be used; more stop the run before scoring. `max_bad_rows: N` sets it
+    too.
+    """
     topics: NotNegative = 0
     """Topics that cannot be used; more are an error before the start, as for `run` and `qrels`."""
     run: NotNegative = 0
-    """Rows of `candidates.run` that cannot be used. Those of a file that lists docs are of `docs`."""
+    """Rows of `candidates.run` that cannot be used. Those of a file that lists docs are of `docs`.
+    """
     qrels: NotNegative = 0
     """Judgments that cannot be used."""
 
@@ -84,19 +98,24 @@ class _Job(Section):
     input: InputConfig = InputConfig()
     """How a model's input is laid out."""
     threads: Positive | None = None
-    """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on it."""
+    """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on
+    it.
+    """
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the models; `auto` is a fast one of the device."""
     device: DeviceName = "auto"
     """Where models run: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
-    """The library that runs models: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
+    """The library that runs models: `torch`, `openvino` on a CPU, or `auto` for the faster one
+    there.
+    """
     kernel: Literal["auto", "torch", "compiled"] = "auto"
-    """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were `compiled` at
-    installation; `auto` is these where they are faster, and torch for workers on other machines."""
+    """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were
+    `compiled` at installation; `auto` is these where they are faster, and torch for workers on
+    other machines."""
     stall_minutes: Annotated[float, Field(gt=0)] | None = None
-    """A job that completes no shard for so long is stopped; default: 30, or three times the expected time of a shard if
-    that is more."""
+    """A job that completes no shard for so long is stopped; default: 30, or three times the
+    expected time of a shard if that is more."""
 
 
 class RunConfig(_Job):
@@ -109,8 +128,8 @@ class RunConfig(_Job):
     topics: RunTopicsConfig
     """The topics."""
     qrels: QrelsFiles | None = None
-    """Judgments, a file, a glob, or a list of them; or a mapping with `path` and `columns`. Without them nothing is
-    evaluated."""
+    """Judgments, a file, a glob, or a list of them; or a mapping with `path` and `columns`. Without
+    them nothing is evaluated."""
     index: IndexConfig | None = None
     """The Lucene index."""
     bm25: Bm25Config | None = None
@@ -122,18 +141,28 @@ class RunConfig(_Job):
     duo: DuoConfig | None = None
     """DuoBERT."""
     cascade: tuple[CascadeEntry, ...] | None = None
-    """The stages after the first, in order, in place of `mono` and `duo`: `- mono: {checkpoint: ..., name: large}`. The
-    `name`, by default the kind, is the stage's folder, its run, its `--stage`, and its address in `--set NAME.k=20`."""
+    """The stages after the first, in order, in place of `mono` and `duo`: `- mono: {checkpoint:
+    ..., name: large}`. The `name`, by default the kind, is the stage's folder, its run, its
+    `--stage`, and its address in `--set NAME.k=20`.
+    """
     measures: tuple[str, ...] = DEFAULT_MEASURES
     """Names of ir_measures or trec_eval; stages are compared by the first."""
     reuse: tuple[Path, ...] = ()
-    """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are reused."""
-    run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = ("trec",)
+    """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are
+    reused.
+    """
+    run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = (
+        "trec",
+    )
     """The formats in which runs are written."""
     run_files: Literal["one", "parts"] | None = None
-    """A run as one file, or as a folder with a part a shard; default: `one` for text, `parts` for Parquet."""
+    """A run as one file, or as a folder with a part a shard; default: `one` for text, `parts` for
+    Parquet.
+    """
     shards: Positive | None = None
-    """Units of work, commit and resuming; default: one for 16 topics, at most 4,096 of these, then for up to 160."""
+    """Units of work, commit and resuming; default: one for 16 topics, at most 4,096 of these, then
+    for up to 160.
+    """
     on_missing_doc: Literal["error", "drop"] = "error"
     """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
     max_bad_rows: MaxBadRows = MaxBadRows()
@@ -143,7 +172,9 @@ class RunConfig(_Job):
     @classmethod
     def _check_run_tag(cls, run_tag: str) -> str:
         if not is_usable(run_tag):
-            raise ValueError("is a column of the runs: it must not hold a control character or a byte order mark")
+            raise ValueError(
+                "is a column of the runs: it must not hold a control character or a byte order mark"
+            )
         return run_tag
 
     @field_validator("measures", mode="before")
@@ -161,7 +192,10 @@ class RunConfig(_Job):
         if self.topics.only_judged and self.qrels is None:
             raise ValueError("topics.only_judged keeps the topics of the qrels: give `qrels` too")
         if "instruction" in column_names(self.topics.columns) and not self.reads_instructions:
-            raise ValueError(f'topics.columns.instruction is for a stage with `instruction: "{OF_TOPICS}"`: give one')
+            raise ValueError(
+                f'topics.columns.instruction is for a stage with `instruction: "{OF_TOPICS}"`: '
+                "give one"
+            )
         return self
 
     @model_validator(mode="after")
@@ -176,30 +210,41 @@ class RunConfig(_Job):
             raise ValueError(f"{found[0]} is a first stage: it must be the first of `cascade`")
         uses_index = self.first_stage.uses_index
         if self.index is not None and not uses_index:
-            raise ValueError(f"`{found[0]}` and `index` exclude each other: give either {first_stage_choices()}")
+            raise ValueError(
+                f"`{found[0]}` and `index` exclude each other: give either {first_stage_choices()}"
+            )
         if self.index is None and uses_index:
             raise ValueError(f"`{found[0]}` searches an index: give `index` too")
         corpus_format = CORPUS_FORMATS.get(self.corpus.format)  # None for `auto`
         if self.index is not None and corpus_format is not None and corpus_format.lists_candidates:
             raise ValueError(
-                f"a corpus of `format: {self.corpus.format}` holds candidates of its own queries alone: give the file "
-                "as `candidates.run`, or a whole collection as `corpus` of the index"
+                f"a corpus of `format: {self.corpus.format}` holds candidates of its own queries "
+                "alone: give the file as `candidates.run`, or a whole collection as `corpus` of "
+                "the index"
             )
         return self
 
     @model_validator(mode="after")
     def _check_stages(self) -> Self:
         if self.cascade is not None and (self.mono is not None or self.duo is not None):
-            raise ValueError("`mono` and `duo` are the short form of `cascade`: give one or the other")
+            raise ValueError(
+                "`mono` and `duo` are the short form of `cascade`: give one or the other"
+            )
         if self.duo is not None and self.mono is None:
             raise ValueError("`duo` re-ranks the best candidates of `mono`: give `mono` too")
         first, *later = self.stages
         checked_names(later, type(self).model_fields, first.name)
         depth, source = first.section.k, "the first stage gives it"
         for name, _, section in later:
-            depth, source = (first.section.k, "the first stage gives it") if section.deepens else (depth, source)
+            depth, source = (
+                (first.section.k, "the first stage gives it")
+                if section.deepens
+                else (depth, source)
+            )
             if section.k > depth:
-                raise ValueError(f"{name}.k {section.k} is more than the {depth} candidates that {source}")
+                raise ValueError(
+                    f"{name}.k {section.k} is more than the {depth} candidates that {source}"
+                )
             depth, source = section.k, f"{name} scores ({name}.k)"
             section.check_input(name, self.input)
         return self
@@ -207,18 +252,28 @@ class RunConfig(_Job):
     @property
     def reads_instructions(self) -> bool:
         """Whether a stage reads the instruction of each topic."""
-        return any(getattr(section, "instruction", None) == OF_TOPICS for _, _, section in self.stages)
+        return any(
+            getattr(section, "instruction", None) == OF_TOPICS for _, _, section in self.stages
+        )
 
     def in_parts(self, run_format: str) -> bool:
         """Whether runs of a format are folders of parts."""
-        return RUN_FORMATS[run_format].is_table if self.run_files is None else self.run_files == "parts"
+        return (
+            RUN_FORMATS[run_format].is_table
+            if self.run_files is None
+            else self.run_files == "parts"
+        )
 
     @property
     def stages(self) -> list[ConfiguredStage]:
         """The stages of the cascade, the first stage among them, in order."""
 
         def sections(names: Iterable[str]) -> list[ConfiguredStage]:
-            return [ConfiguredStage(name, name, getattr(self, name)) for name in names if getattr(self, name)]
+            return [
+                ConfiguredStage(name, name, getattr(self, name))
+                for name in names
+                if getattr(self, name)
+            ]
 
         return [*sections(FIRST_STAGES), *(self.cascade or ()), *sections(SHORT_FORM)]
 
@@ -246,17 +301,26 @@ class ScoreConfig(_Job):
     """Rows that have no score because they cannot be used; more are an error."""
 
 
-RUN_OPTIONS: Registry[Callable[..., RunConfig]] = Registry("option of `run`", "beamrank.run_options", {})
+RUN_OPTIONS: Registry[Callable[..., RunConfig]] = Registry(
+    "option of `run`", "beamrank.run_options", {}
+)
 
 
-def with_options(config: RunConfig, max_inferences: int | None, given: Mapping[str, Any]) -> RunConfig:
-    """What the options of packages make of a configuration; ConfigError where no package has one."""
+def with_options(
+    config: RunConfig, max_inferences: int | None, given: Mapping[str, Any]
+) -> RunConfig:
+    """What the options of packages make of a configuration; ConfigError where no package has
+    one.
+    """
     left = dict(given)
     for change in RUN_OPTIONS.importable().values():
         own = {each.name: left.pop(each.name) for each in options_of(change) if each.name in left}
         config = change(config, max_inferences, **own)
     if left:
-        raise ConfigError(f"no package has the option {min(left)!r}: install the one that brings it, or leave it out")
+        raise ConfigError(
+            f"no package has the option {min(left)!r}: install the one that brings it, or leave "
+            "it out"
+        )
     return config
 
 
@@ -265,20 +329,24 @@ JobConfig: TypeAlias = RunConfig | ScoreConfig
 
 
 def load_config(
-    source: str | Mapping[str, Any], overrides: Sequence[str] = (), output: str | None = None, reuse: Sequence[str] = ()
+    source: str | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    output: str | None = None,
+    reuse: Sequence[str] = (),
 ) -> RunConfig:
     """Reads a YAML configuration.
 
     Args:
-        source: the file, to whose folder relative paths inside it are relative; or its content, with paths relative to
-            the current folder.
+        source: the file, to whose folder relative paths inside it are relative; or its content,
+            with paths relative to the current folder.
         overrides: `section.key=value` strings; the value is YAML.
         output: replaces `output`, relative to the current folder.
         reuse: more outputs for `reuse`, relative to the current folder.
 
     Raises:
         PreflightError: the file cannot be read.
-        ConfigError: the file is not a YAML mapping, a key or a value is wrong, or a text can carry a credential.
+        ConfigError: the file is not a YAML mapping, a key or a value is wrong, or a text can carry
+            a credential.
     """
     refuse_credentials(output or "", "--output")
     refuse_credentials(list(reuse), "--reuse")
@@ -299,23 +367,27 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
     """The configuration that a plan holds.
 
     Raises:
-        PreflightError: it has keys or values that this beamrank does not know, or is not that of a run.
+        PreflightError: it has keys or values that this beamrank does not know, or is not that of a
+            run.
     """
     if "pairs" in values:
         raise PreflightError(
-            f"{where} holds scores of `beamrank score`, without topics and rankings: give an output of `beamrank run`"
+            f"{where} holds scores of `beamrank score`, without topics and rankings: give an "
+            "output of `beamrank run`"
         )
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         raise PreflightError(
-            f"the plan in {where} was made by another version, or with a first stage that is not registered here: "
-            f"{explain(error, RunConfig)}. Run again first, or register the first stage"
+            f"the plan in {where} was made by another version, or with a first stage that is not "
+            f"registered here: {explain(error, RunConfig)}. Run again first, or register the "
+            "first stage"
         ) from error
 
 
 def with_formats(config: RunConfig) -> tuple[RunConfig, list[str]]:
-    """A configuration that names its formats, as the plan records it, and notes on those that were guessed.
+    """A configuration that names its formats, as the plan records it, and notes on those that were
+    guessed.
 
     Raises:
         PreflightError: a format cannot be guessed.
@@ -324,7 +396,11 @@ def with_formats(config: RunConfig) -> tuple[RunConfig, list[str]]:
     corpus, given_topics = corpora.resolved(config.corpus), topics.resolved(config.topics)
     resolved: dict[str, CorpusConfig | TopicsConfig] = {"corpus": corpus, "topics": given_topics}
     found = {key: section for key, section in resolved.items() if section != getattr(config, key)}
-    notes = [note for key, section in found.items() for note in _guesses(key, section, getattr(config, key))]
+    notes = [
+        note
+        for key, section in found.items()
+        for note in _guesses(key, section, getattr(config, key))
+    ]
     notes += [*corpora.notes(corpus), *topics.notes(given_topics)]
     if not found:
         return config, notes
@@ -335,9 +411,13 @@ def with_formats(config: RunConfig) -> tuple[RunConfig, list[str]]:
         raise ConfigError(f"{'; '.join(notes)}: {explain(error, RunConfig)}") from error
 
 
-def _guesses(key: str, section: CorpusConfig | TopicsConfig, given: CorpusConfig | TopicsConfig) -> Iterator[str]:
+def _guesses(
+    key: str, section: CorpusConfig | TopicsConfig, given: CorpusConfig | TopicsConfig
+) -> Iterator[str]:
     if section.format != given.format:
         yield f"{shown_paths(section.path)} is read as `{key}.format: {section.format}`"
     if section.columns != given.columns:
-        named = ", ".join(f"{meaning}: {name}" for meaning, name in column_names(section.columns).items())
+        named = ", ".join(
+            f"{meaning}: {name}" for meaning, name in column_names(section.columns).items()
+        )
         yield f"{shown_paths(section.path)} is read with `{key}.columns: {{{named}}}`"

@@ -10,7 +10,8 @@ from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section
 
-# Those of Anserini's analyzers; the terms of `pretokenized` texts, and of ha, so, sw and yo, are what spaces separate.
+# Those of Anserini's analyzers; the terms of `pretokenized` texts, and of ha, so, sw and yo, are
+# what spaces separate.
 _CODES = "ar bn da de en es fa fi fr ha hi hu id it ja ko nl no pl pt ru so sv sw te th tr uk yo zh"
 LANGUAGES = (*_CODES.split(), "pretokenized")
 # As an instruction: that of each topic.
@@ -34,8 +35,8 @@ class SegmentsConfig(Section):
     def _check_stride(self) -> Self:
         if self.stride > self.length_tokens:
             raise ValueError(
-                f"stride_tokens {self.stride} is more than length_tokens {self.length_tokens}: tokens between two "
-                "segments would not be read"
+                f"stride_tokens {self.stride} is more than length_tokens {self.length_tokens}: "
+                "tokens between two segments would not be read"
             )
         return self
 
@@ -70,20 +71,25 @@ class InputConfig(Section):
         # `hf` does not read max_query_length.
         if self.truncation != "hf" and self.max_query_length > self.max_length - 5:
             raise ValueError(
-                f"max_query_length {self.max_query_length} leaves no room for a doc in max_length {self.max_length}"
+                f"max_query_length {self.max_query_length} leaves no room for a doc in max_length "
+                f"{self.max_length}"
             )
         return self
 
 
 class StageConfig(Section):
-    """The section of a stage; one that `deepens` also receives docs that the stage before did not score."""
+    """The section of a stage; one that `deepens` also receives docs that the stage before did not
+    score.
+    """
 
     deepens: ClassVar[bool] = False
     k: Positive = 1000
     """Candidates that it receives, at most."""
 
     def check_input(self, name: str, layout: InputConfig) -> None:
-        """Raises ValueError where the inputs of its model cannot be laid out so; `name` is the stage's."""
+        """Raises ValueError where the inputs of its model cannot be laid out so; `name` is the
+        stage's.
+        """
 
 
 class ModelConfig(StageConfig):
@@ -93,7 +99,9 @@ class ModelConfig(StageConfig):
     """A Hugging Face id, a folder or its URL."""
 
     def doc_tokens(self, input_tokens: int) -> int:
-        """The most wordpieces of a doc that are scored, where its inputs together hold `input_tokens`."""
+        """The most wordpieces of a doc that are scored, where its inputs together hold
+        `input_tokens`.
+        """
         return input_tokens
 
 
@@ -107,8 +115,8 @@ class MonoConfig(ModelConfig):
     segments: SegmentsConfig | None = None
     """Splits long docs; by default their beginning is scored."""
     instruction: Instruction | None = None
-    """The task, for models whose prompt has one (Qwen3-Reranker, mxbai-rerank-v2); default: that of their card.
-    `"{instruction}"`: each topic's own, from its column `instruction`."""
+    """The task, for models whose prompt has one (Qwen3-Reranker, mxbai-rerank-v2); default: that of
+    their card. `"{instruction}"`: each topic's own, from its column `instruction`."""
 
     def doc_tokens(self, input_tokens: int) -> int:
         return input_tokens if self.segments is None else self.segments.doc_tokens
@@ -117,9 +125,9 @@ class MonoConfig(ModelConfig):
         room = layout.max_length - layout.max_query_length - 2
         if self.segments is not None and self.segments.length_tokens > room:
             raise ValueError(
-                f"{name}.segments.length_tokens is {self.segments.length_tokens}, but an input of max_length "
-                f"{layout.max_length} holds {room} wordpieces of a doc beside the longest query: the rest of each "
-                "segment would be cut off"
+                f"{name}.segments.length_tokens is {self.segments.length_tokens}, but an input of "
+                f"max_length {layout.max_length} holds {room} wordpieces of a doc beside the "
+                "longest query: the rest of each segment would be cut off"
             )
 
 
@@ -139,18 +147,21 @@ class DuoConfig(ModelConfig):
 
     def check_input(self, name: str, layout: InputConfig) -> None:  # noqa: ARG002
         if layout.truncation == "hf":
-            raise ValueError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
+            raise ValueError(
+                "truncation `hf` is defined for pairs only, and duoBERT's input has three segments"
+            )
         if layout.max_length - layout.max_query_length < 6:
             raise ValueError(
-                f"input.max_length {layout.max_length} leaves duoBERT's two docs no room beside a query of "
-                f"max_query_length {layout.max_query_length}"
+                f"input.max_length {layout.max_length} leaves duoBERT's two docs no room beside a "
+                f"query of max_query_length {layout.max_query_length}"
             )
 
     @model_validator(mode="after")
     def _check_opponents(self) -> Self:
         if (self.aggregation == "sample") != (self.opponents is not None):
             raise ValueError(
-                "`opponents` is how many opponents `aggregation: sample` draws for a candidate: give both or neither"
+                "`opponents` is how many opponents `aggregation: sample` draws for a candidate: "
+                "give both or neither"
             )
         return self
 
@@ -161,11 +172,17 @@ class IndexConfig(Section):
     path: Path = ""
     """Its folder; built from the corpus if it does not exist."""
     prebuilt: str | None = None
-    """One of pyserini's indexes, such as `msmarco-v1-passage`, in place of `path`: downloaded once a machine."""
+    """One of pyserini's indexes, such as `msmarco-v1-passage`, in place of `path`: downloaded once
+    a machine.
+    """
     language: Annotated[str, OneOf(LANGUAGES)] = "en"
-    """Of the texts: decides the analyzer of docs and topics. `pretokenized`: words between white space."""
+    """Of the texts: decides the analyzer of docs and topics. `pretokenized`: words between white
+    space.
+    """
     update: bool = False
-    """Update it when the corpus has changed; without this key, an index of another corpus is an error."""
+    """Update it when the corpus has changed; without this key, an index of another corpus is an
+    error.
+    """
 
     @model_validator(mode="after")
     def _check_place(self) -> Self:
@@ -177,14 +194,16 @@ class IndexConfig(Section):
 
 
 class FirstStageConfig(StageConfig):
-    """The section of a first stage, of which a configuration holds one; some `uses_index`, the section `index`."""
+    """The section of a first stage, of which a configuration holds one; some `uses_index`, the
+    section `index`.
+    """
 
     uses_index: ClassVar[bool] = False
     k: Positive = 1000
     """Candidates of a query, at most."""
     exclude: PathOrSelf | None = None
-    """Leave docs out before `k` is counted: `self` the doc with the query's own id (BEIR's ArguAna and Quora), a file
-    those that it names, a query_id and a doc_id a line, or BRIGHT's JSONL."""
+    """Leave docs out before `k` is counted: `self` the doc with the query's own id (BEIR's ArguAna
+    and Quora), a file those that it names, a query_id and a doc_id a line, or BRIGHT's JSONL."""
 
 
 class Bm25Config(FirstStageConfig):
@@ -197,14 +216,18 @@ class Bm25Config(FirstStageConfig):
     b: Annotated[float, Field(ge=0, le=1)] = 0.4
     """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
     expansion: Literal["rm3", "rocchio"] | None = None
-    """Adds terms of the first ten docs to each query, as Anserini does by default; the index needs doc vectors."""
+    """Adds terms of the first ten docs to each query, as Anserini does by default; the index needs
+    doc vectors.
+    """
 
 
 class CandidatesConfig(FirstStageConfig):
     """An existing run as the first stage, in place of BM25."""
 
     run: Paths
-    """A run, or an MS MARCO top1000 file, in place of `index` and `bm25`: a file, a folder, a glob, or several."""
+    """A run, or an MS MARCO top1000 file, in place of `index` and `bm25`: a file, a folder, a glob,
+    or several.
+    """
     columns: RunColumns | None = None
     """Where columns or fields of the run have other names than usual."""
     ties: Ties = "rank"

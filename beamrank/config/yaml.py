@@ -1,4 +1,6 @@
-"""Configurations as YAML files: read, overridden and checked. Errors name the key or the line, and never quote it."""
+"""Configurations as YAML files: read, overridden and checked. Errors name the key or the line, and
+never quote it.
+"""
 
 import copy
 import difflib
@@ -22,12 +24,17 @@ from beamrank.storage.urls import carries_credentials, refuse_credentials
 
 MAX_DEPTH = 20
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
-# Aliases written out: a few lines of YAML can expand to millions of values. A file without aliases holds fewer.
+# Aliases written out: a few lines of YAML can expand to millions of values. A file without aliases
+# holds fewer.
 _MOST_VALUES = 50_000
-_KINDS = {f"tag:yaml.org,2002:{name}": name for name in ("null", "bool", "int", "float", "str", "seq", "map")}
+_KINDS = {
+    f"tag:yaml.org,2002:{name}": name
+    for name in ("null", "bool", "int", "float", "str", "seq", "map")
+}
 _LONGEST_NUMBER = 100
 _MOST = 2**63
-# Other forms of YAML 1.1 mean something else than they seem to: 010 is 8, 1:30 is 90, and 0o10 is text.
+# Other forms of YAML 1.1 mean something else than they seem to: 010 is 8, 1:30 is 90, and 0o10 is
+# text.
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
 _QUOTED = re.compile(r"(['\"])[^'\"<\s]{2,}\1")
@@ -58,7 +65,9 @@ def _refusal(node: Node, problem: str) -> ConstructorError:
 
 
 class _Values:
-    """Makes the values of nodes. Each alias gets its own: an override of one place must not change the other."""
+    """Makes the values of nodes. Each alias gets its own: an override of one place must not change
+    the other.
+    """
 
     def __init__(self) -> None:
         self._count = 0
@@ -69,7 +78,9 @@ class _Values:
         if depth > MAX_DEPTH:
             raise _refusal(node, _TOO_DEEP)
         if self._count > _MOST_VALUES:
-            raise _refusal(node, f"it holds more than {_MOST_VALUES:,} values, aliases (*name) written out")
+            raise _refusal(
+                node, f"it holds more than {_MOST_VALUES:,} values, aliases (*name) written out"
+            )
         match _KINDS.get(node.tag), node:
             case None, _:
                 raise _refusal(node, "the tag is not known")
@@ -89,7 +100,9 @@ class _Values:
                 raise _refusal(key_node, "a key is not text: put it between quotes")
             if key in found:
                 is_plain = re.fullmatch(r"\w{1,40}", key) and not carries_credentials(key)
-                raise _refusal(key_node, f"{f'the key {key}' if is_plain else 'a key'} appears twice")
+                raise _refusal(
+                    key_node, f"{f'the key {key}' if is_plain else 'a key'} appears twice"
+                )
             found[key] = self.make(value_node, depth + 1)
         return found
 
@@ -103,13 +116,17 @@ def _scalar(kind: str, node: ScalarNode) -> Any:
             raise _refusal(node, "the text holds a character that is not Unicode, or NUL")
         return text
     if kind == "int" and not _DECIMAL.fullmatch(text):
-        raise _refusal(node, "a number is not written as plain digits, such as 10 (YAML 1.1 reads 010 as 8)")
+        raise _refusal(
+            node, "a number is not written as plain digits, such as 10 (YAML 1.1 reads 010 as 8)"
+        )
     try:
         if kind == "bool":
             return SafeConstructor.bool_values[text.lower()]
         if kind in ("int", "float") and len(text) <= _LONGEST_NUMBER:
             # Infinity and NaN begin with a point.
-            number = int(text) if kind == "int" else float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+            number = (
+                int(text) if kind == "int" else float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+            )
             if kind == "float" or abs(number) <= _MOST:
                 return number
     except (KeyError, ValueError):
@@ -133,11 +150,15 @@ def parse_yaml(text: str, where: str) -> Any:
         problem = f"line {line}: the character U+{ord(text[error.position]):04X} is not allowed"
     except (ValueError, OverflowError):
         # The scanner makes a character of any \U........
-        problem = f"line {loader.line + 1 if loader else 1}: an escape is not a character of Unicode"
+        problem = (
+            f"line {loader.line + 1 if loader else 1}: an escape is not a character of Unicode"
+        )
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}: " if mark else ""
-        problem = place + _QUOTED.sub("...", ": ".join(filter(None, (error.context, error.problem))))
+        problem = place + _QUOTED.sub(
+            "...", ": ".join(filter(None, (error.context, error.problem)))
+        )
     raise ConfigError(f"{where} is not valid YAML: {problem}")
 
 
@@ -153,15 +174,19 @@ FindSection = Callable[[dict[str, Any], str], dict[str, Any] | None]
 
 
 def read_document(
-    source: str | Mapping[str, Any], overrides: Sequence[str] = (), find: FindSection = lambda *_: None
+    source: str | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    find: FindSection = lambda *_: None,
 ) -> dict[str, Any]:
-    """Reads a YAML mapping, from a file or as its content, and applies overrides, `section.key=value`, to it.
+    """Reads a YAML mapping, from a file or as its content, and applies overrides,
+    `section.key=value`, to it.
 
     `find` finds sections that overrides can name, beside the keys of the mapping.
 
     Raises:
         PreflightError: the file cannot be read.
-        ConfigError: the file is not a YAML mapping, an override is malformed, or a text can carry a credential.
+        ConfigError: the file is not a YAML mapping, an override is malformed, or a text can carry a
+            credential.
     """
     if isinstance(source, str):
         refuse_credentials(source, "CONFIG")
@@ -199,7 +224,9 @@ def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) ->
         elif kind is not None and isinstance(value, str):
             document[name] = _anchored(value, folder, kind)
         elif kind is not None and isinstance(value, list):
-            document[name] = [_anchored(each, folder, kind) if isinstance(each, str) else each for each in value]
+            document[name] = [
+                _anchored(each, folder, kind) if isinstance(each, str) else each for each in value
+            ]
 
 
 def _anchored(path: str, folder: str, kind: Relative) -> str:
@@ -208,11 +235,17 @@ def _anchored(path: str, folder: str, kind: Relative) -> str:
         return below if path.startswith((".", "~")) or os.path.isdir(below) else path
     if not path or path.startswith(NAMED) or (kind is Relative.PATH_OR_SELF and path == SELF):
         return path
-    return absolute_glob(path, folder) if kind is Relative.GLOB else storage.join_relative(folder, path)
+    return (
+        absolute_glob(path, folder)
+        if kind is Relative.GLOB
+        else storage.join_relative(folder, path)
+    )
 
 
 def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _Root:
-    """The configuration of a document, which errors call `path`; raises ConfigError where a key or a value is wrong."""
+    """The configuration of a document, which errors call `path`; raises ConfigError where a key or
+    a value is wrong.
+    """
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -230,11 +263,15 @@ def _load_yaml(path: str) -> dict[str, Any]:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path} is not UTF-8 text: line {line}: {error.reason}. Save it as UTF-8") from error
+        raise ConfigError(
+            f"{path} is not UTF-8 text: line {line}: {error.reason}. Save it as UTF-8"
+        ) from error
     document = parse_yaml(text, path)
     if not isinstance(document, dict):
         found = "nothing" if document is None else type(document).__name__
-        raise ConfigError(f"{path} must hold keys such as `corpus:` and `topics:`, but it holds {found}")
+        raise ConfigError(
+            f"{path} must hold keys such as `corpus:` and `topics:`, but it holds {found}"
+        )
     return document
 
 
@@ -269,7 +306,10 @@ def explain(error: ValidationError, model: type[Section]) -> str:
         if finding["type"] == "extra_forbidden":
             message = f"unknown key{_suggest(finding['loc'], model)}"
         elif finding["type"] == "string_unicode":
-            message = "it is not UTF-8, as the files must be that hold the configuration: give another name"
+            message = (
+                "it is not UTF-8, as the files must be that hold the configuration: give "
+                "another name"
+            )
         lines.append(f"{where}: {message}")
     if len(findings) > _MOST_FINDINGS:
         lines.append(f"and {len(findings) - _MOST_FINDINGS:,} more")

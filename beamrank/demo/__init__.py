@@ -1,1 +1,3 @@
-"""The collection of `beamrank demo`: docstrings of Python 3.11's standard library, and questions that they answer."""
+"""The collection of `beamrank demo`: docstrings of Python 3.11's standard library, and questions
+that they answer.
+"""

@@ -1,10 +1,11 @@
 """The demo's collection: the docstrings of Python 3.11's standard library, and questions about it.
 
-`corpus.jsonl.gz` holds the docstrings, so every Python searches the same collection. They stay under Python's licence,
-`LICENSE-PYTHON.txt`.
+`corpus.jsonl.gz` holds the docstrings, so every Python searches the same collection. They stay
+under Python's licence, `LICENSE-PYTHON.txt`.
 
-The questions were written before any model of this project was trained, in the words of somebody who does not know
-the name that they search for. Training must use neither them nor the docs that answer them: `held_out_objects`.
+The questions were written before any model of this project was trained, in the words of somebody
+who does not know the name that they search for. Training must use neither them nor the docs that
+answer them: `held_out_objects`.
 """
 
 import functools
@@ -29,10 +30,10 @@ class Question(NamedTuple):
 def stdlib_docs() -> list[Doc]:
     """The docstrings of Python 3.11's standard library as passages, sorted by name.
 
-    A doc_id is the object's qualified name and the passage's number, `textwrap.dedent:0`: the summary is number 0, and
-    what follows it is cut into passages of about 40 to 150 words. The text begins with the name too, since a later
-    passage often does not mention its subject. Lucene takes a dotted name as one word, so a question does not find
-    `random.shuffle` by the word "random".
+    A doc_id is the object's qualified name and the passage's number, `textwrap.dedent:0`: the
+    summary is number 0, and what follows it is cut into passages of about 40 to 150 words. The text
+    begins with the name too, since a later passage often does not mention its subject. Lucene takes
+    a dotted name as one word, so a question does not find `random.shuffle` by the word "random".
     """
     rows = [json.loads(line) for line in _corpus().splitlines()]
     return [Doc(row["id"], row["contents"]) for row in rows]
@@ -56,15 +57,24 @@ def held_out_objects() -> frozenset[str]:
 
 
 def demo_qrels() -> list[tuple[str, str]]:
-    """The query_id and doc_id of every passage of every object that answers a question; their relevance is 1."""
+    """The query_id and doc_id of every passage of every object that answers a question; their
+    relevance is 1.
+    """
     doc_ids: dict[str, list[str]] = {}
     for doc in stdlib_docs():
         doc_ids.setdefault(object_name(doc.doc_id), []).append(doc.doc_id)
-    return [(each.query_id, doc_id) for each in demo_questions() for name in each.answers for doc_id in doc_ids[name]]
+    return [
+        (each.query_id, doc_id)
+        for each in demo_questions()
+        for name in each.answers
+        for doc_id in doc_ids[name]
+    ]
 
 
 def write_collection(folder: str) -> None:
-    """Writes `corpus.jsonl` (id, contents), `topics.tsv` and `qrels.txt` (TREC) into a folder, local or remote."""
+    """Writes `corpus.jsonl` (id, contents), `topics.tsv` and `qrels.txt` (TREC) into a folder,
+    local or remote.
+    """
     topics = "".join(f"{each.query_id}\t{each.text}\n" for each in demo_questions())
     qrels = "".join(f"{query_id} 0 {doc_id} 1\n" for query_id, doc_id in demo_qrels())
     files = {"corpus.jsonl": _corpus(), "topics.tsv": topics.encode(), "qrels.txt": qrels.encode()}

@@ -1,4 +1,6 @@
-"""Several runs beside a baseline: their measures, tests that are corrected together, the agreement of the rankings."""
+"""Several runs beside a baseline: their measures, tests that are corrected together, the agreement
+of the rankings.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,14 +29,17 @@ _CUTOFF = 10
 
 
 class Agreement(NamedTuple):
-    """How many topics two runs share, and the mean of each of `AGREEMENTS` over those for which it is defined."""
+    """How many topics two runs share, and the mean of each of `AGREEMENTS` over those for which it
+    is defined.
+    """
 
     topics: int
     means: dict[str, float | None]
 
 
 def rank_biased_overlap(one: DocIds, other: DocIds, persistence: float = _PERSISTENCE) -> float:
-    """Extrapolated RBO of rankings of any lengths but 0: equation 32 of Webber, Moffat and Zobel, 2010.
+    """Extrapolated RBO of rankings of any lengths but 0: equation 32 of Webber, Moffat and Zobel,
+    2010.
 
     `persistence` is the paper's p; with 0.9 the first ten docs have 86 % of the weight.
     """
@@ -81,7 +86,10 @@ AGREEMENTS: dict[str, Callable[[DocIds, DocIds], float | None]] = {
 def agreement(one: Mapping[str, DocIds], other: Mapping[str, DocIds]) -> Agreement:
     """How far two runs agree on the topics that both have."""
     topics = [query_id for query_id in one if query_id in other]
-    found = {name: [method(one[each], other[each]) for each in topics] for name, method in AGREEMENTS.items()}
+    found = {
+        name: [method(one[each], other[each]) for each in topics]
+        for name, method in AGREEMENTS.items()
+    }
     return Agreement(len(topics), {name: mean(values) for name, values in found.items()})
 
 
@@ -99,7 +107,8 @@ class ComparedRun:
         run, name: the path or URL, and what it is called.
         queries: how many topics it ranks.
         measures: the means over the judged topics; empty without qrels.
-        differences: to the baseline, by measure; p is of the chosen test, None for a measure that is not tested.
+        differences: to the baseline, by measure; p is of the chosen test, None for a measure that
+            is not tested.
         corrected: the p-values, corrected for all tests of all runs.
         agreement: of its rankings with the baseline's.
     """
@@ -123,11 +132,14 @@ class ComparedRun:
                 name: asdict(found) | {"corrected_p_value": self.corrected.get(name)}
                 for name, found in self.differences.items()
             },
-            "agreement": self.agreement and {"queries": self.agreement.topics, **self.agreement.means},
+            "agreement": self.agreement
+            and {"queries": self.agreement.topics, **self.agreement.means},
         }
 
     def row(self, measure: str, mean: float | None) -> list[Cell]:
-        """The mean; the difference, p, p corrected, and the topics that are better, equal and worse."""
+        """The mean; the difference, p, p corrected, and the topics that are better, equal and
+        worse.
+        """
         found = self.differences.get(measure)
         tested: list[Cell] = [None] * 6
         if found is not None:
@@ -159,11 +171,22 @@ class RunComparison:
         """A row for each measure and agreement of each run."""
         columns = [Column("run"), Column("measure"), Column("mean", MEAN)]
         if self.queries is not None:
-            columns += [Column("diff", DIFFERENCE), Column("p", P_VALUE), Column(f"p ({self.correction})", P_VALUE)]
+            columns += [
+                Column("diff", DIFFERENCE),
+                Column("p", P_VALUE),
+                Column(f"p ({self.correction})", P_VALUE),
+            ]
             columns += [Column(name, COUNT) for name in ("wins", "ties", "losses")]
-        rows = [each.row(name, each.measures[name]) for name in self.runs[0].measures for each in self.runs]
+        rows = [
+            each.row(name, each.measures[name])
+            for name in self.runs[0].measures
+            for each in self.runs
+        ]
         rows += [
-            each.row(name, each.agreement.means[name]) for name in AGREEMENTS for each in self.runs if each.agreement
+            each.row(name, each.agreement.means[name])
+            for name in AGREEMENTS
+            for each in self.runs
+            if each.agreement
         ]
         return Table(columns, [row[: len(columns)] for row in rows])
 
@@ -194,17 +217,22 @@ def compare_runs(
 ) -> RunComparison:
     """Compares run files with a baseline. Two runs are in memory at a time.
 
-    Without `qrels_url` only the rankings are compared. `test` and `correction` are names in `significance.TESTS` and
-    `significance.CORRECTIONS`; `names` are those of the runs, by their paths, by default those of the files. With
-    `agree`, the agreement of the rankings is computed. At most `max_bad_rows` unusable rows of each run and of the
-    qrels are left out.
+    Without `qrels_url` only the rankings are compared. `test` and `correction` are names in
+    `significance.TESTS` and `significance.CORRECTIONS`; `names` are those of the runs, by their
+    paths, by default those of the files. With `agree`, the agreement of the rankings is computed.
+    At most `max_bad_rows` unusable rows of each run and of the qrels are left out.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
-        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
+        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in
+            common.
     """
-    tested = [name for name, measure in parse_measures(measures).items() if measure.NAME != NOT_TESTED]
-    qrels = None if qrels_url is None else read_qrels(qrels_url, rejects=Rejects("qrels", max_bad_rows))
+    tested = [
+        name for name, measure in parse_measures(measures).items() if measure.NAME != NOT_TESTED
+    ]
+    qrels = (
+        None if qrels_url is None else read_qrels(qrels_url, rejects=Rejects("qrels", max_bad_rows))
+    )
     missing = "no qrels: measures, differences and tests need judgments (--qrels)"
     notes = [missing] if qrels is None else qrels.notes.lines()
     # Notes have whole paths, where the table has room for names.
@@ -214,7 +242,9 @@ def compare_runs(
     warnings: list[str] = []
 
     def read(url: str) -> tuple[Run, ComparedRun, Evaluation | None]:
-        run = without(read_run(url, rejects=Rejects("run", max_bad_rows), progress=progress), excluded, qrels)
+        run = without(
+            read_run(url, rejects=Rejects("run", max_bad_rows), progress=progress), excluded, qrels
+        )
         compared = ComparedRun(url, shown[url], len(run.order), {})
         if qrels is None:
             facts[noted[url]] = [*run.notes.facts(), *own_facts(run.order)]
@@ -236,14 +266,24 @@ def compare_runs(
             compared.agreement = agreement(baseline.order, run.order)
             if not compared.agreement.topics:
                 pair = f"{noted[url]} and {noted[baseline_url]}"
-                about_topics.append(f"{pair} have no topic in common: the agreement of their rankings is undefined")
+                about_topics.append(
+                    f"{pair} have no topic in common: the agreement of their rankings is undefined"
+                )
             elif unshared := len(run.order.keys() ^ baseline.order.keys()):
                 only = "topics that only this run or the baseline has"
-                about_topics.append(f"{noted[url]}: {only}: {unshared:,}; the agreement leaves them out")
+                about_topics.append(
+                    f"{noted[url]}: {only}: {unshared:,}; the agreement leaves them out"
+                )
         runs.append(compared)
     _correct(runs, tested, correction)
-    notes += [*of_files(facts), *about_topics, *(() if base is None else _test_notes(runs, noted, tested))]
-    return RunComparison(None if qrels is None else len(qrels.relevance), test, correction, runs, notes, warnings)
+    notes += [
+        *of_files(facts),
+        *about_topics,
+        *(() if base is None else _test_notes(runs, noted, tested)),
+    ]
+    return RunComparison(
+        None if qrels is None else len(qrels.relevance), test, correction, runs, notes, warnings
+    )
 
 
 def _correct(runs: Sequence[ComparedRun], tested: Sequence[str], correction: str) -> None:
@@ -253,17 +293,29 @@ def _correct(runs: Sequence[ComparedRun], tested: Sequence[str], correction: str
         each.corrected[name] = p_value
 
 
-def _test_notes(runs: Sequence[ComparedRun], names: Mapping[str, str], tested: Sequence[str]) -> Iterator[str]:
+def _test_notes(
+    runs: Sequence[ComparedRun], names: Mapping[str, str], tested: Sequence[str]
+) -> Iterator[str]:
     baseline, *others = runs
     left_out = [name for name in baseline.measures if name not in others[0].differences]
     if left_out:
-        yield f"not compared, because they are not means over two or more topics: {', '.join(left_out)}"
+        yield (
+            "not compared, because they are not means over two or more topics: "
+            f"{', '.join(left_out)}"
+        )
     if any(name not in tested for name in others[0].differences):
         yield f"{NOT_TESTED} is not tested: it is the share of docs that the qrels judge"
     for each in others:
-        same = [name for name, found in each.differences.items() if name in tested and found.p_value is None]
+        same = [
+            name
+            for name, found in each.differences.items()
+            if name in tested and found.p_value is None
+        ]
         if same:
-            yield f"{names[each.run]}: no topic differs from the baseline, so that p is undefined: {', '.join(same)}"
+            yield (
+                f"{names[each.run]}: no topic differs from the baseline, so that p is "
+                f"undefined: {', '.join(same)}"
+            )
 
 
 def short_names(urls: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""Evaluation: ir_measures over a run that was ordered once, so that its providers cannot disagree about ties."""
+"""Evaluation: ir_measures over a run that was ordered once, so that its providers cannot disagree
+about ties.
+"""
 
 import math
 from array import array
@@ -38,8 +40,8 @@ _TOPICS_AT_ONCE = 500
 _FEWEST_TOPICS, FEWEST_RANKING_JUDGED = 0.5, 0.05
 _SHOWN = 3
 _SMART = (
-    ". Qrels of a SMART collection, such as Cranfield, may number the topics in their order: `topics.ids: order` gives "
-    "them these ids"
+    ". Qrels of a SMART collection, such as Cranfield, may number the topics in their order: "
+    "`topics.ids: order` gives them these ids"
 )
 
 
@@ -52,7 +54,8 @@ class EvaluationNotes:
         not_in_run: judged topics that the run lacks.
         missing: a note about them, if there are any.
         others: further notes for the user.
-        warnings: what makes the means wrong, unless it is meant: ids of the run and of the qrels that do not meet.
+        warnings: what makes the means wrong, unless it is meant: ids of the run and of the qrels
+            that do not meet.
     """
 
     topics: int
@@ -73,16 +76,25 @@ class EvaluationNotes:
 class TopicValues(IdMapping[Mapping[str, float]]):
     """The values of each judged topic, by query_id and measure, in one array."""
 
-    def __init__(self, judged: IdPlaces, order: Positions, names: Sequence[str], values: Floats) -> None:
-        """Takes the judged topics, the order in which they are read, and values: float64[topics, measures]."""
-        super().__init__(judged, lambda place: dict(zip(self._names, values[place].tolist(), strict=True)), order)
+    def __init__(
+        self, judged: IdPlaces, order: Positions, names: Sequence[str], values: Floats
+    ) -> None:
+        """Takes the judged topics, the order in which they are read, and values: float64[topics,
+        measures].
+        """
+        super().__init__(
+            judged, lambda place: dict(zip(self._names, values[place].tolist(), strict=True)), order
+        )
         self._names, self._values = list(names), values
 
     @property
     def table(self) -> Any:
         """The values in their order as an Arrow table: query_id, and a column for each measure."""
         order = pa.array(self.order)
-        columns = [self.ids.take(order), *(pa.array(self.of(name)).take(order) for name in self._names)]
+        columns = [
+            self.ids.take(order),
+            *(pa.array(self.of(name)).take(order) for name in self._names),
+        ]
         return pa.table(columns, ["query_id", *self._names])
 
     def of(self, name: str) -> Floats:
@@ -91,7 +103,9 @@ class TopicValues(IdMapping[Mapping[str, float]]):
 
 
 class ExactSum:
-    """Sums of values from 0 to 1, as whole numbers of 2**-62: the same for any order of up to 2**32 values."""
+    """Sums of values from 0 to 1, as whole numbers of 2**-62: the same for any order of up to 2**32
+    values.
+    """
 
     _HALF = 1 << 31
 
@@ -108,13 +122,23 @@ class ExactSum:
     def over(self, count: int) -> Floats:
         """The sums, divided by a number and rounded once: float64[p]."""
         parts = zip(self._high.tolist(), self._low.tolist(), strict=True)
-        return np.array([(high * self._HALF + low) / (count * self._HALF**2) for high, low in parts])
+        return np.array(
+            [(high * self._HALF + low) / (count * self._HALF**2) for high, low in parts]
+        )
 
 
 def aggregate(measure: Measure, values: Floats) -> float:
-    """The mean of a measure, or the sum of one that counts; exact but for one rounding, so in any order the same."""
+    """The mean of a measure, or the sum of one that counts; exact but for one rounding, so in any
+    order the same.
+    """
     total = math.fsum(values)
-    return total if isinstance(measure.aggregator(), SumAgg) else total / len(values) if len(values) else math.nan
+    return (
+        total
+        if isinstance(measure.aggregator(), SumAgg)
+        else total / len(values)
+        if len(values)
+        else math.nan
+    )
 
 
 @dataclass(frozen=True)
@@ -122,9 +146,10 @@ class Evaluation:
     """The measures of a run.
 
     Attributes:
-        means: each measure's mean over all judged topics (the sum, for those that count), by its name in
-            `parse_measures`.
-        per_query: each judged topic's values, by query_id and measure; those of the run first, in its order.
+        means: each measure's mean over all judged topics (the sum, for those that count), by its
+            name in `parse_measures`.
+        per_query: each judged topic's values, by query_id and measure; those of the run first, in
+            its order.
         notes: how topics, run and qrels fit together.
     """
 
@@ -155,7 +180,8 @@ class RunEvaluation(NamedTuple):
         return [*self.qrels_notes.lines(), *map(str, self.facts())]
 
 
-# A ranking that is not measured yet: the place of its topic among the judged ones, its docs, and their judgments.
+# A ranking that is not measured yet: the place of its topic among the judged ones, its docs, and
+# their judgments.
 _Waiting: TypeAlias = tuple[int, Sequence[str], Mapping[str, int]]
 
 
@@ -165,8 +191,8 @@ class Evaluator:
     def __init__(self, qrels: Qrels, measures: Sequence[str], *, fast: bool = False) -> None:
         """Takes the judgments, and measures as ir_measures or trec_eval names them.
 
-        With `fast`, measures are computed from the positions of judged docs where these suffice: much faster, and the
-        same but for the last digits.
+        With `fast`, measures are computed from the positions of judged docs where these suffice:
+        much faster, and the same but for the last digits.
         """
         self._judged = qrels.relevance
         self._measures = parse_measures(measures)
@@ -219,27 +245,39 @@ class Evaluator:
             if len(self._waiting) == _TOPICS_AT_ONCE:
                 self._measure_waiting()
 
-    def evaluation(self, topics: Collection[str] | Any = None, *, by_id: bool = False) -> Evaluation:
+    def evaluation(
+        self, topics: Collection[str] | Any = None, *, by_id: bool = False
+    ) -> Evaluation:
         """The measures over all topics of the qrels.
 
         Args:
-            topics: the query_ids that were to be run, a column or a collection: the notes have judged ones that are
-                not among them.
+            topics: the query_ids that were to be run, a column or a collection: the notes have
+                judged ones that are not among them.
             by_id: whether queries are sorted by id, and not in the order in which they were added.
         """
         self._measure_waiting()
         missing = np.flatnonzero(~self._in_run)
         self._count_judgments(missing)
         ids = self._judged.ids
-        order = pc.sort_indices(ids).to_numpy() if by_id else np.concatenate([np.array(self._order, np.int64), missing])
+        order = (
+            pc.sort_indices(ids).to_numpy()
+            if by_id
+            else np.concatenate([np.array(self._order, np.int64), missing])
+        )
         values = TopicValues(self._judged.places, order, list(self._measures), self._values)
-        means = {name: aggregate(measure, values.of(name)) for name, measure in self._measures.items()}
-        return Evaluation(means, values, self._notes(tuple(ids.take(pa.array(missing)).to_pylist()), topics))
+        means = {
+            name: aggregate(measure, values.of(name)) for name, measure in self._measures.items()
+        }
+        return Evaluation(
+            means, values, self._notes(tuple(ids.take(pa.array(missing)).to_pylist()), topics)
+        )
 
     def _notes(self, not_in_run: tuple[str, ...], topics: Collection[str] | Any) -> EvaluationNotes:
         judged, in_run = len(self._judged), len(self._order)
         lacks = first_few(not_in_run)
-        missing = Note("judged topics that are not in the run", f"{len(not_in_run):,} of {judged:,} ({lacks})")
+        missing = Note(
+            "judged topics that are not in the run", f"{len(not_in_run):,} of {judged:,} ({lacks})"
+        )
         others = []
         not_in_topics = [] if topics is None else sorted(missing_ids(self._judged.ids, topics))
         if not_in_topics:
@@ -249,22 +287,29 @@ class Evaluator:
             where = f"{self._not_judged:,} ({first_few(self._first_not_judged)})"
             others.append(Note("topics of the run without judgments", where, "they are left out"))
         if of_version_10 := differs_in_version_9(self._measures, self._judged):
-            why = "trec_eval 9 rounds the number of relevant docs of a recall otherwise, so its values can differ"
+            why = (
+                "trec_eval 9 rounds the number of relevant docs of a recall otherwise, so its "
+                "values can differ"
+            )
             others.append(Note("computed as in trec_eval 10", ", ".join(of_version_10), why))
         warnings = []
         if in_run < _FEWEST_TOPICS * judged:
             warnings.append(
-                f"judged topics that are in the run: {in_run:,} of {judged:,}; the others count as 0 in every mean. "
-                f"The first topics of the run are {first_few(self._first_topics)}; it lacks {lacks}. Measure a trial "
-                "against the judgments of its own topics"
+                f"judged topics that are in the run: {in_run:,} of {judged:,}; the others count "
+                "as 0 in every mean. The first topics of the run are "
+                f"{first_few(self._first_topics)}; it lacks {lacks}. Measure a trial against the "
+                "judgments of its own topics"
             )
         if in_run and self._ranking_judged < FEWEST_RANKING_JUDGED * in_run:
             query_id, doc_ids, relevant = self._ranking_none
             warnings.append(
-                f"judged topics of the run that rank any judged doc: {self._ranking_judged:,} of {in_run:,}. Topic "
-                f"{query_id!r} has {doc_ids}; judged are {relevant}. Give the qrels of these topics and docs"
+                f"judged topics of the run that rank any judged doc: {self._ranking_judged:,} of "
+                f"{in_run:,}. Topic {query_id!r} has {doc_ids}; judged are {relevant}. Give the "
+                "qrels of these topics and docs"
             )
-        if warnings and all(each.isdecimal() and int(each) <= in_run + self._not_judged for each in self._judged):
+        if warnings and all(
+            each.isdecimal() and int(each) <= in_run + self._not_judged for each in self._judged
+        ):
             warnings = [f"{each}{_SMART}" for each in warnings]
         return EvaluationNotes(
             topics=judged,
@@ -279,8 +324,12 @@ class Evaluator:
         counts = [measure for measure in self._columns if measure.NAME in _COUNT_JUDGMENTS]
         for start in range(0, len(missing) if counts else 0, _TOPICS_AT_ONCE):
             some = missing[start : start + _TOPICS_AT_ONCE]
-            places = zip(self._judged.ids.take(pa.array(some)).to_pylist(), some.tolist(), strict=True)
-            self._fill({name: (place, (), self._judged.at(place)) for name, place in places}, counts)
+            places = zip(
+                self._judged.ids.take(pa.array(some)).to_pylist(), some.tolist(), strict=True
+            )
+            self._fill(
+                {name: (place, (), self._judged.at(place)) for name, place in places}, counts
+            )
 
     def _measure_waiting(self) -> None:
         self._fill(self._waiting, list(self._columns))
@@ -291,7 +340,10 @@ class Evaluator:
             relevance = {query_id: judged for query_id, (_, _, judged) in rankings.items()}
             # Scores that are distinct in float32 too.
             scored = {
-                query_id: {doc_id: float(len(doc_ids) - position) for position, doc_id in enumerate(doc_ids)}
+                query_id: {
+                    doc_id: float(len(doc_ids) - position)
+                    for position, doc_id in enumerate(doc_ids)
+                }
                 for query_id, (_, doc_ids, _) in rankings.items()
             }
             for query_id, measure, value in iter_values(measures, relevance, scored):
@@ -306,8 +358,12 @@ class CurveEvaluator:
         self._qrels, self._measures = qrels, measures
         self._sums: dict[str, ExactSum] = {}
 
-    def add(self, query_id: str, doc_ids: Sequence[str], positions: Callable[[Positions], Positions]) -> None:
-        """Takes the rankings of a query's candidates (see `judged_positions`); without judgments it does not count."""
+    def add(
+        self, query_id: str, doc_ids: Sequence[str], positions: Callable[[Positions], Positions]
+    ) -> None:
+        """Takes the rankings of a query's candidates (see `judged_positions`); without judgments it
+        does not count.
+        """
         judgments = self._qrels.relevance.get(query_id)
         if judgments is not None:
             judged = judged_positions(judgments, doc_ids, positions)
@@ -316,7 +372,10 @@ class CurveEvaluator:
 
     def means(self) -> dict[str, Floats]:
         """float64[p] by measure, over all judged topics; empty before a query was added."""
-        return {name: total.over(max(len(self._qrels.relevance), 1)) for name, total in self._sums.items()}
+        return {
+            name: total.over(max(len(self._qrels.relevance), 1))
+            for name, total in self._sums.items()
+        }
 
 
 def evaluate(
@@ -324,8 +383,8 @@ def evaluate(
 ) -> Evaluation:
     """Measures a run in its order.
 
-    The means are over all topics of the qrels, as with trec_eval's -c: a topic that the run lacks counts as 0. Docs
-    without judgment, or with a negative one, count as in trec_eval.
+    The means are over all topics of the qrels, as with trec_eval's -c: a topic that the run lacks
+    counts as 0. Docs without judgment, or with a negative one, count as in trec_eval.
     """
     evaluator = Evaluator(qrels, measures)
     evaluator.add(rankings)
@@ -339,13 +398,16 @@ def evaluate_run_files(
     excluded: Excluded | None = None,
     max_bad_rows: int = 0,
 ) -> list[RunEvaluation]:
-    """Measures several run files against a qrels file, which is read once, without the docs that are left out.
+    """Measures several run files against a qrels file, which is read once, without the docs that
+    are left out.
 
-    Of each run and of the qrels, at most `max_bad_rows` rows that cannot be used are left out, and noted.
+    Of each run and of the qrels, at most `max_bad_rows` rows that cannot be used are left out, and
+    noted.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
-        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
+        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in
+            common.
     """
     parse_measures(measures)
     qrels = read_qrels(qrels_url, rejects=Rejects("qrels", max_bad_rows))
@@ -358,15 +420,24 @@ def evaluate_run_files(
 
 def without(run: Run, excluded: Excluded | None, qrels: Qrels | None) -> Run:
     """A run without the docs that are left out; PreflightError if it has no others."""
-    return run if excluded is None else excluded.left_out(run, {} if qrels is None else qrels.relevance)
+    return (
+        run
+        if excluded is None
+        else excluded.left_out(run, {} if qrels is None else qrels.relevance)
+    )
 
 
-def evaluate_one(run: Run, qrels: Qrels, measures: Sequence[str], run_name: str, qrels_name: str) -> RunEvaluation:
-    """Measures a run; PreflightError, with these names, if the run and the qrels have no topic in common."""
+def evaluate_one(
+    run: Run, qrels: Qrels, measures: Sequence[str], run_name: str, qrels_name: str
+) -> RunEvaluation:
+    """Measures a run; PreflightError, with these names, if the run and the qrels have no topic in
+    common.
+    """
     evaluation = evaluate(run.order.items(), qrels, measures)
     if len(evaluation.notes.not_in_run) == evaluation.notes.topics:
         raise PreflightError(
             f"{run_name} and {qrels_name} have no topic in common: "
-            f"the run's first is {next(iter(run.order))!r}, the qrels' {next(iter(qrels.relevance))!r}"
+            f"the run's first is {next(iter(run.order))!r}, the qrels' "
+            f"{next(iter(qrels.relevance))!r}"
         )
     return RunEvaluation(evaluation, run.notes, qrels.notes, tuple(own_facts(run.order)))

@@ -1,4 +1,5 @@
-"""The significance of the difference of two runs: tests over topics, and corrections for several tests.
+"""The significance of the difference of two runs: tests over topics, and corrections for several
+tests.
 
 A new test or correction is a function and its line in `TESTS` or `CORRECTIONS`.
 """
@@ -33,9 +34,10 @@ class Comparison:
         mean, baseline: the means of the run and of the baseline run.
         difference: the first minus the second.
         low, high: the ends of the difference's 95 % confidence interval.
-        p_value: two-sided, of the paired t-test or the test that was chosen; None (undefined) if no topic differs, 0 if
-            all differ by the same.
-        better, equal, worse: how many topics have a higher value than in the baseline, the same, a lower one.
+        p_value: two-sided, of the paired t-test or the test that was chosen; None (undefined) if no
+            topic differs, 0 if all differ by the same.
+        better, equal, worse: how many topics have a higher value than in the baseline, the same, a
+            lower one.
     """
 
     mean: float
@@ -59,12 +61,16 @@ class Loss(NamedTuple):
 
 
 def compare_evaluations(
-    run: Evaluation, baseline: Evaluation, test: str = "t-test", tested: Collection[str] | None = None
+    run: Evaluation,
+    baseline: Evaluation,
+    test: str = "t-test",
+    tested: Collection[str] | None = None,
 ) -> dict[str, Comparison]:
-    """Compares the measures of two evaluations with the same qrels, those that are means over topics.
+    """Compares the measures of two evaluations with the same qrels, those that are means over
+    topics.
 
-    Fewer than two topics give no comparison. The p-values are not corrected for the number of measures; a measure that
-    is not among the `tested`, by default all, has none.
+    Fewer than two topics give no comparison. The p-values are not corrected for the number of
+    measures; a measure that is not among the `tested`, by default all, has none.
     """
     found = {}
     for name in _comparable(run):
@@ -76,15 +82,19 @@ def compare_evaluations(
 
 
 def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:
-    """The stages whose run is below that of the previous stage, by the first measure that is a mean over topics.
+    """The stages whose run is below that of the previous stage, by the first measure that is a mean
+    over topics.
 
-    `evaluations` are of the run of each stage, in the order of the stages, with the same qrels and measures.
+    `evaluations` are of the run of each stage, in the order of the stages, with the same qrels and
+    measures.
     """
     losses = []
     for (before, baseline), (name, run) in itertools.pairwise(evaluations.items()):
         for measure in _comparable(run)[:1]:
             if baseline.means[measure] - run.means[measure] >= _SMALLEST_LOSS:
-                losses.append(Loss(name, before, measure, compare_evaluations(run, baseline)[measure]))
+                losses.append(
+                    Loss(name, before, measure, compare_evaluations(run, baseline)[measure])
+                )
     return losses
 
 
@@ -117,11 +127,12 @@ def compare_values(
 
 
 def randomization_test(run: Floats, baseline: Floats) -> float | None:
-    """The two-sided p-value of Fisher's randomization test: how often random signs give as large a mean difference.
+    """The two-sided p-value of Fisher's randomization test: how often random signs give as large a
+    mean difference.
 
-    All assignments of signs are counted where there are at most 10,000, else that many with a fixed seed. None if no
-    topic differs. It is `scipy.stats.permutation_test` with `permutation_type="samples"`, without its minutes for
-    thousands of topics.
+    All assignments of signs are counted where there are at most 10,000, else that many with a fixed
+    seed. None if no topic differs. It is `scipy.stats.permutation_test` with
+    `permutation_type="samples"`, without its minutes for thousands of topics.
     """
     differences = run - baseline
     differences = np.abs(differences[differences != 0])
@@ -134,7 +145,12 @@ def randomization_test(run: Floats, baseline: Floats) -> float | None:
         return float(np.mean(np.abs((1 - 2 * negative) @ differences) >= observed))
     random = np.random.default_rng(_SEED)
     extreme = sum(
-        abs(float(differences.sum() - 2 * differences[random.integers(2, size=count, dtype=np.bool_)].sum()))
+        abs(
+            float(
+                differences.sum()
+                - 2 * differences[random.integers(2, size=count, dtype=np.bool_)].sum()
+            )
+        )
         >= observed
         for _ in range(_MOST_ASSIGNMENTS - 1)
     )
@@ -169,7 +185,9 @@ def corrected(p_values: Sequence[float | None], correction: str) -> list[float |
 
     An undefined one stays so, and is no test.
     """
-    adjusted = iter(CORRECTIONS[correction]([p_value for p_value in p_values if p_value is not None]))
+    adjusted = iter(
+        CORRECTIONS[correction]([p_value for p_value in p_values if p_value is not None])
+    )
     return [None if p_value is None else next(adjusted) for p_value in p_values]
 
 
@@ -177,7 +195,8 @@ def _t_test(run: Floats, baseline: Floats) -> tuple[float, float, float | None]:
     """The ends of the confidence interval of the mean difference, and p."""
     differences = run - baseline
     if np.ptp(differences) <= _ROUNDING:
-        # The test divides by 0: a difference that all topics have is certain, and without any there is nothing to test.
+        # The test divides by 0: a difference that all topics have is certain, and without any there
+        # is nothing to test.
         difference = float(differences.mean())
         return difference, difference, 0.0 if differences.any() else None
     # It takes a second to import, and few commands compare runs.

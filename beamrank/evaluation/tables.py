@@ -47,9 +47,14 @@ class Table:
         return [column.name for column in self.columns]
 
     def shown(self) -> list[list[str]]:
-        """The cells as a person reads them, on one line each: numbers in their column's format, `-` for None."""
+        """The cells as a person reads them, on one line each: numbers in their column's format, `-`
+        for None.
+        """
         return [
-            [" ".join(shown(cell, column.spec).splitlines()) for cell, column in zip(row, self.columns, strict=True)]
+            [
+                " ".join(shown(cell, column.spec).splitlines())
+                for cell, column in zip(row, self.columns, strict=True)
+            ]
             for row in self.rows
         ]
 
@@ -71,10 +76,19 @@ def markdown(table: Table) -> str:
 
 def latex(table: Table) -> str:
     """A `tabular` with the rules of the package booktabs."""
-    alignment = "".join("l" if table.is_text(position) else "r" for position in range(len(table.columns)))
+    alignment = "".join(
+        "l" if table.is_text(position) else "r" for position in range(len(table.columns))
+    )
     cells = [[_escape(cell, _LATEX) for cell in row] for row in [table.header, *table.shown()]]
     header, *rows = [f"{' & '.join(row)} \\\\" for row in cells]
-    lines = [f"\\begin{{tabular}}{{{alignment}}}", "\\toprule", header, "\\midrule", *rows, "\\bottomrule"]
+    lines = [
+        f"\\begin{{tabular}}{{{alignment}}}",
+        "\\toprule",
+        header,
+        "\\midrule",
+        *rows,
+        "\\bottomrule",
+    ]
     return "\n".join([*lines, "\\end{tabular}", ""])
 
 
@@ -86,7 +100,11 @@ def comma_separated(table: Table) -> str:
 
 
 # Beside these, commands print tables for a terminal and JSON objects.
-FORMATS: dict[str, Callable[[Table], str]] = {"latex": latex, "markdown": markdown, "csv": comma_separated}
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "latex": latex,
+    "markdown": markdown,
+    "csv": comma_separated,
+}
 
 
 def shown(cell: Cell, spec: str = "") -> str:

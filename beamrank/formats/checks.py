@@ -1,8 +1,9 @@
 """One row of a file: its ids and its text, or why it cannot be used.
 
-In a run, white space ends a column. Readers disagree about which characters are white space (Python splits at U+00A0,
-C does not), and a NUL ends a string in C. So an id that holds white space of any kind, or a control character, would
-be a different id in a different tool. One rule holds for topics, corpora, runs and qrels, where they are read.
+In a run, white space ends a column. Readers disagree about which characters are white space (Python
+splits at U+00A0, C does not), and a NUL ends a string in C. So an id that holds white space of any
+kind, or a control character, would be a different id in a different tool. One rule holds for
+topics, corpora, runs and qrels, where they are read.
 """
 
 import csv
@@ -21,7 +22,9 @@ from beamrank.errors import DataError, PreflightError
 # What a template has before, between and after its fields.
 Template: TypeAlias = tuple[str, ...]
 
-SURROGATE_REASON = "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
+SURROGATE_REASON = (
+    "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
+)
 # At the beginning of a file, where it is not part of the first id.
 BYTE_ORDER_MARK = "\ufeff".encode()
 _REFUSED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
@@ -55,12 +58,17 @@ class ContradictionError(RowError):
 
 
 class WrongFormatError(PreflightError):
-    """A file is not of the format that it is read as; the reader adds the format that it looks like."""
+    """A file is not of the format that it is read as; the reader adds the format that it looks
+    like.
+    """
 
 
 def is_usable(identifier: str) -> bool:
-    """Whether a string can be an id: not empty, no white space, control characters, BOM or surrogates."""
-    # Almost every id ends here, several times faster than with the pattern: a corpus has hundreds of millions.
+    """Whether a string can be an id: not empty, no white space, control characters, BOM or
+    surrogates.
+    """
+    # Almost every id ends here, several times faster than with the pattern: a corpus has hundreds
+    # of millions.
     if identifier.isprintable() and " " not in identifier:
         return identifier != ""
     return _REFUSED.search(identifier) is None
@@ -79,9 +87,16 @@ def check_doc_id(doc_id: str) -> None:
     if found is None:
         raise RowError("has an empty id")
     if "\ud800" <= found[0] <= "\udfff":
-        raise RowError(f"has the id {shown(doc_id)}, which holds half of a surrogate pair: UTF-8 cannot carry it")
+        raise RowError(
+            f"has the id {shown(doc_id)}, which holds half of a surrogate pair: UTF-8 cannot "
+            "carry it"
+        )
     kind = (
-        "white space" if found[0].isspace() else "a byte order mark" if found[0] == "\ufeff" else "a control character"
+        "white space"
+        if found[0].isspace()
+        else "a byte order mark"
+        if found[0] == "\ufeff"
+        else "a control character"
     )
     raise RowError(
         f"has the id {shown(doc_id)}, which holds {kind} (U+{ord(found[0]):04X}): "
@@ -90,20 +105,26 @@ def check_doc_id(doc_id: str) -> None:
 
 
 def check_query_id(query_id: str) -> None:
-    """Raises RowError as `check_doc_id`, and for an id that begins with `#`, a comment to trec_eval 10."""
+    """Raises RowError as `check_doc_id`, and for an id that begins with `#`, a comment to trec_eval
+    10.
+    """
     check_doc_id(query_id)
     if query_id.startswith("#"):
         raise RowError(
-            f"has the id {shown(query_id)}, which begins with `#`: trec_eval would read its lines of a run as comments"
+            f"has the id {shown(query_id)}, which begins with `#`: trec_eval would read its lines "
+            "of a run as comments"
         )
 
 
 def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> None:
-    """Raises DataError where an id of a query of a dictionary, which `what` names, is no string or cannot be used."""
+    """Raises DataError where an id of a query of a dictionary, which `what` names, is no string or
+    cannot be used.
+    """
     for each in (query_id, *doc_ids):
         if not isinstance(each, str):
             raise DataError(
-                f"query {query_id!r} of {what} has the id {each!r} ({type(each).__name__}): ids are strings"
+                f"query {query_id!r} of {what} has the id {each!r} ({type(each).__name__}): ids "
+                "are strings"
             )
     try:
         check_query_id(query_id)
@@ -115,14 +136,19 @@ def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> No
 
 
 def checked_queries(what: str, queries: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The queries of a dictionary of dictionaries, which `what` names, each with usable ids; raises DataError."""
+    """The queries of a dictionary of dictionaries, which `what` names, each with usable ids; raises
+    DataError.
+    """
     form = "give {query_id: {doc_id: number}}"
     if not isinstance(queries, Mapping):
         raise DataError(f"{what} is not a dictionary but {type(queries).__name__}: {form}")
     for query_id, docs in queries.items():
         if not isinstance(docs, Mapping):
             kind = type(docs).__name__
-            raise DataError(f"query {query_id!r} of {what} has a value that is not a dictionary but {kind}: {form}")
+            raise DataError(
+                f"query {query_id!r} of {what} has a value that is not a dictionary but {kind}: "
+                f"{form}"
+            )
         check_ids_of_query(what, query_id, docs)
         yield query_id, docs
 
@@ -159,24 +185,33 @@ def whole_of(value: Any) -> Any:
 
 
 def joined(parts: Sequence[str], template: Template | None = None) -> str:
-    """The text of a doc: its fields as a template has them, or with one space between them, empty ones left out."""
+    """The text of a doc: its fields as a template has them, or with one space between them, empty
+    ones left out.
+    """
     if template is not None:
         return template[0] + "".join(map(operator.add, parts, template[1:]))
     return parts[0] if len(parts) == 1 else " ".join(part for part in parts if part)
 
 
 def split_template(template: str) -> tuple[tuple[str, ...], Template]:
-    """The fields of a template such as `{title}: {text}`, and what is around them; raises ValueError if it has none."""
+    """The fields of a template such as `{title}: {text}`, and what is around them; raises
+    ValueError if it has none.
+    """
     around, names = [""], list[str]()
     for text, name, form, conversion in Formatter().parse(template):
         around[-1] += text
         if name is not None:
             if not name or form or conversion:
-                raise ValueError(f"template {template!r} needs the name of a field, alone, in each pair of braces")
+                raise ValueError(
+                    f"template {template!r} needs the name of a field, alone, in each pair of "
+                    "braces"
+                )
             names.append(name)
             around.append("")
     if not names:
-        raise ValueError(f"template {template!r} names no field: give one in braces, such as {{text}}")
+        raise ValueError(
+            f"template {template!r} names no field: give one in braces, such as {{text}}"
+        )
     return tuple(names), tuple(around)
 
 
@@ -190,7 +225,9 @@ def decoded(row: bytes) -> str:
 
 
 def check_utf8(identifier: str, text: str, reason: str = "is not valid UTF-8") -> tuple[str, str]:
-    """An id and a text; raises RowError where one holds a surrogate: a byte that is not UTF-8, or half of a pair."""
+    """An id and a text; raises RowError where one holds a surrogate: a byte that is not UTF-8, or
+    half of a pair.
+    """
     try:
         (identifier + text).encode()
     except UnicodeEncodeError as error:
@@ -219,7 +256,9 @@ def object_of(value: object) -> dict[str, Any]:
 
 
 def json_rows(lines: Iterable[bytes], url: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file's lines that are not empty, with the lines' numbers; raises WrongFormatError for others."""
+    """The objects of a file's lines that are not empty, with the lines' numbers; raises
+    WrongFormatError for others.
+    """
     for line, text in enumerate(lines, 1):
         try:
             row = json_object(decoded(text.removeprefix(BYTE_ORDER_MARK))) if text.strip() else None
@@ -240,7 +279,9 @@ def _kind(value: object) -> str:
 
 
 def csv_rows(lines: Iterable[bytes], url: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, each with its first line; bytes that are not UTF-8 become surrogates."""
+    """The rows that are not empty, each with its first line; bytes that are not UTF-8 become
+    surrogates.
+    """
     rows = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
     line = 0
     try:
@@ -250,8 +291,8 @@ def csv_rows(lines: Iterable[bytes], url: str) -> Iterator[tuple[int, list[str]]
             line = rows.line_num
     except csv.Error as error:
         raise DataError(
-            f"{url}:{line + 1}: the row is not CSV as in RFC 4180 ({error}): a column that holds a quote, a comma or a "
-            "line end is in quotes, and a quote in it is written twice"
+            f"{url}:{line + 1}: the row is not CSV as in RFC 4180 ({error}): a column that holds "
+            "a quote, a comma or a line end is in quotes, and a quote in it is written twice"
         ) from error
 
 

@@ -1,4 +1,6 @@
-"""Which column of a table, of JSON's fields or of a header line means what: by usual names, or by `columns`."""
+"""Which column of a table, of JSON's fields or of a header line means what: by usual names, or by
+`columns`.
+"""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -7,25 +9,49 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 from pydantic import Field
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, WrongFormatError, csv_rows, joined
+from beamrank.formats.checks import (
+    BYTE_ORDER_MARK,
+    RowError,
+    Template,
+    WrongFormatError,
+    csv_rows,
+    joined,
+)
 from beamrank.notes import counted
 from beamrank.section import Section
 from beamrank.storage.streams import errors_as, open_stream
 
-# In lower case with underscores. Those of the second group can name a text too: they count where none of the first is.
+# In lower case with underscores. Those of the second group can name a text too: they count where
+# none of the first is.
 _NAMES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "query_id": (("query_id", "qid", "topic_id"), ("query", "topic")),
-    "doc_id": (("doc_id", "docid", "docno", "document_id", "corpus_id", "passage_id", "pid"), ("doc",)),
+    "doc_id": (
+        ("doc_id", "docid", "docno", "document_id", "corpus_id", "passage_id", "pid"),
+        ("doc",),
+    ),
     "relevance": (("relevance", "rel", "score", "label", "grade", "judgment"), ()),
     "rank": (("rank",), ()),
     "score": (("score",), ()),
 }
 # What tables and JSON call the id of a doc or a topic, before the names above.
-_OWN_IDS: Mapping[str, tuple[str, ...]] = {"doc_id": ("doc_id", "_id", "id"), "query_id": ("query_id", "_id", "id")}
+_OWN_IDS: Mapping[str, tuple[str, ...]] = {
+    "doc_id": ("doc_id", "_id", "id"),
+    "query_id": ("query_id", "_id", "id"),
+}
 TITLE = "title"
 # What the text of a doc or a topic is called; a title without one of these is a text too.
 _TEXTS = {
-    "doc_id": ("text", "contents", "content", "segment", "body", "passage", "passage_text", "doc_text", TITLE),
+    "doc_id": (
+        "text",
+        "contents",
+        "content",
+        "segment",
+        "body",
+        "passage",
+        "passage_text",
+        "doc_text",
+        TITLE,
+    ),
     "query_id": ("text", "query", "question", "query_text", "title"),
 }
 
@@ -51,7 +77,9 @@ class TopicColumns(Section):
     text: _Name | None = None
     """That of the text."""
     instruction: _Name | None = None
-    """That of the instruction, if not `instruction`, for a stage with `instruction: "{instruction}"`."""
+    """That of the instruction, if not `instruction`, for a stage with `instruction:
+    "{instruction}"`.
+    """
 
 
 class _PairColumns(Section):
@@ -86,13 +114,15 @@ def check_header(header: bool | None, named: Mapping[str, object]) -> None:
     keys = " and ".join(f"`{key}`" for key, value in named.items() if value is not None)
     if header is False and keys:
         raise ValueError(
-            f"{keys} cannot name columns where `header` is false: without a header line the first column is the id "
-            f"and the second the text. Remove {keys}, or `header`"
+            f"{keys} cannot name columns where `header` is false: without a header line the first "
+            f"column is the id and the second the text. Remove {keys}, or `header`"
         )
 
 
 def find_id(names: Sequence[str], meaning: str, columns: Columns) -> int | None:
-    """The position of the `doc_id` of docs or the `query_id` of topics; raises RowError as `find_columns`."""
+    """The position of the `doc_id` of docs or the `query_id` of topics; raises RowError as
+    `find_columns`.
+    """
     own = None if meaning in columns else _find(names, _OWN_IDS[meaning])
     return find_columns(names, [meaning], columns).get(meaning) if own is None else own
 
@@ -105,19 +135,25 @@ def find_columns(names: Sequence[str], meanings: Sequence[str], columns: Columns
     """
     for name in columns.values():
         if name not in names:
-            raise RowError(f"has no column `{name}`, which `columns` names; it has: {', '.join(names)}")
+            raise RowError(
+                f"has no column `{name}`, which `columns` names; it has: {', '.join(names)}"
+            )
     found = {meaning: names.index(name) for meaning, name in columns.items() if meaning in meanings}
     plain = [_plain(name) for name in names]
     for meaning in meanings:
         if meaning in found:
             continue
         for group in _NAMES[meaning]:
-            places = [place for place, name in enumerate(plain) if name in group and place not in found.values()]
+            places = [
+                place
+                for place, name in enumerate(plain)
+                if name in group and place not in found.values()
+            ]
             if len(places) > 1:
                 several = " and ".join(f"`{names[place]}`" for place in places)
                 raise RowError(
-                    f"has the columns {several}, and each could be the {meaning}: rename or remove one, or choose with "
-                    f"`columns: {{{meaning}: {names[places[0]]}}}`"
+                    f"has the columns {several}, and each could be the {meaning}: rename or "
+                    f"remove one, or choose with `columns: {{{meaning}: {names[places[0]]}}}`"
                 )
             if places:
                 found[meaning] = places[0]
@@ -178,7 +214,8 @@ def find_header(url: str, table: Table, line: Sequence[str], names: Names) -> He
     """The columns that a first line names; None if it is data.
 
     Raises:
-        PreflightError: the configuration asks for a header, or for names in it, that the line does not have.
+        PreflightError: the configuration asks for a header, or for names in it, that the line does
+            not have.
         WrongFormatError: a CSV has none.
     """
     if names.header is False:
@@ -189,17 +226,26 @@ def find_header(url: str, table: Table, line: Sequence[str], names: Names) -> He
         if names.header or {*names.columns.values(), *(names.fields or ())} & set(line):
             raise PreflightError(f"{url}: the header line {error}") from error
         found = None
-    if found is None and names.header and not names.columns and not names.fields and len(line) == PLAIN.width:
+    if (
+        found is None
+        and names.header
+        and not names.columns
+        and not names.fields
+        and len(line) == PLAIN.width
+    ):
         return PLAIN
-    missing = f"{url} has no header line that names the {names.meaning} and the text; it has: {', '.join(line)[:200]}. "
+    missing = (
+        f"{url} has no header line that names the {names.meaning} and the text; it has: "
+        f"{', '.join(line)[:200]}. "
+    )
     if found is None and (names.header or names.columns or names.fields):
         texts = "`fields`" if names.template is None else "`template`"
         keys = "`columns`" if names.fields is None else f"`columns`, {texts}"
         raise PreflightError(f"{missing}Add a header line, or remove {keys} and `header`")
     if found is None and table == "csv":
         raise WrongFormatError(
-            f"{missing}Add one, name the columns in `columns` (and `fields`), or set `header: false` where the first "
-            "column is the id and the second the text"
+            f"{missing}Add one, name the columns in `columns` (and `fields`), or set `header: "
+            "false` where the first column is the id and the second the text"
         )
     return found
 
@@ -213,16 +259,24 @@ def names_columns(line: Sequence[str]) -> bool:
 
 
 def find_texts(line: Sequence[str], names: Names) -> Header | None:
-    """The columns of the id and the text among the names of a table's columns; raises RowError as `find_columns`."""
+    """The columns of the id and the text among the names of a table's columns; raises RowError as
+    `find_columns`.
+    """
     missing = [name for name in names.fields or () if name not in line]
     if missing:
-        raise RowError(f"has no column `{missing[0]}`, which `fields` names; it has: {', '.join(line)}")
+        raise RowError(
+            f"has no column `{missing[0]}`, which `fields` names; it has: {', '.join(line)}"
+        )
     if "text" in names.columns:
         text = line.index(names.columns["text"]) if names.columns["text"] in line else None
     else:
         text = _find(line, _TEXTS[names.meaning])
     rest = ["" if at == text else name for at, name in enumerate(line)]
-    at = find_id(rest, names.meaning, {key: name for key, name in names.columns.items() if key == names.meaning})
+    at = find_id(
+        rest,
+        names.meaning,
+        {key: name for key, name in names.columns.items() if key == names.meaning},
+    )
     if names.fields:
         texts = tuple(line.index(name) for name in names.fields)
     elif text is None:
@@ -240,16 +294,20 @@ def read_header(url: str, table: Table, names: Names) -> Header | None:
 
 
 def header_notes(key: str, files: Sequence[str], names: Names) -> list[str]:
-    """What was taken for a header, and what could be one, in TSV files whose configuration does not say it."""
+    """What was taken for a header, and what could be one, in TSV files whose configuration does not
+    say it.
+    """
     found: list[str] = []
     for url in files if names.header is None else ():
         line = first_line(url, "tsv")
         if line and find_header(url, "tsv", line, names) is not None:
-            found.append(f"the first line of {url} is a header ({', '.join(line)[:80]}), and no row")
+            found.append(
+                f"the first line of {url} is a header ({', '.join(line)[:80]}), and no row"
+            )
         elif _may_be_header(line, names):
             found.append(
-                f"the first line of {url} is read as a row, and may be a header ({', '.join(line)[:80]}): set "
-                f"`{key}.header` to true or false"
+                f"the first line of {url} is read as a row, and may be a header "
+                f"({', '.join(line)[:80]}): set `{key}.header` to true or false"
             )
     return found
 
@@ -259,7 +317,10 @@ def _may_be_header(line: Sequence[str], names: Names) -> bool:
     if len(line) != PLAIN.width or any(map(str.isdecimal, line)):
         return False
     try:
-        return (find_id(line, names.meaning, {}), _find(line, _TEXTS[names.meaning])) != (None, None)
+        return (find_id(line, names.meaning, {}), _find(line, _TEXTS[names.meaning])) != (
+            None,
+            None,
+        )
     except RowError:
         return True
 

@@ -1,4 +1,6 @@
-"""Corpora: their files and format, the units that are read independently, and the digests of both."""
+"""Corpora: their files and format, the units that are read independently, and the digests of
+both.
+"""
 
 import json
 import os
@@ -59,19 +61,27 @@ class CorpusConfig(Section):
     format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
     """The format of its files; `auto` guesses it from the first one."""
     fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """The fields of a doc that are joined by one space to make its text; default: the format's own."""
+    """The fields of a doc that are joined by one space to make its text; default: the format's own.
+    """
     template: str | None = None
-    """In place of `fields`: the text of a doc, with fields in braces, such as `"{title}\\n{text}"`."""
+    """In place of `fields`: the text of a doc, with fields in braces, such as `"{title}\\n{text}"`.
+    """
     columns: DocColumns | None = None
     """Where the id has a different name than usual."""
     header: bool | None = None
-    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
+    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
+    said.
+    """
 
     @model_validator(mode="after")
     def _check_header(self) -> Self:
-        check_header(self.header, {"columns": self.columns, "fields": self.fields, "template": self.template})
+        check_header(
+            self.header, {"columns": self.columns, "fields": self.fields, "template": self.template}
+        )
         if self.fields is not None and self.template is not None:
-            raise ValueError("`fields` and `template` both say what makes a text: give one or the other")
+            raise ValueError(
+                "`fields` and `template` both say what makes a text: give one or the other"
+            )
         if self.template is not None:
             split_template(self.template)
         return self
@@ -83,7 +93,9 @@ class CorpusConfig(Section):
 
 
 def corpus_files(corpus: CorpusConfig) -> list[str]:
-    """The files of a corpus, sorted: the file itself, a glob's matches, or those below a folder with its endings."""
+    """The files of a corpus, sorted: the file itself, a glob's matches, or those below a folder
+    with its endings.
+    """
     corpus = _with_format(corpus)
     own = FORMATS[corpus.format]
     with errors_as(PreflightError, corpus.path):
@@ -97,25 +109,30 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         endings = f"holds no files named *{', *'.join(own.endings)}"
         reason = endings if storage.exists(corpus.path) else "does not exist"
         raise PreflightError(
-            f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob. {NOT_DATA}"
+            f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob. "
+            f"{NOT_DATA}"
         )
 
 
 def _is_of(url: str, corpus: CorpusConfig) -> bool:
-    """Whether a file below the corpus's folder holds docs; PreflightError if its compression is not read."""
+    """Whether a file below the corpus's folder holds docs; PreflightError if its compression is not
+    read.
+    """
     own, path = FORMATS[corpus.format], url.removeprefix(storage.absolute(corpus.path)).lstrip("/")
     is_other = own.not_docs is not None and own.not_docs.fullmatch(without_compression(path))
     return has_ending(url, own.endings) and not is_other
 
 
 def resolved(corpus: CorpusConfig) -> CorpusConfig:
-    """A corpus with the name of its format, where that is `auto`, and of the id in JSON, where that is not the usual.
+    """A corpus with the name of its format, where that is `auto`, and of the id in JSON, where that
+    is not the usual.
 
-    A folder that has the packaging of a format, such as BEIR's, has that format; otherwise the first file that is not
-    empty decides.
+    A folder that has the packaging of a format, such as BEIR's, has that format; otherwise the
+    first file that is not empty decides.
 
     Raises:
-        PreflightError: the format cannot be guessed, or has no named columns or header and the corpus names some.
+        PreflightError: the format cannot be guessed, or has no named columns or header and the
+            corpus names some.
     """
     corpus = _with_format(corpus)
     _CHOICE.check_keys(corpus)
@@ -132,7 +149,11 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
         at = None if own in names else find_columns(names, ["doc_id"], {}).get("doc_id")
     except RowError as error:
         raise PreflightError(f"{first}: the first row {error}") from error
-    return corpus if at is None else corpus.model_copy(update={"columns": DocColumns(doc_id=names[at])})
+    return (
+        corpus
+        if at is None
+        else corpus.model_copy(update={"columns": DocColumns(doc_id=names[at])})
+    )
 
 
 def _with_format(corpus: CorpusConfig) -> CorpusConfig:
@@ -143,7 +164,9 @@ def _with_format(corpus: CorpusConfig) -> CorpusConfig:
         if name is None:
             found = [url for url in find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
             if not found:
-                raise PreflightError(f"the corpus {corpus.path} does not exist: give a file, a folder or a glob")
+                raise PreflightError(
+                    f"the corpus {corpus.path} does not exist: give a file, a folder or a glob"
+                )
             name = _CHOICE.guessed(next(filter(storage.size_bytes, found), found[0]))
         return corpus.model_copy(update={"format": name})
 
@@ -186,10 +209,12 @@ def _takes(corpus: CorpusConfig, url: str) -> bool:
 def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusUnit]:
     """Splits a corpus into units, in the order of its files, and checks the beginning of each file.
 
-    `unit_bytes` is the size of a unit of a format that is split by bytes; others are split at row groups or files.
+    `unit_bytes` is the size of a unit of a format that is split by bytes; others are split at row
+    groups or files.
 
     Raises:
-        PreflightError: there are no files, they are empty or of a different format, or lack the fields of `fields`.
+        PreflightError: there are no files, they are empty or of a different format, or lack the
+            fields of `fields`.
     """
     corpus = resolved(corpus)
     own, names, units = FORMATS[corpus.format], column_names(corpus.columns), list[CorpusUnit]()
@@ -198,13 +223,20 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
         with errors_as(PreflightError, url):
             try:
                 header = _has_header(url, corpus)
-                file = CorpusUnit(0, url, own, fields, 0, 0, names.get("doc_id"), header, template=template)
+                file = CorpusUnit(
+                    0, url, own, fields, 0, 0, names.get("doc_id"), header, template=template
+                )
                 own.check_unit(file)
             except WrongFormatError as error:
-                hint = _CHOICE.hint(url, corpus.format) or ". Check `corpus.format` and `corpus.fields`"
+                hint = (
+                    _CHOICE.hint(url, corpus.format)
+                    or ". Check `corpus.format` and `corpus.fields`"
+                )
                 raise PreflightError(f"{error}{hint}") from error
             ranges = enumerate(own.ranges(url, unit_bytes), len(units))
-        units += (replace(file, index=index, start=start, end=end) for index, (start, end) in ranges)
+        units += (
+            replace(file, index=index, start=start, end=end) for index, (start, end) in ranges
+        )
     if not units:
         raise PreflightError(f"the corpus {corpus.path} holds no docs: its files are empty")
     return units
@@ -213,8 +245,8 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
 def read_unit(unit: CorpusUnit, batch_docs: int = 1024) -> Iterator[DocBatch]:
     """The docs of a unit, in order, at most `batch_docs` in a batch.
 
-    Rows that cannot be used are not docs: they are in `bad`, each with its place and reason. The caller decides how
-    many are too many.
+    Rows that cannot be used are not docs: they are in `bad`, each with its place and reason. The
+    caller decides how many are too many.
 
     Raises:
         DataError: the file cannot be read, or is cut short.
@@ -224,7 +256,9 @@ def read_unit(unit: CorpusUnit, batch_docs: int = 1024) -> Iterator[DocBatch]:
 
 
 def find_texts(corpus: CorpusConfig, doc_ids: Collection[str]) -> dict[str, str]:
-    """The texts of some docs, from one scan that ends when all are found; docs that the corpus lacks are left out."""
+    """The texts of some docs, from one scan that ends when all are found; docs that the corpus
+    lacks are left out.
+    """
     missing = set(doc_ids)
     found: dict[str, str] = {}
     for unit in list_units(corpus) if missing else ():
@@ -253,10 +287,11 @@ class DigestedCorpus:
 
 
 def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
-    """SHA-256 over the format, the text's fields, the name and content of each file, `columns`, and which have headers.
+    """SHA-256 over the format, the text's fields, the name and content of each file, `columns`, and
+    which have headers.
 
-    Names are relative to the folder that holds all the files, so a corpus may be moved. A remote file is not read: its
-    store's checksum represents its content.
+    Names are relative to the folder that holds all the files, so a corpus may be moved. A remote
+    file is not read: its store's checksum represents its content.
     """
     corpus = resolved(corpus)
     urls = corpus_files(corpus)
@@ -265,15 +300,30 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
     headers = [name for (name, _), url in zip(names, urls, strict=True) if _has_header(url, corpus)]
     named = [column_names(corpus.columns), headers]
-    decides = [_TEXT_RULES, corpus.format, corpus.fields or corpus.template, names, *([named] if any(named) else [])]
+    decides = [
+        _TEXT_RULES,
+        corpus.format,
+        corpus.fields or corpus.template,
+        names,
+        *([named] if any(named) else []),
+    ]
     described = json.dumps(decides, ensure_ascii=True)
     return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
 
 
 def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
-    """SHA-256 of everything that decides the docs of a unit of this file: of its name only the ending."""
+    """SHA-256 of everything that decides the docs of a unit of this file: of its name only the
+    ending.
+    """
     ending = _ENDING.search(storage.name(unit.url).lower())
     rule = unit.fields if unit.template is None else [unit.fields, unit.template]
-    decides = [unit.format.name, rule, file.content, unit.start, unit.end, ending and ending.group()]
+    decides = [
+        unit.format.name,
+        rule,
+        file.content,
+        unit.start,
+        unit.end,
+        ending and ending.group(),
+    ]
     named = [unit.id_name, unit.header] if unit.id_name or unit.header else []
     return digest([_TEXT_RULES, *decides, *named])

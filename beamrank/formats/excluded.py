@@ -19,8 +19,8 @@ from beamrank.storage.documents import digest
 _PAIR = ("query_id", "doc_id")
 # The key of BRIGHT's files, and what it holds where there is none.
 _LIST, _NONE = "excluded_ids", "N/A"
-# Where the doc of a query's own id is among the first so many, and that in so large a share of the queries, queries are
-# docs. Fewer meet by chance: topic 12 may well find doc 12.
+# Where the doc of a query's own id is among the first so many, and that in so large a share of the
+# queries, queries are docs. Fewer meet by chance: topic 12 may well find doc 12.
 OWN_DEPTH = 10
 OWN_SHARE = 0.5
 # What Lucene takes.
@@ -43,7 +43,9 @@ class Excluded:
 
     def of(self, query_id: str) -> frozenset[str]:
         """The docs that are left out of the ranking of a query."""
-        return frozenset((query_id,)) if self.pairs is None else self.pairs.get(query_id, frozenset())
+        return (
+            frozenset((query_id,)) if self.pairs is None else self.pairs.get(query_id, frozenset())
+        )
 
     def kept(self, query_id: str, doc_ids: Sequence[str]) -> list[int]:
         """The places of the docs of a ranking that are not left out."""
@@ -57,9 +59,15 @@ class Excluded:
     @property
     def digest(self) -> str:
         """`self`, or the digest of the pairs, whatever their order."""
-        return SELF if self.pairs is None else digest({one: sorted(docs) for one, docs in self.pairs.items()})
+        return (
+            SELF
+            if self.pairs is None
+            else digest({one: sorted(docs) for one, docs in self.pairs.items()})
+        )
 
-    def facts(self, query_ids: Collection[str], relevance: Mapping[str, Mapping[str, int]]) -> list[Note]:
+    def facts(
+        self, query_ids: Collection[str], relevance: Mapping[str, Mapping[str, int]]
+    ) -> list[Note]:
         """Notes for the user.
 
         Args:
@@ -76,18 +84,36 @@ class Excluded:
         ]
         found = (
             ("pairs that are there again", self.repeated, "", "each counts once"),
-            ("queries without a ranking", len(unknown), f" of {len(pairs):,} ({first_few(unknown)})", "not used"),
-            ("docs that are judged relevant", len(relevant), f" ({first_few(relevant)})", "they count as not found"),
+            (
+                "queries without a ranking",
+                len(unknown),
+                f" of {len(pairs):,} ({first_few(unknown)})",
+                "not used",
+            ),
+            (
+                "docs that are judged relevant",
+                len(relevant),
+                f" ({first_few(relevant)})",
+                "they count as not found",
+            ),
         )
         named = f"exclude {self.source}"
-        return [Note(f"{named}: {what}", f"{count:,}{more}", why) for what, count, more, why in found if count]
+        return [
+            Note(f"{named}: {what}", f"{count:,}{more}", why)
+            for what, count, more, why in found
+            if count
+        ]
 
     def left_out(self, run: Run, relevance: Mapping[str, Mapping[str, int]]) -> Run:
-        """A run without these docs, whose notes say what was left out; raises PreflightError if it has no others."""
+        """A run without these docs, whose notes say what was left out; raises PreflightError if it
+        has no others.
+        """
         rows = np.ones(len(run.values), np.bool_)
         for at, (query_id, doc_ids) in enumerate(run.order.items()):
             start = run.starts[at]
-            rows[start : start + len(doc_ids)] = [doc_id not in self.of(query_id) for doc_id in doc_ids]
+            rows[start : start + len(doc_ids)] = [
+                doc_id not in self.of(query_id) for doc_id in doc_ids
+            ]
         if not rows.any():
             raise PreflightError(f"the run holds no docs beside those that {self.source} excludes")
         kept = run.kept(rows)
@@ -97,10 +123,18 @@ class Excluded:
         named = f"exclude {self.source}"
         facts = [Note(f"{named}: docs that were left out", f"{count:,}")]
         if unknown and self.pairs is not None:
-            facts.append(Note(f"{named}: docs that are not in the ranking of their query", f"{unknown:,}", "not used"))
+            facts.append(
+                Note(
+                    f"{named}: docs that are not in the ranking of their query",
+                    f"{unknown:,}",
+                    "not used",
+                )
+            )
         if emptied:
             where = f"{len(emptied):,} ({first_few(emptied)})"
-            facts.append(Note(f"{named}: queries that have no other docs", where, "they count as 0"))
+            facts.append(
+                Note(f"{named}: queries that have no other docs", where, "they count as 0")
+            )
         facts += self.facts(run.order.keys(), relevance)
         return replace(kept, notes=replace(kept.notes, excluded=tuple(facts)))
 
@@ -109,8 +143,9 @@ def read_excluded(path: str) -> Excluded:
     """Reads which docs are left out.
 
     Args:
-        path: `self`, or a file with a query_id and a doc_id a line, separated by a tab or spaces, with a header or not;
-            or JSONL or Parquet with `query_id` (or `id`) and `doc_id`, or the list `excluded_ids` of BRIGHT.
+        path: `self`, or a file with a query_id and a doc_id a line, separated by a tab or spaces,
+            with a header or not; or JSONL or Parquet with `query_id` (or `id`) and `doc_id`, or the
+            list `excluded_ids` of BRIGHT.
     """
     if path == SELF:
         return Excluded(SELF)
@@ -119,7 +154,9 @@ def read_excluded(path: str) -> Excluded:
     repeated = count = 0
     for batch in rows.batches():
         count += len(batch)
-        for query_id, doc_id in zip(*(batch.column(name).to_pylist() for name in _PAIR), strict=True):
+        for query_id, doc_id in zip(
+            *(batch.column(name).to_pylist() for name in _PAIR), strict=True
+        ):
             docs = pairs.setdefault(query_id, set())
             repeated += doc_id in docs
             docs.add(doc_id)
@@ -142,11 +179,20 @@ class _ExcludedRows(FileRows):
         def read(_line: int, row: Mapping[str, Any]) -> list[list[bytes]]:
             query_id, listed = row.get("query_id", row.get("id")), row.get(_LIST, row.get("doc_id"))
             doc_ids = listed if isinstance(listed, list) else [listed]
-            if not all(isinstance(each, str | int) and not isinstance(each, bool) for each in (query_id, *doc_ids)):
-                raise RowError(f"has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole numbers")
+            if not all(
+                isinstance(each, str | int) and not isinstance(each, bool)
+                for each in (query_id, *doc_ids)
+            ):
+                raise RowError(
+                    f"has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole "
+                    "numbers"
+                )
             named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
             self.without_docs += not named
-            return [[str(each).encode("utf-8", "surrogatepass") for each in (query_id, doc_id)] for doc_id in named]
+            return [
+                [str(each).encode("utf-8", "surrogatepass") for each in (query_id, doc_id)]
+                for doc_id in named
+            ]
 
         return read
 
@@ -164,9 +210,14 @@ def excluded_of(exclude: str | os.PathLike[str] | Mapping[str, Collection[str]])
         return read_excluded(os.fsdecode(exclude))
     for query_id, docs in exclude.items():
         if isinstance(docs, str) or not isinstance(docs, Collection):
-            raise DataError(f"the docs to exclude of query {query_id!r} are {docs!r:.60}: give a list of doc_ids")
+            raise DataError(
+                f"the docs to exclude of query {query_id!r} are {docs!r:.60}: give a list of "
+                "doc_ids"
+            )
         check_ids_of_query("the docs to exclude", query_id, docs)
-    return Excluded("the given docs", {query_id: frozenset(docs) for query_id, docs in exclude.items()})
+    return Excluded(
+        "the given docs", {query_id: frozenset(docs) for query_id, docs in exclude.items()}
+    )
 
 
 def own_facts(order: Mapping[str, Sequence[str]]) -> list[Note]:
@@ -178,6 +229,7 @@ def own_facts(order: Mapping[str, Sequence[str]]) -> list[Note]:
         Note(
             f"queries with the doc of their own id among the first {OWN_DEPTH}",
             f"{len(own):,} of {len(order):,} ({first_few(own)})",
-            "where queries are docs, as in ArguAna and Quora, BEIR and MTEB leave that doc out: exclude `self`",
+            "where queries are docs, as in ArguAna and Quora, BEIR and MTEB leave that doc out: "
+            "exclude `self`",
         )
     ]

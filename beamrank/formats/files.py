@@ -1,4 +1,6 @@
-"""The files that a key names, and which format they have: each format says what its name and first record look like."""
+"""The files that a key names, and which format they have: each format says what its name and first
+record look like.
+"""
 
 import json
 import re
@@ -24,14 +26,17 @@ _HUB_ENDINGS = (".parquet", ".jsonl")
 _GLOB = re.compile(r"[*?\[]")
 _NAMED = "compressed with {}: give it a name that ends in {}"
 _WIDE = "UTF-{}, as some programs write text: convert it with `iconv -f {} -t utf-8`"
-# How packed files begin; bzip2's beginning is long because text can begin with BZh, and UTF-16's begins UTF-32's too.
+# How packed files begin; bzip2's beginning is long because text can begin with BZh, and UTF-16's
+# begins UTF-32's too.
 _PACKED = {
     re.compile(rb"\x1f\x8b"): _NAMED.format("gzip", ".gz"),
     re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): _NAMED.format("bzip2", ".bz2"),
     re.compile(rb"\xfd7zXZ\0"): _NAMED.format("xz", ".xz"),
     re.compile(rb"\x28\xb5\x2f\xfd"): _NAMED.format("zstd", ".zst"),
     re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
-    re.compile(rb".{257}ustar", re.DOTALL): "a tar archive: give it a name that ends in .tar or .tar.gz",
+    re.compile(
+        rb".{257}ustar", re.DOTALL
+    ): "a tar archive: give it a name that ends in .tar or .tar.gz",
     re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"): _WIDE.format(32, "utf-32"),
     re.compile(rb"\xff\xfe|\xfe\xff"): _WIDE.format(16, "utf-16"),
 }
@@ -39,7 +44,8 @@ _FEWEST_BYTES = 8
 _LIST = re.compile(rb"\s*\[\s*\{")
 # XML's declaration, comments and the element around all topics may come before the first one.
 _TREC = re.compile(
-    rb"\s*<(top|doc)\b|\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=", re.I
+    rb"\s*<(top|doc)\b|\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=",
+    re.I,
 )
 
 
@@ -64,14 +70,18 @@ def shown_paths(paths: Paths) -> str:
 
 
 def find_files(paths: Paths) -> list[str]:
-    """The files of a key that takes one or several: each path, or what its glob matches, sorted; each file once."""
+    """The files of a key that takes one or several: each path, or what its glob matches, sorted;
+    each file once.
+    """
     files: dict[str, None] = {}
     for path in paths_of(paths):
         with errors_as(PreflightError, path):
             is_glob = _GLOB.search(path) and not storage.exists(path)
             found = find(path, folders=True) if is_glob else [path]
         if not found:
-            raise PreflightError(f"no file matches {path}: give a path, a glob, or a list of them. {NOT_DATA}")
+            raise PreflightError(
+                f"no file matches {path}: give a path, a glob, or a list of them. {NOT_DATA}"
+            )
         files |= dict.fromkeys(found)
     return list(files)
 
@@ -105,7 +115,9 @@ class Beginning:
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """The first object of JSON, as far as it can be read; the columns of Parquet, without values."""
+        """The first object of JSON, as far as it can be read; the columns of Parquet, without
+        values.
+        """
         if self.is_parquet:
             return dict.fromkeys(self._parquet_columns())
         text = self.content.decode("utf-8", "replace").lstrip()
@@ -146,7 +158,9 @@ class Look(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The formats among which a key of a configuration chooses: each is a `TextFormat`, which needs this module."""
+    """The formats among which a key of a configuration chooses: each is a `TextFormat`, which needs
+    this module.
+    """
 
     key: str
     formats: Mapping[str, Any]
@@ -164,7 +178,11 @@ class Choice(NamedTuple):
         if name is not None:
             return name
         columns = beginning.line.count(b"\t") + 1
-        described = f": its first line has {columns} columns, and no header names them" if columns > 2 else ""
+        described = (
+            f": its first line has {columns} columns, and no header names them"
+            if columns > 2
+            else ""
+        )
         described += packed_as(beginning.content)
         raise PreflightError(
             f"the format of {url} cannot be guessed{described}. Set `{self.key}.format` to one of "
@@ -172,7 +190,9 @@ class Choice(NamedTuple):
         )
 
     def hint(self, url: str, read_as: str) -> str:
-        """The end of a message about a file that cannot be read: the format that it looks like, or nothing."""
+        """The end of a message about a file that cannot be read: the format that it looks like, or
+        nothing.
+        """
         beginning = Beginning(url)
         packed, name = packed_as(beginning.content), self.guess(beginning)
         look = None if name is None else self.formats[name].look
@@ -185,11 +205,17 @@ class Choice(NamedTuple):
 
     def of_folder(self, folder: str) -> str | None:
         """The format whose packaging a folder has."""
-        below = {name: each.file_in_folder for name, each in self.formats.items() if each.file_in_folder is not None}
+        below = {
+            name: each.file_in_folder
+            for name, each in self.formats.items()
+            if each.file_in_folder is not None
+        }
         return next((name for name, base in below.items() if any(_packaged(folder, base))), None)
 
     def check_keys(self, section: Any) -> None:
-        """Raises PreflightError where a section of a configuration has a key that its format does not use."""
+        """Raises PreflightError where a section of a configuration has a key that its format does
+        not use.
+        """
         own = self.formats[section.format]
         usable = {
             "fields": own.has_fields,
@@ -199,14 +225,17 @@ class Choice(NamedTuple):
         }
         for name, is_usable in usable.items():
             if getattr(section, name, None) is not None and not is_usable:
-                raise PreflightError(f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out")
+                raise PreflightError(
+                    f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out"
+                )
 
 
 def folder_files(folder: str, base: str) -> list[str]:
-    """The file `base` of a folder, which may be compressed, or the files of the folder below it that is named so.
+    """The file `base` of a folder, which may be compressed, or the files of the folder below it
+    that is named so.
 
-    `queries.jsonl` is BEIR's own packaging; `queries/test-00000-of-00001.parquet` that of its data sets at Hugging
-    Face, which may be several files.
+    `queries.jsonl` is BEIR's own packaging; `queries/test-00000-of-00001.parquet` that of its data
+    sets at Hugging Face, which may be several files.
     """
     names, below = _packaged(folder, base)
     if below:
@@ -218,7 +247,9 @@ def folder_files(folder: str, base: str) -> list[str]:
 
 
 def _packaged(folder: str, base: str) -> tuple[list[str], list[str]]:
-    """The names of the files `base` in a folder, or else the files in the folder below it that is named so."""
+    """The names of the files `base` in a folder, or else the files in the folder below it that is
+    named so.
+    """
     here = [name for name in storage.sizes_bytes(folder) if is_packaged(name, base)]
     if here:
         return here, []
@@ -228,7 +259,9 @@ def _packaged(folder: str, base: str) -> tuple[list[str], list[str]]:
 
 
 def is_packaged(path: str, base: str) -> bool:
-    """Whether a path below a folder is that of the file `base`, or of one in the folder that is named so."""
+    """Whether a path below a folder is that of the file `base`, or of one in the folder that is
+    named so.
+    """
     below, _, name = path.rpartition("/")
     if below:
         return below == base.partition(".")[0] and is_data(name) and has_ending(name, _HUB_ENDINGS)
@@ -243,7 +276,9 @@ def check_text(url: str) -> None:
 
 
 def packed_as(beginning: bytes) -> str:
-    """A sentence that names how a file is packed whose name does not, or a wide encoding; empty for text in UTF-8."""
+    """A sentence that names how a file is packed whose name does not, or a wide encoding; empty for
+    text in UTF-8.
+    """
     for magic, sentence in _PACKED.items():
         if magic.match(beginning):
             return f". The file is {sentence}"
@@ -280,7 +315,9 @@ def _is_tsv(beginning: Beginning) -> bool:
 
 
 def _is_csv(beginning: Beginning) -> bool:
-    return without_compression(beginning.url).endswith(".csv") or names_columns(csv_row(beginning.line))
+    return without_compression(beginning.url).endswith(".csv") or names_columns(
+        csv_row(beginning.line)
+    )
 
 
 PARQUET = Look("Parquet", _is_parquet, general=True)

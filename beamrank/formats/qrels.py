@@ -22,8 +22,9 @@ from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths
 from beamrank.storage.id_places import IdMapping, IdPlaces, repeated_rows
 
-# The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
-# in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
+# The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to
+# a topic's highest in an array, and nDCG without a cutoff takes time with the square of that.
+# (trec_eval itself promises 127.)
 MAX_RELEVANCE = 10_000
 
 
@@ -41,7 +42,9 @@ def _check_qrels(qrels: str | tuple[str, ...] | QrelsConfig) -> str | tuple[str,
 
 
 # What a configuration gives as qrels.
-QrelsFiles: TypeAlias = Annotated[str | tuple[str, ...] | QrelsConfig, AfterValidator(_check_qrels), Relative.GLOB]
+QrelsFiles: TypeAlias = Annotated[
+    str | tuple[str, ...] | QrelsConfig, AfterValidator(_check_qrels), Relative.GLOB
+]
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,11 @@ class QrelsFormat:
     Attributes:
         title: its name in messages.
         columns: their names.
-        header: whether the first line holds the names; the others are detected by their numbers of columns.
-        judgments: the query_id, doc_id and relevance of each judgment in a record, whose line and fields it is given,
-            where a record of JSON or Parquet has several; `columns` are its fields then.
+        header: whether the first line holds the names; the others are detected by their numbers of
+            columns.
+        judgments: the query_id, doc_id and relevance of each judgment in a record, whose line and
+            fields it is given, where a record of JSON or Parquet has several; `columns` are its
+            fields then.
     """
 
     title: str
@@ -81,7 +86,14 @@ FORMATS: Registry[QrelsFormat] = Registry(
 
 
 _JUDGMENT = ("query_id", "doc_id", "relevance")
-_ROWS = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "relevance": pa.int16(), "position": pa.int64()})
+_ROWS = pa.schema(
+    {
+        "query_id": pa.string(),
+        "doc_id": pa.string(),
+        "relevance": pa.int16(),
+        "position": pa.int64(),
+    }
+)
 # So many docs with the relevances 1, 2, 3, ... are a ranking.
 _RANKS = 10
 
@@ -105,12 +117,16 @@ class QrelsNotes:
     rejected: tuple[Note, ...] = ()
 
     def lines(self) -> list[str]:
-        twice = Note("duplicate judgments, with equal relevance", f"{self.repeated:,}", "each counts once")
+        twice = Note(
+            "duplicate judgments, with equal relevance", f"{self.repeated:,}", "each counts once"
+        )
         return [*([str(twice)] if self.repeated else []), *map(str, self.rejected)]
 
 
 class Judgments(IdMapping[Mapping[str, int]]):
-    """The relevance of each judged doc, by query_id and doc_id, in columns; topics as they first appear."""
+    """The relevance of each judged doc, by query_id and doc_id, in columns; topics as they first
+    appear.
+    """
 
     def __init__(self, table: Any) -> None:
         """Takes a table of the columns of `_JUDGMENT`, each doc of a topic once."""
@@ -130,7 +146,9 @@ class Judgments(IdMapping[Mapping[str, int]]):
     @classmethod
     def of(cls, relevance: Mapping[str, Mapping[str, int]]) -> "Judgments":
         """Those of a dictionary."""
-        rows = [(query_id, *judged) for query_id, docs in relevance.items() for judged in docs.items()]
+        rows = [
+            (query_id, *judged) for query_id, docs in relevance.items() for judged in docs.items()
+        ]
         columns = zip(*rows, strict=True) if rows else ((), (), ())
         kinds = (pa.string(), pa.string(), pa.int16())
         arrays = [pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)]
@@ -143,11 +161,15 @@ class Judgments(IdMapping[Mapping[str, int]]):
 
     def of_topics(self, query_ids: Collection[str]) -> "Judgments":
         """Those of some topics."""
-        kept = pc.is_in(self.ids, pa.array(list(query_ids), pa.string())).to_numpy(zero_copy_only=False)
+        kept = pc.is_in(self.ids, pa.array(list(query_ids), pa.string())).to_numpy(
+            zero_copy_only=False
+        )
         counts = np.diff(self._starts)
         queries = self.ids.take(pa.array(np.repeat(np.flatnonzero(kept), counts[kept])))
         rows = np.repeat(kept, counts)
-        return Judgments(pa.table([queries, self._doc_ids.filter(pa.array(rows)), self._levels[rows]], _JUDGMENT))
+        return Judgments(
+            pa.table([queries, self._doc_ids.filter(pa.array(rows)), self._levels[rows]], _JUDGMENT)
+        )
 
 
 @dataclass(frozen=True)
@@ -162,19 +184,21 @@ class Qrels:
 
 
 def read_qrels(
-    paths: str | Sequence[str] | QrelsConfig | pa.Table, columns: Columns | None = None, rejects: Rejects | None = None
+    paths: str | Sequence[str] | QrelsConfig | pa.Table,
+    columns: Columns | None = None,
+    rejects: Rejects | None = None,
 ) -> Qrels:
     """Reads qrels from files at any fsspec URL, compressed or not.
 
-    A negative relevance means what it means to trec_eval: the doc was in the pool, but was not judged. `columns` names
-    columns that have other names than usual; `rejects` takes the rows that cannot be used, which are left out: by
-    default each is an error.
+    A negative relevance means what it means to trec_eval: the doc was in the pool, but was not
+    judged. `columns` names columns that have other names than usual; `rejects` takes the rows that
+    cannot be used, which are left out: by default each is an error.
 
     Raises:
-        PreflightError: a file does not exist, or lines are wrong: columns, a relevance that is not a whole number
-            from -10,000 to 10,000 (`MAX_RELEVANCE`), invalid UTF-8, ids that cannot be used (formats/checks.py), more
-            than may be left out; or, always, a doc judged twice with different relevance. The first of each kind is
-            listed.
+        PreflightError: a file does not exist, or lines are wrong: columns, a relevance that is not
+            a whole number from -10,000 to 10,000 (`MAX_RELEVANCE`), invalid UTF-8, ids that cannot
+            be used (formats/checks.py), more than may be left out; or, always, a doc judged twice
+            with different relevance. The first of each kind is listed.
     """
     if isinstance(paths, QrelsConfig):
         columns = column_names(paths.columns)
@@ -190,10 +214,14 @@ def read_qrels(
         now, before = (table.slice(each, 1).to_pylist()[0] for each in (row, first))
         if now["relevance"] != before["relevance"]:
             here, there = np.searchsorted(starts, [row, first], side="right") - 1
-            where = f"on {files[there].noun} {before['position']}" if here == there else "in an earlier file"
+            where = (
+                f"on {files[there].noun} {before['position']}"
+                if here == there
+                else "in an earlier file"
+            )
             reason = (
-                f"doc {now['doc_id']!r} of query {now['query_id']!r} has relevance {now['relevance']}, "
-                f"but {before['relevance']} {where}"
+                f"doc {now['doc_id']!r} of query {now['query_id']!r} has relevance "
+                f"{now['relevance']}, but {before['relevance']} {where}"
             )
             files[here].bad(now["position"], reason, always=True)
     for file in files:
@@ -201,11 +229,18 @@ def read_qrels(
     # A partition may be empty.
     files[0].check(len(table))
     if again:
-        table = table.filter(pa.array(np.isin(np.arange(len(table)), [row for row, _ in again], invert=True)))
+        table = table.filter(
+            pa.array(np.isin(np.arange(len(table)), [row for row, _ in again], invert=True))
+        )
     relevance = Judgments(table)
-    comments, rejected = sum(len(file.comments) for file in files), () if rejects is None else rejects.notes()
+    comments, rejected = (
+        sum(len(file.comments) for file in files),
+        () if rejects is None else rejects.notes(),
+    )
     name = files[0].format_name
-    return Qrels(relevance, QrelsNotes(name, len(relevance), relevance.count, len(again), comments, rejected))
+    return Qrels(
+        relevance, QrelsNotes(name, len(relevance), relevance.count, len(again), comments, rejected)
+    )
 
 
 def _level(column: bytes) -> int:
@@ -217,8 +252,8 @@ def _level(column: bytes) -> int:
         raise ValueError("is not a whole number")
     if abs(level) > MAX_RELEVANCE:
         raise ValueError(
-            f"is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what trec_eval's measures can count: "
-            "map it to grades, such as 0 to 4"
+            f"is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what trec_eval's "
+            "measures can count: map it to grades, such as 0 to 4"
         )
     return level
 
@@ -250,7 +285,8 @@ class _QrelsRows(FileRows):
             title = FORMATS[name].title if name in FORMATS else "the file"
             return f"{count} columns, where {title}'s header names {len(self.names)}"
         each = [
-            f"{one.title}, {len(one.columns)} columns{' below the header' * one.header} ({' '.join(one.columns)})"
+            f"{one.title}, {len(one.columns)} columns{' below the header' * one.header} "
+            f"({' '.join(one.columns)})"
             for one in FORMATS.values()
         ]
         hint = ". Six columns are a TREC run's" if count == 6 else ""
@@ -264,8 +300,9 @@ class _QrelsRows(FileRows):
             levels = sorted(docs.values())
             if len(levels) >= _RANKS and levels == list(range(levels[0], levels[0] + len(levels))):
                 raise PreflightError(
-                    f"{self.url} is a run, not qrels: the {len(levels)} docs of query {query_id!r} have the third "
-                    f"columns {levels[0]} to {levels[-1]}, which are ranks. Give the qrels"
+                    f"{self.url} is a run, not qrels: the {len(levels)} docs of query "
+                    f"{query_id!r} have the third columns {levels[0]} to {levels[-1]}, which are "
+                    "ranks. Give the qrels"
                 )
         return table
 
@@ -274,8 +311,8 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
     """Qrels of a dictionary; queries without judgments are left out.
 
     Raises:
-        DataError: there are no judgments, an id cannot be used, or a relevance is not a whole number
-            from -10,000 to 10,000.
+        DataError: there are no judgments, an id cannot be used, or a relevance is not a whole
+            number from -10,000 to 10,000.
     """
     found: dict[str, dict[str, int]] = {}
     for query_id, docs in checked_queries("the qrels", relevance):
@@ -283,8 +320,8 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
             level = whole_of(level)
             if not hasattr(level, "__index__") or abs(level) > MAX_RELEVANCE:
                 raise DataError(
-                    f"doc {doc_id!r} of query {query_id!r} has relevance {level!r}, not a whole number between "
-                    f"{-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}"
+                    f"doc {doc_id!r} of query {query_id!r} has relevance {level!r}, not a whole "
+                    f"number between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}"
                 )
             found.setdefault(query_id, {})[doc_id] = index(level)
     if not found:

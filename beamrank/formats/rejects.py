@@ -1,8 +1,9 @@
-"""Rows of inputs that cannot be used: counted against a limit, shown by their reasons, and written below the output.
+"""Rows of inputs that cannot be used: counted against a limit, shown by their reasons, and written
+below the output.
 
-A file of `rejects/` has the columns `kind` (of the input: docs, topics, run, qrels, pairs), `file`, `place` (the file
-with a line, a byte or a row, as in messages), `row` (its beginning) and `reason`; its metadata says how many rows there
-were (`beamrank.rows`), as at most `MOST_ROWS` are written.
+A file of `rejects/` has the columns `kind` (of the input: docs, topics, run, qrels, pairs), `file`,
+`place` (the file with a line, a byte or a row, as in messages), `row` (its beginning) and `reason`;
+its metadata says how many rows there were (`beamrank.rows`), as at most `MOST_ROWS` are written.
 """
 
 import io
@@ -88,19 +89,30 @@ class Rejects:
         return tuple(f"{row.place}: {row.reason}" for _, row in self._rows[:_SHOWN])
 
     def named(self, number: int | None = None) -> tuple[str, bytes]:
-        """The name and the content of the file below `rejects/`; `number` is the unit's or shard's."""
+        """The name and the content of the file below `rejects/`; `number` is the unit's or
+        shard's.
+        """
         rows = [(self.kind, file, row.place, row.row, row.reason) for file, row in self._rows]
         metadata = {"beamrank.schema": "rejects/1", "beamrank.rows": str(self.count)}
-        columns = (map(_without_surrogates, each) for each in zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
+        columns = (
+            (map(_without_surrogates, each) for each in zip(*rows, strict=True))
+            if rows
+            else [()] * len(SCHEMA)
+        )
         sink = io.BytesIO()
-        table = pa.table([pa.array(list(column), pa.string()) for column in columns], SCHEMA.with_metadata(metadata))
+        table = pa.table(
+            [pa.array(list(column), pa.string()) for column in columns],
+            SCHEMA.with_metadata(metadata),
+        )
         pq.write_table(table, sink, compression="zstd")
         content = sink.getvalue()
         middle = "" if number is None else f"{number:05d}-"
         return f"{self.kind}-{middle}{sha256(content)[:SHORT]}.parquet", content
 
     def publish(self, output: str, number: int | None = None) -> str:
-        """Writes the rows below an output; returns the name of the file, which is empty where there are none."""
+        """Writes the rows below an output; returns the name of the file, which is empty where there
+        are none.
+        """
         if not self.count:
             return ""
         name, content = self.named(number)
@@ -122,7 +134,8 @@ class _Kind:
 
 
 class Problems:
-    """The problems of one file, in any order; similar ones are counted together, and each kind is shown once.
+    """The problems of one file, in any order; similar ones are counted together, and each kind is
+    shown once.
 
     Attributes:
         count: how many there are.
@@ -134,8 +147,12 @@ class Problems:
         self._always = False
         self._kinds: dict[str, _Kind] = {}
 
-    def add(self, line: int, reason: str, row: Any = "", *, noun: str = "line", always: bool = False) -> None:
-        """Notes the problem of a row that begins on a line, or another noun; `always` for an error at any limit."""
+    def add(
+        self, line: int, reason: str, row: Any = "", *, noun: str = "line", always: bool = False
+    ) -> None:
+        """Notes the problem of a row that begins on a line, or another noun; `always` for an error
+        at any limit.
+        """
         self.count += 1
         self._always |= always
         place = f"{self._file}:{line}" if noun == "line" else f"{self._file} at {noun} {line}"
@@ -159,7 +176,9 @@ class Problems:
     def listed(self, prefix: str = "line ") -> str:
         """The first problem of each kind, a line each; at most five kinds, the earliest first."""
         kinds = sorted(self._kinds.values(), key=lambda kind: kind.line)
-        lines = [f"{prefix}{kind.line}: {kind.reason}{_times(kind.count)}" for kind in kinds[:_SHOWN]]
+        lines = [
+            f"{prefix}{kind.line}: {kind.reason}{_times(kind.count)}" for kind in kinds[:_SHOWN]
+        ]
         rest = sum(kind.count for kind in kinds[_SHOWN:])
         if rest:
             lines.append(f"and {rest:,} more of other kinds")

@@ -1,7 +1,8 @@
-"""Rows of runs, qrels and docs to exclude, as record batches: text with tabs or spaces, CSV, JSON, Parquet, Arrow.
+"""Rows of runs, qrels and docs to exclude, as record batches: text with tabs or spaces, CSV, JSON,
+Parquet, Arrow.
 
-Where a whole block of text or of a table is regular, it is converted at once; else its rows are read one by one, which
-also finds what is wrong with each.
+Where a whole block of text or of a table is regular, it is converted at once; else its rows are
+read one by one, which also finds what is wrong with each.
 """
 
 import io
@@ -57,7 +58,9 @@ class Number(NamedTuple):
         return pa.int64() if pa.types.is_integer(self.kind) else pa.float64()
 
     def narrowed(self, values: Any) -> pa.Array:
-        """Values, float64 or int64, in the type of a batch; raises ValueError where one does not fit."""
+        """Values, float64 or int64, in the type of a batch; raises ValueError where one does not
+        fit.
+        """
         with np.errstate(over="ignore"):
             found = values.astype(self.kind.to_pandas_dtype())
         if not (np.isfinite(found).all() and (np.abs(values) <= self.most).all()):
@@ -68,19 +71,26 @@ class Number(NamedTuple):
 class FileRows(RowReader):
     """The rows of one file as batches, and their problems; see `RowReader` for how they are found.
 
-    Files compressed with gzip, bzip2, xz or zstd are recognized by their names; a named pipe is accepted.
+    Files compressed with gzip, bzip2, xz or zstd are recognized by their names; a named pipe is
+    accepted.
 
     Attributes:
-        numbers: the columns of numbers, by their meanings; those of ids come before them in a batch.
+        numbers: the columns of numbers, by their meanings; those of ids come before them in a
+            batch.
         schema: of a table that was opened.
     """
 
     numbers: ClassVar[Mapping[str, Number]] = {}
 
     def __init__(
-        self, url: str, columns: Columns | None = None, rejects: Rejects | None = None, table: pa.Table | None = None
+        self,
+        url: str,
+        columns: Columns | None = None,
+        rejects: Rejects | None = None,
+        table: pa.Table | None = None,
     ) -> None:
-        """Takes the names of columns that a configuration gives, and what takes the rows that are left out.
+        """Takes the names of columns that a configuration gives, and what takes the rows that are
+        left out.
 
         By default, each is an error. A `table` is read in place of the file.
         """
@@ -90,15 +100,17 @@ class FileRows(RowReader):
         self._table = table
 
     def batches(self, start: int = 0, end: int = 0) -> Iterator[pa.RecordBatch]:
-        """The rows of a range, in order: query_id, doc_id, the numbers (null where there is none), position (int64).
+        """The rows of a range, in order: query_id, doc_id, the numbers (null where there is none),
+        position (int64).
 
         Args:
             start: the first byte, row group or record batch; a later one needs `begin` before.
-            end: the end of the range, exclusive; 0 for the rest of the file. Positions of text are bytes where it is
-                given, else lines.
+            end: the end of the range, exclusive; 0 for the rest of the file. Positions of text are
+                bytes where it is given, else lines.
 
         Raises:
-            PreflightError: the file cannot be read; rows that cannot be used are refused by `check`.
+            PreflightError: the file cannot be read; rows that cannot be used are refused by
+                `check`.
         """
         try:
             if self.is_table:
@@ -112,7 +124,9 @@ class FileRows(RowReader):
             raise PreflightError(unreadable(self.url, error)) from error
 
     def begin(self) -> None:
-        """Finds the columns by the file's first row, so that rows that come later can be read on their own."""
+        """Finds the columns by the file's first row, so that rows that come later can be read on
+        their own.
+        """
         comments, problems = self.comments, self._problems
         self.comments, self._problems = [], Problems(self.url, Rejects("rows"))
         try:
@@ -138,7 +152,9 @@ class FileRows(RowReader):
                 self._look(block.split(b"\n", 1)[0])
             if self.kind != "lines":
                 every = itertools.starmap(self._lines, itertools.chain([(first, block)], blocks))
-                yield from self._by_row(self._text_rows(itertools.chain.from_iterable(every), is_first))
+                yield from self._by_row(
+                    self._text_rows(itertools.chain.from_iterable(every), is_first)
+                )
                 return
             head = _HEAD.match(block)[0] if is_first else b""  # type: ignore[index]
             head = block if len(block) < SMALL_BYTES else head
@@ -156,30 +172,49 @@ class FileRows(RowReader):
         return zip(self._positions(first, block), io.BytesIO(block), strict=False)
 
     def _positions(self, first: int, block: bytes) -> Sequence[int]:
-        """The bytes at which the lines of a block begin, or their numbers; there may be one more than lines."""
+        """The bytes at which the lines of a block begin, or their numbers; there may be one more
+        than lines.
+        """
         is_byte = self.noun == "byte"
-        return line_starts(block, first) if is_byte else range(first, first + block.count(b"\n") + 1)
+        return (
+            line_starts(block, first) if is_byte else range(first, first + block.count(b"\n") + 1)
+        )
 
     def _parsed(self, first: int, block: bytes) -> pa.RecordBatch | None:
         """The rows of a block of lines; None where one is not regular: then each is looked at."""
         tab = b"\t" if b"\t" in block else b" "
         odd = (tab * 2, tab + b"\n", b"\n" + tab, b"\n\n", b"\n#", b"0x", b"0X")
-        if not self.places or block.translate(None, _REGULAR + tab) or block[0] in b"\n# \t" or block.endswith(tab):
+        if (
+            not self.places
+            or block.translate(None, _REGULAR + tab)
+            or block[0] in b"\n# \t"
+            or block.endswith(tab)
+        ):
             return None
         if any(each in block for each in odd):
             return None
-        used = {meaning: at for meaning, at in self.places.items() if meaning in (*_IDS, *self.numbers)}
+        used = {
+            meaning: at for meaning, at in self.places.items() if meaning in (*_IDS, *self.numbers)
+        }
         types = {
-            str(at): pa.string() if meaning in _IDS else self.numbers[meaning].wide for meaning, at in used.items()
+            str(at): pa.string() if meaning in _IDS else self.numbers[meaning].wide
+            for meaning, at in used.items()
         }
         try:
             table = csv.read_csv(
                 io.BytesIO(block),
                 csv.ReadOptions(
-                    use_threads=False, block_size=len(block) + 1, column_names=list(map(str, range(self._width)))
+                    use_threads=False,
+                    block_size=len(block) + 1,
+                    column_names=list(map(str, range(self._width))),
                 ),
                 csv.ParseOptions(delimiter=tab.decode(), quote_char=False),
-                csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[], check_utf8=False),
+                csv.ConvertOptions(
+                    column_types=types,
+                    include_columns=list(types),
+                    null_values=[],
+                    check_utf8=False,
+                ),
             )
             found = {meaning: table[str(at)].combine_chunks() for meaning, at in used.items()}
             return self._batch(found, self._positions(first, block)[: table.num_rows])
@@ -190,7 +225,9 @@ class FileRows(RowReader):
         if self._reader is None:
             self.begin()
         if not self.names:
-            yield from self._by_row(self._checked(self._columns_of(self._records(start, end, ROWS_AT_ONCE))))
+            yield from self._by_row(
+                self._checked(self._columns_of(self._records(start, end, ROWS_AT_ONCE)))
+            )
             return
         names = list(dict.fromkeys([*self.names, *self._left_out]))
         with self._open_table() as table:
@@ -201,8 +238,14 @@ class FileRows(RowReader):
 
     @contextmanager
     def _open_table(self) -> Iterator[Table]:
-        """The table of the rows, whose schema is kept; raises PreflightError where a name is there twice."""
-        with open_table(self.url) if self._table is None else nullcontext(Table.of(self._table)) as table:
+        """The table of the rows, whose schema is kept; raises PreflightError where a name is there
+        twice.
+        """
+        with (
+            open_table(self.url)
+            if self._table is None
+            else nullcontext(Table.of(self._table)) as table
+        ):
             self.schema = table.schema
             check_once(self.url, table.schema.names, table.schema.names)
             yield table
@@ -228,18 +271,24 @@ class FileRows(RowReader):
         return None
 
     def _cast(self, meaning: str, column: Any) -> Any:
-        """A column of a usual type as one of strings, int64 or float64; raises ArrowInvalid for others."""
+        """A column of a usual type as one of strings, int64 or float64; raises ArrowInvalid for
+        others.
+        """
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         is_whole = pa.types.is_integer(kind)
         if meaning in _IDS:
             if is_whole or any(test(kind) for test in _STRINGS):
                 return column.cast(pa.string())
-        elif is_whole or (pa.types.is_floating(kind) and self.numbers[meaning].wide == pa.float64()):
+        elif is_whole or (
+            pa.types.is_floating(kind) and self.numbers[meaning].wide == pa.float64()
+        ):
             return column.cast(self.numbers[meaning].wide)
         raise pa.ArrowInvalid("its rows are looked at one by one")
 
     def _batch(self, columns: Mapping[str, Any], positions: Sequence[int]) -> pa.RecordBatch:
-        """Rows of columns, the numbers as int64 or float64; raises ValueError where a number cannot be used."""
+        """Rows of columns, the numbers as int64 or float64; raises ValueError where a number cannot
+        be used.
+        """
         arrays = {meaning: columns[meaning] for meaning in _IDS}
         for meaning, number in self.numbers.items():
             values = columns.get(meaning)
@@ -284,7 +333,9 @@ class FileRows(RowReader):
             except ValueError as error:
                 self.bad(line, f"{meaning} {shown(columns[self.places[meaning]])} {error}", columns)
                 return False
-        reason = next(filter(None, (id_reason(columns[self.places[meaning]]) for meaning in _IDS)), "")
+        reason = next(
+            filter(None, (id_reason(columns[self.places[meaning]]) for meaning in _IDS)), ""
+        )
         if reason:
             self.bad(line, reason, columns)
         return not reason
@@ -299,7 +350,9 @@ def _numbered_blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def id_reason(column: bytes) -> str:
-    """Why a column cannot be an id, or an empty text. No query_id begins with `#`: its line would be a comment."""
+    """Why a column cannot be an id, or an empty text. No query_id begins with `#`: its line would
+    be a comment.
+    """
     try:
         checks.check_doc_id(column.decode())
     except UnicodeDecodeError:
@@ -313,11 +366,17 @@ def unreadable(url: str, error: DataError) -> str:
     """What is wrong with a file that cannot be read."""
     if isinstance(error.__cause__, FileNotFoundError):
         return f"there is no file {url}"
-    return f"{url} is a folder: give a file" if isinstance(error.__cause__, IsADirectoryError) else str(error)
+    return (
+        f"{url} is a folder: give a file"
+        if isinstance(error.__cause__, IsADirectoryError)
+        else str(error)
+    )
 
 
 def number(kind: Callable[[bytes], _Number], column: bytes) -> _Number:
-    """An `int`, or a `float` (NaN and infinity included), without the underscores that Python allows."""
+    """An `int`, or a `float` (NaN and infinity included), without the underscores that Python
+    allows.
+    """
     if b"_" in column:
         raise ValueError(column)
     return kind(column)

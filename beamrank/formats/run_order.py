@@ -1,4 +1,6 @@
-"""The one order of a run, and a run in it: its docs and scores in columns, and what its file showed."""
+"""The one order of a run, and a run in it: its docs and scores in columns, and what its file
+showed.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
@@ -34,8 +36,14 @@ class RunLayout:
     def of(cls, rows: FileRows) -> Self:
         """The layout of a file whose first row was read."""
         types = {field.name: _type_name(field.type) for field in rows.schema}
-        named = {meaning: rows.names[at] if rows.names else "" for meaning, at in rows.places.items()}
-        return cls(rows.url, "", tuple(sorted((each, name, types.get(name, "")) for each, name in named.items())))
+        named = {
+            meaning: rows.names[at] if rows.names else "" for meaning, at in rows.places.items()
+        }
+        return cls(
+            rows.url,
+            "",
+            tuple(sorted((each, name, types.get(name, "")) for each, name in named.items())),
+        )
 
     @property
     def meanings(self) -> set[str]:
@@ -57,12 +65,14 @@ class RunLayout:
         if (self.listed, self.columns) == (other.listed, other.columns) or not other.columns:
             return
         raise PreflightError(
-            f"{other.url} has {other} in its first row, and {self.url} {self}: the files of one run have the same "
-            "columns, each of one type. Convert one of them, or leave it out"
+            f"{other.url} has {other} in its first row, and {self.url} {self}: the files of one "
+            "run have the same columns, each of one type. Convert one of them, or leave it out"
         )
 
     def __str__(self) -> str:
-        shown = (f"{name or meaning}{type_ and ' '}{type_}" for meaning, name, type_ in self.columns)
+        shown = (
+            f"{name or meaning}{type_ and ' '}{type_}" for meaning, name, type_ in self.columns
+        )
         return self.listed or f"the columns {', '.join(shown)}"
 
 
@@ -83,7 +93,8 @@ class Ordered(NamedTuple):
         rows: those of each query together, best first.
         begins: int64[q], the first row of each query.
         tied: how many have the score of the row before them, or its rank where there are no scores.
-        disagreements: int64[q], how many of a query have scores, and a rank that is not above that of the row before.
+        disagreements: int64[q], how many of a query have scores, and a rank that is not above that
+            of the row before.
     """
 
     rows: pa.Table
@@ -93,10 +104,11 @@ class Ordered(NamedTuple):
 
 
 def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ordered:
-    """Orders rows by query, then by score, descending, ties by rank and place, or by doc_id, descending.
+    """Orders rows by query, then by score, descending, ties by rank and place, or by doc_id,
+    descending.
 
-    A run without scores is ordered by rank and place; one without ranks has ties by doc_id. `rows` are given by place,
-    with the columns doc_id, rank, score and that of the query.
+    A run without scores is ordered by rank and place; one without ranks has ties by doc_id. `rows`
+    are given by place, with the columns doc_id, rank, score and that of the query.
     """
     by_rank = not layout.has_scores or (ties == "rank" and layout.has_ranks)
     keys = [(query, "ascending"), *([("score", "descending")] if layout.has_scores else [])]
@@ -106,7 +118,10 @@ def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ord
     same = np.zeros(len(rows), np.bool_)
     same[1:] = pc.equal(queries[1:], queries[:-1]).to_numpy(zero_copy_only=False)
     begins = np.flatnonzero(~same)
-    values, ranks = rows["score" if layout.has_scores else "rank"].to_numpy(), rows["rank"].to_numpy()
+    values, ranks = (
+        rows["score" if layout.has_scores else "rank"].to_numpy(),
+        rows["rank"].to_numpy(),
+    )
     tied = int(np.count_nonzero(same[1:] & (values[1:] == values[:-1])))
     wrong = np.zeros(len(rows), np.int64)
     if layout.has_scores and layout.has_ranks:
@@ -116,7 +131,9 @@ def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ord
 
 def run_values(rows: pa.Table, layout: RunLayout) -> NDArray[np.float32]:
     """The scores of rows; without scores, minus the ranks."""
-    return np.asarray(rows["score"] if layout.has_scores else -rows["rank"].to_numpy().astype(np.float32))
+    return np.asarray(
+        rows["score"] if layout.has_scores else -rows["rank"].to_numpy().astype(np.float32)
+    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +144,8 @@ class RunNotes:
         format: its name in `run_writer.FORMATS`.
         tied_scores: rows whose float32 score equals that of the row before them in the order.
         tied_ranks: rows of a run without scores whose rank equals that of the row before them.
-        rank_disagreements: rows of a run with scores whose rank is not above that of the row before them in the order.
+        rank_disagreements: rows of a run with scores whose rank is not above that of the row before
+            them in the order.
         comments: lines that begin with `#`.
         comment_rows: comments that have as many columns as a row.
         rejected: what was left out because it cannot be used.
@@ -150,8 +168,8 @@ class RunNotes:
             (
                 "rows with the score of the row before",
                 self.tied_scores,
-                "ordered by doc_id, descending, as in trec_eval. A run that is given as the first stage orders them by "
-                "rank, unless `candidates.ties` is `doc_id`",
+                "ordered by doc_id, descending, as in trec_eval. A run that is given as the first "
+                "stage orders them by rank, unless `candidates.ties` is `doc_id`",
             ),
             ("rows with the rank of the row before", self.tied_ranks, "in the order of the file"),
             (
@@ -179,7 +197,8 @@ class Run:
         places: the numbers of the queries, as they first appear in the file.
         starts: int64[queries + 1], the first row of each query, and the end.
         doc_ids: string[n], those of each query best first.
-        values: float32[n], the scores in the same order; minus the rank where the run has no scores.
+        values: float32[n], the scores in the same order; minus the rank where the run has no
+            scores.
         notes: facts about the file that a user should know.
     """
 
@@ -212,7 +231,10 @@ class Run:
     def to_dict(self) -> dict[str, dict[str, float]]:
         """The score of each doc, by query_id and doc_id, best first."""
         rows = zip(self.order.items(), self.scores.values(), strict=True)
-        return {query_id: dict(zip(ids, scores.tolist(), strict=True)) for (query_id, ids), scores in rows}
+        return {
+            query_id: dict(zip(ids, scores.tolist(), strict=True))
+            for (query_id, ids), scores in rows
+        }
 
     def kept(self, rows: NDArray[np.bool_]) -> "Run":
         """Some rows only, bool[n]; a query without one is left out."""

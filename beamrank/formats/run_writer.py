@@ -22,9 +22,10 @@ class RunFormat:
 
     Attributes:
         title: its name in messages.
-        columns: `query_id`, `doc_id`, `rank`, and optionally `score` and `run_tag`; other names are constants.
-            Without scores, a run is ordered by rank.
-        separator: written between columns; when reading, any white space separates them. Empty for a table.
+        columns: `query_id`, `doc_id`, `rank`, and optionally `score` and `run_tag`; other names are
+            constants. Without scores, a run is ordered by rank.
+        separator: written between columns; when reading, any white space separates them. Empty for
+            a table.
         ending: of the names of its files.
     """
 
@@ -45,15 +46,23 @@ class RunFormat:
     def rows(self, query_id: str, scores: Mapping[str, float], run_tag: str) -> Iterator[str]:
         """The rows of a query's docs, best first, without line ends; ranks count from 1."""
         constants = {"query_id": query_id, "run_tag": run_tag}
-        texts = [_WRITTEN.get(column) or constants.get(column, column).replace("%", "%%") for column in self.columns]
-        values = {"doc_id": scores.keys(), "rank": range(1, len(scores) + 1), "score": scores.values()}
+        texts = [
+            _WRITTEN.get(column) or constants.get(column, column).replace("%", "%%")
+            for column in self.columns
+        ]
+        values = {
+            "doc_id": scores.keys(),
+            "rank": range(1, len(scores) + 1),
+            "score": scores.values(),
+        }
         written = (values[column] for column in self.columns if column in values)
         # A loop over the rows takes half as long again.
         return map(self.separator.join(texts).__mod__, zip(*written, strict=True))
 
 
-# One row: a doc of a ranking; sorted by query_id, rank. `raw_score` is the score that the stage gave, of which `score`
-# is the strictly decreasing form; null below the docs that the stage scored, where an earlier one (`stage`) ranks.
+# One row: a doc of a ranking; sorted by query_id, rank. `raw_score` is the score that the stage
+# gave, of which `score` is the strictly decreasing form; null below the docs that the stage scored,
+# where an earlier one (`stage`) ranks.
 RUN_TABLE = pa.schema(
     [
         pa.field("query_id", pa.string(), nullable=False),
@@ -70,7 +79,9 @@ FORMATS: Registry[RunFormat] = Registry(
     "run format",
     "beamrank.run_formats",
     {
-        "trec": RunFormat("TREC", ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"), " ", "trec"),
+        "trec": RunFormat(
+            "TREC", ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"), " ", "trec"
+        ),
         "msmarco": RunFormat("MS MARCO", ("query_id", "doc_id", "rank"), "\t", "msmarco.tsv"),
         "parquet": RunFormat("Parquet", tuple(RUN_TABLE.names), "", "parquet"),
     },
@@ -84,7 +95,10 @@ def text_formats() -> dict[str, RunFormat]:
 
 def described() -> str:
     """The columns of every format, for messages."""
-    each = [f"{one.title}, {len(one.columns)} columns ({' '.join(one.columns)})" for one in text_formats().values()]
+    each = [
+        f"{one.title}, {len(one.columns)} columns ({' '.join(one.columns)})"
+        for one in text_formats().values()
+    ]
     return f"accepted: {'; '.join(each)}"
 
 
@@ -128,7 +142,9 @@ def _check_finite(scores: Sequence[float], rounded: NDArray[np.float32]) -> None
     infinite = np.flatnonzero(~np.isfinite(rounded))
     if len(infinite):
         rank = int(infinite[0]) + 1
-        raise DataError(f"score {scores[rank - 1]} at rank {rank} is not finite in float32, as a run's must be")
+        raise DataError(
+            f"score {scores[rank - 1]} at rank {rank} is not finite in float32, as a run's must be"
+        )
 
 
 def _ceiling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -151,19 +167,25 @@ def run_scores(query_id: str, ranking: Ranking) -> dict[str, float]:
     return dict(zip((doc_id for doc_id, _ in ranking), scores, strict=True))
 
 
-def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: str = "trec") -> Iterator[str]:
+def run_lines(
+    query_id: str, ranking: Ranking, run_tag: str, run_format: str = "trec"
+) -> Iterator[str]:
     """The lines of one query, without line ends.
 
-    Scores are strictly decreasing, ranks count from 1. Ids were checked where they were read (formats/checks.py).
+    Scores are strictly decreasing, ranks count from 1. Ids were checked where they were read
+    (formats/checks.py).
     """
     return FORMATS[run_format].rows(query_id, run_scores(query_id, ranking), run_tag)
 
 
-def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_format: str = "trec") -> None:
-    """Writes a run; a file that exists is replaced, never left half-written. Queries are in the order of `rankings`.
+def write_run(
+    url: str, rankings: Mapping[str, Ranking], run_tag: str, run_format: str = "trec"
+) -> None:
+    """Writes a run; a file that exists is replaced, never left half-written. Queries are in the
+    order of `rankings`.
 
-    It is compressed if its name ends in .gz, .bz2, .xz or .zst. A device or a pipe is written to. Rankings are in their
-    final order, and ties keep it.
+    It is compressed if its name ends in .gz, .bz2, .xz or .zst. A device or a pipe is written to.
+    Rankings are in their final order, and ties keep it.
     """
     lines = (
         f"{line}\n".encode()

@@ -17,7 +17,15 @@ from beamrank.formats.columns import Columns
 from beamrank.formats.files import Paths, paths_of, shown_paths
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.rows import ROWS_AT_ONCE, FileRows, Number, number
-from beamrank.formats.run_order import Ordered, Run, RunLayout, RunNotes, Ties, order_rows, run_values
+from beamrank.formats.run_order import (
+    Ordered,
+    Run,
+    RunLayout,
+    RunNotes,
+    Ties,
+    order_rows,
+    run_values,
+)
 from beamrank.formats.run_writer import FORMATS, described, text_formats
 from beamrank.formats.texts.tables import is_table
 from beamrank.notes import SILENT, Progress
@@ -39,9 +47,11 @@ _LINE_BITS = 40
 
 
 def run_files(paths: Paths) -> list[str]:
-    """The files of a run: each path, what its glob matches, or those of its folder; sorted, each once.
+    """The files of a run: each path, what its glob matches, or those of its folder; sorted, each
+    once.
 
-    Of a folder with Parquet or Arrow files these are read, as the files of a table; other files all have one ending.
+    Of a folder with Parquet or Arrow files these are read, as the files of a table; other files all
+    have one ending.
 
     Raises:
         PreflightError: there are none, or a folder has files of several kinds.
@@ -52,7 +62,9 @@ def run_files(paths: Paths) -> list[str]:
             found = find(path)
             files |= dict.fromkeys(_of_folder(path, found) if storage.is_folder(path) else found)
     if not files:
-        raise PreflightError(f"there is no run {shown_paths(paths)}: give a file, a folder or a glob. {NOT_DATA}")
+        raise PreflightError(
+            f"there is no run {shown_paths(paths)}: give a file, a folder or a glob. {NOT_DATA}"
+        )
     return list(files)
 
 
@@ -60,12 +72,14 @@ def _of_folder(folder: str, files: Sequence[str]) -> Sequence[str]:
     if tables := [url for url in files if is_table(url)]:
         return tables
     runs = [url for url in files if not _README.match(storage.name(url))]
-    by_ending = {storage.name(without_compression(url)).rpartition(".")[2]: url for url in reversed(runs)}
+    by_ending = {
+        storage.name(without_compression(url)).rpartition(".")[2]: url for url in reversed(runs)
+    }
     if len(by_ending) > 1:
         first, second = sorted(by_ending.values())[:2]
         raise PreflightError(
-            f"the folder {folder} is no run of one kind: it holds several kinds of files, such as {first} and "
-            f"{second}. Give a glob"
+            f"the folder {folder} is no run of one kind: it holds several kinds of files, such as "
+            f"{first} and {second}. Give a glob"
         )
     return runs
 
@@ -73,7 +87,9 @@ def _of_folder(folder: str, files: Sequence[str]) -> Sequence[str]:
 def files_of_run(path: str) -> list[str]:
     """The files of one run: a path itself, which can be a pipe, or those of a folder or a glob."""
     with errors_as(PreflightError, path):
-        are_several = storage.is_folder(path) or (any(each in path for each in "*?[") and not storage.exists(path))
+        are_several = storage.is_folder(path) or (
+            any(each in path for each in "*?[") and not storage.exists(path)
+        )
     return run_files(path) if are_several else [path]
 
 
@@ -103,7 +119,10 @@ class RunRows(FileRows):
     what = "run"
     # What the columns are called by their names: they need a rank or a score.
     layouts = (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score"))
-    numbers: ClassVar = {"rank": Number(pa.int64(), _rank, _MOST_RANK), "score": Number(pa.float32(), _score, INFINITE)}
+    numbers: ClassVar = {
+        "rank": Number(pa.int64(), _rank, _MOST_RANK),
+        "score": Number(pa.float32(), _score, INFINITE),
+    }
 
     @property
     def plain(self) -> Mapping[str, Sequence[str]]:
@@ -119,17 +138,29 @@ class RunRows(FileRows):
         return named if self.names else self.name or "trec"
 
     def explain_columns(self, count: int) -> str:
-        return super().explain_columns(count) if self.names else explain_columns(count, self.name or None)
+        return (
+            super().explain_columns(count)
+            if self.names
+            else explain_columns(count, self.name or None)
+        )
 
 
 def explain_columns(count: int, name: str | None) -> str:
-    """What is wrong with a line that has this number of columns, in a run of a format or of none yet."""
+    """What is wrong with a line that has this number of columns, in a run of a format or of none
+    yet.
+    """
     if name is None:
         return (
-            f"{count} columns; {described()}" + ("; four are TREC qrels" if count == 4 else "") + _TOP1000 * (count > 6)
+            f"{count} columns; {described()}"
+            + ("; four are TREC qrels" if count == 4 else "")
+            + _TOP1000 * (count > 6)
         )
     columns = FORMATS[name].columns
-    longer = ": the line holds more than one row, or words after the last column" if count > len(columns) else ""
+    longer = (
+        ": the line holds more than one row, or words after the last column"
+        if count > len(columns)
+        else ""
+    )
     return (
         f"{count} columns, where the rows before are {FORMATS[name].title} rows of {len(columns)} "
         f"({' '.join(columns)}){longer}"
@@ -144,7 +175,9 @@ class _RunFiles:
         layout: that of the first with rows.
     """
 
-    def __init__(self, url: str | pa.Table, columns: Columns | None = None, rejects: Rejects | None = None) -> None:
+    def __init__(
+        self, url: str | pa.Table, columns: Columns | None = None, rejects: Rejects | None = None
+    ) -> None:
         if isinstance(url, str):
             self.files = [RunRows(each, columns, rejects) for each in files_of_run(url)]
         else:
@@ -152,7 +185,9 @@ class _RunFiles:
         self.layout = RunLayout(self.files[0].url)
 
     def tables(self, number: Callable[[Any], NDArray[np.int32]]) -> Iterator[pa.Table]:
-        """The rows, in order: query, doc_id, rank, score, position; `number` gives the query of each query_id."""
+        """The rows, in order: query, doc_id, rank, score, position; `number` gives the query of
+        each query_id.
+        """
         for place, file in enumerate(self.files):
             found = None
             for batch in file.batches():
@@ -162,16 +197,25 @@ class _RunFiles:
                     self.layout.check(found)
                 columns = {name: batch.column(name) for name in ("doc_id", "rank", "score")}
                 position = batch.column("position").to_numpy() + (place << _LINE_BITS)
-                yield pa.table({"query": number(batch.column("query_id")), **columns, "position": position})
+                yield pa.table(
+                    {"query": number(batch.column("query_id")), **columns, "position": position}
+                )
 
-    def ordered(self, tables: Iterable[pa.Table], ties: Ties, name_of: Callable[[int], str]) -> Iterator[Ordered]:
-        """The rows of some queries at a time, of tables by query; a doc that a query has twice is a problem."""
+    def ordered(
+        self, tables: Iterable[pa.Table], ties: Ties, name_of: Callable[[int], str]
+    ) -> Iterator[Ordered]:
+        """The rows of some queries at a time, of tables by query; a doc that a query has twice is a
+        problem.
+        """
         for rows in _whole_queries(tables):
             for second, first in repeated_rows(rows["query"], rows["doc_id"]):
                 places = rows["position"].take(pa.array([second, first])).to_pylist()
                 (here, line), (there, before) = (divmod(place, 1 << _LINE_BITS) for place in places)
                 of_file = "" if len(self.files) == 1 else f" of {self.files[there].url}"
-                already = f"{rows['doc_id'][second].as_py()!r} already on {self.files[there].noun} {before}{of_file}"
+                already = (
+                    f"{rows['doc_id'][second].as_py()!r} already on "
+                    f"{self.files[there].noun} {before}{of_file}"
+                )
                 reason = f"query {name_of(rows['query'][second].as_py())!r} has doc {already}"
                 self.files[here].bad(line, reason, always=True)
             yield order_rows(rows.drop_columns(["position"]), "query", self.layout, ties)
@@ -191,26 +235,33 @@ def read_run(
     rejects: Rejects | None = None,
     progress: Progress = SILENT,
 ) -> Run:
-    """Reads a run from any fsspec URL: a file, compressed or not, a folder or a glob. Its format is detected.
+    """Reads a run from any fsspec URL: a file, compressed or not, a folder or a glob. Its format is
+    detected.
 
-    A run with scores is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's
-    order. Its rank column is not read. A run without scores is ordered by rank, ties in the order of the file.
+    A run with scores is ordered by float32 score, descending, ties by doc_id, descending in UTF-8
+    bytes: trec_eval's order. Its rank column is not read. A run without scores is ordered by rank,
+    ties in the order of the file.
 
-    With `ties="rank"` the rank column, if there is one, orders tied scores, as for a run that feeds a stage. `url` can
-    be a table in memory; `columns` names columns that have other names than usual; `rejects` takes the rows that cannot
-    be used, which are left out: by default each is an error.
+    With `ties="rank"` the rank column, if there is one, orders tied scores, as for a run that feeds
+    a stage. `url` can be a table in memory; `columns` names columns that have other names than
+    usual; `rejects` takes the rows that cannot be used, which are left out: by default each is an
+    error.
 
     Raises:
-        PreflightError: the file does not exist, or lines are wrong: columns, ranks, scores that are not finite in
-            float32, invalid UTF-8, ids that cannot be used (formats/checks.py), more than may be left out; or, always,
-            a doc_id twice for a query, or rows of another format. The first of each kind is listed.
+        PreflightError: the file does not exist, or lines are wrong: columns, ranks, scores that are
+            not finite in float32, invalid UTF-8, ids that cannot be used (formats/checks.py), more
+            than may be left out; or, always, a doc_id twice for a query, or rows of another format.
+            The first of each kind is listed.
     """
     run_files = _RunFiles(url, columns, rejects)
     numbers: dict[str, int] = {}
 
     def number(query_ids: Any) -> NDArray[np.int32]:
         encoded = query_ids.dictionary_encode()
-        of_ids = [numbers.setdefault(query_id, len(numbers)) for query_id in encoded.dictionary.to_pylist()]
+        of_ids = [
+            numbers.setdefault(query_id, len(numbers))
+            for query_id in encoded.dictionary.to_pylist()
+        ]
         return np.asarray(np.array(of_ids, np.int32)[encoded.indices.to_numpy()])
 
     held: deque[pa.Table] = deque()
@@ -224,16 +275,26 @@ def read_run(
     run = _run(ordered, numbers, run_files.layout, first.format_name)
     run_files.check(rows)
     comments = [comment for file in run_files.files for comment in file.comments]
-    in_columns = sum(len(comment.split()) == len(FORMATS[first.format_name].columns) for comment in comments)
+    in_columns = sum(
+        len(comment.split()) == len(FORMATS[first.format_name].columns) for comment in comments
+    )
     rejected = () if rejects is None else rejects.notes()
-    return replace(run, notes=replace(run.notes, comments=len(comments), comment_rows=in_columns, rejected=rejected))
+    return replace(
+        run,
+        notes=replace(
+            run.notes, comments=len(comments), comment_rows=in_columns, rejected=rejected
+        ),
+    )
 
 
-def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[str], NDArray[np.float32], int]]:
-    """Yields the queries of a run with their docs and scores as in `read_run`, and holds some of them at a time.
+def iterate_run(
+    url: str, *, ties: Ties = "doc_id"
+) -> Iterator[tuple[str, list[str], NDArray[np.float32], int]]:
+    """Yields the queries of a run with their docs and scores as in `read_run`, and holds some of
+    them at a time.
 
-    The last number is how many of its ranks disagree with the scores. A query whose rows are apart in the file is
-    yielded more than once.
+    The last number is how many of its ranks disagree with the scores. A query whose rows are apart
+    in the file is yielded more than once.
     """
     run_files = _RunFiles(url)
     names: list[str] = []
@@ -252,14 +313,22 @@ def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[
     for found in run_files.ordered(run_files.tables(number), ties, names.__getitem__):
         rows += len(found.rows)
         docs, values = found.rows["doc_id"], run_values(found.rows, run_files.layout)
-        for start, end, wrong in zip(found.begins, [*found.begins[1:], len(values)], found.disagreements, strict=True):
+        for start, end, wrong in zip(
+            found.begins, [*found.begins[1:], len(values)], found.disagreements, strict=True
+        ):
             query_id = names[found.rows["query"][start].as_py()]
-            yield query_id, docs.slice(start, end - start).to_pylist(), values[start:end], int(wrong)
+            yield (
+                query_id,
+                docs.slice(start, end - start).to_pylist(),
+                values[start:end],
+                int(wrong),
+            )
     run_files.check(rows)
 
 
 def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") -> Run:
-    """A run of a dictionary, in the order of `read_run`; `ties="rank"` keeps its order where scores tie in float32.
+    """A run of a dictionary, in the order of `read_run`; `ties="rank"` keeps its order where scores
+    tie in float32.
 
     Queries without docs are left out.
 
@@ -272,7 +341,12 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     doc_ids = [doc_id for docs in queries.values() for doc_id in docs]
     values = np.concatenate([_finite(query_id, docs) for query_id, docs in queries.items()])
     counts = [len(docs) for docs in queries.values()]
-    columns = [np.repeat(np.arange(len(counts), dtype=np.int32), counts), doc_ids, np.arange(len(doc_ids)), values]
+    columns = [
+        np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+        doc_ids,
+        np.arange(len(doc_ids)),
+        values,
+    ]
     rows = pa.table(columns, ["query", "doc_id", "rank", "score"])
     layout = RunLayout("", columns=(("rank", "", ""), ("score", "", "")))
     numbers = {query_id: number for number, query_id in enumerate(queries)}
@@ -283,10 +357,14 @@ def _finite(query_id: str, docs: Mapping[str, float]) -> NDArray[np.float32]:
     try:
         scores = np.frombuffer(array("f", docs.values()), np.float32)
     except (TypeError, OverflowError) as error:
-        raise DataError(f"query {query_id!r} of the run has a score that cannot be used: {error}") from error
+        raise DataError(
+            f"query {query_id!r} of the run has a score that cannot be used: {error}"
+        ) from error
     for doc_id, score in zip(docs, scores, strict=True) if not np.isfinite(scores).all() else ():
         if not np.isfinite(score):
-            raise DataError(f"query {query_id!r}: the score of doc {doc_id!r} is not finite in float32: {score}")
+            raise DataError(
+                f"query {query_id!r}: the score of doc {doc_id!r} is not finite in float32: {score}"
+            )
     return scores
 
 
@@ -326,9 +404,17 @@ def _run(found: Iterable[Ordered], numbers: Mapping[str, int], layout: RunLayout
         starts.append(each.begins + rows)
         values.append(run_values(each.rows, layout))
         doc_ids += each.rows["doc_id"].chunks
-        rows, tied, disagreements = rows + len(each.rows), tied + each.tied, disagreements + each.disagreements.sum()
+        rows, tied, disagreements = (
+            rows + len(each.rows),
+            tied + each.tied,
+            disagreements + each.disagreements.sum(),
+        )
     ties = (tied, 0) if layout.has_scores else (0, tied)
     notes = RunNotes(name, len(numbers), rows, *ties, int(disagreements))
     places = IdPlaces(pa.array(list(numbers), pa.string()))
-    columns = np.concatenate([*starts, [rows]]), pa.chunked_array(doc_ids, pa.string()), np.concatenate(values)
+    columns = (
+        np.concatenate([*starts, [rows]]),
+        pa.chunked_array(doc_ids, pa.string()),
+        np.concatenate(values),
+    )
     return Run(places, *columns, notes)

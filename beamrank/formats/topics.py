@@ -11,7 +11,14 @@ from pydantic import model_validator
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import WrongFormatError
-from beamrank.formats.columns import Names, TopicColumns, check_header, column_names, header_notes, read_header
+from beamrank.formats.columns import (
+    Names,
+    TopicColumns,
+    check_header,
+    column_names,
+    header_notes,
+    read_header,
+)
 from beamrank.formats.files import AUTO, Choice, find_files, folder_files, shown_paths
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat
@@ -49,38 +56,52 @@ class TopicsConfig(Section):
     format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
     """Its format; `auto` guesses it from the first file."""
     decoding: Literal["full", "original"] = "full"
-    """Of TREC CAR's ids: `full` decodes every percent escape, `original` only `%20`, as the code of 2019 does."""
+    """Of TREC CAR's ids: `full` decodes every percent escape, `original` only `%20`, as the code of
+    2019 does.
+    """
     ids: Literal["file", "order"] = "file"
     """`order` numbers the topics from 1 in the order of the file, as the qrels of Cranfield do."""
     columns: TopicColumns | None = None
     """Where the id or the text has a different name than usual."""
     header: bool | None = None
-    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
+    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
+    said.
+    """
     only_judged: bool = False
     """Keep only the topics of the qrels (BEIR has the topics of all splits in one file)."""
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         check_header(self.header, {"columns": self.columns})
-        if self.decoding == "original" and self.format != AUTO and not FORMATS[self.format].has_original:
+        if (
+            self.decoding == "original"
+            and self.format != AUTO
+            and not FORMATS[self.format].has_original
+        ):
             having = ", ".join(name for name, each in FORMATS.items() if each.has_original)
-            raise ValueError(f"decoding `original` exists for the formats {having}, not for {self.format}")
+            raise ValueError(
+                f"decoding `original` exists for the formats {having}, not for {self.format}"
+            )
         return self
 
 
 _Config = TypeVar("_Config", bound=TopicsConfig)
 
 
-def read_topics(config: TopicsConfig, rejects: Rejects | None = None, instructions: bool = False) -> TopicTable:
-    """Reads all topics, in the order of the files; ids are kept unchanged, unless `ids` numbers them.
+def read_topics(
+    config: TopicsConfig, rejects: Rejects | None = None, instructions: bool = False
+) -> TopicTable:
+    """Reads all topics, in the order of the files; ids are kept unchanged, unless `ids` numbers
+    them.
 
-    A file may be compressed with gzip, bzip2, xz or zstd. Empty lines between topics are skipped. With `instructions`
-    the topics have these too: a second text, in another column.
+    A file may be compressed with gzip, bzip2, xz or zstd. Empty lines between topics are skipped.
+    With `instructions` the topics have these too: a second text, in another column.
 
     Raises:
-        PreflightError: a file cannot be read or holds no topics, two topics have one query_id, or more cannot be used
-            than `rejects` takes, by default none: no text, a query_id that breaks the rule of formats/checks.py or is
-            there again, invalid UTF-8, wrong columns. It counts the problems and shows the first of each kind.
+        PreflightError: a file cannot be read or holds no topics, two topics have one query_id, or
+            more cannot be used than `rejects` takes, by default none: no text, a query_id that
+            breaks the rule of formats/checks.py or is there again, invalid UTF-8, wrong columns. It
+            counts the problems and shows the first of each kind.
     """
     config = resolved(config)
     own, rejects = FORMATS[config.format], rejects or Rejects("topics")
@@ -89,21 +110,26 @@ def read_topics(config: TopicsConfig, rejects: Rejects | None = None, instructio
     for file in files:
         if file.problems.are_refused:
             raise PreflightError(
-                f"{counted(file.problems.count, own.noun)} of {file.url} cannot be read as topics of `format: "
+                f"{counted(file.problems.count, own.noun)} of {file.url} cannot be read as topics "
+                "of `format: "
                 f"{config.format}`{file.problems.allowed}{_CHOICE.hint(file.url, config.format)}"
                 f"{file.problems.listed(f'{file.url}:')}"
             )
     if not len(table):
         hint = _CHOICE.hint(files[0].url, config.format)
         raise PreflightError(
-            f"{shown_paths(config.path)} holds no topics (read as `format: {config.format}`): there is nothing to "
-            f"rank{hint}"
+            f"{shown_paths(config.path)} holds no topics (read as `format: {config.format}`): "
+            f"there is nothing to rank{hint}"
         )
     if config.ids == "order":
-        table = table.set_column(0, "query_id", pa.array(np.arange(1, len(table) + 1)).cast(pa.string()))
+        table = table.set_column(
+            0, "query_id", pa.array(np.arange(1, len(table) + 1)).cast(pa.string())
+        )
     table = table.select(["query_id", "text"])
     if instructions:
-        table = table.append_column(INSTRUCTION, _read_instructions(config, table["query_id"], rejects.limit))
+        table = table.append_column(
+            INSTRUCTION, _read_instructions(config, table["query_id"], rejects.limit)
+        )
     return TopicTable(table)
 
 
@@ -111,12 +137,15 @@ def _read_instructions(config: TopicsConfig, query_ids: Any, limit: int) -> Any:
     columns = config.columns or TopicColumns()
     name = columns.instruction or INSTRUCTION
     columns = columns.model_copy(update={"text": name})
-    found = read_topics(config.model_copy(update={"columns": columns}), Rejects("topics", limit)).table
+    found = read_topics(
+        config.model_copy(update={"columns": columns}), Rejects("topics", limit)
+    ).table
     rows = pc.index_in(query_ids, found["query_id"].combine_chunks())
     if rows.null_count or (config.ids == "order" and len(found) != len(rows)):
         first = query_ids.filter(pc.is_null(rows)).to_pylist()[:1]
         raise PreflightError(
-            f"{shown_paths(config.path)} has topics {first} without a `{name}`, which a stage with `instruction: "
+            f"{shown_paths(config.path)} has topics {first} without a `{name}`, which a stage "
+            "with `instruction: "
             f'"{{instruction}}"` reads: give each topic one'
         )
     return found["text"].take(rows)
@@ -132,10 +161,16 @@ class _File:
 
 
 def _read_file(url: str, config: TopicsConfig, rejects: Rejects) -> _File:
-    own, problems, columns = FORMATS[config.format], Problems(url, rejects), column_names(config.columns)
+    own, problems, columns = (
+        FORMATS[config.format],
+        Problems(url, rejects),
+        column_names(config.columns),
+    )
     batches, text, original = [], columns.get("text"), config.decoding == "original"
     try:
-        has_header = own.table is not None and read_header(url, own.table, _names(config)) is not None
+        has_header = (
+            own.table is not None and read_header(url, own.table, _names(config)) is not None
+        )
         id_name, fields = columns.get("query_id"), None if text is None else (text,)
         unit = CorpusUnit(0, url, own, fields, 0, 0, id_name, has_header, "query_id", original)
         for batch in own.read(unit):
@@ -151,7 +186,9 @@ def _read_file(url: str, config: TopicsConfig, rejects: Rejects) -> _File:
 
 def _rows(batch: DocBatch, repeats: bool) -> Any:
     """The topics of a batch; of equal ones only the first, if a format repeats them."""
-    rows = list(zip(batch.doc_ids, batch.texts, (position + 1 for position in batch.positions), strict=True))
+    rows = list(
+        zip(batch.doc_ids, batch.texts, (position + 1 for position in batch.positions), strict=True)
+    )
     if repeats:
         first: dict[tuple[str, str], tuple[str, str, int]] = {}
         for row in rows:
@@ -162,7 +199,9 @@ def _rows(batch: DocBatch, repeats: bool) -> Any:
 
 
 def _each_once(files: Sequence[_File], repeats: bool) -> Any:
-    """The topics of all files; those whose id is there before are problems, unless they are equal and may repeat."""
+    """The topics of all files; those whose id is there before are problems, unless they are equal
+    and may repeat.
+    """
     table = pa.concat_tables([file.topics for file in files])
     starts = np.cumsum([0, *(len(file.topics) for file in files)])
     again = []
@@ -173,10 +212,19 @@ def _each_once(files: Sequence[_File], repeats: bool) -> Any:
         if not (repeats and now["text"] == before["text"]):
             where = f"line {before['line']}" if here == there else "an earlier file"
             other = "with a different text" if repeats else "too"
-            reason = f"the topic has the query_id {now['query_id']!r}, which {where} has {other}: remove one"
+            reason = (
+                f"the topic has the query_id {now['query_id']!r}, which {where} has {other}: "
+                "remove one"
+            )
             problem = now["query_id"], now["text"]
-            files[here].problems.add(now["line"], reason, problem, always=now["text"] != before["text"])
-    return table.filter(pa.array(np.isin(np.arange(len(table)), again, invert=True))) if again else table
+            files[here].problems.add(
+                now["line"], reason, problem, always=now["text"] != before["text"]
+            )
+    return (
+        table.filter(pa.array(np.isin(np.arange(len(table)), again, invert=True)))
+        if again
+        else table
+    )
 
 
 def topics_files(config: TopicsConfig) -> list[str]:
@@ -204,8 +252,8 @@ def resolved(config: _Config) -> _Config:
     """Topics with the name of their format, where that is `auto`: the first file decides.
 
     Raises:
-        PreflightError: there is no file, its format cannot be guessed, or has no named columns or header and the
-            topics name some.
+        PreflightError: there is no file, its format cannot be guessed, or has no named columns or
+            header and the topics name some.
     """
     if config.format == AUTO:
         first = find_files(config.path)[0]

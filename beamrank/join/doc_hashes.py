@@ -1,7 +1,8 @@
-"""Docs as 64-bit hashes of what they are found by: those that shards need, and those of a corpus unit.
+"""Docs as 64-bit hashes of what they are found by: those that shards need, and those of a corpus
+unit.
 
-The docs that the shards of a job need are in files by range of the hash, so that no process holds all of them. Every
-file is named by its content, so that a changed one is noticed when it is read.
+The docs that the shards of a job need are in files by range of the hash, so that no process holds
+all of them. Every file is named by its content, so that a changed one is noticed when it is read.
 """
 
 import tempfile
@@ -21,27 +22,36 @@ from beamrank.storage.local_files import map_numbers
 
 Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
-# An entry on its way to its file: the hash of a doc, and the shard that needs it with `_HAS_TOKENS`.
+# An entry on its way to its file: the hash of a doc, and the shard that needs it with
+# `_HAS_TOKENS`.
 _ENTRY = np.dtype([("hash", "<u8"), ("mark", "<u4")])
 _HAS_TOKENS = 1 << 31
-# Hashes are uniform, but a doc that many shards need has many entries: a file of 64 MB would hold 5.3 million.
+# Hashes are uniform, but a doc that many shards need has many entries: a file of 64 MB would hold
+# 5.3 million.
 _ENTRIES_OF_RANGE = 4_000_000
 RANGE_BYTES = _ENTRIES_OF_RANGE * _ENTRY.itemsize
 
 
 def count_ranges(entries: int) -> int:
-    """How many ranges of the hash keep each one's file of so many entries in all at 64 MB or less."""
+    """How many ranges of the hash keep each one's file of so many entries in all at 64 MB or
+    less.
+    """
     return max(1, -(-entries // _ENTRIES_OF_RANGE))
 
 
-def cut_needed(shard: int, needed: Hashes, with_tokens: Hashes, ranges: int) -> Iterator[tuple[int, bytes]]:
-    """The docs that a shard needs, in any order and as often as they like, cut by range: the entries of each range.
+def cut_needed(
+    shard: int, needed: Hashes, with_tokens: Hashes, ranges: int
+) -> Iterator[tuple[int, bytes]]:
+    """The docs that a shard needs, in any order and as often as they like, cut by range: the
+    entries of each range.
 
     `with_tokens` are docs whose tokens an earlier run has for the shard.
     """
     entries = np.empty(len(distinct := np.unique(needed)), _ENTRY)
     entries["hash"] = distinct
-    entries["mark"] = shard | np.where(np.isin(distinct, with_tokens), np.uint32(_HAS_TOKENS), np.uint32(0))
+    entries["mark"] = shard | np.where(
+        np.isin(distinct, with_tokens), np.uint32(_HAS_TOKENS), np.uint32(0)
+    )
     numbers, starts = np.unique(_range_of(distinct, ranges), return_index=True)
     for number, some in zip(numbers.tolist(), np.split(entries, starts)[1:], strict=True):
         yield number, some.tobytes()
@@ -58,7 +68,8 @@ class NeededDocs:
 
     Attributes:
         hashes: uint64[n], sorted; a doc that several shards need stands once for each.
-        marks: uint32[n], the shard of each entry, and whether an earlier run has the doc's tokens for it.
+        marks: uint32[n], the shard of each entry, and whether an earlier run has the doc's tokens
+            for it.
     """
 
     hashes: Hashes
@@ -73,7 +84,9 @@ class NeededDocs:
         return cls(hashes[order], marks[order])
 
     def publish(self, folder: str, prefix: str, number: int) -> str:
-        """Writes the entries under a prefix, the number of the range and their content's own name; returns the URL."""
+        """Writes the entries under a prefix, the number of the range and their content's own name;
+        returns the URL.
+        """
         content = self.hashes.astype("<u8").tobytes() + self.marks.astype("<u4").tobytes()
         return _publish(folder, f"{prefix}{number:05d}-", content)
 
@@ -82,7 +95,8 @@ class NeededDocs:
         """The entries that `publish` wrote; a local file is mapped into memory.
 
         Raises:
-            DataError: the file does not hold what was written, so docs would be missing or reach other shards.
+            DataError: the file does not hold what was written, so docs would be missing or reach
+                other shards.
         """
         content = _open(url)
         entries = len(content) // _ENTRY.itemsize
@@ -99,7 +113,9 @@ class NeededDocs:
         return self.marks >= _HAS_TOKENS
 
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Which of some docs are needed: rows int64[m] into `hashes` and shards uint32[m], one entry for each pair."""
+        """Which of some docs are needed: rows int64[m] into `hashes` and shards uint32[m], one
+        entry for each pair.
+        """
         left = np.searchsorted(self.hashes, hashes, side="left")
         counts = np.searchsorted(self.hashes, hashes, side="right") - left
         rows = np.repeat(np.arange(len(hashes)), counts)
@@ -115,7 +131,8 @@ class NeededList:
     Attributes:
         urls: the files.
         entries: how many there are in all.
-        shards: the first shard and the end of those that count; the others do not take part in a job.
+        shards: the first shard and the end of those that count; the others do not take part in a
+            job.
     """
 
     urls: tuple[str, ...]
@@ -126,7 +143,9 @@ class NeededList:
 class OpenedList:
     """The files of a list, each opened on first use."""
 
-    def __init__(self, urls: Sequence[str], open_file: Callable[[str], NeededDocs] = NeededDocs.open) -> None:
+    def __init__(
+        self, urls: Sequence[str], open_file: Callable[[str], NeededDocs] = NeededDocs.open
+    ) -> None:
         self._urls, self._open = urls, cache(open_file)
 
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
@@ -147,8 +166,12 @@ class OpenedList:
         return np.asarray(hashes[rows[shards == shard]])
 
 
-def write_needed(needed: Iterable[tuple[int, bytes]], ranges: int, folder: str, prefix: str) -> NeededList:
-    """Publishes the list of what shards need, from the `cut_needed` of each; one range at a time is in memory."""
+def write_needed(
+    needed: Iterable[tuple[int, bytes]], ranges: int, folder: str, prefix: str
+) -> NeededList:
+    """Publishes the list of what shards need, from the `cut_needed` of each; one range at a time is
+    in memory.
+    """
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(ranges)]
         for number, content in needed:
@@ -162,16 +185,20 @@ def write_needed(needed: Iterable[tuple[int, bytes]], ranges: int, folder: str, 
 
 def listed(files: Sequence[tuple[str, int]]) -> NeededList:
     """The list of these files, one for each range in order, by URL and size in bytes."""
-    return NeededList(tuple(url for url, _ in files), sum(size for _, size in files) // _ENTRY.itemsize)
+    return NeededList(
+        tuple(url for url, _ in files), sum(size for _, size in files) // _ENTRY.itemsize
+    )
 
 
 def find_unread(
     needed: NeededList, units: Sequence[Hashes], unchanged: Mask, folder: str, prefix: str
 ) -> tuple[Mask, NeededList]:
-    """The units of a corpus that need not be read, since an earlier run has the tokens of all that is needed from them.
+    """The units of a corpus that need not be read, since an earlier run has the tokens of all that
+    is needed from them.
 
-    A unit is one if every doc that is needed from it has tokens for each shard that needs it. A doc whose hash is in
-    the units more than once has none: whose tokens they are is unknown. One range of the list is in memory at a time.
+    A unit is one if every doc that is needed from it has tokens for each shard that needs it. A doc
+    whose hash is in the units more than once has none: whose tokens they are is unknown. One range
+    of the list is in memory at a time.
 
     Args:
         needed: the list, with the docs that have tokens.
@@ -192,7 +219,9 @@ def find_unread(
         return _Range(docs, starts, [_places(distinct, unit) for unit in units])
 
     numbers = range(len(needed.urls))
-    unread = np.logical_and.reduce([unchanged, *(opened(number).complete_units() for number in numbers)])
+    unread = np.logical_and.reduce(
+        [unchanged, *(opened(number).complete_units() for number in numbers)]
+    )
     urls, entries = [], 0
     for number in numbers:
         docs = opened(number).of_units(unread)
@@ -216,7 +245,9 @@ class _Range:
     places: list[npt.NDArray[np.int64]]
 
     def complete_units(self) -> Mask:
-        """Of which units every doc here has tokens for each shard that needs it, and is in no unit again."""
+        """Of which units every doc here has tokens for each shard that needs it, and is in no unit
+        again.
+        """
         if not len(self.starts):
             return np.ones(len(self.places), np.bool_)
         times = np.bincount(np.concatenate(self.places), minlength=len(self.starts))
@@ -236,7 +267,10 @@ def _places(distinct: Hashes, unit: Hashes) -> npt.NDArray[np.int64]:
     """The places in sorted, distinct hashes of those that a unit has."""
     if not len(distinct):
         return np.empty(0, np.int64)
-    low, high = np.searchsorted(unit, distinct[0]), np.searchsorted(unit, distinct[-1], side="right")
+    low, high = (
+        np.searchsorted(unit, distinct[0]),
+        np.searchsorted(unit, distinct[-1], side="right"),
+    )
     hashes = np.asarray(unit[low:high])
     places = np.searchsorted(distinct, hashes)
     return np.asarray(places[distinct[places] == hashes])
@@ -248,7 +282,9 @@ def publish_unit_docs(folder: str, hashes: Hashes) -> str:
 
 
 def open_unit_docs(url: str) -> Hashes:
-    """The docs of a corpus unit: uint64[n], sorted; a hash stands once for each doc. Raises as `NeededDocs.open`."""
+    """The docs of a corpus unit: uint64[n], sorted; a hash stands once for each doc. Raises as
+    `NeededDocs.open`.
+    """
     return np.asarray(_open(url).view("<u8"))
 
 
@@ -265,5 +301,7 @@ def _open(url: str) -> Any:
     else:
         content = map_numbers(url, np.uint8)
     if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
-        raise DataError(f"{url} changed after it was written. Run the same command again, which writes it again")
+        raise DataError(
+            f"{url} changed after it was written. Run the same command again, which writes it again"
+        )
     return content

@@ -1,8 +1,10 @@
-"""The join of candidates with their docs: one scan of the corpus, one shuffle of tokens (docs/internals/join.md).
+"""The join of candidates with their docs: one scan of the corpus, one shuffle of tokens
+(docs/internals/join.md).
 
-The needed docs are listed (`beamrank.join.doc_hashes`) with the query shards that need each. Every corpus
-unit is filtered against them by binary search, and only tokens of needed docs travel to the shards, where they are
-matched by doc_id exactly: a hash that collides costs a few bytes, never a wrong doc.
+The needed docs are listed (`beamrank.join.doc_hashes`) with the query shards that need each. Every
+corpus unit is filtered against them by binary search, and only tokens of needed docs travel to the
+shards, where they are matched by doc_id exactly: a hash that collides costs a few bytes, never a
+wrong doc.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,23 +40,38 @@ class JoinedShard(NamedTuple):
 
 
 def doc_tokens_schema(token: pa.DataType) -> pa.Schema:
-    """The rows of the shuffle: a needed doc's tokens, and its place in the corpus (unit number, position)."""
+    """The rows of the shuffle: a needed doc's tokens, and its place in the corpus (unit number,
+    position).
+    """
     return required(
-        doc_id=pa.string(), unit=pa.int32(), position=pa.int64(), tokens=pa.list_(token), truncated=pa.bool_()
+        doc_id=pa.string(),
+        unit=pa.int32(),
+        position=pa.int64(),
+        tokens=pa.list_(token),
+        truncated=pa.bool_(),
     )
 
 
 def doc_tokens(
-    schema: pa.Schema, doc_ids: Sequence[str], unit: int, positions: Sequence[int], tokens: pa.Array, truncated: Any
+    schema: pa.Schema,
+    doc_ids: Sequence[str],
+    unit: int,
+    positions: Sequence[int],
+    tokens: pa.Array,
+    truncated: Any,
 ) -> pa.RecordBatch:
     """The rows of some docs of one unit of the corpus: `doc_tokens_schema`."""
-    return pa.record_batch([doc_ids, np.full(len(doc_ids), unit), positions, tokens, truncated], schema=schema)
+    return pa.record_batch(
+        [doc_ids, np.full(len(doc_ids), unit), positions, tokens, truncated], schema=schema
+    )
 
 
 def by_shard(
     batches: Sequence[pa.RecordBatch], shards: Sequence[npt.NDArray[np.uint32]]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cuts rows into one batch a shard, by the shards of the rows of each batch: small batches are mostly headers."""
+    """Cuts rows into one batch a shard, by the shards of the rows of each batch: small batches are
+    mostly headers.
+    """
     if not batches:
         return
     shard_of = np.concatenate(shards)
@@ -81,12 +98,14 @@ def join_shard(
         query_ids: the shard's queries, sorted; one without candidates keeps its row.
         query_tokens: their tokens, in the same order.
         candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
-        docs: `doc_tokens_schema`, in any order, docs that no candidate names (hash collisions) among them.
+        docs: `doc_tokens_schema`, in any order, docs that no candidate names (hash collisions)
+            among them.
         place: puts a unit number and a position into words.
         of_queries: whether `docs` has `doc_keys` in place of doc_ids.
 
     Returns:
-        The joined rows; candidates whose doc is not among `docs` are left out and listed as missing.
+        The joined rows; candidates whose doc is not among `docs` are left out and listed as
+        missing.
 
     Raises:
         DataError: a doc that is needed appears twice in the corpus.
@@ -107,10 +126,14 @@ def join_shard(
     numbers = rows.drop_null().to_numpy().astype(np.int64)
     tokens = docs["tokens"].combine_chunks()
     table = tokenized_table(schema, query_ids, query_tokens, found, tokens, numbers)
-    return JoinedShard(table, tuple(starmap(MissingDoc, missing.items())), pc.sum(docs["truncated"]).as_py() or 0)
+    return JoinedShard(
+        table, tuple(starmap(MissingDoc, missing.items())), pc.sum(docs["truncated"]).as_py() or 0
+    )
 
 
 def candidate_keys(candidates: pa.Table, of_queries: bool) -> list[str]:
-    """What the docs of `schemas.CANDIDATES` are found by: their doc_ids, or with `of_queries` their `doc_keys`."""
+    """What the docs of `schemas.CANDIDATES` are found by: their doc_ids, or with `of_queries` their
+    `doc_keys`.
+    """
     doc_ids: list[str] = candidates["doc_id"].to_pylist()
     return doc_keys(candidates["query_id"].to_pylist(), doc_ids) if of_queries else doc_ids

@@ -1,4 +1,6 @@
-"""The rows of a given run that are a shard's: checked for duplicates, in their order, cut to the first docs."""
+"""The rows of a given run that are a shard's: checked for duplicates, in their order, cut to the
+first docs.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -28,7 +30,9 @@ SENT = pa.schema(
 
 def sent(rows: pa.RecordBatch, unit: int) -> pa.RecordBatch:
     """Rows of a unit as `SENT`."""
-    return pa.record_batch([*rows.columns, pa.array(np.full(len(rows), unit, np.int32))], schema=SENT)
+    return pa.record_batch(
+        [*rows.columns, pa.array(np.full(len(rows), unit, np.int32))], schema=SENT
+    )
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class ShardRun:
 
     Attributes:
         candidates: those of the shard's topics.
-        counts: how many rows are tied, have a rank that disagrees, or are of queries that are no topics.
+        counts: how many rows are tied, have a rank that disagrees, or are of queries that are no
+            topics.
         foreign: the place, by unit and position, and the id of the first of those queries.
     """
 
@@ -47,13 +52,17 @@ class ShardRun:
 
 
 def in_place_order(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The rows of a shard, by unit and place: batches of a unit hold its rows in order, and come in any."""
+    """The rows of a shard, by unit and place: batches of a unit hold its rows in order, and come in
+    any.
+    """
 
     def key(batch: pa.RecordBatch) -> tuple[int, ...]:
         positions = batch.column("position")
         return batch.column("unit")[0].as_py(), positions[0].as_py(), positions[-1].as_py()
 
-    return pa.Table.from_batches(sorted((batch for batch in batches if len(batch)), key=key), SENT).combine_chunks()
+    return pa.Table.from_batches(
+        sorted((batch for batch in batches if len(batch)), key=key), SENT
+    ).combine_chunks()
 
 
 def order_shard(
@@ -64,10 +73,12 @@ def order_shard(
     ties: Ties,
     where: Callable[[int, int], tuple[str, str]],
 ) -> ShardRun:
-    """Puts a shard's rows in their order (`order_rows`), and keeps the first `depth` docs of its topics.
+    """Puts a shard's rows in their order (`order_rows`), and keeps the first `depth` docs of its
+    topics.
 
-    Queries that are no topics are checked and counted too. `rows` are `SENT`, by place, `query_ids` the shard's topics;
-    `where` gives the file of a row and its place in it, by the number of its unit and its position.
+    Queries that are no topics are checked and counted too. `rows` are `SENT`, by place, `query_ids`
+    the shard's topics; `where` gives the file of a row and its place in it, by the number of its
+    unit and its position.
 
     Raises:
         PreflightError: a query has a doc twice.
@@ -78,15 +89,18 @@ def order_shard(
         (url, here), (first_url, there) = map(where, *places.to_pydict().values())
         query_id, doc_id = (rows[name][repeated[0][0]].as_py() for name in ("query_id", "doc_id"))
         raise PreflightError(
-            f"{url} is not a valid run: {counted(len(repeated), 'duplicate')}\n  {here}: query {query_id!r} has doc "
-            f"{doc_id!r} already {'on' if there.startswith('line') else 'at'} {there}"
-            f"{'' if first_url == url else f' of {first_url}'}. Remove one of the rows"
+            f"{url} is not a valid run: {counted(len(repeated), 'duplicate')}\n  {here}: query "
+            f"{query_id!r} has doc {doc_id!r} already "
+            f"{'on' if there.startswith('line') else 'at'} "
+            f"{there}{'' if first_url == url else f' of {first_url}'}. Remove one of the rows"
         )
     found = order_rows(_ranked(rows) if layout.listed else rows, "query_id", layout, ties)
     rows, scores = found.rows, run_values(found.rows, layout)
     places = np.arange(len(rows)) - np.repeat(found.begins, np.diff([*found.begins, len(rows)]))
     is_topic = np.asarray(pc.is_in(rows["query_id"], pa.array(sorted(query_ids), pa.string())))
-    foreign = rows.filter(pa.array(~is_topic)).sort_by([("unit", "ascending"), ("position", "ascending")])
+    foreign = rows.filter(pa.array(~is_topic)).sort_by(
+        [("unit", "ascending"), ("position", "ascending")]
+    )
     counts = {
         "without_ranks": 0 if layout.has_ranks else len(rows),
         "tied_scores": found.tied if layout.has_scores else 0,
@@ -103,7 +117,9 @@ def order_shard(
     ]
     first = None
     if len(foreign):
-        query_id, unit, position = (foreign[name][0].as_py() for name in ("query_id", "unit", "position"))
+        query_id, unit, position = (
+            foreign[name][0].as_py() for name in ("query_id", "unit", "position")
+        )
         first = (unit, position), query_id
     candidates = pa.Table.from_arrays(columns, schema=CANDIDATES)
     return ShardRun(candidates, {name: count for name, count in counts.items() if count}, first)
@@ -115,4 +131,6 @@ def _ranked(rows: pa.Table) -> pa.Table:
     codes = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     ranks = np.arange(len(rows)) - np.searchsorted(codes, codes) + 1
     scores = pc.coalesce(rows["score"], pa.array(-ranks.astype(np.float32)))
-    return rows.set_column(2, SENT.field("rank"), pa.array(ranks)).set_column(3, SENT.field("score"), scores)
+    return rows.set_column(2, SENT.field("rank"), pa.array(ranks)).set_column(
+        3, SENT.field("score"), scores
+    )

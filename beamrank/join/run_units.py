@@ -1,4 +1,6 @@
-"""A given run: its files and their digest, the units that are read independently, and the rows of a unit."""
+"""A given run: its files and their digest, the units that are read independently, and the rows of a
+unit.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +60,9 @@ class DigestedRun:
         url, what = self.files[0].url, "changed"
         if before is not None and len(self.files) + len(before.files) > 2:
             old, new = ({file.url: file.content for file in each.files} for each in (before, self))
-            url = next(each for each in sorted(old.keys() | new.keys()) if old.get(each) != new.get(each))
+            url = next(
+                each for each in sorted(old.keys() | new.keys()) if old.get(each) != new.get(each)
+            )
             what = "was removed" if url not in new else "was added" if url not in old else "changed"
         raise DataError(changed(url, what))
 
@@ -80,7 +84,9 @@ def digest_run(paths: Paths) -> DigestedRun:
     sizes = _mapped(storage.size_bytes, urls)
     reads_all = sum(sizes) <= SMALL_BYTES
     try:
-        files = tuple(digest_file(url, read=reads_all or not storage.is_remote(url)) for url in urls)
+        files = tuple(
+            digest_file(url, read=reads_all or not storage.is_remote(url)) for url in urls
+        )
     except FileNotFoundError as error:
         raise PreflightError(f"there is no run {shown_paths(paths)}: {error}") from error
     contents = [file.content for file in files]
@@ -119,14 +125,19 @@ _UNITS = pa.schema({"url": pa.string(), "version": pa.string(), "sha256": pa.str
 
 def write_units(folder: str, prefix: str, units: Sequence[RunUnit]) -> str:
     """Writes units to a file, for the workers of a job: see `write_rows`."""
-    return write_rows(folder, prefix, _UNITS, ({**vars(unit.file), **unit._asdict()} for unit in units))
+    return write_rows(
+        folder, prefix, _UNITS, ({**vars(unit.file), **unit._asdict()} for unit in units)
+    )
 
 
 @lru_cache(maxsize=2)
 def read_units(url: str) -> list[RunUnit]:
     """The units in a file of `write_units`; raises DataError where it is missing or was changed."""
     rows = [dict(row) for row in read_rows(url)]
-    return [RunUnit(**{name: row.pop(name) for name in _RANGE}, file=DigestedFile(**row)) for row in rows]
+    return [
+        RunUnit(**{name: row.pop(name) for name in _RANGE}, file=DigestedFile(**row))
+        for row in rows
+    ]
 
 
 def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
@@ -167,7 +178,9 @@ class RunReader(NamedTuple):
 
     @classmethod
     def of(cls, run: DigestedRun, columns: Columns) -> "RunReader":
-        """A reader by the first file that has rows; raises PreflightError where it cannot be read, or none has rows."""
+        """A reader by the first file that has rows; raises PreflightError where it cannot be read,
+        or none has rows.
+        """
         urls = [file.url for file, size in zip(run.files, run.sizes, strict=True) if size]
         for url in urls:
             layout = _layout(url, columns)
@@ -181,13 +194,20 @@ class RunReader(NamedTuple):
 
     def units(self, run: DigestedRun, unit_bytes: int) -> list[RunUnit]:
         """The units of a run, in the order of its files."""
-        large = [file.url for file, size in zip(run.files, run.sizes, strict=True) if size > unit_bytes]
-        ranges = dict(zip(large, _mapped(lambda url: self._ranges(url, unit_bytes), large), strict=True))
+        large = [
+            file.url for file, size in zip(run.files, run.sizes, strict=True) if size > unit_bytes
+        ]
+        ranges = dict(
+            zip(large, _mapped(lambda url: self._ranges(url, unit_bytes), large), strict=True)
+        )
         found: list[RunUnit] = []
         for file, size in zip(run.files, run.sizes, strict=True):
             own = ranges.get(file.url, [(0, 0)] if size else [])
             last = own[-1][1] if own else 0
-            found += [RunUnit(file, start, end, size * (end - start) // last if last else size) for start, end in own]
+            found += [
+                RunUnit(file, start, end, size * (end - start) // last if last else size)
+                for start, end in own
+            ]
         return found
 
     def _ranges(self, url: str, unit_bytes: int) -> list[tuple[int, int]]:
@@ -199,7 +219,11 @@ class RunReader(NamedTuple):
                 return unit_ranges(table.group_bytes, unit_bytes)
         rows = RunRows(url, self.columns)
         rows.begin()
-        return byte_ranges(url, unit_bytes) if rows.is_divisible and compression(url) is None else [(0, 0)]
+        return (
+            byte_ranges(url, unit_bytes)
+            if rows.is_divisible and compression(url) is None
+            else [(0, 0)]
+        )
 
     def sent_bytes(self, units: Sequence[RunUnit]) -> int:
         """About how many bytes of rows travel to the shards, by those of the first unit."""
@@ -215,7 +239,8 @@ class RunReader(NamedTuple):
         """The rows of a unit; `rejects` takes those that cannot be used.
 
         Raises:
-            PreflightError: the file cannot be read, has another layout than the first, or too many wrong rows.
+            PreflightError: the file cannot be read, has another layout than the first, or too many
+                wrong rows.
         """
         url = unit.file.url
         if self.layout.listed:
@@ -240,7 +265,9 @@ class RunReader(NamedTuple):
         return url, f"line {place[1:]}" if place.startswith(":") else place.removeprefix(" at ")
 
 
-def open_run(paths: Paths, columns: Columns, expected: str | None = None) -> tuple[RunReader, list[RunUnit]]:
+def open_run(
+    paths: Paths, columns: Columns, expected: str | None = None
+) -> tuple[RunReader, list[RunUnit]]:
     """The reader and the units of a run, which has the digest that is expected.
 
     Raises:
@@ -256,15 +283,17 @@ def open_run(paths: Paths, columns: Columns, expected: str | None = None) -> tup
 
 def _layout(url: str, columns: Columns) -> RunLayout:
     """The layout of a file."""
-    listed = Choice("candidates", {name: each for name, each in FORMATS.items() if each.lists_candidates}).guess(
-        Beginning(url)
-    )
+    listed = Choice(
+        "candidates", {name: each for name, each in FORMATS.items() if each.lists_candidates}
+    ).guess(Beginning(url))
     if listed is None:
         rows = RunRows(url, columns)
         rows.begin()
         return RunLayout.of(rows)
     if columns:
-        raise PreflightError(f"{url} looks like {listed}, whose fields have fixed names: leave `columns` out")
+        raise PreflightError(
+            f"{url} looks like {listed}, whose fields have fixed names: leave `columns` out"
+        )
     return RunLayout(url, listed)
 
 
@@ -288,7 +317,9 @@ def _listed_batches(unit: CorpusUnit, rejects: Rejects) -> Iterator[RunBatch]:
                 "score": _scores(unit, batch),
                 "position": pa.array(batch.positions, pa.int64()),
             }
-            yield RunBatch(pa.record_batch(columns), len(twice), unit.place(twice[0]) if twice else "")
+            yield RunBatch(
+                pa.record_batch(columns), len(twice), unit.place(twice[0]) if twice else ""
+            )
     except DataError as error:
         raise PreflightError(f"{unit.url}: {error}") from error
 
@@ -300,15 +331,17 @@ def is_twice_encoded(text: str) -> bool:
 
 
 def _scores(unit: CorpusUnit, batch: DocBatch) -> pa.Array:
-    """The scores of candidates, null where there is none; raises DataError for one that cannot be used."""
+    """The scores of candidates, null where there is none; raises DataError for one that cannot be
+    used.
+    """
     for query_id, doc_id, score, position in zip(
         batch.query_ids, batch.doc_ids, batch.scores, batch.positions, strict=False
     ):
         is_number = isinstance(score, int | float) and not isinstance(score, bool)
         if score is not None and not (is_number and abs(score) < INFINITE):
             raise DataError(
-                f"query {query_id!r} of the run has a score that is not a number, finite in float32, for doc "
-                f"{doc_id!r}: {score!r:.60} ({unit.place(position)})"
+                f"query {query_id!r} of the run has a score that is not a number, finite in "
+                f"float32, for doc {doc_id!r}: {score!r:.60} ({unit.place(position)})"
             )
     scores = np.array(list(batch.scores) or [None] * len(batch.doc_ids), np.float64)
     return pa.array(scores.astype(np.float32), from_pandas=True)

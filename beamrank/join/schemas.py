@@ -1,4 +1,6 @@
-"""The tables of a shard: the Parquet schema of each stage's parts, its candidates, its queries with their tokens."""
+"""The tables of a shard: the Parquet schema of each stage's parts, its candidates, its queries with
+their tokens.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -15,7 +17,8 @@ def required(**columns: Any) -> Any:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
 
 
-# One row: a topic, with the number of its shard; in the order of the shards, those of a shard by query_id.
+# One row: a topic, with the number of its shard; in the order of the shards, those of a shard by
+# query_id.
 TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
 INSTRUCTION_TOKENS = "instruction_tokens"
 
@@ -26,15 +29,25 @@ FILE_ROWS = pa.schema({"shard": pa.int32(), **_FILE, "start": pa.int64(), "end":
 # One row: a candidate; sorted by query_id, rank.
 CANDIDATES = required(query_id=pa.string(), doc_id=pa.string(), rank=pa.int32(), score=pa.float32())
 
-# One row: a candidate, or one of its segments; rank is the previous stage's; score is the log-odds z = logit1 - logit0.
-MONO = required(query_id=pa.string(), doc_id=pa.string(), segment=pa.int16(), rank=pa.int32(), score=pa.float32())
+# One row: a candidate, or one of its segments; rank is the previous stage's; score is the log-odds
+# z = logit1 - logit0.
+MONO = required(
+    query_id=pa.string(),
+    doc_id=pa.string(),
+    segment=pa.int16(),
+    rank=pa.int32(),
+    score=pa.float32(),
+)
 
-# One row: a query. scores is the n*n row-major matrix of log-odds z_ij, NaN for a pair that was not scored.
+# One row: a query. scores is the n*n row-major matrix of log-odds z_ij, NaN for a pair that was not
+# scored.
 DUO = required(query_id=pa.string(), doc_ids=pa.list_(pa.string()), scores=pa.list_(pa.float32()))
 
 
 def scores(id_type: Any) -> Any:
-    """One row: a pair or a triple of texts, in the order of the input; score is null where it cannot be scored."""
+    """One row: a pair or a triple of texts, in the order of the input; score is null where it
+    cannot be scored.
+    """
     return pa.schema([pa.field("id", id_type), pa.field("score", pa.float32())])
 
 
@@ -45,7 +58,11 @@ def token_type(vocab_size: int) -> Any:
 
 def topics_like(table: Any) -> Any:
     """`TOPICS`, with the column of instructions where a table of topics has it."""
-    return TOPICS.append(pa.field(INSTRUCTION, pa.string())) if INSTRUCTION in table.column_names else TOPICS
+    return (
+        TOPICS.append(pa.field(INSTRUCTION, pa.string()))
+        if INSTRUCTION in table.column_names
+        else TOPICS
+    )
 
 
 def tokenized(vocab_size: int, instructions: bool = False) -> Any:
@@ -62,7 +79,9 @@ def tokenized(vocab_size: int, instructions: bool = False) -> Any:
 
 
 class Vocabulary(Protocol):
-    """The facts about a tokenizer that the parts that it made carry: `digest` covers everything that decides an id."""
+    """The facts about a tokenizer that the parts that it made carry: `digest` covers everything
+    that decides an id.
+    """
 
     @property
     def vocab_size(self) -> int: ...
@@ -80,20 +99,25 @@ def candidates_table(
     Args:
         query_ids: the queries.
         doc_ids: the candidates of each query, best first.
-        scores: the scores of each query's candidates; by default minus the rank, for a run of which only the order
-            counts.
+        scores: the scores of each query's candidates; by default minus the rank, for a run of which
+            only the order counts.
     """
     queries = np.repeat(np.arange(len(doc_ids)), [len(each) for each in doc_ids])
     ranks = np.arange(len(queries)) - np.searchsorted(queries, queries) + 1
     flat = -ranks if scores is None else np.concatenate([np.empty(0), *scores])
-    ids = pa.array(query_ids).take(pa.array(queries)), [doc_id for each in doc_ids for doc_id in each]
+    ids = (
+        pa.array(query_ids).take(pa.array(queries)),
+        [doc_id for each in doc_ids for doc_id in each],
+    )
     return pa.table([*ids, ranks, flat.astype(np.float32)], schema=CANDIDATES)
 
 
 def tokenized_schema(vocabulary: Vocabulary) -> pa.Schema:
     """`tokenized`, with the tokenizer's digest and special tokens as metadata."""
     special = {name: str(token_id) for name, token_id in vocabulary.special._asdict().items()}
-    return tokenized(vocabulary.vocab_size).with_metadata({"tokenizer": vocabulary.digest, **special})
+    return tokenized(vocabulary.vocab_size).with_metadata(
+        {"tokenizer": vocabulary.digest, **special}
+    )
 
 
 def special_tokens(schema: pa.Schema) -> SpecialTokens:
@@ -120,9 +144,15 @@ def tokenized_table(
         rows: int64[c], which of `doc_tokens` each candidate has.
     """
     number_of = {query_id: number for number, query_id in enumerate(query_ids)}
-    numbers = np.array([number_of[query_id] for query_id in candidates["query_id"].to_pylist()], np.int64)
+    numbers = np.array(
+        [number_of[query_id] for query_id in candidates["query_id"].to_pylist()], np.int64
+    )
     counts = np.bincount(numbers, minlength=len(query_ids))
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    flat = candidates["doc_id"].combine_chunks(), candidates["rank"].combine_chunks(), doc_tokens.take(pa.array(rows))
+    flat = (
+        candidates["doc_id"].combine_chunks(),
+        candidates["rank"].combine_chunks(),
+        doc_tokens.take(pa.array(rows)),
+    )
     lists = [pa.ListArray.from_arrays(offsets, values) for values in flat]
     return pa.table([query_ids, query_tokens, *lists], schema=schema)

@@ -1,8 +1,10 @@
-"""Rankings: how the part of each stage re-ranks what the stage before it gave (section 3 of the multi-stage paper).
+"""Rankings: how the part of each stage re-ranks what the stage before it gave (section 3 of the
+multi-stage paper).
 
-One rule for every reader: `ranking = first.rank(None, part)`, then `ranking = stage.rank(ranking, part)` for each later
-stage. A stage puts the docs that it scored first, best first, and leaves the others below in their order. A doc that it
-was to score and the corpus lacked (`on_missing_doc: drop`) leaves the ranking there. Only `order` decides ties.
+One rule for every reader: `ranking = first.rank(None, part)`, then `ranking = stage.rank(ranking,
+part)` for each later stage. A stage puts the docs that it scored first, best first, and leaves the
+others below in their order. A doc that it was to score and the corpus lacked (`on_missing_doc:
+drop`) leaves the ranking there. Only `order` decides ties.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +31,10 @@ class Ranking:
 
     Attributes:
         doc_ids: the docs.
-        scores: float64[n], never increasing: those of the last stage, below them those of the stages before, shifted.
-        scored: how many of the first docs the last stage scored; the next stage receives only the first of these.
+        scores: float64[n], never increasing: those of the last stage, below them those of the
+            stages before, shifted.
+        scored: how many of the first docs the last stage scored; the next stage receives only the
+            first of these.
     """
 
     doc_ids: tuple[str, ...]
@@ -46,7 +50,8 @@ Rankings: TypeAlias = Mapping[str, Ranking]
 
 
 def order(scores: Floats) -> Positions:
-    """The places of scores that are in the order before, best first; ties keep that order, NaN comes last. int64[n].
+    """The places of scores that are in the order before, best first; ties keep that order, NaN
+    comes last. int64[n].
 
     Nothing else orders what a stage scored.
     """
@@ -60,7 +65,9 @@ def doc_orders(rankings: Rankings) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def rank_candidates(part: Table) -> Rankings:
-    """The ranking of a first stage, from a table of `schemas.CANDIDATES`, sorted by query_id and rank."""
+    """The ranking of a first stage, from a table of `schemas.CANDIDATES`, sorted by query_id and
+    rank.
+    """
     doc_ids, scores = part["doc_id"].to_pylist(), part["score"].to_numpy().astype(np.float64)
     return {
         query_id: Ranking(tuple(doc_ids[rows]), scores[rows], rows.stop - rows.start)
@@ -71,18 +78,25 @@ def rank_candidates(part: Table) -> Rankings:
 def rank_docs(
     before: Rankings, part: Table, most: int, pooling: SegmentPooling = "max", k: int | None = None
 ) -> Rankings:
-    """The rankings after a stage that scores docs one by one, of which `part` is a table of `schemas.MONO`.
+    """The rankings after a stage that scores docs one by one, of which `part` is a table of
+    `schemas.MONO`.
 
-    It was to score `most` docs of a query; with `k`, as if it had scored only so many. DataError if the part is not of
-    the rankings before.
+    It was to score `most` docs of a query; with `k`, as if it had scored only so many. DataError if
+    the part is not of the rankings before.
     """
     pooled = pool_segments(part, pooling)
-    doc_ids, scores, rows = pooled["doc_id"].to_pylist(), pooled["score"].to_numpy(), rows_by_query(pooled)
+    doc_ids, scores, rows = (
+        pooled["doc_id"].to_pylist(),
+        pooled["score"].to_numpy(),
+        rows_by_query(pooled),
+    )
     for query_id in rows.keys() - before.keys():
         raise _foreign(query_id, doc_ids[rows[query_id].start])
     nothing = slice(0, 0)
     return {
-        query_id: rerank(query_id, ranking, doc_ids[found], scores[found].astype(np.float64), most, k)
+        query_id: rerank(
+            query_id, ranking, doc_ids[found], scores[found].astype(np.float64), most, k
+        )
         for query_id, ranking in before.items()
         for found in (rows.get(query_id, nothing),)
     }
@@ -97,19 +111,25 @@ def rank_pairs(
     k: int | None = None,
     drawn: tuple[int, int] | None = None,
 ) -> Rankings:
-    """The rankings after a stage that compares docs in pairs, of which `part` is a table of `schemas.DUO`.
+    """The rankings after a stage that compares docs in pairs, of which `part` is a table of
+    `schemas.DUO`.
 
-    It was to compare `most` docs of a query; with `k`, as if it had compared only those among the first k. `drawn` are
-    the m and the seed of SAMPLE, which draws from a full matrix; by default the matrix is used as it is.
+    It was to compare `most` docs of a query; with `k`, as if it had compared only those among the
+    first k. `drawn` are the m and the seed of SAMPLE, which draws from a full matrix; by default
+    the matrix is used as it is.
 
     Raises:
-        DataError: the part is not of these rankings, or the aggregation needs pairs that were not scored.
+        DataError: the part is not of these rankings, or the aggregation needs pairs that were not
+            scored.
     """
     pairs = matrices(part)
     found = {}
     for query_id, ranking in before.items():
         if query_id not in pairs:
-            raise DataError(f"query {query_id!r} has candidates, but no row in the part of a stage: it is incomplete")
+            raise DataError(
+                f"query {query_id!r} has candidates, but no row in the part of a stage: it is "
+                "incomplete"
+            )
         doc_ids, z = pairs[query_id]
         if k is not None:
             count = compared_among(doc_ids, ranking, k)
@@ -134,11 +154,19 @@ def compared_among(doc_ids: Sequence[str], before: Ranking, k: int) -> int:
 
 def received(rankings: Rankings, k: int) -> dict[str, Sequence[str]]:
     """The docs of each query that a stage with this `k` receives, best first: never of the tail."""
-    return {query_id: ranking.doc_ids[: min(k, ranking.scored)] for query_id, ranking in rankings.items()}
+    return {
+        query_id: ranking.doc_ids[: min(k, ranking.scored)]
+        for query_id, ranking in rankings.items()
+    }
 
 
 def rerank(
-    query_id: str, before: Ranking, doc_ids: Sequence[str], scores: Floats, most: int, k: int | None = None
+    query_id: str,
+    before: Ranking,
+    doc_ids: Sequence[str],
+    scores: Floats,
+    most: int,
+    k: int | None = None,
 ) -> Ranking:
     """One query's ranking after a stage; DataError if it scored a doc that is not in `before`.
 
@@ -146,8 +174,10 @@ def rerank(
         query_id: the query, for messages.
         before: its ranking.
         doc_ids: the docs that the stage scored.
-        scores: float64[at most len(doc_ids)], of the first of them; the others keep their places in `before`.
-        most: how many of the first docs of `before` the stage was to score: those of them that it did not score leave.
+        scores: float64[at most len(doc_ids)], of the first of them; the others keep their places in
+            `before`.
+        most: how many of the first docs of `before` the stage was to score: those of them that it
+            did not score leave.
         k: as if it had scored only those among the first k.
     """
     places = np.arange(len(doc_ids))
@@ -176,17 +206,21 @@ def rerank(
 
 def _foreign(query_id: str, doc_id: str) -> DataError:
     return DataError(
-        f"query {query_id!r}: a stage scored doc {doc_id!r}, which is not a candidate of that query: the stages belong "
-        "to different runs; start again in an empty output folder"
+        f"query {query_id!r}: a stage scored doc {doc_id!r}, which is not a candidate of that "
+        "query: the stages belong to different runs; start again in an empty output folder"
     )
 
 
 def pool_segments(mono: Any, pooling: SegmentPooling) -> Any:
-    """One row a candidate out of one a segment: `max` (MaxP), `first` or `mean` of the segments' scores.
+    """One row a candidate out of one a segment: `max` (MaxP), `first` or `mean` of the segments'
+    scores.
 
-    Both are tables of `schemas.MONO`; the result is sorted by query_id and rank, and has segment 0 only.
+    Both are tables of `schemas.MONO`; the result is sorted by query_id and rank, and has segment 0
+    only.
     """
-    ordered = mono.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")])
+    ordered = mono.sort_by(
+        [("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]
+    )
     scores = ordered["score"].to_numpy()
     firsts = np.flatnonzero(ordered["segment"].to_numpy() == 0)
     if pooling == "max":
@@ -203,7 +237,8 @@ def pool_segments(mono: Any, pooling: SegmentPooling) -> Any:
 
 
 def matrices(part: Table) -> dict[str, tuple[list[str], Matrix]]:
-    """The docs of each query that were compared, and their log-odds, float32[n, n], in a table of `schemas.DUO`.
+    """The docs of each query that were compared, and their log-odds, float32[n, n], in a table of
+    `schemas.DUO`.
 
     Raises:
         DataError: a query does not have the scores of n * n pairs.
@@ -211,10 +246,15 @@ def matrices(part: Table) -> dict[str, tuple[list[str], Matrix]]:
     flat = pc.list_flatten(part["scores"]).to_numpy()
     lengths = pc.list_value_length(part["scores"]).to_pylist()
     found, start = {}, 0
-    for query_id, docs, length in zip(part["query_id"].to_pylist(), part["doc_ids"].to_pylist(), lengths, strict=True):
+    for query_id, docs, length in zip(
+        part["query_id"].to_pylist(), part["doc_ids"].to_pylist(), lengths, strict=True
+    ):
         count = len(docs)
         if length != count * count:
-            raise DataError(f"query {query_id!r}: {count} docs need {count * count} pairwise scores, not {length}")
+            raise DataError(
+                f"query {query_id!r}: {count} docs need {count * count} pairwise scores, not "
+                f"{length}"
+            )
         found[query_id] = docs, flat[start : start + length].reshape(count, count)
         start += length
     return found
@@ -227,5 +267,7 @@ def rows_by_query(table: Table) -> dict[str, slice]:
     ends = np.append(starts, len(codes))[1:]
     return {
         query_id: slice(start, end)
-        for query_id, start, end in zip(codes.dictionary.to_pylist(), starts.tolist(), ends.tolist(), strict=True)
+        for query_id, start, end in zip(
+            codes.dictionary.to_pylist(), starts.tolist(), ends.tolist(), strict=True
+        )
     }

@@ -1,7 +1,8 @@
-"""How a stage could have ranked the docs that it scored: other depths, aggregations, opponents; without a model.
+"""How a stage could have ranked the docs that it scored: other depths, aggregations, opponents;
+without a model.
 
-A query counts only through the positions of its judged docs, so all variants of a stage come out of one pass. Each is
-the ranking that `beamrank.ranking.rankings` gives for the same settings.
+A query counts only through the positions of its judged docs, so all variants of a stage come out of
+one pass. Each is the ranking that `beamrank.ranking.rankings` gives for the same settings.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +12,18 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from beamrank.ranking.aggregation import METHODS, Matrix, aggregate, opponent_order, sample_sums
-from beamrank.ranking.rankings import Floats, Positions, Ranking, Rankings, Table, compared_among, matrices
+from beamrank.ranking.rankings import (
+    Floats,
+    Positions,
+    Ranking,
+    Rankings,
+    Table,
+    compared_among,
+    matrices,
+)
 
-# From j docs of a query, by their places among its candidates, to their positions in p rankings, from 1: int64[j, p].
+# From j docs of a query, by their places among its candidates, to their positions in p rankings,
+# from 1: int64[j, p].
 FindPositions: TypeAlias = Callable[[Positions], Positions]
 # A query, its candidates, and where the variants have them.
 QueryPositions: TypeAlias = tuple[str, Sequence[str], FindPositions]
@@ -61,7 +71,11 @@ class Variant(NamedTuple):
     @property
     def label(self) -> str:
         """The name of its line in a picture."""
-        return str(self.aggregation) if self.opponents is None else f"{self.aggregation}, m = {self.opponents}"
+        return (
+            str(self.aggregation)
+            if self.opponents is None
+            else f"{self.aggregation}, m = {self.opponents}"
+        )
 
 
 class Variants(NamedTuple):
@@ -71,8 +85,8 @@ class Variants(NamedTuple):
         figure: the figure of Nogueira et al. 2019 that shows them.
         k: that of the stage.
         variants: in the order of the positions.
-        positions: from the rankings that the stage re-ranks, those that it gave and its part, the candidates of each
-            query of a shard, and where every variant has them.
+        positions: from the rankings that the stage re-ranks, those that it gave and its part, the
+            candidates of each query of a shard, and where every variant has them.
     """
 
     figure: int
@@ -82,7 +96,9 @@ class Variants(NamedTuple):
 
 
 def depth_variants(k: int, depths: Depths) -> Variants:
-    """A stage that scores k docs one by one, as if it had scored only the first k0, by default every one up to k."""
+    """A stage that scores k docs one by one, as if it had scored only the first k0, by default
+    every one up to k.
+    """
     k0s = [k0 for k0 in depths.k0s or range(k + 1) if k0 <= k]
 
     def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:  # noqa: ARG001
@@ -95,10 +111,11 @@ def depth_variants(k: int, depths: Depths) -> Variants:
 
 
 def pair_variants(k: int, depths: Depths) -> Variants:
-    """A stage that compares all pairs of k docs, as if only those of the first k1, and aggregated differently.
+    """A stage that compares all pairs of k docs, as if only those of the first k1, and aggregated
+    differently.
 
-    By default every k1 up to 20 or else five of them, and m at each fifth of k: with k = 50 these are the points of the
-    paper. k1 = 0 is the stage before. SAMPLE is drawn from the matrix.
+    By default every k1 up to 20 or else five of them, and m at each fifth of k: with k = 50 these
+    are the points of the paper. k1 = 0 is the stage before. SAMPLE is drawn from the matrix.
     """
     step = 1 if k <= _MANY else -(-k // _POINTS)
     most = [min(k1, k) for k1 in range(step, k + step, step)]
@@ -122,17 +139,23 @@ def pair_variants(k: int, depths: Depths) -> Variants:
         query_id: str, compared: Sequence[str], z: Matrix, counts: Sequence[int], docs: Positions
     ) -> Positions:
         # A doc that is not compared keeps its position.
-        found = np.broadcast_to(docs[:, None, None] + 1, (len(docs), 1 + len(k1s), len(series))).copy()
+        found = np.broadcast_to(
+            docs[:, None, None] + 1, (len(docs), 1 + len(k1s), len(series))
+        ).copy()
         if (docs < len(z)).any():
             orders = [opponent_order(query_id, compared, seed) for seed in seeds if opponents]
             for row, count in enumerate(counts, 1):
                 inside = docs < count
                 if inside.any():
-                    found[inside, row] = _positions(aggregated(z[:count, :count], orders), docs[inside])
+                    found[inside, row] = _positions(
+                        aggregated(z[:count, :count], orders), docs[inside]
+                    )
         return found.reshape(len(docs), len(variants))
 
     def aggregated(z: Matrix, orders: Sequence[Positions]) -> Floats:
-        """The scores of each aggregation and draw, given the order of opponents by seed. float64[series, k1]."""
+        """The scores of each aggregation and draw, given the order of opponents by seed.
+        float64[series, k1].
+        """
         first = np.array([_first(order, len(z)) for order in orders], np.int64)
         sampled = sample_sums(z, first, opponents) if orders else {}
         scores = [aggregate(z, name) for name in methods]
@@ -146,7 +169,9 @@ def _pair_variant(k1: int, aggregation: str, opponents: int | None, seed: int | 
     if opponents is None:
         return Variant(None, k1, aggregation, None, None, k1 * others, k1 * others)
     as_the_caption = k1 * max(min(opponents, k1) - 1, 0)
-    return Variant(None, k1, aggregation, opponents, seed, as_the_caption, k1 * min(opponents, others))
+    return Variant(
+        None, k1, aggregation, opponents, seed, as_the_caption, k1 * min(opponents, others)
+    )
 
 
 def _candidates(before: Ranking, after: Ranking) -> tuple[Positions, Sequence[str]]:
@@ -162,14 +187,19 @@ def _scores(doc_ids: Sequence[str], after: Ranking) -> Floats:
     """The score of each candidate; NaN without one."""
     place_of = {doc_id: place for place, doc_id in enumerate(doc_ids)}
     found = np.full(len(doc_ids), np.nan)
-    found[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.scores[: after.scored]
+    found[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.scores[
+        : after.scored
+    ]
     return found
 
 
 def _depth_positions(scores: Floats, heads: Positions, docs: Positions) -> Positions:
-    """Positions if only the first `heads` candidates had been scored, by score; the others keep their order below."""
+    """Positions if only the first `heads` candidates had been scored, by score; the others keep
+    their order below.
+    """
     mine = scores[docs, None]
-    # ahead[j, c]: candidate c is above doc j if both are scored. Nothing is above or below a doc without a score.
+    # ahead[j, c]: candidate c is above doc j if both are scored. Nothing is above or below a doc
+    # without a score.
     ahead = (scores > mine) | ((scores == mine) & (np.arange(len(scores)) < docs[:, None]))
     above = np.concatenate([np.zeros((len(docs), 1), np.int64), np.cumsum(ahead, axis=1)], axis=1)
     scored = np.concatenate([[0], np.cumsum(~np.isnan(scores))])
@@ -201,14 +231,19 @@ class Opponent(NamedTuple):
 
 
 def opponents(part: Table, query_id: str) -> dict[str, dict[str, Any]]:
-    """The `strongest` opponent of each doc that was compared, and the `weakest`: by the log-odds against them."""
+    """The `strongest` opponent of each doc that was compared, and the `weakest`: by the log-odds
+    against them.
+    """
     compared, scores = matrices(part).get(query_id, ([], np.empty((0, 0), np.float32)))
     z = scores.astype(np.float64)
     np.fill_diagonal(z, np.nan)
     return {
         doc_id: {
             name: Opponent(compared[place], float(row[place]))
-            for name, place in (("strongest", int(np.nanargmin(row))), ("weakest", int(np.nanargmax(row))))
+            for name, place in (
+                ("strongest", int(np.nanargmin(row))),
+                ("weakest", int(np.nanargmax(row))),
+            )
         }
         for doc_id, row in zip(compared, z, strict=True)
         if not np.isnan(row).all()

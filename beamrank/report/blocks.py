@@ -37,7 +37,9 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, which is also the file NAME.svg; `points` are the rows of `curves.csv` behind it."""
+    """A picture, which is also the file NAME.svg; `points` are the rows of `curves.csv` behind
+    it.
+    """
 
     name: str
     caption: str
@@ -47,7 +49,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Passage:
-    """A doc: a title of one line, facts (names and values), and its text, empty if it is not known (`marked_text`)."""
+    """A doc: a title of one line, facts (names and values), and its text, empty if it is not known
+    (`marked_text`).
+    """
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -56,7 +60,9 @@ class Passage:
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading inside a section, with an anchor that tables link to. The page folds what follows it."""
+    """A heading inside a section, with an anchor that tables link to. The page folds what follows
+    it.
+    """
 
     text: str
     anchor: str
@@ -64,7 +70,9 @@ class Heading:
 
 @dataclass(frozen=True)
 class Failed:
-    """A paragraph with the reason why `beamrank report`, once its files are written, ends with exit code 4."""
+    """A paragraph with the reason why `beamrank report`, once its files are written, ends with exit
+    code 4.
+    """
 
     text: str
 
@@ -77,10 +85,11 @@ class Section:
     """A section of a report; its title is its name in the registry.
 
     Attributes:
-        blocks: from a `beamrank.report.report.Report` to what is shown; nothing leaves the section out. Keyword-only
-            parameters are options of `beamrank report`, annotated as typer wants them; one that has the name of an
-            option of the command gets its value.
-        shows: whether the section shows a folder that holds no run, such as the output of a training.
+        blocks: from a `beamrank.report.report.Report` to what is shown; nothing leaves the section
+            out. Keyword-only parameters are options of `beamrank report`, annotated as typer wants
+            them; one that has the name of an option of the command gets its value.
+        shows: whether the section shows a folder that holds no run, such as the output of a
+            training.
     """
 
     blocks: Callable[..., Sequence[Block]]
@@ -88,7 +97,9 @@ class Section:
 
 
 def marked_text(text: str, query: str) -> list[tuple[str, bool]]:
-    """A passage in pieces, each with whether it is a word of the query, but for single letters; a long one is cut."""
+    """A passage in pieces, each with whether it is a word of the query, but for single letters; a
+    long one is cut.
+    """
     words = {word.casefold() for word in re.findall(r"\w+", query) if len(word) > 1}
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
     return [(piece, piece.casefold() in words) for piece in re.split(r"(\w+)", shown) if piece]

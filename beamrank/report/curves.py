@@ -1,7 +1,7 @@
 """Effectiveness against inferences, from stored scores: figures 2 and 3 of Nogueira et al. 2019.
 
-Figure 2 is the measure against k0, the docs that a stage scores one by one; figure 3 against k1, those that it compares
-in pairs, for every aggregation.
+Figure 2 is the measure against k0, the docs that a stage scores one by one; figure 3 against k1,
+those that it compares in pairs, for every aggregation.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,10 +37,16 @@ class CurvePoint(NamedTuple):
 class Curves:
     """The curves of a run's stages; shards arrive one by one."""
 
-    def __init__(self, qrels: Qrels, measures: Mapping[str, Measure], stages: Sequence[Stage], depths: Depths) -> None:
-        """Takes the judgments, measures that positions suffice for, the stages that rank, and the points."""
+    def __init__(
+        self, qrels: Qrels, measures: Mapping[str, Measure], stages: Sequence[Stage], depths: Depths
+    ) -> None:
+        """Takes the judgments, measures that positions suffice for, the stages that rank, and the
+        points.
+        """
         found = [(stage.name, stage.variants(depths)) for stage in stages]
-        self._curves = [(name, each, CurveEvaluator(qrels, measures)) for name, each in found if each]
+        self._curves = [
+            (name, each, CurveEvaluator(qrels, measures)) for name, each in found if each
+        ]
         self._judged = qrels.relevance
         names = [stage.name for stage in stages]
         # At depth 0 a curve has the ranking before.
@@ -51,12 +57,16 @@ class Curves:
         for name, variants, evaluator in self._curves:
             before = parts.before(name)
             assert before is not None
-            for query_id, doc_ids, positions in variants.positions(before, parts.rankings(name), parts.part(name)):
+            for query_id, doc_ids, positions in variants.positions(
+                before, parts.rankings(name), parts.part(name)
+            ):
                 if query_id in self._judged:
                     evaluator.add(query_id, doc_ids, positions)
 
     def found(self) -> dict[str, list[CurvePoint]]:
-        """The means over all judged topics, by the name of the stage, in the order of the stages."""
+        """The means over all judged topics, by the name of the stage, in the order of the
+        stages.
+        """
         k0, found = 0, {}
         for stage, variants, evaluator in self._curves:
             k0 = variants.k if variants.figure == _BY_DEPTH else k0
@@ -92,5 +102,7 @@ def _with_trials(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:
 def write_csv(points: Iterable[CurvePoint]) -> bytes:
     """`curves.csv`; a cell is empty where a column says nothing."""
     columns = map(Column, ("figure", "stage", *Variant._fields, "measure", "value"))
-    rows: list[list[Any]] = [[figure, stage, *variant, *measured] for figure, stage, variant, *measured in points]
+    rows: list[list[Any]] = [
+        [figure, stage, *variant, *measured] for figure, stage, variant, *measured in points
+    ]
     return comma_separated(Table(list(columns), rows)).encode()

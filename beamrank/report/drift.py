@@ -26,8 +26,9 @@ class TopicChange(NamedTuple):
     """A topic whose first ten docs differ in a run.
 
     Attributes:
-        causes: `new doc`: one of the ten was not a candidate before; `lost doc`: one of the earlier ten is not a
-            candidate any more; `new score`: a doc of the ten has a different score; `new topic` only.
+        causes: `new doc`: one of the ten was not a candidate before; `lost doc`: one of the earlier
+            ten is not a candidate any more; `new score`: a doc of the ten has a different score;
+            `new topic` only.
         rbo: rank-biased overlap of the two rankings; None for a new topic.
         tau: Kendall's tau of the docs that both rank; None if there are fewer than two.
     """
@@ -52,9 +53,13 @@ class RunDrift:
         self.changes: list[TopicChange] = []
         self._agreements: list[tuple[float | None, float | None]] = []
         self._score_changes: list[NDArray[np.float32]] = [np.empty(0, np.float32)]
-        self._evaluators = [Evaluator(qrels, measures, fast=True) for _ in range(2)] if qrels else []
+        self._evaluators = (
+            [Evaluator(qrels, measures, fast=True) for _ in range(2)] if qrels else []
+        )
 
-    def add(self, query_id: str, new: Ranking, old: Ranking, candidates: tuple[DocIds, DocIds]) -> None:
+    def add(
+        self, query_id: str, new: Ranking, old: Ranking, candidates: tuple[DocIds, DocIds]
+    ) -> None:
         """Takes a topic of both runs, with its candidates in each."""
         now, before = (dict(list(each)[: each.scored]) for each in (new, old))
         differences = [now[each] - before[each] for each in now if each in before]
@@ -105,7 +110,9 @@ class RunDrift:
 
 
 class Drift(NamedTuple):
-    """What changed since an earlier output: of each stage that both have finished; `gone` are its other topics."""
+    """What changed since an earlier output: of each stage that both have finished; `gone` are its
+    other topics.
+    """
 
     output: str
     runs: Sequence[RunDrift]
@@ -118,8 +125,12 @@ class DriftPass:
     Stages are compared with those of the same name, and the first with the first.
     """
 
-    def __init__(self, runs: PlanRuns, earlier: PlanRuns, qrels: Qrels | None, measures: Sequence[str]) -> None:
-        """Takes both runs; measures are compared over the judged topics of both: other means would not compare them."""
+    def __init__(
+        self, runs: PlanRuns, earlier: PlanRuns, qrels: Qrels | None, measures: Sequence[str]
+    ) -> None:
+        """Takes both runs; measures are compared over the judged topics of both: other means would
+        not compare them.
+        """
         self._runs, self._earlier = runs, earlier
         topics = [each.plan.topics.query_ids.to_pylist() for each in (runs, earlier)]
         self._shared = set(topics[0]).intersection(topics[1])
@@ -156,14 +167,23 @@ class DriftPass:
             new, old = rankings[each.run], earlier[each.before]
             for query_id in sorted(queries):
                 if query_id in shared:
-                    candidates = (first.get(query_id, _NONE).doc_ids, first_before.get(query_id, _NONE).doc_ids)
-                    each.add(query_id, new.get(query_id, _NONE), old.get(query_id, _NONE), candidates)
+                    candidates = (
+                        first.get(query_id, _NONE).doc_ids,
+                        first_before.get(query_id, _NONE).doc_ids,
+                    )
+                    each.add(
+                        query_id, new.get(query_id, _NONE), old.get(query_id, _NONE), candidates
+                    )
                 else:
                     each.changes.append(TopicChange(each.run, query_id, (NEW_TOPIC,), None, None))
 
 
 def write_drift(drift: Drift) -> bytes:
     """`drift.csv`: a row for each topic and run whose first ten docs differ."""
-    rows = [[each.run, each.query_id, "; ".join(each.causes), *each[3:]] for run in drift.runs for each in run.changes]
+    rows = [
+        [each.run, each.query_id, "; ".join(each.causes), *each[3:]]
+        for run in drift.runs
+        for each in run.changes
+    ]
     columns = list(map(Column, TopicChange._fields))
     return comma_separated(Table(columns, rows)).encode("utf-8", "backslashreplace")

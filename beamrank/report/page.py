@@ -1,4 +1,5 @@
-"""The sections of a report, and its files: one page that needs no network, tables for papers, curves, pictures.
+"""The sections of a report, and its files: one page that needs no network, tables for papers,
+curves, pictures.
 
 Sections are ours in the order of the page, and those of packages before the last.
 """
@@ -49,7 +50,12 @@ class Part:
 
     def blocks(self, kind: type[Any]) -> list[Any]:
         """The blocks of one kind."""
-        return [block for blocks in self.sections.values() for block in blocks if isinstance(block, kind)]
+        return [
+            block
+            for blocks in self.sections.values()
+            for block in blocks
+            if isinstance(block, kind)
+        ]
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """The files beside the page, by name."""
@@ -59,8 +65,13 @@ class Part:
         if self.report.execution:
             yield "curves.csv", write_csv(point for picture in pictures for point in picture.points)
         exported = [block for block in self.blocks(TableBlock) if block.exported]
-        for name, caption, write in (("tables.md", "**{}**\n\n", markdown), ("tables.tex", "% {}\n", latex)):
-            tables = [caption.format(printable(block.caption)) + write(block.table) for block in exported]
+        for name, caption, write in (
+            ("tables.md", "**{}**\n\n", markdown),
+            ("tables.tex", "% {}\n", latex),
+        ):
+            tables = [
+                caption.format(printable(block.caption)) + write(block.table) for block in exported
+            ]
             yield name, "\n".join(tables).encode()
         for picture in pictures:
             yield f"{picture.name}.svg", picture.svg
@@ -71,14 +82,20 @@ def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Par
     known, given, found = SECTIONS.importable(), options or {}, {}
     *first, last = _OURS
     for title in [*first, *(each for each in known if each not in _OURS), last]:
-        chosen = {each.name: given[each.name] for each in options_of(known[title].blocks) if each.name in given}
+        chosen = {
+            each.name: given[each.name]
+            for each in options_of(known[title].blocks)
+            if each.name in given
+        }
         if blocks := known[title].blocks(report, **chosen):
             found[title] = blocks
     return Part(report, found)
 
 
 def write_report(folder: str, parts: Sequence[Part]) -> str:
-    """Writes a report, the files of later parts with a number before their names; returns the path of its page."""
+    """Writes a report, the files of later parts with a number before their names; returns the path
+    of its page.
+    """
     storage.remove_leftovers(folder)
     for number, part in enumerate(parts, 1):
         prefix = "" if number == 1 else f"{number}-"
@@ -94,7 +111,9 @@ def render(parts: Sequence[Part]) -> bytes:
     # It takes a fifth of a second to import, and other commands do without.
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
     environment.filters["cells"] = _cells
@@ -104,7 +123,9 @@ def render(parts: Sequence[Part]) -> bytes:
 
 
 def _cells(block: TableBlock) -> Mapping[str, Any]:
-    """Columns: name, whether of numbers, whether wide; rows: anchor, cells; cells: text, value, whether a number."""
+    """Columns: name, whether of numbers, whether wide; rows: anchor, cells; cells: text, value,
+    whether a number.
+    """
     table, texts = block.table, block.table.shown()
     places = range(len(table.columns))
     numbers = [not table.is_text(place) for place in places]

@@ -20,11 +20,18 @@ CONFIGURED: Any = {"zorder": 5, "linewidth": 2.2}
 _BINS = 40
 _MOST_LABELS = 6
 # Names of runs are not formulas.
-_STYLE: Any = {"svg.fonttype": "path", "text.parse_math": False, "legend.frameon": False, "svg.hashsalt": "beamrank"}
+_STYLE: Any = {
+    "svg.fonttype": "path",
+    "text.parse_math": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "beamrank",
+}
 
 
 @contextmanager
-def figure(panels: int = 1, height: float = _SIZE[1], whole: bool = True) -> Iterator[tuple[Any, io.BytesIO]]:
+def figure(
+    panels: int = 1, height: float = _SIZE[1], whole: bool = True
+) -> Iterator[tuple[Any, io.BytesIO]]:
     """Axes below each other, and where their SVG is written at the end; `whole` if x is a count."""
     # It takes a second to import.
     import matplotlib
@@ -36,12 +43,16 @@ def figure(panels: int = 1, height: float = _SIZE[1], whole: bool = True) -> Ite
     with matplotlib.rc_context(_STYLE):
         drawn = Figure(figsize=(_SIZE[0], height), layout="constrained")
         axes = drawn.subplots(panels, 1, sharex=True)
-        colors = matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
+        colors = (
+            matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
+        )
         for each in [axes] if panels == 1 else axes:
             each.grid(alpha=0.3)
             each.set_prop_cycle(color=colors)
             if whole:
-                each.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+                each.xaxis.set_major_locator(
+                    MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+                )
         yield axes, content
         # No font has the bytes of a name that are not UTF-8.
         for text in drawn.findobj(Text):
@@ -62,7 +73,8 @@ def depth_curve(points: Sequence[CurvePoint]) -> bytes:
 
 
 def pair_curves(points: Sequence[CurvePoint], configured: str | None) -> bytes:
-    """Figure 3: a measure against the pairs asked, a line for each aggregation; SAMPLE with its standard deviation.
+    """Figure 3: a measure against the pairs asked, a line for each aggregation; SAMPLE with its
+    standard deviation.
 
     The line of the configured aggregation is above the others.
     """
@@ -78,8 +90,18 @@ def pair_curves(points: Sequence[CurvePoint], configured: str | None) -> bytes:
             means = [point for point in line if point.variant.trial == "mean"]
             bars = [point.value for point in line if point.variant.trial == "sd"]
             if means:
-                axes.errorbar(*xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=name)
-        axes.set(xlabel=f"inferences per query asked of {points[-1].stage}", ylabel=points[0].measure)
+                axes.errorbar(
+                    *xy(means),
+                    yerr=bars,
+                    marker="x",
+                    linewidth=1,
+                    elinewidth=0.7,
+                    capsize=2,
+                    label=name,
+                )
+        axes.set(
+            xlabel=f"inferences per query asked of {points[-1].stage}", ylabel=points[0].measure
+        )
         axes.figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     return content.getvalue()
 
@@ -95,7 +117,10 @@ def difference_bars(differences: Sequence[float], measure: str) -> bytes:
     with figure() as (axes, content):
         values = np.array(differences)
         # A path for each sign: a bar for each of thousands of topics is megabytes.
-        for color, heights in (("tab:red", np.minimum(values, 0)), ("tab:blue", np.maximum(values, 0))):
+        for color, heights in (
+            ("tab:red", np.minimum(values, 0)),
+            ("tab:blue", np.maximum(values, 0)),
+        ):
             axes.stairs(heights, np.arange(len(values) + 1) + 0.5, fill=True, color=color)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set(xlabel="topics, sorted by difference", ylabel=f"difference of {measure}")
@@ -103,11 +128,15 @@ def difference_bars(differences: Sequence[float], measure: str) -> bytes:
 
 
 def score_histogram(scores: Scores, title: str) -> bytes:
-    """The share of docs by score, a panel for each label, with the median; beyond the sixth, labels share one."""
+    """The share of docs by score, a panel for each label, with the median; beyond the sixth, labels
+    share one.
+    """
     groups = list(_by_label(scores).items())
     edges = _edges(np.concatenate(list(scores.values())))
     with figure(len(groups), height=1.0 + 1.2 * len(groups), whole=False) as (panels, content):
-        for number, (axes, (name, values)) in enumerate(zip(np.atleast_1d(panels), groups, strict=True)):
+        for number, (axes, (name, values)) in enumerate(
+            zip(np.atleast_1d(panels), groups, strict=True)
+        ):
             counts, _ = np.histogram(values, bins=edges)
             axes.stairs(counts / max(counts.sum(), 1), edges, fill=True, color=f"C{number}")
             axes.axvline(float(np.median(values)), color="black", linewidth=1, linestyle="--")
@@ -130,7 +159,9 @@ def _by_label(scores: Scores) -> dict[str, NDArray[np.float32]]:
 
 
 def _edges(values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Those of bins of equal width, at most as many as float32 has numbers between the smallest and largest score."""
+    """Those of bins of equal width, at most as many as float32 has numbers between the smallest and
+    largest score.
+    """
     low, high = float(values.min()), float(values.max())
     # The spacing of the largest number overflows, and that of its half does not.
     step = 2 * float(np.spacing(np.float32(max(abs(low), abs(high)) / 2)))

@@ -1,7 +1,8 @@
-"""What a report shows of a run, of run files that are compared, or of other folders: all that its sections get.
+"""What a report shows of a run, of run files that are compared, or of other folders: all that its
+sections get.
 
-A run is read in a pass over its parts, the parts of the queries that are shown, and one scan of its corpus. Run files
-of other systems have rankings only.
+A run is read in a pass over its parts, the parts of the queries that are shown, and one scan of its
+corpus. Run files of other systems have rankings only.
 """
 
 import itertools
@@ -42,11 +43,12 @@ _JUDGED = "Judged@10"
 # Those that the section of a query has, beside relevant ones further below.
 _DOCS = 10
 _NO_QRELS = (
-    "The run has no qrels: measures, tests, curves and rank changes of judged docs need judgments. Give "
-    "`qrels` in the configuration, or --qrels"
+    "The run has no qrels: measures, tests, curves and rank changes of judged docs need "
+    "judgments. Give `qrels` in the configuration, or --qrels"
 )
 _NOT_SHOWN = (
-    "These are run files: curves, costs, truncation and passages need what `beamrank run` stores, and are left out"
+    "These are run files: curves, costs, truncation and passages need what `beamrank "
+    "run` stores, and are left out"
 )
 _NO_FILE_QRELS = "No qrels are given: measures, tests and rank changes need judgments. Give --qrels"
 
@@ -73,7 +75,9 @@ class ReportSettings:
 
 
 class Tested(NamedTuple):
-    """A measure of a run beside the baseline's; the corrected p-value is None unless the run is one of the steps."""
+    """A measure of a run beside the baseline's; the corrected p-value is None unless the run is one
+    of the steps.
+    """
 
     run: str
     measure: str
@@ -87,7 +91,8 @@ class Report:
 
     Attributes:
         title: the run tag and the folder, or the names of the runs.
-        runs: the names of all runs: for a run of beamrank those of its finished stages and aggregations.
+        runs: the names of all runs: for a run of beamrank those of its finished stages and
+            aggregations.
         steps: the runs that are shown side by side: one a stage.
         baseline: the run that others are compared with.
         measures: their names; the first decides the order of topics and is drawn.
@@ -148,16 +153,23 @@ class Report:
 
     @cached_property
     def differences(self) -> dict[str, float]:
-        """The last run minus the baseline by the main measure, for each judged topic, smallest first."""
+        """The last run minus the baseline by the main measure, for each judged topic, smallest
+        first.
+        """
         if self.main_measure is None or self.last == self.baseline:
             return {}
         last, base = (self.evaluations[run].per_query for run in (self.last, self.baseline))
         values = last.of(self.main_measure) - base.of(self.main_measure)
-        return dict(sorted(zip(last.ids.to_pylist(), values.tolist(), strict=True), key=lambda each: each[::-1]))
+        return dict(
+            sorted(
+                zip(last.ids.to_pylist(), values.tolist(), strict=True), key=lambda each: each[::-1]
+            )
+        )
 
     @cached_property
     def tested(self) -> list[Tested]:
-        """Each measure of each run beside the baseline's. The p-values of the steps are corrected together.
+        """Each measure of each run beside the baseline's. The p-values of the steps are corrected
+        together.
 
         The other runs are further aggregations of the same pairs, which nobody chose.
         """
@@ -171,17 +183,23 @@ class Report:
             if not measure.startswith(NOT_TESTED)
         ]
         chosen = [comparison.p_value if run in self.steps else None for run, _, comparison in found]
-        return [Tested(*each, p_value) for each, p_value in zip(found, corrected(chosen, "holm"), strict=True)]
+        return [
+            Tested(*each, p_value)
+            for each, p_value in zip(found, corrected(chosen, "holm"), strict=True)
+        ]
 
     def largest_differences(self) -> list[str]:
         """The topics with the largest differences, in the order of the table."""
         count = self.settings.queries
-        largest = set(sorted(self.differences, key=lambda one: (-abs(self.differences[one]), one))[:count])
+        largest = set(
+            sorted(self.differences, key=lambda one: (-abs(self.differences[one]), one))[:count]
+        )
         return [query_id for query_id in self.differences if query_id in largest]
 
 
 def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = None) -> Report:
-    """Reads what a run has finished, and the corpus at most once; compares it with an earlier run, if one is given.
+    """Reads what a run has finished, and the corpus at most once; compares it with an earlier run,
+    if one is given.
 
     Raises:
         ConfigError: the baseline is not a run of a finished stage.
@@ -192,8 +210,8 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
         qrels = read_qrels(runs.config.qrels, rejects=runs.config.max_bad_rows.rejects("qrels"))
         qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance)) if plan.limited else qrels
     missing = [
-        f"{each.stage} is not finished ({each.done:,} of {each.shards:,} shards): what needs it is left out. "
-        "Run the same `beamrank run` again, which resumes"
+        f"{each.stage} is not finished ({each.done:,} of {each.shards:,} shards): what needs it "
+        "is left out. Run the same `beamrank run` again, which resumes"
         for each in runs.statuses
         if not each.finished
     ]
@@ -206,7 +224,9 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
         measures=measures,
         settings=settings,
         topics=plan.topics.texts,
-        trial=f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)" if plan.limited else "",
+        trial=f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)"
+        if plan.limited
+        else "",
         execution=runs,
         qrels=qrels,
         missing=[*missing, *([_NO_QRELS] if qrels is None else [])],
@@ -214,7 +234,9 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
     )
     names = list(dict.fromkeys([*measures, _JUDGED]))
     evaluators = {run: Evaluator(qrels, names, fast=True) for run in runs.all} if qrels else {}
-    curves = Curves(qrels, fast, runs.finished, settings.depths) if qrels and settings.curves else None
+    curves = (
+        Curves(qrels, fast, runs.finished, settings.depths) if qrels and settings.curves else None
+    )
     drift = DriftPass(runs, earlier, qrels, names) if earlier else None
     # The score of a pair is of two docs.
     of_docs = [
@@ -224,7 +246,9 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
     ]
     passes = [each for each in (curves, drift) if each is not None]
     report = _read(report, runs, itertools.pairwise(runs.steps), of_docs, evaluators, passes)
-    report = replace(report, curves=curves.found() if curves else {}, drift=drift.found() if drift else None)
+    report = replace(
+        report, curves=curves.found() if curves else {}, drift=drift.found() if drift else None
+    )
     if not settings.texts:
         return report
     shown = {change.candidate.doc_id for change in report.changes}
@@ -246,7 +270,8 @@ def gather_files(
 
     Raises:
         ConfigError: the baseline is not one of them, or a measure is unknown.
-        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
+        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in
+            common.
     """
     names = short_names(list(dict.fromkeys(urls)))
     qrels = None if qrels_url is None else read_qrels(qrels_url)
@@ -257,7 +282,9 @@ def gather_files(
     evaluations = {}
     for url, name in names.items() if qrels is not None else ():
         assert qrels is not None
-        found = evaluate_one(runs[name], qrels, measures, f"the run {url}", f"the qrels {qrels_url}").evaluation
+        found = evaluate_one(
+            runs[name], qrels, measures, f"the run {url}", f"the qrels {qrels_url}"
+        ).evaluation
         evaluations[name] = found
         missing += [f"{name}: {line}" for line in found.notes.warnings]
     steps = [baseline, *(name for name in runs if name != baseline)]
@@ -343,9 +370,16 @@ def _read(
             each.add(parts)
     topics = report.execution.plan.topics.query_ids if report.execution else None
     found = {run: each.evaluation(topics) for run, each in evaluators.items()}
-    report = replace(report, evaluations=found or report.evaluations, changes=changes.found(), scores=scores.found())
+    report = replace(
+        report,
+        evaluations=found or report.evaluations,
+        changes=changes.found(),
+        scores=scores.found(),
+    )
     # Without qrels, the first ones.
-    chosen = report.largest_differences() or list(itertools.islice(report.topics or first, settings.queries))
+    chosen = report.largest_differences() or list(
+        itertools.islice(report.topics or first, settings.queries)
+    )
     of_changes: dict[str, list[CandidateView]] = {}
     for change in report.changes:
         of_changes.setdefault(change.candidate.query_id, []).append(change.candidate)
@@ -355,7 +389,9 @@ def _read(
         rankings = {run: runs.rankings(parts, run) for run in runs.all}
         for query_id in dict.fromkeys(itertools.chain.from_iterable(rankings.values())):
             if query_id in chosen:
-                every = candidate_views(query_id, of_query(rankings, query_id), relevance.get(query_id, {}))
+                every = candidate_views(
+                    query_id, of_query(rankings, query_id), relevance.get(query_id, {})
+                )
                 views[query_id] = runs.complete(parts, query_id, shown_views(every, _DOCS))
             for view in runs.complete(parts, query_id, of_changes.get(query_id, [])):
                 changed[query_id, view.doc_id] = view
@@ -363,7 +399,8 @@ def _read(
         report,
         views={query_id: views[query_id] for query_id in chosen if query_id in views},
         changes=[
-            each._replace(candidate=changed[each.candidate.query_id, each.candidate.doc_id]) for each in report.changes
+            each._replace(candidate=changed[each.candidate.query_id, each.candidate.doc_id])
+            for each in report.changes
         ],
     )
 

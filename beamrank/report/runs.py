@@ -1,6 +1,8 @@
-"""The rankings that a plan has stored: of its finished stages, and of what their parts give without a model.
+"""The rankings that a plan has stored: of its finished stages, and of what their parts give without
+a model.
 
-The candidates of a query side by side in several runs, docs whose rank changes most, and scores by label.
+The candidates of a query side by side in several runs, docs whose rank changes most, and scores by
+label.
 """
 
 import heapq
@@ -41,9 +43,11 @@ class CandidateView:
         label: its relevance; None without a judgment.
         ranks: by the name of each run, from 1.
         scores: by the name of each run that scored it.
-        details: what its stage shows of it beside, by the name of each run: of pairs the `strongest` and the
-            `weakest` opponent, a doc_id with the log-odds of being more relevant than it.
-        truncated: the stages whose model reads only the beginning of the doc; None if that is unknown.
+        details: what its stage shows of it beside, by the name of each run: of pairs the
+            `strongest` and the `weakest` opponent, a doc_id with the log-odds of being more
+            relevant than it.
+        truncated: the stages whose model reads only the beginning of the doc; None if that is
+            unknown.
     """
 
     query_id: str
@@ -79,18 +83,28 @@ def of_query(rankings: Mapping[str, Rankings], query_id: str) -> dict[str, Ranki
 
 
 def candidate_views(
-    query_id: str, rankings: Mapping[str, Ranking], judgments: Mapping[str, int], only: Collection[str] | None = None
+    query_id: str,
+    rankings: Mapping[str, Ranking],
+    judgments: Mapping[str, int],
+    only: Collection[str] | None = None,
 ) -> list[CandidateView]:
-    """The docs of a query in the order of the last run; those that it lacks follow, in the order of the one before.
+    """The docs of a query in the order of the last run; those that it lacks follow, in the order of
+    the one before.
 
     `judgments` are of its docs; `only` leaves out other docs.
     """
     places = {
-        run: [(place, doc_id) for place, doc_id in enumerate(ranking.doc_ids) if only is None or doc_id in only]
+        run: [
+            (place, doc_id)
+            for place, doc_id in enumerate(ranking.doc_ids)
+            if only is None or doc_id in only
+        ]
         for run, ranking in rankings.items()
     }
     order = dict.fromkeys(doc_id for run in reversed(places) for _, doc_id in places[run])
-    views = {doc_id: CandidateView(query_id, doc_id, judgments.get(doc_id), {}, {}) for doc_id in order}
+    views = {
+        doc_id: CandidateView(query_id, doc_id, judgments.get(doc_id), {}, {}) for doc_id in order
+    }
     for run, ranking in rankings.items():
         for place, doc_id in places[run]:
             views[doc_id].ranks[run] = place + 1
@@ -114,8 +128,14 @@ class LargestChanges:
     def add(self, views: Sequence[CandidateView]) -> None:
         """Takes the judged candidates of a query."""
         for (before, after), kept in self._kept.items():
-            changes = [RankChange(before, after, view) for view in views if {before, after} <= view.ranks.keys()]
-            kept[:] = heapq.nlargest(self._count, [*kept, *(each for each in changes if each.places)], key=_size)
+            changes = [
+                RankChange(before, after, view)
+                for view in views
+                if {before, after} <= view.ranks.keys()
+            ]
+            kept[:] = heapq.nlargest(
+                self._count, [*kept, *(each for each in changes if each.places)], key=_size
+            )
 
     def found(self) -> list[RankChange]:
         """The largest changes of each step, largest first."""
@@ -156,7 +176,9 @@ class ScoresByLabel:
 
 @dataclass(frozen=True)
 class PlanRuns:
-    """A plan with its configuration and its stages (`models.stages.core.open_stages`). Writes nothing."""
+    """A plan with its configuration and its stages (`models.stages.core.open_stages`). Writes
+    nothing.
+    """
 
     plan: Plan
     config: RunConfig
@@ -180,7 +202,12 @@ class PlanRuns:
     @cached_property
     def finished(self) -> list[Stage]:
         """The stages that rank, up to the first that is not finished."""
-        return list(takewhile(lambda stage: stage.name in self.manifests, (each for each in self.stages if each.ranks)))
+        return list(
+            takewhile(
+                lambda stage: stage.name in self.manifests,
+                (each for each in self.stages if each.ranks),
+            )
+        )
 
     @property
     def steps(self) -> list[str]:
@@ -189,12 +216,24 @@ class PlanRuns:
 
     @cached_property
     def all(self) -> dict[str, tuple[Stage, Stage]]:
-        """All runs, in the order of the stages, each with its stage and the alternative of it that ranks."""
-        return {str(each.run_name): (stage, each) for stage in self.finished for each in stage.alternatives}
+        """All runs, in the order of the stages, each with its stage and the alternative of it that
+        ranks.
+        """
+        return {
+            str(each.run_name): (stage, each)
+            for stage in self.finished
+            for each in stage.alternatives
+        }
 
     def shards(self, queries: Collection[str] | None = None) -> Iterator[ShardParts]:
-        """The parts of each shard, or only the rows of some queries; none before the first stage is finished."""
-        return iter_shards(self.plan, self.stages, self.manifests, queries) if self.finished else iter(())
+        """The parts of each shard, or only the rows of some queries; none before the first stage is
+        finished.
+        """
+        return (
+            iter_shards(self.plan, self.stages, self.manifests, queries)
+            if self.finished
+            else iter(())
+        )
 
     def rankings(self, parts: ShardParts, run: str) -> Rankings:
         """The rankings of a shard in one of `all` runs."""
@@ -211,9 +250,16 @@ class PlanRuns:
             return self.complete(parts, query_id, found)
         return []
 
-    def complete(self, parts: ShardParts, query_id: str, views: Sequence[CandidateView]) -> list[CandidateView]:
-        """Candidates of a query with the details of each stage, and the stages that scored only their beginning."""
-        details = {str(stage.run_name): stage.details(parts.part(stage.name), query_id) for stage in self.finished}
+    def complete(
+        self, parts: ShardParts, query_id: str, views: Sequence[CandidateView]
+    ) -> list[CandidateView]:
+        """Candidates of a query with the details of each stage, and the stages that scored only
+        their beginning.
+        """
+        details = {
+            str(stage.run_name): stage.details(parts.part(stage.name), query_id)
+            for stage in self.finished
+        }
         truncated = [
             (stage, self._truncated(parts, stage, query_id))
             for stage in self.stages
@@ -221,10 +267,14 @@ class PlanRuns:
         ]
         found = []
         for view in views:
-            of_runs = {run: each[view.doc_id] for run, each in details.items() if view.doc_id in each}
+            of_runs = {
+                run: each[view.doc_id] for run, each in details.items() if view.doc_id in each
+            }
             known = any(view.doc_id in by_doc for _, by_doc in truncated)
             names = [
-                stage.name for stage, by_doc in truncated if by_doc.get(view.doc_id) and stage.run_name in view.scores
+                stage.name
+                for stage, by_doc in truncated
+                if by_doc.get(view.doc_id) and stage.run_name in view.scores
             ]
             found.append(replace(view, details=of_runs, truncated=tuple(names) if known else None))
         return found
@@ -232,12 +282,15 @@ class PlanRuns:
     def _truncated(self, parts: ShardParts, stage: Stage, query_id: str) -> dict[str, bool]:
         """Whether the model of a stage reads only the beginning of each doc of a query.
 
-        A doc that has as many tokens as were stored counts as truncated, since the rest, if any, is unknown.
+        A doc that has as many tokens as were stored counts as truncated, since the rest, if any, is
+        unknown.
         """
         tokens = parts.part(stage.tokens)
         row = tokens.filter(pc.equal(tokens["query_id"], query_id))
         docs = _lengths(pc.list_flatten(row["doc_tokens"]))
-        columns = [row[name] if name in row.column_names else pa.array([[]]) for name in _BEFORE_DOCS]
+        columns = [
+            row[name] if name in row.column_names else pa.array([[]]) for name in _BEFORE_DOCS
+        ]
         query, instruction = (np.repeat(_lengths(each), len(docs)) for each in columns)
         read = stage.read_tokens(query, docs, instruction)
         stored = self.plan.stage(stage.tokens).keys["max_doc_tokens"]
@@ -259,12 +312,15 @@ class PlanRuns:
         Raises:
             PreflightError: the corpus does not exist, cannot be read, or changed since the run.
         """
-        read = {stage.corpus_digest for stage in self.plan.stages if stage.corpus_digest is not None}
+        read = {
+            stage.corpus_digest for stage in self.plan.stages if stage.corpus_digest is not None
+        }
         corpus = digest_corpus(self.config.corpus)
         if read and corpus.digest not in read:
             raise PreflightError(
-                f"the corpus {self.config.corpus.path} changed since the run, so its passages may not be those that "
-                "were ranked: restore it, or run again (a report can leave the passages out: --no-texts)"
+                f"the corpus {self.config.corpus.path} changed since the run, so its passages may "
+                "not be those that were ranked: restore it, or run again (a report can leave the "
+                "passages out: --no-texts)"
             )
         with corpus.unchanged():
             yield self.config.corpus

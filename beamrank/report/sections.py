@@ -1,4 +1,6 @@
-"""The sections of a report that are ours: what ran and changed, measures, curves, queries, scores, machines, keys."""
+"""The sections of a report that are ours: what ran and changed, measures, curves, queries, scores,
+machines, keys.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +14,15 @@ from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, C
 from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
 from beamrank.ranking.variants import Opponent
-from beamrank.report.blocks import Block, Heading, Paragraph, Passage, Picture, TableBlock, marked_text
+from beamrank.report.blocks import (
+    Block,
+    Heading,
+    Paragraph,
+    Passage,
+    Picture,
+    TableBlock,
+    marked_text,
+)
 from beamrank.report.drift import CAUSES, Drift, RunDrift
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
 from beamrank.report.report import Report, Tested
@@ -30,16 +40,27 @@ def what_ran(report: Report) -> Sequence[Block]:
     """What is missing, the inputs and the stages; of run files, what they hold."""
     found: list[Block] = [Paragraph(line) for line in report.missing]
     if report.files:
-        columns = [Column("run"), Column("format"), Column("topics", COUNT), Column("rows", COUNT), Column("notes")]
+        columns = [
+            Column("run"),
+            Column("format"),
+            Column("topics", COUNT),
+            Column("rows", COUNT),
+            Column("notes"),
+        ]
         rows: list[list[Cell]] = [
-            [url, each.format, each.queries, each.rows, "; ".join(each.lines())] for url, each in report.files.items()
+            [url, each.format, each.queries, each.rows, "; ".join(each.lines())]
+            for url, each in report.files.items()
         ]
         found.append(TableBlock("Runs", Table(columns, rows)))
     run = report.execution
     if run is not None:
-        inputs = Table([Column("input"), Column("value")], [list(row) for row in _inputs(report, run)])
+        inputs = Table(
+            [Column("input"), Column("value")], [list(row) for row in _inputs(report, run)]
+        )
         found.append(TableBlock("Inputs", inputs))
-        found.append(TableBlock("Stages: cost and losses, from receipts", _stages(run), exported=True))
+        found.append(
+            TableBlock("Stages: cost and losses, from receipts", _stages(run), exported=True)
+        )
         found += [
             Paragraph(f"The open shards of {status.stage} were started again: {reason}.")
             for status in run.statuses
@@ -58,7 +79,11 @@ def _inputs(report: Report, run: PlanRuns) -> Iterator[tuple[str, Cell]]:
     yield "first stage", f"{first.kind}: {_flat(first.section.model_dump())}"
     notes = [each.notes for each in report.evaluations.values()][:1]
     if config.qrels is not None:
-        yield "qrels", shown_paths(config.qrels) + "".join(f": {each.topics:,} judged topics" for each in notes)
+        yield (
+            "qrels",
+            shown_paths(config.qrels)
+            + "".join(f": {each.topics:,} judged topics" for each in notes),
+        )
     for kind, each in plan.rejects.items():
         yield f"bad rows of {kind}, left out", each.rows
     for stage in later:
@@ -74,7 +99,11 @@ def _flat(values: Mapping[str, Any]) -> str:
 
 def _stages(run: PlanRuns) -> Table:
     columns = [Column("stage"), Column("shards done"), Column("worker seconds", _ONE_DIGIT)]
-    columns += [Column("inferences", COUNT), Column("inferences per query", _ONE_DIGIT), Column("padding, %", ".1f")]
+    columns += [
+        Column("inferences", COUNT),
+        Column("inferences per query", _ONE_DIGIT),
+        Column("padding, %", ".1f"),
+    ]
     names = ("truncated queries", "truncated docs", "bad rows", "out-of-memory splits")
     rows: list[list[Cell]] = []
     for status in run.statuses:
@@ -85,12 +114,16 @@ def _stages(run: PlanRuns) -> Table:
         cost = [status.seconds, counts.get("inferences"), status.inferences_per_query, padding]
         truncated = [counts.get("truncated_queries"), counts.get("truncated_docs")]
         done = f"{status.done} of {status.shards}"
-        rows.append([status.stage, done, *cost, *truncated, status.bad_rows, counts.get("halvings")])
+        rows.append(
+            [status.stage, done, *cost, *truncated, status.bad_rows, counts.get("halvings")]
+        )
     return Table([*columns, *(Column(name, COUNT) for name in names)], rows)
 
 
 def machines_and_settings(report: Report) -> Sequence[Block]:
-    """A column for each machine that did shards (Dataflow's workers of one kind share it); the keys of the stages."""
+    """A column for each machine that did shards (Dataflow's workers of one kind share it); the keys
+    of the stages.
+    """
     run = report.execution
     if run is None:
         return []
@@ -99,12 +132,17 @@ def machines_and_settings(report: Report) -> Sequence[Block]:
         for receipt in receipts.values():
             shards.setdefault(receipt.machine, Counter())[stage] += 1
     machines = [_machine(read_machine(run.plan.output, name)) for name in shards]
-    done = [", ".join(f"{stage} {count:,}" for stage, count in counts.items()) for counts in shards.values()]
+    done = [
+        ", ".join(f"{stage} {count:,}" for stage, count in counts.items())
+        for counts in shards.values()
+    ]
     rows: list[list[Cell]] = [["shards", *done]]
     for name in dict.fromkeys(name for values in machines for name in values):
         rows.append([name, *(each.get(name) for each in machines)])
     columns = [Column(""), *(Column(f"machine {number}") for number, _ in enumerate(machines, 1))]
-    found: list[Block] = [TableBlock("Machines and versions", Table(columns, rows))] if machines else []
+    found: list[Block] = (
+        [TableBlock("Machines and versions", Table(columns, rows))] if machines else []
+    )
     keys: list[list[Cell]] = [
         [stage.name, key, _flat(value) if isinstance(value, Mapping) else str(value)]
         for stage in run.plan.stages
@@ -134,16 +172,34 @@ def drift(report: Report) -> Sequence[Block]:
     if found is None:
         return []
     agreement = [Column("RBO", MEAN), Column("tau", MEAN)]
-    columns = [Column("run"), Column("earlier run"), Column("topics of both", COUNT), Column("top 10 changed", COUNT)]
+    columns = [
+        Column("run"),
+        Column("earlier run"),
+        Column("topics of both", COUNT),
+        Column("top 10 changed", COUNT),
+    ]
     columns += [*(Column(cause, COUNT) for cause in CAUSES), *agreement]
     runs: list[list[Cell]] = [
-        [run.run, run.before, run.topics, len(run.changes), *_counts(run).values(), run.rbo, run.tau]
+        [
+            run.run,
+            run.before,
+            run.topics,
+            len(run.changes),
+            *_counts(run).values(),
+            run.rbo,
+            run.tau,
+        ]
         for run in found.runs
     ]
     blocks: list[Block] = [
         Paragraph(f"Compared with {found.output}. Topics of that run only: {len(found.gone):,}."),
-        TableBlock("Topics whose first ten docs differ, and why", Table(columns, runs), exported=True),
-        TableBlock("Scores of docs that both runs scored: the new score minus the earlier one", _score_changes(found)),
+        TableBlock(
+            "Topics whose first ten docs differ, and why", Table(columns, runs), exported=True
+        ),
+        TableBlock(
+            "Scores of docs that both runs scored: the new score minus the earlier one",
+            _score_changes(found),
+        ),
     ]
     columns = [Column("run"), Column("measure"), Column("earlier", MEAN), Column("now", MEAN)]
     columns += [Column("difference", DIFFERENCE), Column("p", P_VALUE)]
@@ -157,17 +213,31 @@ def drift(report: Report) -> Sequence[Block]:
         blocks.append(TableBlock(title, Table(columns, compared), exported=True))
     columns = [Column("query_id"), Column("text"), Column("run"), Column("causes"), *agreement]
     topics: list[list[Cell]] = [
-        [each.query_id, report.topics.get(each.query_id, ""), run.run, ", ".join(each.causes), each.rbo, each.tau]
+        [
+            each.query_id,
+            report.topics.get(each.query_id, ""),
+            run.run,
+            ", ".join(each.causes),
+            each.rbo,
+            each.tau,
+        ]
         for run in found.runs
-        for each in sorted(run.changes, key=lambda each: (-1.0 if each.rbo is None else each.rbo, each.query_id))
+        for each in sorted(
+            run.changes, key=lambda each: (-1.0 if each.rbo is None else each.rbo, each.query_id)
+        )
     ]
-    return [*blocks, TableBlock("The topics whose first ten docs differ", Table(columns, topics))] if topics else blocks
+    return (
+        [*blocks, TableBlock("The topics whose first ten docs differ", Table(columns, topics))]
+        if topics
+        else blocks
+    )
 
 
 def drift_lines(found: Drift) -> Sequence[str]:
     """A line for each run."""
     return [
-        f"{run.run}: the first ten docs of {len(run.changes):,} topics differ from those of {found.output}"
+        f"{run.run}: the first ten docs of {len(run.changes):,} topics differ from those of "
+        f"{found.output}"
         + "".join(f", {count:,} by a {cause}" for cause, count in _counts(run).items() if count)
         for run in found.runs
     ]
@@ -199,7 +269,9 @@ def measures(report: Report) -> Sequence[Block]:
         [Column("run"), *(Column(name, MEAN) for name in names)],
         [[run, *(each.means[name] for name in names)] for run, each in report.evaluations.items()],
     )
-    found: list[Block] = [TableBlock(f"Means over all judged topics{report.trial}", means, exported=True)]
+    found: list[Block] = [
+        TableBlock(f"Means over all judged topics{report.trial}", means, exported=True)
+    ]
     chosen = [each for each in report.tested if each.run in report.steps]
     others = [each for each in report.tested if each.run not in report.steps]
     title = f"Differences from {report.baseline}"
@@ -207,8 +279,8 @@ def measures(report: Report) -> Sequence[Block]:
         found += [
             TableBlock(title + report.trial, _differences(chosen), exported=True),
             Paragraph(
-                "p is that of the paired t-test over topics; Holm's correction covers all rows of the table with a "
-                "defined p. Wins, ties and losses are topics."
+                "p is that of the paired t-test over topics; Holm's correction covers all rows of "
+                "the table with a defined p. Wins, ties and losses are topics."
             ),
         ]
     if others:
@@ -218,11 +290,26 @@ def measures(report: Report) -> Sequence[Block]:
 
 
 def _differences(tested: Sequence[Tested]) -> Table:
-    columns = [Column("run"), Column("measure"), Column("mean", MEAN), Column("difference", DIFFERENCE)]
+    columns = [
+        Column("run"),
+        Column("measure"),
+        Column("mean", MEAN),
+        Column("difference", DIFFERENCE),
+    ]
     columns += [Column("p", P_VALUE), Column("p (Holm)", P_VALUE)]
     columns += [Column(name, COUNT) for name in ("wins", "ties", "losses")]
     rows: list[list[Cell]] = [
-        [run, measure, each.mean, each.difference, each.p_value, p_value, each.better, each.equal, each.worse]
+        [
+            run,
+            measure,
+            each.mean,
+            each.difference,
+            each.p_value,
+            p_value,
+            each.better,
+            each.equal,
+            each.worse,
+        ]
         for run, measure, each, p_value in tested
     ]
     return Table(columns, rows)
@@ -231,7 +318,11 @@ def _differences(tested: Sequence[Tested]) -> Table:
 def curves(report: Report) -> Sequence[Block]:
     """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
     found: list[Block] = []
-    sections = {each.name: each.section for each in report.execution.config.stages} if report.execution else {}
+    sections = (
+        {each.name: each.section for each in report.execution.config.stages}
+        if report.execution
+        else {}
+    )
     names: set[str] = set()
     for stage, points in report.curves.items():
         first = points[0]
@@ -249,9 +340,10 @@ def curves(report: Report) -> Sequence[Block]:
     if found:
         found.append(
             Paragraph(
-                "curves.csv has the points of every measure. For SAMPLE, the picture has the mean and the standard "
-                "deviation of the seeds against k1·m inferences, which is what is asked; the column inferences of "
-                "curves.csv has k1·(m - 1), as the caption of the paper's figure 3 has it."
+                "curves.csv has the points of every measure. For SAMPLE, the picture has the mean "
+                "and the standard deviation of the seeds against k1·m inferences, which is what "
+                "is asked; the column inferences of curves.csv has k1·(m - 1), as the caption of "
+                "the paper's figure 3 has it."
             )
         )
     if report.not_drawn and report.evaluations:
@@ -281,7 +373,9 @@ def queries(report: Report) -> Sequence[Block]:
     if report.views:
         why = "the largest differences" if differences else "the first places of the plan"
         docs = "the best docs of each and relevant ones further below"
-        found.append(Paragraph(f"The queries with {why} follow ({len(report.views):,}), with {docs}."))
+        found.append(
+            Paragraph(f"The queries with {why} follow ({len(report.views):,}), with {docs}.")
+        )
     for query_id, views in report.views.items():
         query = report.topics.get(query_id, "")
         found.append(Heading(": ".join(filter(None, (query_id, query))), anchors[query_id]))
@@ -289,15 +383,23 @@ def queries(report: Report) -> Sequence[Block]:
         for view in shown_views(views, _PASSAGES):
             if view.doc_id in report.texts:
                 label = [("label", str(view.label))] if view.label is not None else []
-                found.append(Passage(view.doc_id, label, marked_text(report.texts[view.doc_id], query)))
+                found.append(
+                    Passage(view.doc_id, label, marked_text(report.texts[view.doc_id], query))
+                )
     return found
 
 
 def differences_table(report: Report) -> Table:
-    """The main measure of each topic in every step, largest losses first; in the order of the plan without any."""
+    """The main measure of each topic in every step, largest losses first; in the order of the plan
+    without any.
+    """
     texts = [Column("text")] if report.topics else []
     values = [report.evaluations[run].per_query for run in report.steps if report.evaluations]
-    columns = [Column("query_id"), *texts, *(Column(run, MEAN) for run in report.steps if report.evaluations)]
+    columns = [
+        Column("query_id"),
+        *texts,
+        *(Column(run, MEAN) for run in report.steps if report.evaluations),
+    ]
     differences: Mapping[str, float | None] = report.differences or dict.fromkeys(report.topics)
     rows: list[list[Cell]] = []
     for query_id, difference in differences.items():
@@ -313,29 +415,42 @@ def _candidates(report: Report, views: Sequence[CandidateView]) -> Table:
         columns += [Column(f"{run} rank", COUNT), Column(f"{run} score", MEAN)]
     rows: list[list[Cell]] = []
     for view in views:
-        values: list[Cell] = [cell for run in report.steps for cell in (view.ranks.get(run), view.scores.get(run))]
+        values: list[Cell] = [
+            cell for run in report.steps for cell in (view.ranks.get(run), view.scores.get(run))
+        ]
         rows.append([view.doc_id, view.label, *values, view.truncated_by])
     return Table([*columns, Column("truncated")], rows)
 
 
 def rank_changes(report: Report) -> Sequence[Block]:
-    """Table 3 of the multi-stage paper: passages below the heading of each step, with the query's words marked."""
+    """Table 3 of the multi-stage paper: passages below the heading of each step, with the query's
+    words marked.
+    """
     found: list[Block] = []
     steps = groupby(report.changes, key=lambda change: (change.before, change.after))
     for number, ((before, after), changes) in enumerate(steps, 1):
         passages = [_passage(report, change) for change in changes]
-        found += [Heading(f"{before} → {after}: the {len(passages):,} largest", f"changes-{number}"), *passages]
+        found += [
+            Heading(f"{before} → {after}: the {len(passages):,} largest", f"changes-{number}"),
+            *passages,
+        ]
     return found
 
 
 def _passage(report: Report, change: RankChange) -> Passage:
     before, after, view = change
     query, text = report.topics.get(view.query_id, ""), report.texts.get(view.doc_id, "")
-    facts = [("query", f"{view.query_id}: {query}"), ("doc", view.doc_id), ("label", str(view.label))]
+    facts = [
+        ("query", f"{view.query_id}: {query}"),
+        ("doc", view.doc_id),
+        ("label", str(view.label)),
+    ]
     facts += [("truncated", view.truncated_by)] if view.truncated_by is not None else []
     for name, value in view.details.get(after, {}).items():
         if isinstance(value, Opponent):
-            facts.append((f"{name} opponent", f"{value.doc_id} (log-odds against it {value.log_odds:+.2f})"))
+            facts.append(
+                (f"{name} opponent", f"{value.doc_id} (log-odds against it {value.log_odds:+.2f})")
+            )
         else:
             facts.append((name, str(value)))
     title = f"{before} → {after}: rank {view.ranks[before]} → {view.ranks[after]}"

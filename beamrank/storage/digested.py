@@ -1,4 +1,6 @@
-"""Metadata of files, and files that are digested first and read later: their content must not change in between."""
+"""Metadata of files, and files that are digested first and read later: their content must not
+change in between.
+"""
 
 import logging
 import os
@@ -17,8 +19,8 @@ from beamrank.storage import files as storage
 _TICK_NANOSECONDS = 20_000_000
 # The names under which stores report when a file was written.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
-# The checksums that stores report, best first. Google's etag changes whenever a file is written, even with the
-# same content; its MD5 does not, but a file that was composed of others has none.
+# The checksums that stores report, best first. Google's etag changes whenever a file is written,
+# even with the same content; its MD5 does not, but a file that was composed of others has none.
 _CHECKSUMS = ("md5Hash", "content_md5", "ETag", "etag")
 _ATTEMPTS = 3
 _log = logging.getLogger(__name__)
@@ -28,7 +30,9 @@ _hashes: dict[tuple[str, str], str] = {}
 
 
 class FileState(NamedTuple):
-    """A file's size, and when it was last written in seconds since 1970, if the storage keeps times."""
+    """A file's size, and when it was last written in seconds since 1970, if the storage keeps
+    times.
+    """
 
     size_bytes: int
     modified_seconds: float | None
@@ -44,7 +48,10 @@ class RemoteFile(NamedTuple):
 def file_states(folder: str) -> dict[str, FileState]:
     """The files in a folder by name; empty where there is no folder."""
     entries = storage.list_files(folder)
-    return {storage.name(each["name"]): FileState(int(each["size"]), _modified(each)) for each in entries}
+    return {
+        storage.name(each["name"]): FileState(int(each["size"]), _modified(each))
+        for each in entries
+    }
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:
@@ -52,14 +59,19 @@ def _modified(entry: Mapping[str, Any]) -> float | None:
         if isinstance(value, int | float):
             return float(value)
         with suppress(ValueError):
-            return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).timestamp()
+            return (
+                value if isinstance(value, datetime) else datetime.fromisoformat(value)
+            ).timestamp()
     return None
 
 
 def remote_files(folder: str) -> dict[str, RemoteFile]:
     """The files in a folder at a store, by name."""
     with storage.located(folder) as (filesystem, _):
-        return {storage.name(each["name"]): _stored(filesystem, each) for each in storage.list_files(folder)}
+        return {
+            storage.name(each["name"]): _stored(filesystem, each)
+            for each in storage.list_files(folder)
+        }
 
 
 def remote_file(url: str) -> RemoteFile:
@@ -74,10 +86,12 @@ def _stored(filesystem: Any, entry: dict[str, Any]) -> RemoteFile:
 
 
 def file_version(url: str) -> str:
-    """A text that changes whenever a file's content does; a copy of a file has its own. Raises FileNotFoundError.
+    """A text that changes whenever a file's content does; a copy of a file has its own. Raises
+    FileNotFoundError.
 
-    For a local file it holds the time of the last change, which no program can set back, and the same of each symbolic
-    link that leads to it: a link that pointed to a different file for a moment has changed too.
+    For a local file it holds the time of the last change, which no program can set back, and the
+    same of each symbolic link that leads to it: a link that pointed to a different file for a
+    moment has changed too.
     """
     if storage.is_remote(url):
         return " ".join(map(str, remote_file(url)))
@@ -102,11 +116,15 @@ def _links(path: str) -> Iterator[os.stat_result]:
         found = os.lstat(path[:end])
         if stat.S_ISLNK(found.st_mode):
             yield found
-            yield from _links(os.path.normpath(os.path.join(os.path.dirname(path[:end]), os.readlink(path[:end]))))
+            yield from _links(
+                os.path.normpath(os.path.join(os.path.dirname(path[:end]), os.readlink(path[:end])))
+            )
 
 
 class RewrittenError(DataError):
-    """A file was written while it was read: other content may have been read, also if it has the old one now."""
+    """A file was written while it was read: other content may have been read, also if it has the
+    old one now.
+    """
 
 
 @dataclass(frozen=True)
@@ -130,13 +148,15 @@ class DigestedFile:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Makes sure that reads of the file inside the `with` block see the content that was digested.
+        """Makes sure that reads of the file inside the `with` block see the content that was
+        digested.
 
-        A file of the same version is not read for this. A file of a different version, such as a copy on a different
-        machine, is hashed once in a process.
+        A file of the same version is not read for this. A file of a different version, such as a
+        copy on a different machine, is hashed once in a process.
 
         Raises:
-            RewrittenError: the file is written while it is read, if only its time changes (see `reread`).
+            RewrittenError: the file is written while it is read, if only its time changes (see
+                `reread`).
             DataError: the file has other content, or is removed.
         """
         version = self.find_version()
@@ -163,8 +183,9 @@ class DigestedFile:
 def changed(url: str, what: str = "changed") -> str:
     """The message about a file that is not the one that was digested."""
     return (
-        f"{url} {what} after its digest was taken, so its new content would count as the old one. Nothing was "
-        "committed from it. Run the same command again to use the new content, or restore the file first"
+        f"{url} {what} after its digest was taken, so its new content would count as the old one. "
+        "Nothing was committed from it. Run the same command again to use the new content, or "
+        "restore the file first"
     )
 
 
@@ -177,7 +198,8 @@ class RowRange(NamedTuple):
 
 
 def reread(read: Callable[[], _Read]) -> _Read:
-    """The value of a function that reads digested files, called up to three times while one is written.
+    """The value of a function that reads digested files, called up to three times while one is
+    written.
 
     Raises:
         RewrittenError: a file was written during each call.
@@ -212,6 +234,6 @@ def digest_file(url: str, *, read: bool = True) -> DigestedFile:
             return DigestedFile(url, version, content)
         _log.warning("%s changed while its digest was taken: trying again", url)
     raise PreflightError(
-        f"{url} changed {_ATTEMPTS} times while its digest was taken: it is being written. Wait until it is complete, "
-        "and run the same command again"
+        f"{url} changed {_ATTEMPTS} times while its digest was taken: it is being written. Wait "
+        "until it is complete, and run the same command again"
     )

@@ -1,8 +1,9 @@
 """The cache of this machine: folders that were fetched from elsewhere.
 
-An entry is a folder `KIND/NAME` below BEAMRANK_CACHE, whose name identifies its content. It is fetched under a lock
-into a hidden folder and renamed when it is whole. Nothing is removed to make room, except for copies of files of a job
-(`local_copy`): delete the cache, or an entry, at any time when no process uses it.
+An entry is a folder `KIND/NAME` below BEAMRANK_CACHE, whose name identifies its content. It is
+fetched under a lock into a hidden folder and renamed when it is whole. Nothing is removed to make
+room, except for copies of files of a job (`local_copy`): delete the cache, or an entry, at any time
+when no process uses it.
 """
 
 import json
@@ -41,20 +42,26 @@ def cache_folder(kind: str) -> Path:
 
 
 def owned(path: Path) -> Path:
-    """A path in the cache; raises PreflightError where a different user can have made it, to be read or run here."""
+    """A path in the cache; raises PreflightError where a different user can have made it, to be
+    read or run here.
+    """
     below = len(path.parts) - len(cache_root().parts) + 1
     for each in (path, *path.parents)[:below]:
         with suppress(FileNotFoundError):
             anyone = each.parent.stat().st_mode & stat.S_IWOTH
             if anyone and each.lstat().st_uid not in (0, os.geteuid()):
                 problem = f"belongs to a different user, and everyone can write to {each.parent}"
-                raise PreflightError(f"{each} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own")
+                raise PreflightError(
+                    f"{each} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own"
+                )
     return path
 
 
 @contextmanager
 def exclusive(lock_path: Path) -> Iterator[None]:
-    """Keeps other threads and processes of this machine out; raises PreflightError where nothing can be written."""
+    """Keeps other threads and processes of this machine out; raises PreflightError where nothing
+    can be written.
+    """
     lock = fasteners.InterProcessLock(str(lock_path))
     # The lock of a file belongs to the process, so threads need one of their own.
     with _thread_locks.setdefault(str(lock_path), threading.Lock()):
@@ -64,8 +71,11 @@ def exclusive(lock_path: Path) -> Iterator[None]:
         except OSError as error:
             raise PreflightError(f"cannot write in {lock_path.parent}: {error}") from error
         except RuntimeError:
-            # The file system has no locks. One elsewhere on this machine keeps the same processes out.
-            name = f"beamrank-{os.getuid()}-{sha256(os.fsencode(lock_path.absolute()))[:SHORT]}.lock"
+            # The file system has no locks. One elsewhere on this machine keeps the same processes
+            # out.
+            name = (
+                f"beamrank-{os.getuid()}-{sha256(os.fsencode(lock_path.absolute()))[:SHORT]}.lock"
+            )
             lock = fasteners.InterProcessLock(os.path.join(tempfile.gettempdir(), name))
             lock.acquire()
         try:
@@ -108,7 +118,8 @@ def discard(folder: Path) -> None:
 
 
 def local_copy(kind: str, url: str, holds_content: Callable[[str, bytes], bool]) -> str:
-    """The path of a file that is named by its content; where it is at a store, of a copy that this machine makes once.
+    """The path of a file that is named by its content; where it is at a store, of a copy that this
+    machine makes once.
 
     Copies that are a day old are removed when one is made; a process that has mapped one keeps it.
 
@@ -125,7 +136,10 @@ def local_copy(kind: str, url: str, holds_content: Callable[[str, bytes], bool])
                 shutil.rmtree(old, ignore_errors=True)
         storage.download(url, str(folder / name))
         if not holds_content(name, (folder / name).read_bytes()):
-            raise DataError(f"{url} changed after it was written. Run the same command again, which writes it again")
+            raise DataError(
+                f"{url} changed after it was written. Run the same command again, which writes it "
+                "again"
+            )
 
     return str(fetched(kind, name, fetch) / name)
 
@@ -133,7 +147,10 @@ def local_copy(kind: str, url: str, holds_content: Callable[[str, bytes], bool])
 def _describe(folder: Path) -> dict[str, list[int]]:
     """The size of each file, and when it was last written."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != _RECORD)
-    return {str(path.relative_to(folder)): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
+    return {
+        str(path.relative_to(folder)): [path.stat().st_size, path.stat().st_mtime_ns]
+        for path in files
+    }
 
 
 def _is_whole(folder: Path) -> bool:

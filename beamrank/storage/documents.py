@@ -1,6 +1,8 @@
-"""Small JSON documents that may be damaged or written by others, and stable digests of their values.
+"""Small JSON documents that may be damaged or written by others, and stable digests of their
+values.
 
-Every problem of a document is a ValueError of one line. Python's own `hash()` differs from process to process.
+Every problem of a document is a ValueError of one line. Python's own `hash()` differs from process
+to process.
 """
 
 import hashlib
@@ -27,7 +29,9 @@ _Value = TypeVar("_Value")
 
 
 def read_at_most(url: str, most_bytes: int) -> bytes:
-    """A whole file that should be small; raises ValueError if it is larger, before the rest is read."""
+    """A whole file that should be small; raises ValueError if it is larger, before the rest is
+    read.
+    """
     with storage.open_binary(url) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -36,7 +40,9 @@ def read_at_most(url: str, most_bytes: int) -> bytes:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """The value of a JSON text; raises ValueError, also for NaN, Infinity, and thousands of digits or levels."""
+    """The value of a JSON text; raises ValueError, also for NaN, Infinity, and thousands of digits
+    or levels.
+    """
     try:
         return json.loads(content, parse_constant=_refuse)
     except RecursionError:
@@ -48,20 +54,26 @@ def _refuse(name: str) -> Any:
 
 
 def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
-    """A value, converted to its type; a ValueError names the first place that is not of that type."""
+    """A value, converted to its type; a ValueError names the first place that is not of that
+    type.
+    """
     try:
         return kind.validate_python(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         # Pydantic's own message names our class.
         problem = "Input should be an object" if first["type"] == "dataclass_type" else first["msg"]
-        raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"])), problem)))) from None
+        raise ValueError(
+            ": ".join(filter(None, (".".join(map(str, first["loc"])), problem)))
+        ) from None
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
 
 def usable(kind: type[_Value], values: Any, place: str) -> _Value:
-    """`validated` for a document of others; raises PreflightError, with its place, where it cannot be used."""
+    """`validated` for a document of others; raises PreflightError, with its place, where it cannot
+    be used.
+    """
     try:
         found: _Value = validated(adapter(kind), values)  # type: ignore[arg-type]
         return found
@@ -76,7 +88,9 @@ def sha256(content: bytes | memoryview) -> str:
 
 def digest(value: Any) -> str:
     """The SHA-256 of a JSON value, whatever the order of its keys."""
-    return sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode())
+    return sha256(
+        json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    )
 
 
 def checked_json(values: Mapping[str, Any]) -> bytes:
@@ -85,7 +99,9 @@ def checked_json(values: Mapping[str, Any]) -> bytes:
 
 
 def checked_values(content: bytes) -> dict[str, Any]:
-    """The values in a file of `checked_json`; a file without a digest is not checked. Raises ValueError."""
+    """The values in a file of `checked_json`; a file without a digest is not checked. Raises
+    ValueError.
+    """
     values = parse_json(content)
     if not isinstance(values, dict):
         raise ValueError("it does not hold a JSON object")
@@ -99,7 +115,9 @@ def checked_values(content: bytes) -> dict[str, Any]:
 
 
 def checked_record(kind: TypeAdapter[_Value], content: bytes) -> _Value | None:
-    """The record in a file of `checked_json`; None if the bytes are truncated or of a different type."""
+    """The record in a file of `checked_json`; None if the bytes are truncated or of a different
+    type.
+    """
     try:
         return validated(kind, checked_values(content))
     except ValueError:
@@ -108,7 +126,9 @@ def checked_record(kind: TypeAdapter[_Value], content: bytes) -> _Value | None:
 
 @dataclass(frozen=True)
 class Document:
-    """The base of a frozen dataclass that is the content of a small file; a file with other keys is damaged."""
+    """The base of a frozen dataclass that is the content of a small file; a file with other keys is
+    damaged.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 

@@ -1,4 +1,6 @@
-"""Files by URL, through fsspec. All opening, listing and publishing of files by their URLs goes through this module."""
+"""Files by URL, through fsspec. All opening, listing and publishing of files by their URLs goes
+through this module.
+"""
 
 import errno
 import hashlib
@@ -23,7 +25,9 @@ _READ_AT_ONCE = 64
 _SHOWN = 300
 # Links of a chain of URLs that serve their copies without a look at the store.
 _COPYING = {
-    name for name, each in known_implementations.items() if each["class"].startswith("fsspec.implementations.cached.")
+    name
+    for name, each in known_implementations.items()
+    if each["class"].startswith("fsspec.implementations.cached.")
 }
 
 
@@ -33,9 +37,13 @@ def is_remote(url: str) -> bool:
 
 
 def absolute(url: str) -> str:
-    """A URL without a slash at its end, which only web servers need; a local path made absolute, `~` expanded."""
+    """A URL without a slash at its end, which only web servers need; a local path made absolute,
+    `~` expanded.
+    """
     if "\0" in url:
-        raise PreflightError(f"the path {url!r} contains a NUL character, which is not allowed in paths")
+        raise PreflightError(
+            f"the path {url!r} contains a NUL character, which is not allowed in paths"
+        )
     if is_remote(url):
         return url if url.startswith(_WEB) else url.rstrip("/")
     return os.path.abspath(os.path.expanduser(url.removeprefix("file://")))
@@ -69,7 +77,8 @@ def name(url: str) -> str:
 
 @contextmanager
 def located(url: str) -> Iterator[tuple[Any, str]]:
-    """A file system, which caches no listings since other processes write there too, and a path in it.
+    """A file system, which caches no listings since other processes write there too, and a path in
+    it.
 
     Errors of a store's own libraries become OSErrors, like those of a disk.
     """
@@ -79,7 +88,9 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
         yield filesystem, path
     except Exception as error:
         refuse_impossible_path(url, error)
-        if not isinstance(filesystem, LocalFileSystem) and not isinstance(error, BeamrankError | UnreachableError):
+        if not isinstance(filesystem, LocalFileSystem) and not isinstance(
+            error, BeamrankError | UnreachableError
+        ):
             stores.check_refusal(url, error)
             # A library's own kind of OSError, such as aiohttp's, may not name the URL.
             if not isinstance(error, OSError) or type(error).__module__ != "builtins":
@@ -93,8 +104,8 @@ def _filesystem(url: str) -> tuple[Any, str]:
     for protocol in (link.partition("://")[0] for link in url.split("::")):
         if protocol in _COPYING:
             raise PreflightError(
-                f"{url} reads copies that are kept on this machine, so a file that has changed at its store would be "
-                f"read in its old form: leave {protocol}:: out of the URL"
+                f"{url} reads copies that are kept on this machine, so a file that has changed at "
+                f"its store would be read in its old form: leave {protocol}:: out of the URL"
             )
     options: dict[str, Any] = {}
     if url.startswith(_WEB):
@@ -113,7 +124,9 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 
 def refuse_impossible_path(url: str, error: Exception) -> None:
-    """Raises PreflightError for a path that no file can have; other errors are faults of the disk."""
+    """Raises PreflightError for a path that no file can have; other errors are faults of the
+    disk.
+    """
     number = getattr(error, "errno", None)
     if number in (errno.ENAMETOOLONG, errno.ELOOP):
         shown = url if len(url) <= _SHOWN else f"{url[:_SHOWN]}..."
@@ -123,7 +136,11 @@ def refuse_impossible_path(url: str, error: Exception) -> None:
 def exists(url: str) -> bool:
     """Whether a file or a folder exists; a web server that does not answer is an error."""
     with located(url) as (filesystem, path):
-        return bool(filesystem.exists(path, strict=True) if path.startswith(_WEB) else filesystem.exists(path))
+        return bool(
+            filesystem.exists(path, strict=True)
+            if path.startswith(_WEB)
+            else filesystem.exists(path)
+        )
 
 
 def is_folder(url: str) -> bool:
@@ -136,13 +153,19 @@ def is_folder(url: str) -> bool:
             return False
         if filesystem.isdir(path):
             return True
-        if isinstance(filesystem, LocalFileSystem) or not filesystem.isfile(path) or filesystem.size(path):
+        if (
+            isinstance(filesystem, LocalFileSystem)
+            or not filesystem.isfile(path)
+            or filesystem.size(path)
+        ):
             return False
         return any(entry["name"].startswith(f"{path}/") for entry in entries_in(filesystem, path))
 
 
 def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
-    """What is in a folder of a file system, without the object by which a store's console marks the folder itself."""
+    """What is in a folder of a file system, without the object by which a store's console marks the
+    folder itself.
+    """
     itself = f"{folder.rstrip('/')}/"
     return [
         each
@@ -151,7 +174,9 @@ def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
     ]
 
 
-def _list(folder: str, kind: str = "", is_kind: Callable[[str], bool] = os.path.exists) -> list[dict[str, Any]]:
+def _list(
+    folder: str, kind: str = "", is_kind: Callable[[str], bool] = os.path.exists
+) -> list[dict[str, Any]]:
     """The entries of one kind in a folder, or all; none if there is no folder."""
     with located(folder) as (filesystem, path):
         try:
@@ -159,7 +184,11 @@ def _list(folder: str, kind: str = "", is_kind: Callable[[str], bool] = os.path.
         except (FileNotFoundError, NotADirectoryError):
             return []
     # fsspec does not say what a local link leads to.
-    return [each for each in entries if kind in ("", each["type"]) or (each.get("islink") and is_kind(each["name"]))]
+    return [
+        each
+        for each in entries
+        if kind in ("", each["type"]) or (each.get("islink") and is_kind(each["name"]))
+    ]
 
 
 def is_empty(folder: str) -> bool:
@@ -182,33 +211,45 @@ def folder_names(folder: str) -> set[str]:
 
 
 def check_folder(output: str) -> None:
-    """Raises PreflightError where no file can be written below an output, or the output ends with this process."""
+    """Raises PreflightError where no file can be written below an output, or the output ends with
+    this process.
+    """
     check_lasting(output)
     try:
         is_file = exists(output) and not is_folder(output)
     except UnreachableError as error:
         raise PreflightError(f"cannot write to the output {output}: {error}") from error
     if is_file:
-        raise PreflightError(f"the output {output} is not a folder: give one, or a path where nothing exists")
+        raise PreflightError(
+            f"the output {output} is not a folder: give one, or a path where nothing exists"
+        )
 
 
 def check_lasting(output: str) -> None:
     """Raises PreflightError where an output ends with this process."""
     if any(link.startswith("memory:") for link in output.split("::")):
-        raise PreflightError(f"the output {output} would end with this process: give a folder, or a URL of a store")
+        raise PreflightError(
+            f"the output {output} would end with this process: give a folder, or a URL of a store"
+        )
 
 
 def is_special(url: str) -> bool:
-    """Whether a local path is a device, a pipe or an open file of this process, which no file can replace."""
+    """Whether a local path is a device, a pipe or an open file of this process, which no file can
+    replace.
+    """
     return not is_remote(url) and local_files.is_special(absolute(url))
 
 
 def size_bytes(url: str) -> int:
-    """The size of a file; raises FileNotFoundError, or PreflightError where its server does not tell."""
+    """The size of a file; raises FileNotFoundError, or PreflightError where its server does not
+    tell.
+    """
     with located(url) as (filesystem, path):
         size = filesystem.info(path)["size"]
     if size is None:
-        raise PreflightError(f"the server of {url} does not tell the file's size: download it, and give the copy")
+        raise PreflightError(
+            f"the server of {url} does not tell the file's size: download it, and give the copy"
+        )
     return int(size)
 
 
@@ -241,22 +282,38 @@ def read_bytes(url: str) -> bytes:
 
 
 def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
-    """Whole files of a folder by name, many at a time if they are at a store; those that do not exist are left out."""
+    """Whole files of a folder by name, many at a time if they are at a store; those that do not
+    exist are left out.
+    """
     if not names:
         return {}
     with located(folder) as (filesystem, path):
         # Not `cat`, which takes a folder with a bracket in its name for a pattern.
-        options = _whole_read(filesystem) | ({"batch_size": _READ_AT_ONCE} if filesystem.async_impl else {})
+        options = _whole_read(filesystem) | (
+            {"batch_size": _READ_AT_ONCE} if filesystem.async_impl else {}
+        )
         paths = [join(path, each) for each in names]
-        found = dict(zip(names, filesystem.cat_ranges(paths, None, None, on_error="return", **options), strict=True))
+        found = dict(
+            zip(
+                names,
+                filesystem.cat_ranges(paths, None, None, on_error="return", **options),
+                strict=True,
+            )
+        )
         for outcome in found.values():
             if isinstance(outcome, Exception) and not isinstance(outcome, FileNotFoundError):
                 raise outcome
-        return {each: bytes(content) for each, content in found.items() if not isinstance(content, Exception)}
+        return {
+            each: bytes(content)
+            for each, content in found.items()
+            if not isinstance(content, Exception)
+        }
 
 
 def _whole_read(filesystem: Any) -> dict[str, int]:
-    """s3fs asks for a file's size before reading it, so that it can read in pieces; our files are small."""
+    """s3fs asks for a file's size before reading it, so that it can read in pieces; our files are
+    small.
+    """
     return {"max_concurrency": 1} if "s3" in filesystem.protocol else {}
 
 
@@ -276,12 +333,12 @@ def upload(path: str, url: str) -> None:
 def publish(url: str, content: bytes) -> bool:
     """Writes a file that does not exist yet, whole or not at all. The first writer wins.
 
-    Local files are written beside their target, synced and linked to it; an object store gets a conditional put
-    (ifGenerationMatch=0, If-None-Match: *).
+    Local files are written beside their target, synced and linked to it; an object store gets a
+    conditional put (ifGenerationMatch=0, If-None-Match: *).
 
     Returns:
-        Whether this call wrote it; False if the file existed. A put whose answer was lost and that was sent again is
-        False too, so the caller must read the file.
+        Whether this call wrote it; False if the file existed. A put whose answer was lost and that
+        was sent again is False too, so the caller must read the file.
     """
     if is_remote(url):
         with located(url) as (filesystem, path):
@@ -290,7 +347,9 @@ def publish(url: str, content: bytes) -> bool:
 
 
 def publish_content(url: str, content: bytes) -> None:
-    """`publish` of a file that is named after its content; other bytes under that name are replaced."""
+    """`publish` of a file that is named after its content; other bytes under that name are
+    replaced.
+    """
     if not publish(url, content) and read_bytes(url) != content:
         replace(url, content)
 
@@ -310,7 +369,8 @@ def replace(url: str, content: bytes) -> None:
 def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
     """`replace` for content that is not held in memory."""
     if is_remote(url):
-        # Not through fsspec's file: an error in the middle would close it, and publish a part of the content.
+        # Not through fsspec's file: an error in the middle would close it, and publish a part of
+        # the content.
         with tempfile.NamedTemporaryFile() as spool:
             spool.writelines(chunks)
             spool.flush()

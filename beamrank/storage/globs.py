@@ -1,7 +1,7 @@
 """What a path names: a file, the files below a folder, or the matches of a glob.
 
-Files and folders whose names begin with `_` or `.` are no data, unless the path itself names them: Spark, Hadoop,
-editors and notebooks leave them beside their files.
+Files and folders whose names begin with `_` or `.` are no data, unless the path itself names them:
+Spark, Hadoop, editors and notebooks leave them beside their files.
 """
 
 import os
@@ -71,15 +71,18 @@ def absolute_glob(path: str, folder: str | None = None) -> str:
 
 
 def find(url: str, *, folders: bool = False) -> list[str]:
-    """The files that a path names, sorted. Links to folders are followed, and each real folder is read once.
+    """The files that a path names, sorted. Links to folders are followed, and each real folder is
+    read once.
 
     Args:
         url: a file, a folder or a glob.
-        folders: a glob without `**` gives the folders that it matches too, if they hold data; else they are refused.
+        folders: a glob without `**` gives the folders that it matches too, if they hold data; else
+            they are refused.
 
     Raises:
-        PreflightError: a folder cannot be listed or is a match, a link leads nowhere, or Parquet files belong to a
-            table whose log is the only place that says which of its files are current.
+        PreflightError: a folder cannot be listed or is a match, a link leads nowhere, or Parquet
+            files belong to a table whose log is the only place that says which of its files are
+            current.
     """
     url = absolute_glob(url)
     with storage.located(url) as (filesystem, path):
@@ -95,8 +98,8 @@ def find(url: str, *, folders: bool = False) -> list[str]:
         if not folders and any(matches.values()):
             first = next(each for each in found if matches[each])
             raise PreflightError(
-                f"{tree.url(first)} is a folder, and {url} matches it: add `/*` to the glob for the files in it, or "
-                "give the folder"
+                f"{tree.url(first)} is a folder, and {url} matches it: add `/*` to the glob for "
+                "the files in it, or give the folder"
             )
         if any(each.lower().endswith(_PARQUET) for each in found):
             tree.refuse_table(found)
@@ -104,7 +107,8 @@ def find(url: str, *, folders: bool = False) -> list[str]:
 
 
 def path_below(path: str, url: str) -> str | None:
-    """The path of a file below a folder, a file or a glob that would take it once it is there; None for other files.
+    """The path of a file below a folder, a file or a glob that would take it once it is there; None
+    for other files.
 
     It is empty where the path or the glob itself names the file, or a folder that holds it.
     """
@@ -118,7 +122,9 @@ def path_below(path: str, url: str) -> str | None:
     globs = _closure([tuple(pattern)])
     for number, name in enumerate(names, 1):
         fitting = [each for each in globs if _fits(each[0], name)]
-        if any(_is_last(each) for each in fitting) and (number == len(names) or "**" not in pattern):
+        if any(_is_last(each) for each in fitting) and (
+            number == len(names) or "**" not in pattern
+        ):
             return ""
         globs = _closure(each if each[0] == "**" else each[1:] for each in fitting)
     return None
@@ -129,7 +135,11 @@ def _split(path: str) -> tuple[str, list[str]]:
     parts = path.split("/")
     is_glob = [_MAGIC.search(_ESCAPED.sub("", part)) is not None for part in parts[:-1]] + [True]
     count = is_glob.index(True)
-    below = [part for part, before in zip(parts, ["", *parts], strict=False) if (part, before) != ("**", "**")][count:]
+    below = [
+        part
+        for part, before in zip(parts, ["", *parts], strict=False)
+        if (part, before) != ("**", "**")
+    ][count:]
     return "/".join(_ESCAPED.sub(r"\1", part) for part in parts[:count]), below
 
 
@@ -147,10 +157,12 @@ class _Tree:
         self._logs: set[str] = set()
 
     def matches(self, pattern: Sequence[str]) -> Iterator[tuple[str, bool]]:
-        """The paths that a glob below the folder matches, and whether each is a folder that holds data.
+        """The paths that a glob below the folder matches, and whether each is a folder that holds
+        data.
 
-        Folders are entered before links to folders, so that a link never hides a folder. Below, a folder is its path
-        below the root, with a slash at its end, and it has the globs that are left for it.
+        Folders are entered before links to folders, so that a link never hides a folder. Below, a
+        folder is its path below the root, with a slash at its end, and it has the globs that are
+        left for it.
         """
         if "**" in pattern and not self._is_local:
             self._listed = self._list_all()
@@ -174,7 +186,9 @@ class _Tree:
                     found.add((identity, entry.name))
                     path = self._prefix + path
                     # Each folder would be a match of a glob with `**`.
-                    if not is_folder or ("**" not in pattern and _Tree(self._filesystem, path).holds(["**"])):
+                    if not is_folder or (
+                        "**" not in pattern and _Tree(self._filesystem, path).holds(["**"])
+                    ):
                         yield path, is_folder
 
     def holds(self, pattern: Sequence[str]) -> bool:
@@ -196,9 +210,10 @@ class _Tree:
             file = next((file for file in files if file.startswith(f"{table}/")), None)
             if file is not None and _Tree(self._filesystem, path).holds([log]):
                 raise PreflightError(
-                    f"{self.url(file)} is a file of {kind}: only the log in {storage.name(table)}/{folder} says which "
-                    "files are current, and the others hold rows that were deleted or replaced. Export the current "
-                    "rows as Parquet, and give the export"
+                    f"{self.url(file)} is a file of {kind}: only the log in "
+                    f"{storage.name(table)}/{folder} says which files are current, and the others "
+                    "hold rows that were deleted or replaced. Export the current rows as Parquet, "
+                    "and give the export"
                 )
 
     def url(self, path: str) -> str:
@@ -206,7 +221,9 @@ class _Tree:
         return str(self._filesystem.unstrip_protocol(path)).removeprefix("file://")
 
     def _list_all(self) -> dict[str, list[_RemoteEntry]]:
-        """What is in each folder; empty objects whose names end in a slash are folders of a console."""
+        """What is in each folder; empty objects whose names end in a slash are folders of a
+        console.
+        """
         try:
             entries = self._filesystem.find(self._root, detail=True)
         except FileNotFoundError:
@@ -231,7 +248,9 @@ class _Tree:
         return found.st_dev, found.st_ino
 
     def _entries(self, folder: str) -> Sequence[_Entry]:
-        """What is in a folder, sorted by name where links can be; nothing where the root does not exist."""
+        """What is in a folder, sorted by name where links can be; nothing where the root does not
+        exist.
+        """
         path = (self._prefix + folder)[:-1] if folder else self._root
         entries: Sequence[_Entry] = ()
         try:
@@ -242,16 +261,21 @@ class _Tree:
                     entries = sorted(found, key=lambda each: each.name)
             else:
                 listed = storage.entries_in(self._filesystem, path)
-                entries = [_RemoteEntry(storage.name(each["name"]), each["type"] == "directory") for each in listed]
+                entries = [
+                    _RemoteEntry(storage.name(each["name"]), each["type"] == "directory")
+                    for each in listed
+                ]
         except OSError as error:
             if folder or not isinstance(error, FileNotFoundError | NotADirectoryError):
                 if not self._is_local:
                     raise
                 raise PreflightError(
-                    f"cannot list {path}: {error.strerror}. Its files would be left out: give this user the right to "
-                    "read it, or leave it out of the path"
+                    f"cannot list {path}: {error.strerror}. Its files would be left out: give "
+                    "this user the right to read it, or leave it out of the path"
                 ) from error
-        self._logs |= {f"{self._prefix}{folder}{each.name}" for each in entries if each.name in _LOGS}
+        self._logs |= {
+            f"{self._prefix}{folder}{each.name}" for each in entries if each.name in _LOGS
+        }
         return entries
 
     def _is_folder(self, folder: str, entry: _Entry) -> bool:
@@ -262,13 +286,15 @@ class _Tree:
             return entry.is_dir()
         except OSError as error:
             raise PreflightError(
-                f"the link {path} cannot be followed: {error.strerror}. What it leads to would be left out: correct or "
-                "remove the link"
+                f"the link {path} cannot be followed: {error.strerror}. What it leads to would be "
+                "left out: correct or remove the link"
             ) from error
 
 
 def _closure(globs: Iterable[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
-    """Globs, and what they are where `**` stands for no folder; at the end it stands for all files."""
+    """Globs, and what they are where `**` stands for no folder; at the end it stands for all
+    files.
+    """
     found = [each for each in globs if each]
     found += [each[1:] or ("*",) for each in found if each[0] == "**"]
     return frozenset(found)

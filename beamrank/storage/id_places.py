@@ -43,7 +43,10 @@ class IdMapping(Mapping[str, _Value]):
     """
 
     def __init__(
-        self, places: IdPlaces, at: Callable[[int], _Value], order: npt.NDArray[np.int64] | None = None
+        self,
+        places: IdPlaces,
+        at: Callable[[int], _Value],
+        order: npt.NDArray[np.int64] | None = None,
     ) -> None:
         """By default the order is that of the places."""
         self.places, self.at = places, at
@@ -87,14 +90,19 @@ class _Items(ItemsView[str, _Value]):
 
 def missing_ids(ids: Any, among: Collection[str] | Any) -> list[str]:
     """The ids of a column that others, a column or a collection, lack."""
-    others = among if isinstance(among, pa.ChunkedArray) else pa.chunked_array([pa.array(list(among), pa.string())])
+    others = (
+        among
+        if isinstance(among, pa.ChunkedArray)
+        else pa.chunked_array([pa.array(list(among), pa.string())])
+    )
     # The smaller column becomes the table of the search.
     found = others.filter(pc.is_in(others, ids))
     return list(ids.filter(pc.invert(pc.is_in(ids, found))).to_pylist())
 
 
 def repeated_rows(*columns: Any) -> list[tuple[int, int]]:
-    """The rows whose values in some columns an earlier row has, each with the first of these; ascending.
+    """The rows whose values in some columns an earlier row has, each with the first of these;
+    ascending.
 
     Takes 24 bytes a row: rows are compared where their hashes are equal, which are Python's.
     """
@@ -110,5 +118,7 @@ def repeated_rows(*columns: Any) -> list[tuple[int, int]]:
     rows = np.unique(order[np.concatenate([same, same + 1])])
     keys = zip(*(column.take(pa.array(rows)).to_pylist() for column in columns), strict=True)
     firsts: dict[Any, int] = {}
-    found = ((row, firsts.setdefault(key, row)) for row, key in zip(rows.tolist(), keys, strict=True))
+    found = (
+        (row, firsts.setdefault(key, row)) for row, key in zip(rows.tolist(), keys, strict=True)
+    )
     return [(row, first) for row, first in found if row != first]

@@ -1,8 +1,10 @@
-"""Local files and folders that appear whole or not at all; devices and pipes; arrays that are mapped into memory.
+"""Local files and folders that appear whole or not at all; devices and pipes; arrays that are
+mapped into memory.
 
-A file is written under a hidden name, then moved into place. The hidden name tells which process writes, so that what a
-killed process left can be removed later, and nothing else. Devices, pipes and sockets are neither files nor folders:
-opening one may block, reading it may never end, and no file can replace it.
+A file is written under a hidden name, then moved into place. The hidden name tells which process
+writes, so that what a killed process left can be removed later, and nothing else. Devices, pipes
+and sockets are neither files nor folders: opening one may block, reading it may never end, and no
+file can replace it.
 """
 
 import ctypes
@@ -27,7 +29,8 @@ from beamrank.machine import is_running, machine_id, start_seconds
 
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(
-    r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL
+    r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}\.tmp",
+    re.DOTALL,
 )
 # Whether the writer of a different machine runs is unknown, but it writes all the time.
 _ABANDONED_SECONDS = 3600.0
@@ -37,7 +40,12 @@ _NOT_SUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO)
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _PIPE, _SOCKET, _DISK = "a named pipe (FIFO)", "a socket", "a disk"
-_KINDS = {stat.S_IFIFO: _PIPE, stat.S_IFSOCK: _SOCKET, stat.S_IFCHR: "a device", stat.S_IFBLK: _DISK}
+_KINDS = {
+    stat.S_IFIFO: _PIPE,
+    stat.S_IFSOCK: _SOCKET,
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: _DISK,
+}
 
 
 def is_pipe(path: str) -> bool:
@@ -46,7 +54,9 @@ def is_pipe(path: str) -> bool:
 
 
 def is_special(path: str) -> bool:
-    """Whether a path cannot be replaced by a file: a pipe, a device, or an open file (/dev/stdout, /dev/fd/3)."""
+    """Whether a path cannot be replaced by a file: a pipe, a device, or an open file (/dev/stdout,
+    /dev/fd/3).
+    """
     return _kind(path) is not None or _own_descriptor(path) is not None
 
 
@@ -85,7 +95,9 @@ def _open_special(path: str) -> BinaryIO | None:
         return open(os.dup(descriptor), "wb")
     kind = _kind(path)
     if kind in (_SOCKET, _DISK):
-        raise PreflightError(f"{path} is {kind}, to which no file can be written: give the path of a file")
+        raise PreflightError(
+            f"{path} is {kind}, to which no file can be written: give the path of a file"
+        )
     return None if kind is None else open(path, "wb")
 
 
@@ -98,16 +110,21 @@ def temporary_name(base: str) -> str:
 
 
 def remove_leftovers(folder: str, base: str | None = None) -> None:
-    """Removes temporary files and folders whose writer has ended: those of one target, or all in a folder.
+    """Removes temporary files and folders whose writer has ended: those of one target, or all in a
+    folder.
 
-    A writer on this machine has ended if its process has; one on a different machine if its file was not written for
-    an hour.
+    A writer on this machine has ended if its process has; one on a different machine if its file
+    was not written for an hour.
     """
     # Others may remove them too, or not let us.
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             found = _TEMPORARY.fullmatch(entry.name)
-            if found is None or base not in (None, found["base"]) or not _is_abandoned(entry, found):
+            if (
+                found is None
+                or base not in (None, found["base"])
+                or not _is_abandoned(entry, found)
+            ):
                 continue
             with suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
@@ -130,7 +147,8 @@ def _is_abandoned(entry: "os.DirEntry[str]", found: re.Match[str]) -> bool:
 def new_folder(target: str | Path) -> Iterator[Path]:
     """A hidden, empty folder beside a target, renamed to it when the `with` block ends.
 
-    The target must not exist, or be an empty folder; a link to such a one stays a link. After an error nothing is left.
+    The target must not exist, or be an empty folder; a link to such a one stays a link. After an
+    error nothing is left.
     """
     target = Path(os.path.realpath(target))
     remove_leftovers(str(target.parent), target.name)
@@ -145,7 +163,9 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def own_temporary_files() -> Iterator[None]:
-    """Puts temporary files, such as Beam leaves of each job, into a folder that this or a later command removes."""
+    """Puts temporary files, such as Beam leaves of each job, into a folder that this or a later
+    command removes.
+    """
     before, folder = tempfile.tempdir, tempfile.gettempdir()
     remove_leftovers(folder, "beamrank")
     tempfile.tempdir = own = os.path.join(folder, temporary_name("beamrank"))
@@ -169,8 +189,8 @@ def publish_file(path: str, content: bytes) -> bool:
 def replace_file(path: str, chunks: Iterable[bytes]) -> None:
     """Writes a file whole, in the place of an existing one.
 
-    The target of a link is replaced, and the link stays. A device, a pipe or an open file of this process is written
-    to, as far as an error in the middle.
+    The target of a link is replaced, and the link stays. A device, a pipe or an open file of this
+    process is written to, as far as an error in the middle.
     """
     with _naming(path):
         special = _open_special(path)
@@ -186,7 +206,8 @@ def replace_file(path: str, chunks: Iterable[bytes]) -> None:
 
 @contextmanager
 def _written_beside(path: str, chunks: Iterable[bytes]) -> Iterator[str]:
-    """A hidden file beside a target, whose folder is made if needed; it is removed at the end if it is still there.
+    """A hidden file beside a target, whose folder is made if needed; it is removed at the end if it
+    is still there.
 
     The file survives a power failure once its folder is synced too.
     """
@@ -240,7 +261,8 @@ def _rename_to_new(temporary: str, path: str) -> bool:
             return False
         if number not in _NOT_SUPPORTED:
             raise OSError(number, os.strerror(number), temporary, None, path)
-    # One writer makes the name. Until it has renamed its file, others find an empty one, which counts as damaged.
+    # One writer makes the name. Until it has renamed its file, others find an empty one, which
+    # counts as damaged.
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except FileExistsError:
@@ -258,7 +280,9 @@ def _sync_folder(path: str) -> None:
 
 
 def _sync(descriptor: int) -> None:
-    """Syncs a file or folder where its file system can: folders on SMB, and on mounts by FUSE, often cannot."""
+    """Syncs a file or folder where its file system can: folders on SMB, and on mounts by FUSE,
+    often cannot.
+    """
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -267,7 +291,9 @@ def _sync(descriptor: int) -> None:
 
 
 def map_array(path: str | Path) -> npt.NDArray[Any]:
-    """The array of a .npy file, mapped into memory; read into it where a mount, such as some by FUSE, maps no files."""
+    """The array of a .npy file, mapped into memory; read into it where a mount, such as some by
+    FUSE, maps no files.
+    """
     try:
         return np.asanyarray(np.load(path, mmap_mode="r"))
     except OSError:

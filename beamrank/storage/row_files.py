@@ -1,4 +1,6 @@
-"""Rows in a Parquet file that workers read one at a time; the content of each page is checked when it is read."""
+"""Rows in a Parquet file that workers read one at a time; the content of each page is checked when
+it is read.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -22,9 +24,13 @@ _AGAIN = "Run the same command again, which writes it again"
 
 
 def write_rows(folder: str, prefix: str, schema: pa.Schema, rows: Iterator[dict[str, Any]]) -> str:
-    """Writes what the workers of a job read a row at a time; returns the URL, which ends in the content's own name."""
+    """Writes what the workers of a job read a row at a time; returns the URL, which ends in the
+    content's own name.
+    """
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, compression="zstd", write_statistics=False, write_page_checksum=True) as writer:
+    with pq.ParquetWriter(
+        sink, schema, compression="zstd", write_statistics=False, write_page_checksum=True
+    ) as writer:
         while some := list(islice(rows, _GROUP_ROWS)):
             writer.write_batch(pa.RecordBatch.from_pylist(some, schema))
     content = bytes(sink.getvalue())
@@ -41,7 +47,9 @@ def read_rows(url: str) -> list[dict[str, Any]]:
 
 def read_row(url: str, row: int) -> dict[str, Any]:
     """A row of a file of `write_rows`; raises as `read_rows`."""
-    values: list[dict[str, Any]] = open_rows(url).group(row // _GROUP_ROWS).slice(row % _GROUP_ROWS, 1).to_pylist()
+    values: list[dict[str, Any]] = (
+        open_rows(url).group(row // _GROUP_ROWS).slice(row % _GROUP_ROWS, 1).to_pylist()
+    )
     return values[0]
 
 

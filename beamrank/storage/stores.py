@@ -1,4 +1,6 @@
-"""What is particular to object stores: conditional puts, refusals, and the settings that workers get."""
+"""What is particular to object stores: conditional puts, refusals, and the settings that workers
+get.
+"""
 
 import logging
 import os
@@ -15,17 +17,31 @@ _ATTEMPTS = 5
 _log = logging.getLogger(__name__)
 _EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
 _ADVICE = (
-    "check the credentials (they may have expired, or not allow this: reading takes the permission to list, too), the "
-    "region, the endpoint (AWS_ENDPOINT_URL) and the clock of this machine"
+    "check the credentials (they may have expired, or not allow this: reading takes the "
+    "permission to list, too), the region, the endpoint (AWS_ENDPOINT_URL) and the clock of this "
+    "machine"
 )
 _UNCONDITIONAL = (
-    "the store does not support a request that beamrank needs, most likely a put that creates and never replaces "
-    "(If-None-Match): use a version of the store, or a different one, that does"
+    "the store does not support a request that beamrank needs, most likely a put that creates and "
+    "never replaces (If-None-Match): use a version of the store, or a different one, that does"
 )
 # Codes of S3, or HTTP statuses where the answer had no body.
-_OTHER_REGION = {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307", "400"}
+_OTHER_REGION = {
+    "PermanentRedirect",
+    "TemporaryRedirect",
+    "AuthorizationHeaderMalformed",
+    "301",
+    "307",
+    "400",
+}
 _NOT_ALLOWED = {
-    *("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"),
+    *(
+        "ExpiredToken",
+        "TokenRefreshRequired",
+        "InvalidToken",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+    ),
     *("AccessDenied", "RequestTimeTooSkewed", "401", "403"),
 }
 _NOT_SUPPORTED = {"NotImplemented", "501"}
@@ -33,10 +49,23 @@ _NOT_SUPPORTED = {"NotImplemented", "501"}
 _UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
 _VARIABLES = (
     *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"),
-    *("STORAGE_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT", "GCSFS_DEFAULT_PROJECT", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"),
+    *(
+        "STORAGE_EMULATOR_HOST",
+        "GOOGLE_CLOUD_PROJECT",
+        "GCSFS_DEFAULT_PROJECT",
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT",
+    ),
 )
 _OPTIONS = {
-    *("addressing_style", "anon", "default_location", "endpoint_url", "project", "region_name", "requester_pays"),
+    *(
+        "addressing_style",
+        "anon",
+        "default_location",
+        "endpoint_url",
+        "project",
+        "region_name",
+        "requester_pays",
+    ),
     *("signature_version", "use_ssl"),
 }
 _SECTIONS = {"client_kwargs", "config_kwargs", "s3"}
@@ -49,20 +78,24 @@ class UnreachableError(OSError):
 def unreachable(url: str, error: Exception) -> UnreachableError:
     """The error of a library of a store; its own may not name the URL."""
     return UnreachableError(
-        f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the URL, the network and "
-        "the credentials of this machine (docs/guide/storage.md)"
+        f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the "
+        "URL, the network and the credentials of this machine (docs/guide/storage.md)"
     )
 
 
 def missing_library(url: str, error: ImportError) -> PreflightError:
     """The error of a protocol whose library is not installed."""
     extra = _EXTRAS.get(url.partition("://")[0])
-    remedy = f"pip install 'beamrank[{extra}]', on the workers too" if extra else "install what it names"
+    remedy = (
+        f"pip install 'beamrank[{extra}]', on the workers too" if extra else "install what it names"
+    )
     return PreflightError(f"cannot read or write {url}: {error}. To do so, {remedy}")
 
 
 def check_refusal(url: str, error: Exception) -> None:
-    """Raises UnreachableError, with what to check, where an error is a store's refusal of a request."""
+    """Raises UnreachableError, with what to check, where an error is a store's refusal of a
+    request.
+    """
     for code, headers in _answers(error):
         region = headers.get("x-amz-bucket-region")
         if code in _OTHER_REGION and region:
@@ -74,7 +107,9 @@ def check_refusal(url: str, error: Exception) -> None:
         else:
             continue
         answer = " ".join(hide_credentials(str(error)).split()).rstrip(".")
-        raise UnreachableError(f"{url} is refused by its store ({answer}): {advice} (docs/guide/storage.md)") from error
+        raise UnreachableError(
+            f"{url} is refused by its store ({answer}): {advice} (docs/guide/storage.md)"
+        ) from error
 
 
 def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -96,13 +131,16 @@ def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, st
 
 
 def refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
-    """Raises PreflightError for a file that its store unpacks: gcsfs reads only as many bytes as it has packed."""
+    """Raises PreflightError for a file that its store unpacks: gcsfs reads only as many bytes as it
+    has packed.
+    """
     encoding = details.get("contentEncoding")
     if encoding in _UNPACKED:
         raise PreflightError(
-            f"{url} is stored with Content-Encoding: {encoding}. The store unpacks it but tells its packed size, "
-            "so its end would be lost. Store it as a plain compressed file: `gcloud storage objects update "
-            f"--clear-content-encoding {url}`, with a name that ends in .gz; or upload it again without -Z"
+            f"{url} is stored with Content-Encoding: {encoding}. The store unpacks it but tells "
+            "its packed size, so its end would be lost. Store it as a plain compressed file: "
+            f"`gcloud storage objects update --clear-content-encoding {url}`, with a name that "
+            "ends in .gz; or upload it again without -Z"
         )
 
 
@@ -126,11 +164,14 @@ def create(filesystem: Any, path: str, content: bytes) -> bool:
 def _says_that_it_exists(error: BaseException | None) -> bool:
     """Whether a store refused a put because the file exists.
 
-    s3fs knows only the message of AWS for that. gcsfs, once the last piece of a large file is refused, cancels the
-    upload, which has ended already, and raises the error of that.
+    s3fs knows only the message of AWS for that. gcsfs, once the last piece of a large file is
+    refused, cancels the upload, which has ended already, and raises the error of that.
     """
     while error is not None:
-        if isinstance(error, FileExistsError) or _store_code(error) in ("PreconditionFailed", "412"):
+        if isinstance(error, FileExistsError) or _store_code(error) in (
+            "PreconditionFailed",
+            "412",
+        ):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -143,11 +184,12 @@ def _store_code(error: BaseException) -> str | None:
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """Settings without secrets: environment variables, and options of fsspec's configuration by protocol.
+    """Settings without secrets: environment variables, and options of fsspec's configuration by
+    protocol.
 
-    Workers do not always inherit the launcher's environment, and runners do not pass pipeline options to every worker.
-    So the settings that locate a store travel with the work, by value. Credentials never do: workers have their own,
-    and runners write pipelines to disk and to logs.
+    Workers do not always inherit the launcher's environment, and runners do not pass pipeline
+    options to every worker. So the settings that locate a store travel with the work, by value.
+    Credentials never do: workers have their own, and runners write pipelines to disk and to logs.
     """
 
     variables: Mapping[str, str]
@@ -159,7 +201,11 @@ class StoreSettings:
         variables = {name: os.environ.get(name, "") for name in _VARIABLES}
         options = {protocol: _plain(values) for protocol, values in fsspec.config.conf.items()}
         return cls(
-            {name: value for name, value in variables.items() if value and not carries_credentials(value)},
+            {
+                name: value
+                for name, value in variables.items()
+                if value and not carries_credentials(value)
+            },
             {protocol: values for protocol, values in options.items() if values},
         )
 
@@ -173,8 +219,14 @@ class StoreSettings:
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that cannot be secrets; `token: anon` asks for anonymous access."""
-    kept = {name: value for name, value in values.items() if name in _OPTIONS and not carries_credentials(str(value))}
+    kept = {
+        name: value
+        for name, value in values.items()
+        if name in _OPTIONS and not carries_credentials(str(value))
+    }
     if values.get("token") == "anon":
         kept["token"] = "anon"
-    sections = {name: _plain(values[name]) for name in _SECTIONS if isinstance(values.get(name), Mapping)}
+    sections = {
+        name: _plain(values[name]) for name in _SECTIONS if isinstance(values.get(name), Mapping)
+    }
     return kept | {name: section for name, section in sections.items() if section}

@@ -1,4 +1,6 @@
-"""Files as byte streams, decompressed (gzip, bzip2, xz, zstd) and taken out of tar, by the names' endings."""
+"""Files as byte streams, decompressed (gzip, bzip2, xz, zstd) and taken out of tar, by the names'
+endings.
+"""
 
 import bz2
 import gzip
@@ -35,24 +37,33 @@ _CHUNK_BYTES = 1 << 16
 _BUFFER_BYTES = _MEMBER_BYTES = 1 << 20
 # About how much smaller text is compressed.
 _TIMES_SMALLER = 4
-_READ_ERRORS = (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pa.ArrowException, UnicodeDecodeError)
+_READ_ERRORS = (
+    OSError,
+    EOFError,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    pa.ArrowException,
+    UnicodeDecodeError,
+)
 
 
 def compression(url: str) -> str | None:
-    """How a file is packed, by the ending of its name: a compression, `tar` for any tar archive, None for a plain file.
+    """How a file is packed, by the ending of its name: a compression, `tar` for any tar archive,
+    None for a plain file.
 
     Raises PreflightError for a compression that beamrank does not read.
     """
     inner, method = _outer(url)
     if method == "compress":
         raise PreflightError(
-            f"{url} is packed by `compress`, which beamrank does not read: unpack it with `gzip -dc FILE > NEW_FILE` "
-            "(or `uncompress`)"
+            f"{url} is packed by `compress`, which beamrank does not read: unpack it with `gzip "
+            "-dc FILE > NEW_FILE` (or `uncompress`)"
         )
     if inner.removesuffix(_TAR).endswith(_NOT_READ):
         raise PreflightError(
-            f"{url} has a format that beamrank does not read: unpack it, or compress the one file in it with gzip, "
-            "bzip2, xz or zstd"
+            f"{url} has a format that beamrank does not read: unpack it, or compress the one file "
+            "in it with gzip, bzip2, xz or zstd"
         )
     return "tar" if inner.endswith(_TAR) else method
 
@@ -86,23 +97,30 @@ def check_packable(url: str) -> None:
     """Raises ConfigError where a file cannot be written in the form that its name promises."""
     inner, method = _outer(url)
     method = "tar" if inner.endswith(_TAR) else method
-    method = next((each.lstrip(".") for each in _NOT_READ if inner.removesuffix(_TAR).endswith(each)), method)
+    method = next(
+        (each.lstrip(".") for each in _NOT_READ if inner.removesuffix(_TAR).endswith(each)), method
+    )
     if method is not None and method not in _COMPRESSORS:
         raise ConfigError(
-            f"cannot write {url}, which is packed with {method}: a file whose name ends in .gz, .bz2, .xz "
-            "or .zst is compressed so, any other is plain; unpack one that is to be changed"
+            f"cannot write {url}, which is packed with {method}: a file whose name ends in .gz, "
+            ".bz2, .xz or .zst is compressed so, any other is plain; unpack one that is to be "
+            "changed"
         )
 
 
 def packed(url: str, content: Iterable[bytes]) -> Iterable[bytes]:
-    """The bytes of a file with this content: compressed if its name says so. Raises as `check_packable` does."""
+    """The bytes of a file with this content: compressed if its name says so. Raises as
+    `check_packable` does.
+    """
     check_packable(url)
     method = compression(url)
     return content if method is None else map(_COMPRESSORS[method], _joined(content))
 
 
 def _joined(content: Iterable[bytes]) -> Iterator[bytes]:
-    """Larger pieces of a content; one where it is empty, since an empty file is no compressed one."""
+    """Larger pieces of a content; one where it is empty, since an empty file is no compressed
+    one.
+    """
     pieces, size, is_first = list[bytes](), 0, True
     for piece in content:
         pieces.append(piece)
@@ -118,14 +136,17 @@ def _joined(content: Iterable[bytes]) -> Iterator[bytes]:
 def open_stream(url: str, *, pipe: bool = False) -> Iterator[BinaryIO]:
     """Opens a file, decompressed; errors of reading inside the `with` block become DataError.
 
-    A compressed file may have several members, which are read one after the other. A truncated file is an error, unless
-    it was cut exactly between two members: then it is a complete file. A tar archive is read as the one file in it; a
-    second file is an error, at the end of the first. With `pipe` the file may be a named pipe.
+    A compressed file may have several members, which are read one after the other. A truncated file
+    is an error, unless it was cut exactly between two members: then it is a complete file. A tar
+    archive is read as the one file in it; a second file is an error, at the end of the first. With
+    `pipe` the file may be a named pipe.
     """
     packing, method = compression(url), _outer(url)[1]
     with errors_as(DataError, url), storage.open_binary(url, pipe=pipe) as file:
         if packing is not None and getattr(file, "size", None) == 0:
-            raise DataError(f"{url} is empty, so it is not a complete {packing} file: fetch it again")
+            raise DataError(
+                f"{url} is empty, so it is not a complete {packing} file: fetch it again"
+            )
         content = file if method is None else _decompressed(file, method)
         yield _buffered(_Chunks(_only_file(content, url))) if packing == "tar" else content
 
@@ -133,14 +154,16 @@ def open_stream(url: str, *, pipe: bool = False) -> Iterator[BinaryIO]:
 def _decompressed(file: BinaryIO, method: str) -> BinaryIO:
     """The decompressed content.
 
-    fsspec's readers lose data without an error: they accept a truncated .zst, and a .bz2 or .xz whose second member is
-    damaged. So do Python's own of .bz2 and .xz.
+    fsspec's readers lose data without an error: they accept a truncated .zst, and a .bz2 or .xz
+    whose second member is damaged. So do Python's own of .bz2 and .xz.
     """
     if method == "gzip":
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if method == "zstd":
         return _buffered(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd"))
-    return _buffered(_Chunks(_members(file, bz2.BZ2Decompressor if method == "bz2" else lzma.LZMADecompressor)))
+    return _buffered(
+        _Chunks(_members(file, bz2.BZ2Decompressor if method == "bz2" else lzma.LZMADecompressor))
+    )
 
 
 def _buffered(stream: io.RawIOBase) -> BinaryIO:
@@ -186,7 +209,9 @@ def _members(file: BinaryIO, start_member: Callable[[], Any]) -> Iterator[bytes]
 
 
 class _Header(tarfile.TarInfo):
-    """The header of a tar's member. tarfile takes a damaged one after the first for the end of the archive."""
+    """The header of a tar's member. tarfile takes a damaged one after the first for the end of the
+    archive.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
@@ -201,20 +226,24 @@ class _Header(tarfile.TarInfo):
 def _only_file(archive: BinaryIO, url: str) -> Iterator[bytes]:
     """The content of the one file of a tar archive, without folders and macOS's `._NAME` files."""
     tar = tarfile.open(fileobj=archive, mode="r|", tarinfo=_Header)  # noqa: SIM115 (its file is closed with the archive)
-    members = (each for each in tar if not each.isdir() and not storage.name(each.name).startswith("._"))
+    members = (
+        each for each in tar if not each.isdir() and not storage.name(each.name).startswith("._")
+    )
     first = next(members, None)
     if first is None:
         raise DataError(f"{url} holds no file: fetch it again, or give a different one")
     content = tar.extractfile(first) if first.isreg() else None
     if content is None:
         raise DataError(
-            f"{url} holds {first.name!r}, which is a link or a special file: unpack it, and give the file to read"
+            f"{url} holds {first.name!r}, which is a link or a special file: unpack it, and give "
+            "the file to read"
         )
     yield from iter(lambda: content.read(_CHUNK_BYTES), b"")
     second = next(members, None)
     if second is not None:
         raise DataError(
-            f"{url} holds several files ({first.name!r}, {second.name!r}, ...): unpack it, and give the file to read"
+            f"{url} holds several files ({first.name!r}, {second.name!r}, ...): unpack it, and "
+            "give the file to read"
         )
     while archive.read(_CHUNK_BYTES):  # The checksum of a compressed archive is behind its end.
         pass
@@ -222,7 +251,9 @@ def _only_file(archive: BinaryIO, url: str) -> Iterator[bytes]:
 
 @contextmanager
 def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
-    """Turns errors of reading a file, such as a damaged compressed file, into one of ours that names the file."""
+    """Turns errors of reading a file, such as a damaged compressed file, into one of ours that
+    names the file.
+    """
     try:
         yield
     except (DataError, UnreachableError) as error:
@@ -232,5 +263,11 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
             check_refusal(url, error)
         except UnreachableError as refusal:
             raise kind(str(refusal)) from error
-        hint = "" if getattr(error, "errno", None) else ". It may be damaged or truncated: fetch it again"
-        raise kind(f"cannot read {url}: {hide_credentials(str(error)) or type(error).__name__}{hint}") from error
+        hint = (
+            ""
+            if getattr(error, "errno", None)
+            else ". It may be damaged or truncated: fetch it again"
+        )
+        raise kind(
+            f"cannot read {url}: {hide_credentials(str(error)) or type(error).__name__}{hint}"
+        ) from error

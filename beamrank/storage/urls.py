@@ -1,8 +1,9 @@
 """Credentials in URLs, and texts that terminals and logs can show.
 
-Paths are written to plans, logs and messages, so URLs are limited to forms that hold no credential. A list of bad forms
-is never complete, so this is a list of good ones (docs/internals/security.md): a protocol, a host or bucket, a port
-where needed, and a path. Paths of this machine are never restricted.
+Paths are written to plans, logs and messages, so URLs are limited to forms that hold no credential.
+A list of bad forms is never complete, so this is a list of good ones (docs/internals/security.md):
+a protocol, a host or bucket, a port where needed, and a path. Paths of this machine are never
+restricted.
 """
 
 import re
@@ -24,11 +25,14 @@ _START = re.compile(
 )
 _IPV6_HOST = re.compile(r"\[[0-9a-f:.]+\]", re.IGNORECASE)
 _HOST = r"[^@:/\\]*(?::\d{1,5})?(?![^/\\])"
-# What may follow the protocol. Elsewhere than in a bucket, an @ in a path may end a password that has a slash in it.
+# What may follow the protocol. Elsewhere than in a bucket, an @ in a path may end a password that
+# has a slash in it.
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._\-]*/.*", re.DOTALL)
 _GOOD = {
     # hf://datasets/org/name@revision/path
-    "hf": re.compile(r"(?![^/]*:)(?:(?:(?:datasets|spaces|buckets)/)?[\w.\-]+/[\w.\-]+@[^@]*|[^@]*)"),
+    "hf": re.compile(
+        r"(?![^/]*:)(?:(?:(?:datasets|spaces|buckets)/)?[\w.\-]+/[\w.\-]+@[^@]*|[^@]*)"
+    ),
     "http": re.compile(rf"{_HOST}[^@=]*"),
     "file": re.compile(rf"/.*|{_HOST}[^@]*", re.DOTALL),
 }
@@ -37,21 +41,31 @@ _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w\-]{16,}|AIza[\w\-]{30,}|api_org_[A-Za-z0-9]{16,}|glpat-[\w\-]{16,}"
     r"|sk-[A-Za-z0-9_\-]{24,}|xox[abeprs]-[\w\-]{16,}|eyJ[\w\-]{8,}\.eyJ[\w\-]{8,}\.[\w\-]+|(?i:Bearer)\s+[\w.~+/\-]{16,}=*)"
-    # An assignment, as environments, connection strings, key files, JSON and headers have it. Two short names are
-    # those of folders too (token=3): they count in upper case, or before a colon and a space.
+    # An assignment, as environments, connection strings, key files, JSON and headers have it. Two
+    # short names are those of folders too (token=3): they count in upper case, or before a colon
+    # and a space.
     r"|(?P<name>(?:SECRET|TOKEN|\b(?i:SECRET|TOKEN)(?=[\"']?\s{0,3}:\s)"
     r"|(?i:PASSWORD|PASSWD|CLIENT_?SECRET|API[_-]?KEY|ACCESS_?KEY|ACCOUNT_?KEY|(?:ACCESS|SESSION|AUTH)_?TOKEN"
     r"|SharedAccess(?:Key|Signature)))[\"']?\s{0,3}[=:]\s{0,3})[\"']?[^\s'\"]+"
     r"|(?i:Authorization):\s*\S.*|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*|\"private_key\"\s*:.*"
 )
-_URL_IN_TEXT = re.compile(r"(?:[a-z0-9]{1,30}::){0,5}[a-z][a-z0-9+.\-]{0,30}:(?://|\\\\)[^\s'\"<>]+", re.IGNORECASE)
+_URL_IN_TEXT = re.compile(
+    r"(?:[a-z0-9]{1,30}::){0,5}[a-z][a-z0-9+.\-]{0,30}:(?://|\\\\)[^\s'\"<>]+", re.IGNORECASE
+)
 _AFTER_URL = ".,;:!?)]}&#"
-# C0 and C1 without line ends and tabs, marks that reorder text, Unicode's line ends, and bytes of a path that are not
-# UTF-8.
+# C0 and C1 without line ends and tabs, marks that reorder text, Unicode's line ends, and bytes of a
+# path that are not UTF-8.
 _CONTROLS = {
     code: f"\\u{code:04x}"
     for first, last in (
-        *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0x61C, 0x61C), (0x200E, 0x200F), (0x2028, 0x202E)),
+        *(
+            (0x00, 0x08),
+            (0x0B, 0x1F),
+            (0x7F, 0x9F),
+            (0x61C, 0x61C),
+            (0x200E, 0x200F),
+            (0x2028, 0x202E),
+        ),
         *((0x2066, 0x2069), (0xD800, 0xDFFF)),
     )
     for code in range(first, last + 1)
@@ -59,7 +73,9 @@ _CONTROLS = {
 
 
 def carries_credentials(text: str) -> bool:
-    """Whether a text holds a URL in a form that can carry a credential, or a token of a known service."""
+    """Whether a text holds a URL in a form that can carry a credential, or a token of a known
+    service.
+    """
     for _ in range(_DECODINGS):
         text = unquote(text) if "%" in text else text
     # Lookalike letters count as those of a URL.
@@ -72,30 +88,40 @@ def _links(text: str) -> Iterator[str]:
     if _START.search(text) is not None:
         for link in _IPV6_HOST.sub("localhost", text).split("::"):
             starts = [found.start() for found in _START.finditer(link)] or [0]
-            yield from (link[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True))
+            yield from (
+                link[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)
+            )
 
 
 def _is_harmless(link: str) -> bool:
     start = _START.match(link)
     protocol, rest = (
-        ((start["any"] or start["slip"] or start["typo"]).lower(), link[start.end() :]) if start else ("", link)
+        ((start["any"] or start["slip"] or start["typo"]).lower(), link[start.end() :])
+        if start
+        else ("", link)
     )
     if len(rest) > _LONGEST or re.search(r"[?#;&]", rest):
         return False
-    good = _GOOD.get(protocol.removesuffix("s") if protocol.startswith("http") else protocol, _PLAIN)
+    good = _GOOD.get(
+        protocol.removesuffix("s") if protocol.startswith("http") else protocol, _PLAIN
+    )
     in_bucket = protocol in ("s3", "s3a", "gs", "gcs") and _BUCKET.fullmatch(rest) is not None
     return in_bucket or good.fullmatch(rest) is not None
 
 
 def refuse_credentials(values: Any, where: str) -> None:
-    """Raises ConfigError, which does not repeat it, where a string in some values can carry a credential."""
+    """Raises ConfigError, which does not repeat it, where a string in some values can carry a
+    credential.
+    """
     for key, text in _strings(values):
         if carries_credentials(text):
             raise ConfigError(
-                f"{f'{where}: {key}' if key else where} holds a token, or a URL in a form that can carry a credential: "
-                "a user or a password before @, or anything after ?, #, & or ;. Paths are written to the plan and to "
-                "messages, where others can read them. Leave it out, and give credentials as the storage's library "
-                "takes them: environment variables, or files such as ~/.aws/credentials (docs/internals/security.md)"
+                f"{f'{where}: {key}' if key else where} holds a token, or a URL in a form that "
+                "can carry a credential: a user or a password before @, or anything after ?, #, & "
+                "or ;. Paths are written to the plan and to messages, where others can read them. "
+                "Leave it out, and give credentials as the storage's library takes them: "
+                "environment variables, or files such as ~/.aws/credentials "
+                "(docs/internals/security.md)"
             )
 
 
@@ -113,8 +139,12 @@ def _strings(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def hide_credentials(text: str) -> str:
-    """A message of a library without the credentials of its URLs: a store may redirect to a signed one."""
-    return _TOKEN.sub(lambda found: f"{found['name'] or ''}[hidden]", _URL_IN_TEXT.sub(_hidden, text))
+    """A message of a library without the credentials of its URLs: a store may redirect to a signed
+    one.
+    """
+    return _TOKEN.sub(
+        lambda found: f"{found['name'] or ''}[hidden]", _URL_IN_TEXT.sub(_hidden, text)
+    )
 
 
 def _hidden(found: re.Match[str]) -> str:
@@ -132,5 +162,7 @@ def printable(text: str) -> str:
 
 
 def shown_message(text: str) -> str:
-    """A message as standard error and logs show it: printable, and without the credentials of a library's URLs."""
+    """A message as standard error and logs show it: printable, and without the credentials of a
+    library's URLs.
+    """
     return printable(hide_credentials(text))

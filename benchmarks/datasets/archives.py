@@ -28,13 +28,14 @@ def reading(archive: str | Path, collection: str) -> Iterator[None]:
         yield
     except _UNREADABLE as error:
         raise PreflightError(
-            f"{archive} cannot be read as an archive of {collection} ({type(error).__name__}: {error}): download it "
-            "again, or give its path"
+            f"{archive} cannot be read as an archive of {collection} ({type(error).__name__}: "
+            f"{error}): download it again, or give its path"
         ) from error
 
 
 def tar_texts(archive: str | Path, suffix: str) -> dict[str, str]:
-    """The text of each file with a suffix, by name, in the order of the archive: a tar.gz cannot be read out of order.
+    """The text of each file with a suffix, by name, in the order of the archive: a tar.gz cannot be
+    read out of order.
 
     Raises:
         ValueError: there is no such file.

@@ -18,13 +18,16 @@ class Collection:
     qrels: Mapping[str, Mapping[str, int]]
 
     def chosen(self, count: int | None) -> list[Topic]:
-        """The same `count` topics on every machine, by default all; a smaller choice is part of every larger one.
+        """The same `count` topics on every machine, by default all; a smaller choice is part of
+        every larger one.
 
         Raises:
             ValueError: there are fewer topics.
         """
         if count is not None and count > len(self.topics):
-            raise ValueError(f"{count} topics were requested, and the collection has {len(self.topics)}")
+            raise ValueError(
+                f"{count} topics were requested, and the collection has {len(self.topics)}"
+            )
         return sorted(self.topics, key=lambda topic: hash64(topic.query_id))[:count]
 
     def write_corpus(self, folder: Path) -> None:

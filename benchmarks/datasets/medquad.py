@@ -10,7 +10,8 @@ from benchmarks.datasets.collection import Collection
 
 
 def read_medquad(archive: str | Path) -> Collection:
-    """MedQuAD as a retrieval collection: whole answers are passages, questions are topics. Duplicates count once.
+    """MedQuAD as a retrieval collection: whole answers are passages, questions are topics.
+    Duplicates count once.
 
     Raises:
         PreflightError: the archive has no questions with answers.
@@ -32,6 +33,8 @@ def read_medquad(archive: str | Path) -> Collection:
 def read_pairs(text: str) -> Iterator[tuple[str, str]]:
     """Yields the questions of a file, each with its answer, where neither is empty."""
     for pair in ElementTree.fromstring(text).iter("QAPair"):
-        question, answer = (" ".join((pair.findtext(tag) or "").split()) for tag in ("Question", "Answer"))
+        question, answer = (
+            " ".join((pair.findtext(tag) or "").split()) for tag in ("Question", "Answer")
+        )
         if question and answer:
             yield question, answer

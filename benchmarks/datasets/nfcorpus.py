@@ -11,13 +11,16 @@ from benchmarks.datasets.collection import Collection
 
 
 def read_nfcorpus(archive: str | Path, split: str) -> Collection:
-    """NFCorpus with the judged queries of a split: `train`, `dev` or `test`. Passages are titles with abstracts.
+    """NFCorpus with the judged queries of a split: `train`, `dev` or `test`. Passages are titles
+    with abstracts.
 
     Raises:
         PreflightError: the archive is not BEIR's NFCorpus.
     """
     with reading(archive, "BEIR's NFCorpus"), zipfile.ZipFile(archive) as folder:
-        queries = {row["_id"]: " ".join(row["text"].split()) for row in _read_rows(folder, "queries.jsonl")}
+        queries = {
+            row["_id"]: " ".join(row["text"].split()) for row in _read_rows(folder, "queries.jsonl")
+        }
         passages = tuple(
             Doc(row["_id"], " ".join(f"{row['title']} {row['text']}".split()))
             for row in _read_rows(folder, "corpus.jsonl")
@@ -26,7 +29,9 @@ def read_nfcorpus(archive: str | Path, split: str) -> Collection:
         for line in _read_member(folder, f"qrels/{split}.tsv").splitlines()[1:]:
             query_id, doc_id, relevance = line.split("\t")
             qrels.setdefault(query_id, {})[doc_id] = int(relevance)
-        return Collection(passages, tuple(Topic(query_id, queries[query_id]) for query_id in qrels), qrels)
+        return Collection(
+            passages, tuple(Topic(query_id, queries[query_id]) for query_id in qrels), qrels
+        )
 
 
 def _read_rows(folder: zipfile.ZipFile, name: str) -> Iterator[dict[str, str]]:

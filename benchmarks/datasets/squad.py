@@ -22,7 +22,8 @@ class Paragraph(NamedTuple):
 
 
 def read_squad(archive: str | Path) -> Collection:
-    """SQuAD as a retrieval collection: the paragraphs of both splits are passages, the questions of dev are topics.
+    """SQuAD as a retrieval collection: the paragraphs of both splits are passages, the questions of
+    dev are topics.
 
     Raises:
         PreflightError: the archive has no such pages.
@@ -37,7 +38,9 @@ def read_squad(archive: str | Path) -> Collection:
                 for place, paragraph in enumerate(read_paragraphs(page)):
                     doc_id = f"{split}-{number:03d}-{place:03d}"
                     passages.append(Doc(doc_id, paragraph.text))
-                    for order, (question, _) in enumerate(paragraph.questions if split == "dev" else ()):
+                    for order, (question, _) in enumerate(
+                        paragraph.questions if split == "dev" else ()
+                    ):
                         topics.append(Topic(f"{doc_id}-{order:02d}", " ".join(question.split())))
                         qrels[topics[-1].query_id] = {doc_id: 1}
         if not topics:
@@ -60,7 +63,11 @@ def read_paragraphs(page: str) -> Iterator[Paragraph]:
         found = _PARAGRAPH.search(wrap)
         if found is None:
             raise ValueError("a paragraph has no <pre>")
-        pairs = ((html.unescape(question), html.unescape(answer)) for question, answer in _QUESTION.findall(wrap))
+        pairs = (
+            (html.unescape(question), html.unescape(answer))
+            for question, answer in _QUESTION.findall(wrap)
+        )
         yield Paragraph(
-            html.unescape(found[1]), tuple((question.strip(), answer.strip()) for question, answer in pairs)
+            html.unescape(found[1]),
+            tuple((question.strip(), answer.strip()) for question, answer in pairs),
         )

@@ -1,13 +1,16 @@
-"""Random inputs through beamrank and through other libraries or plain loops: every difference is an error.
+"""Random inputs through beamrank and through other libraries or plain loops: every difference is an
+error.
 
     python -m benchmarks.differential [SUBJECT ...] --seed S --count N
 
-`evaluation`: run files and qrels, against pytrec_eval and ir_measures, to the last bit of each topic. `ranking`:
-aggregations, pooling, rankings, segments, truncation and layouts, against loops over one number at a time. `families`:
-checkpoints of random sizes, against transformers. `bm25`: hits of random collections, against bare pyserini. `reuse`:
-a run after another one, against the same run into an empty folder.
+`evaluation`: run files and qrels, against pytrec_eval and ir_measures, to the last bit of each
+topic. `ranking`: aggregations, pooling, rankings, segments, truncation and layouts, against loops
+over one number at a time. `families`: checkpoints of random sizes, against transformers. `bm25`:
+hits of random collections, against bare pyserini. `reuse`: a run after another one, against the
+same run into an empty folder.
 
-Case i of N has the seed S + i. A case that differs is printed with the command that repeats it, and the exit code is 1.
+Case i of N has the seed S + i. A case that differs is printed with the command that repeats it, and
+the exit code is 1.
 """
 
 import argparse
@@ -24,7 +27,8 @@ from typing import TypeAlias
 from benchmarks.results import Part, Results, command_line
 from benchmarks.subprocess_meter import be_quiet
 
-# From a seed and an empty folder to the number of values that were compared; AssertionError where one differs.
+# From a seed and an empty folder to the number of values that were compared; AssertionError where
+# one differs.
 Check: TypeAlias = Callable[[int, Path], int]
 
 SUBJECTS = ("evaluation", "ranking", "families", "bm25", "reuse")
@@ -39,7 +43,9 @@ def check_of(subject: str) -> Check:
 
 
 def campaign(subject: str, seed: int, count: int, seconds: float = math.inf) -> Iterator[Part]:
-    """Runs the cases of a subject, and prints those that differ; yields what was found about every so many seconds."""
+    """Runs the cases of a subject, and prints those that differ; yields what was found about every
+    so many seconds.
+    """
     check, compared, failed = check_of(subject), 0, list[int]()
     shown = time.monotonic()
     for case in range(seed, seed + count):
@@ -48,10 +54,20 @@ def campaign(subject: str, seed: int, count: int, seconds: float = math.inf) -> 
                 compared += check(case, Path(folder))
             except Exception:
                 failed.append(case)
-                print(f"{traceback.format_exc()}python -m benchmarks.differential {subject} --seed {case} --count 1\n")
+                print(
+                    f"{traceback.format_exc()}python -m benchmarks.differential {subject} --seed "
+                    f"{case} --count 1\n"
+                )
         if time.monotonic() - shown > seconds or case == seed + count - 1:
             shown, done = time.monotonic(), case - seed + 1
-            yield Part({"seed": seed, "cases": done, "values_compared": compared, "cases_that_differ": list(failed)})
+            yield Part(
+                {
+                    "seed": seed,
+                    "cases": done,
+                    "values_compared": compared,
+                    "cases_that_differ": list(failed),
+                }
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

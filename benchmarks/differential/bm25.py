@@ -1,4 +1,6 @@
-"""Hits of random collections, against bare pyserini on the same index: doc_ids and scores to the last bit."""
+"""Hits of random collections, against bare pyserini on the same index: doc_ids and scores to the
+last bit.
+"""
 
 from pathlib import Path
 
@@ -14,11 +16,25 @@ from models.lucene.build import build_index
 _THREADS = 2
 _SETTINGS = 3
 # Words that stem to one term, a stop word, letters beyond ASCII, numbers.
-_WORDS = ("run", "running", "runs", "the", "café", "日本語", "x86", "3.14", "o'clock", "re-rank", "😀")
+_WORDS = (
+    "run",
+    "running",
+    "runs",
+    "the",
+    "café",
+    "日本語",
+    "x86",
+    "3.14",
+    "o'clock",
+    "re-rank",
+    "😀",
+)
 
 
 def draw(seed: int) -> Collection:
-    """Texts of frequent and rare words; some texts are empty, some are the same, and some words are only in topics."""
+    """Texts of frequent and rare words; some texts are empty, some are the same, and some words are
+    only in topics.
+    """
     random = np.random.default_rng(seed)
     words = [*_WORDS, *(f"word{number}" for number in range(random.integers(5, 400)))]
     common = random.permutation(1 / np.arange(1, len(words) + 1) ** random.uniform(0.3, 1.5))
@@ -26,9 +42,16 @@ def draw(seed: int) -> Collection:
     def text(longest: int) -> str:
         return " ".join(random.choice(words, random.integers(0, longest), p=common / common.sum()))
 
-    texts = [text(int(random.choice([5, 60]))) for _ in range(random.integers(1, 200))] + ["run at dawn"]
-    docs = [Doc(f"{random.choice(['d', 'é', 'D'])}{number}", each) for number, each in enumerate(texts + texts[::9])]
-    topics = [Topic(f"q{number}", text(12) + random.choice(["", " unseen"])) for number in range(20)]
+    texts = [text(int(random.choice([5, 60]))) for _ in range(random.integers(1, 200))] + [
+        "run at dawn"
+    ]
+    docs = [
+        Doc(f"{random.choice(['d', 'é', 'D'])}{number}", each)
+        for number, each in enumerate(texts + texts[::9])
+    ]
+    topics = [
+        Topic(f"q{number}", text(12) + random.choice(["", " unseen"])) for number in range(20)
+    ]
     return Collection(tuple(docs), tuple(topics), {})
 
 

@@ -27,7 +27,9 @@ _TREC: tuple[str, ...] = (
     "set_F",
     "num_ret",
 )
-_TREC += tuple(f"{name}_{at}" for name in ("map_cut", "ndcg_cut", "P", "recall") for at in (5, 10, 100, 1000))
+_TREC += tuple(
+    f"{name}_{at}" for name in ("map_cut", "ndcg_cut", "P", "recall") for at in (5, 10, 100, 1000)
+)
 _TREC += ("num_rel_ret", "success_1", "success_5", "success_10")
 # Those of ir_measures beyond pytrec_eval's defaults; where scores tie, its providers disagree.
 _MEASURES: tuple[str, ...] = (
@@ -40,8 +42,21 @@ _MEASURES: tuple[str, ...] = (
     "Compat",
     "Compat(p=0.8)",
 )
-_MEASURES += ("P(rel=2)@5", "P(judged_only=True)@7", "R(rel=3)@20", "Success(rel=2)@3", "Rprec(rel=2)", "AP(rel=2)")
-_MEASURES += ("nDCG(gains={1:3,2:1})@5", "nDCG(judged_only=True)@10", "nDCG@1", "SetF(beta=0.5)", "Bpref(rel=2)")
+_MEASURES += (
+    "P(rel=2)@5",
+    "P(judged_only=True)@7",
+    "R(rel=3)@20",
+    "Success(rel=2)@3",
+    "Rprec(rel=2)",
+    "AP(rel=2)",
+)
+_MEASURES += (
+    "nDCG(gains={1:3,2:1})@5",
+    "nDCG(judged_only=True)@10",
+    "nDCG@1",
+    "SetF(beta=0.5)",
+    "Bpref(rel=2)",
+)
 _MEASURES += ("AP@3", "NumRet(rel=1)")
 _WORDS = ("d", "D", "é", "日本", "😀", "d-", "1")
 
@@ -58,12 +73,16 @@ class Drawn(NamedTuple):
 
 
 def draw(seed: int) -> Drawn:
-    """Topics of which the run or the qrels lack some, graded and negative levels, and scores of several kinds."""
+    """Topics of which the run or the qrels lack some, graded and negative levels, and scores of
+    several kinds.
+    """
     random = np.random.default_rng(seed)
     topics = [f"q{number}" for number in range(random.integers(1, 8))]
     words = random.choice(_WORDS, 2, replace=False)
     # Some rankings are deeper than the deepest cutoff.
-    docs = [f"{words[number % 2]}{number}" for number in range(1300 if random.random() < 0.02 else 60)]
+    docs = [
+        f"{words[number % 2]}{number}" for number in range(1300 if random.random() < 0.02 else 60)
+    ]
     levels = int(random.integers(1, 5))
     judged = [each for each in topics if random.random() < 0.8] or topics[:1]
     qrels = {
@@ -91,23 +110,35 @@ def _scores(random: np.random.Generator, docs: list[str]) -> dict[str, float]:
     }
     values = kinds[str(random.choice(list(kinds)))]()
     values = np.abs(values) if random.random() < 0.5 else values
-    return {str(doc): float(value) for doc, value in zip(random.permutation(docs), values, strict=False)}
+    return {
+        str(doc): float(value) for doc, value in zip(random.permutation(docs), values, strict=False)
+    }
 
 
 def _files(drawn: Drawn, seed: int, folder: Path) -> tuple[Mapping[str, Any], Qrels]:
-    """The run and the qrels as beamrank reads them, of rows in any order; the rank column is not the order."""
+    """The run and the qrels as beamrank reads them, of rows in any order; the rank column is not
+    the order.
+    """
     random = np.random.default_rng([seed, 1])
     rows = [(query, doc, score) for query, docs in drawn.run.items() for doc, score in docs.items()]
     written = [rows[place] for place in random.permutation(len(rows))]
-    lines = [f"{query} Q0 {doc} {random.integers(99)} {score!r} t\n" for query, doc, score in written]
+    lines = [
+        f"{query} Q0 {doc} {random.integers(99)} {score!r} t\n" for query, doc, score in written
+    ]
     (folder / "run").write_text("".join(lines), encoding="utf-8")
-    judged = [f"{query} 0 {doc} {level}\n" for query, docs in drawn.qrels.items() for doc, level in docs.items()]
+    judged = [
+        f"{query} 0 {doc} {level}\n"
+        for query, docs in drawn.qrels.items()
+        for doc, level in docs.items()
+    ]
     (folder / "qrels").write_text("".join(judged), encoding="utf-8")
     return read_run(str(folder / "run")).order, read_qrels(str(folder / "qrels"))
 
 
 def check(seed: int, folder: Path) -> int:
-    """Every topic's values are theirs to the bit, the mean is their exact mean, and positions give the same."""
+    """Every topic's values are theirs to the bit, the mean is their exact mean, and positions give
+    the same.
+    """
     drawn = draw(seed)
     order, qrels = _files(drawn, seed, folder)
     names = dict(zip(parse_measures(_TREC), _TREC, strict=True))
@@ -118,18 +149,29 @@ def check(seed: int, folder: Path) -> int:
     compared = 0
     for name, values in theirs.items():
         for query_id, value in values.items():
-            assert found.per_query[query_id][name] == value, (name, query_id, found.per_query[query_id][name], value)
+            assert found.per_query[query_id][name] == value, (
+                name,
+                query_id,
+                found.per_query[query_id][name],
+                value,
+            )
         compared += len(values)
         if len(values) == len(drawn.qrels):
-            assert found.means[name] == aggregate(parse_measures([name])[name], np.array([*values.values()])), name
+            assert found.means[name] == aggregate(
+                parse_measures([name])[name], np.array([*values.values()])
+            ), name
     _check_positions(order, qrels, found)
     return compared
 
 
 def _by_pytrec_eval(drawn: Drawn, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """By measure and topic, without topics whose levels are all negative: trec_eval reads beyond its arrays there."""
+    """By measure and topic, without topics whose levels are all negative: trec_eval reads beyond
+    its arrays there.
+    """
     qrels = {query_id: docs for query_id, docs in drawn.qrels.items() if max(docs.values()) >= 0}
-    asked = {".".join(name.rsplit("_", 1)) if name[-1].isdecimal() else name for name in names.values()}
+    asked = {
+        ".".join(name.rsplit("_", 1)) if name[-1].isdecimal() else name for name in names.values()
+    }
     values = pytrec_eval.RelevanceEvaluator(qrels, asked).evaluate(drawn.run) if qrels else {}
     # A topic that the run lacks counts as 0.
     return {
@@ -141,8 +183,8 @@ def _by_pytrec_eval(drawn: Drawn, names: Mapping[str, str]) -> dict[str, dict[st
 def _by_ir_measures(drawn: Drawn) -> dict[str, dict[str, float]]:
     """By measure and topic, one measure at a time: some would change others of the same call.
 
-    Compat of a topic with scores below 0 is left out: there ir_measures takes docs that a run lacks, as if their score
-    was 0, to be better than those that it ranks.
+    Compat of a topic with scores below 0 is left out: there ir_measures takes docs that a run
+    lacks, as if their score was 0, to be better than those that it ranks.
     """
     below_0 = {query_id for query_id, docs in drawn.run.items() if min(docs.values()) <= 0}
     qrels = {query_id: docs for query_id, docs in drawn.qrels.items() if max(docs.values()) >= 0}
@@ -164,5 +206,7 @@ def _check_positions(order: Mapping[str, Any], qrels: Qrels, expected: Evaluatio
     evaluator.add(order.items())
     found = evaluator.evaluation()
     for name in measures:
-        assert np.allclose(found.per_query.of(name), expected.per_query.of(name), rtol=0, atol=1e-12), name
+        assert np.allclose(
+            found.per_query.of(name), expected.per_query.of(name), rtol=0, atol=1e-12
+        ), name
         assert math.isclose(found.means[name], expected.means[name], abs_tol=1e-12), name

@@ -1,4 +1,6 @@
-"""The arithmetic of rankings and of model inputs, against loops over one number or one token at a time."""
+"""The arithmetic of rankings and of model inputs, against loops over one number or one token at a
+time.
+"""
 
 import itertools
 import math
@@ -29,7 +31,9 @@ from beamrank.ranking.input_layout import (
 from beamrank.ranking.rankings import Ranking, pool_segments, rank_docs, rank_pairs
 
 _CLS, _SEP = 101, 102
-_BERT = {count: InputTemplate((_CLS,), ((_SEP,),) * count, tuple(range(count)), 0) for count in (2, 3)}
+_BERT = {
+    count: InputTemplate((_CLS,), ((_SEP,),) * count, tuple(range(count)), 0) for count in (2, 3)
+}
 Tokens = list[int]
 
 
@@ -71,33 +75,64 @@ _TERMS: dict[str, Callable[[float, float], float]] = {
 
 
 def _rankings(random: np.random.Generator) -> int:
-    """Segments are pooled, docs ranked one by one, then in pairs; the corpus lacks some, and scores tie."""
+    """Segments are pooled, docs ranked one by one, then in pairs; the corpus lacks some, and scores
+    tie.
+    """
     count = int(random.integers(1, 30))
     docs = [f"d{each}" for each in random.permutation(count)]
-    before = {"q": Ranking(tuple(docs), np.arange(count, 0, -1.0), int(random.integers(1, count + 1)))}
+    before = {
+        "q": Ranking(tuple(docs), np.arange(count, 0, -1.0), int(random.integers(1, count + 1)))
+    }
     most, k = int(random.integers(1, count + 1)), int(random.integers(1, count + 1))
     asked = docs[: min(most, before["q"].scored)]
     kept = [doc_id for doc_id in asked if random.random() < 0.9]
-    segments = {doc: np.round(random.normal(size=random.integers(1, 4)) * 3, 1).astype("f4").tolist() for doc in kept}
-    rows = [("q", doc, at, docs.index(doc) + 1, x) for doc, scores in segments.items() for at, x in enumerate(scores)]
+    segments = {
+        doc: np.round(random.normal(size=random.integers(1, 4)) * 3, 1).astype("f4").tolist()
+        for doc in kept
+    }
+    rows = [
+        ("q", doc, at, docs.index(doc) + 1, x)
+        for doc, scores in segments.items()
+        for at, x in enumerate(scores)
+    ]
     part = _table(schemas.MONO, [rows[place] for place in random.permutation(len(rows))])
     pooling = str(random.choice(["max", "first", "mean"]))
     pooled = {doc: float(np.float32(_POOL[pooling](scores))) for doc, scores in segments.items()}
     found_scores = pool_segments(part, pooling)  # type: ignore[arg-type]
-    assert dict(zip(found_scores["doc_id"].to_pylist(), found_scores["score"].to_pylist(), strict=True)) == pooled
+    assert (
+        dict(
+            zip(found_scores["doc_id"].to_pylist(), found_scores["score"].to_pylist(), strict=True)
+        )
+        == pooled
+    )
     mono = rank_docs(before, part, most, pooling, k)["q"]  # type: ignore[arg-type]
-    tail = [doc for doc in docs if not (doc in pooled and doc in docs[:k]) and (doc not in asked or doc in pooled)]
+    tail = [
+        doc
+        for doc in docs
+        if not (doc in pooled and doc in docs[:k]) and (doc not in asked or doc in pooled)
+    ]
     _same_ranking(mono, _best(docs[:k], pooled), pooled, dict(before["q"]), tail)
 
     method = str(random.choice(list(METHODS)))
     compared = list(mono.doc_ids[: random.integers(1, max(mono.scored, 1) + 1)])
-    z = np.round(random.normal(size=(len(compared), len(compared))) * random.choice([1, 4, 40]), 1).astype(np.float32)
+    z = np.round(
+        random.normal(size=(len(compared), len(compared))) * random.choice([1, 4, 40]), 1
+    ).astype(np.float32)
     if method == "sample":
         z = simulate_sample(
-            z, "q", compared, int(random.integers(1, max(len(compared), 1) + 1)), int(random.integers(9))
+            z,
+            "q",
+            compared,
+            int(random.integers(1, max(len(compared), 1) + 1)),
+            int(random.integers(9)),
         )
     if mono.doc_ids:
-        duo = rank_pairs({"q": mono}, _table(schemas.DUO, [("q", compared, z.ravel().tolist())]), len(compared), method)
+        duo = rank_pairs(
+            {"q": mono},
+            _table(schemas.DUO, [("q", compared, z.ravel().tolist())]),
+            len(compared),
+            method,
+        )
         by_hand = aggregate_by_hand(z.tolist(), method) if len(compared) > 1 else [0.0]
         exact = aggregate(z, method).tolist()
         assert np.allclose(exact, by_hand, rtol=1e-12, atol=1e-12), method
@@ -124,7 +159,11 @@ def _best(docs: Sequence[str], scores: Mapping[str, float]) -> list[str]:
 
 
 def _same_ranking(
-    found: Ranking, head: list[str], scores: Mapping[str, float], before: Mapping[str, float], tail: list[str]
+    found: Ranking,
+    head: list[str],
+    scores: Mapping[str, float],
+    before: Mapping[str, float],
+    tail: list[str],
 ) -> None:
     """The head by its scores; the tail in its order and with its spacing, from 1 below the head."""
     assert list(found.doc_ids) == [*head, *tail]
@@ -135,12 +174,20 @@ def _same_ranking(
 
 
 def _run_scores(random: np.random.Generator) -> int:
-    """s_r = min(float32(x_r), s_(r-1) - max(1e-5, 4 ulp)), one after the other; as text they decrease too."""
+    """s_r = min(float32(x_r), s_(r-1) - max(1e-5, 4 ulp)), one after the other; as text they
+    decrease too.
+    """
     scale = 10 ** random.uniform(-8, 30)
-    scores = np.sort(np.round(random.normal(size=random.integers(1, 60)), int(random.integers(0, 9))) * scale)[::-1]
+    scores = np.sort(
+        np.round(random.normal(size=random.integers(1, 60)), int(random.integers(0, 9))) * scale
+    )[::-1]
     wanted: list[np.float32] = []
     for x in scores.astype(np.float32):
-        step = max(np.float32(1e-5), np.float32(4) * np.spacing(abs(wanted[-1]))) if wanted else np.float32(0)
+        step = (
+            max(np.float32(1e-5), np.float32(4) * np.spacing(abs(wanted[-1])))
+            if wanted
+            else np.float32(0)
+        )
         wanted.append(min(x, wanted[-1] - step) if wanted else x)
     found = strictly_decreasing(scores.tolist())
     assert found.tolist() == [float(each) for each in wanted]
@@ -168,16 +215,23 @@ def _segments(random: np.random.Generator) -> int:
 
 
 def _texts(random: np.random.Generator, count: int, longest: int) -> list[Tokens]:
-    return [random.integers(200, 30_000, random.integers(0, longest)).tolist() for _ in range(count)]
+    return [
+        random.integers(200, 30_000, random.integers(0, longest)).tolist() for _ in range(count)
+    ]
 
 
 def _packed(texts: Sequence[Tokens], rows: Any, kept: Any, template: InputTemplate) -> PackedInputs:
-    starts, tokens = np.cumsum([0, *map(len, texts)]), np.array([*itertools.chain(*texts), 0], np.uint16)
+    starts, tokens = (
+        np.cumsum([0, *map(len, texts)]),
+        np.array([*itertools.chain(*texts), 0], np.uint16),
+    )
     return PackedInputs(tokens, starts[rows], kept, template)
 
 
 def _written(inputs: PackedInputs, random: np.random.Generator) -> list[Tokens]:
-    """The token ids of a batch of random width without its padding; token types are those of the segments."""
+    """The token ids of a batch of random width without its padding; token types are those of the
+    segments.
+    """
     width = int(inputs.lengths.max()) + int(random.integers(0, 5))
     ids, _, lengths = lay_out(inputs, np.arange(len(inputs)), width)
     for row, length in zip(ids, lengths.tolist(), strict=True):
@@ -186,7 +240,9 @@ def _written(inputs: PackedInputs, random: np.random.Generator) -> list[Tokens]:
 
 
 def _inputs(random: np.random.Generator) -> int:
-    """BERT's inputs: `original` as the code of 2019 writes them, `hf` as `tokenizers`, `paper` token by token."""
+    """BERT's inputs: `original` as the code of 2019 writes them, `hf` as `tokenizers`, `paper`
+    token by token.
+    """
     rule = str(random.choice(["original", "paper", "hf"]))
     segments = 2 if rule == "hf" else int(random.integers(2, 4))
     longest_query = int(random.integers(5, 64))
@@ -198,7 +254,9 @@ def _inputs(random: np.random.Generator) -> int:
     assert kept.dtype == np.int64
     found = _written(_packed(texts, rows, kept, _BERT[segments]), random)
     by_hand = {"original": _of_2019, "paper": _of_paper, "hf": _of_tokenizers}[rule]
-    assert found == [by_hand([texts[place] for place in row], limits) for row in rows.tolist()], limits
+    assert found == [by_hand([texts[place] for place in row], limits) for row in rows.tolist()], (
+        limits
+    )
     return sum(map(len, found))
 
 
@@ -211,7 +269,9 @@ def convert_to_bert_input(tokens: Tokens, max_seq_length: int, add_cls: bool) ->
 def _of_2019(texts: Sequence[Tokens], limits: InputLimits) -> Tokens:
     query = convert_to_bert_input(texts[0], limits.max_query_length, True)
     room = (limits.max_length - len(query)) // (len(texts) - 1)
-    return query + [token for text in texts[1:] for token in convert_to_bert_input(text, room, False)]
+    return query + [
+        token for text in texts[1:] for token in convert_to_bert_input(text, room, False)
+    ]
 
 
 def _of_paper(texts: Sequence[Tokens], limits: InputLimits) -> Tokens:
@@ -224,7 +284,9 @@ def _of_paper(texts: Sequence[Tokens], limits: InputLimits) -> Tokens:
 
 @cache
 def _longest_first() -> Tokenizer:
-    tokenizer = Tokenizer(WordLevel({str(number): number for number in range(30_000)}, unk_token="0"))
+    tokenizer = Tokenizer(
+        WordLevel({str(number): number for number in range(30_000)}, unk_token="0")
+    )
     tokenizer.post_processor = BertProcessing(("102", _SEP), ("101", _CLS))
     return tokenizer
 
@@ -239,10 +301,18 @@ def _of_tokenizers(texts: Sequence[Tokens], limits: InputLimits) -> Tokens:
 def _templates(random: np.random.Generator) -> int:
     """Any start, ends and leads, and docs in parts: ids and token types token by token."""
     segments = int(random.integers(2, 4))
-    ends = tuple(tuple(random.integers(100, 200, random.integers(1, 4)).tolist()) for _ in range(segments))
-    leads = tuple(int(random.integers(0, len(end) + 1)) for end in ends[:-1]) if random.random() < 0.5 else ()
+    ends = tuple(
+        tuple(random.integers(100, 200, random.integers(1, 4)).tolist()) for _ in range(segments)
+    )
+    leads = (
+        tuple(int(random.integers(0, len(end) + 1)) for end in ends[:-1])
+        if random.random() < 0.5
+        else ()
+    )
     start = tuple(random.integers(100, 200, random.integers(1, 4)).tolist())
-    template = InputTemplate(start, ends, tuple(range(segments)), 7, leads, int(random.integers(1, 4)))
+    template = InputTemplate(
+        start, ends, tuple(range(segments)), 7, leads, int(random.integers(1, 4))
+    )
     texts = _texts(random, 5, 30)
     rows = random.integers(0, len(texts), (4, segments))
     kept = np.array([[random.integers(0, len(texts[place]) + 1) for place in row] for row in rows])
@@ -251,10 +321,15 @@ def _templates(random: np.random.Generator) -> int:
     wanted = []
     for row, lengths in zip(rows.tolist(), kept.tolist(), strict=True):
         cut = [texts[place][:length] for place, length in zip(row, lengths, strict=True)]
-        borders = [len(cut[-1]) * part // template.doc_parts for part in range(template.doc_parts + 1)]
+        borders = [
+            len(cut[-1]) * part // template.doc_parts for part in range(template.doc_parts + 1)
+        ]
         for begin, end in itertools.pairwise(borders):
             wanted.append(_token_by_token([*cut[:-1], cut[-1][begin:end]], template))
-    found = [(ids[:length].tolist(), types[:length].tolist()) for ids, types, length in zip(*batch, strict=True)]
+    found = [
+        (ids[:length].tolist(), types[:length].tolist())
+        for ids, types, length in zip(*batch, strict=True)
+    ]
     assert found == wanted, template
     assert [each.dtype for each in batch] == [np.int32, np.int32, np.int64]
     return sum(len(ids) for ids, _ in wanted)

@@ -1,4 +1,6 @@
-"""A run after earlier ones, of other files and settings, against the same run into an empty folder."""
+"""A run after earlier ones, of other files and settings, against the same run into an empty
+folder.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +14,10 @@ from tests.support.runs import assert_as_fresh
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 PAIRS = 4
-_SEGMENTS = ({"length_tokens": 20, "stride_tokens": 10, "limit": 3}, {"length_tokens": 30, "limit": 2})
+_SEGMENTS = (
+    {"length_tokens": 20, "stride_tokens": 10, "limit": 3},
+    {"length_tokens": 30, "limit": 2},
+)
 
 
 class _State:
@@ -23,7 +28,9 @@ class _State:
         self.docs, self.topics = dict(DOCS), dict(TOPICS)
         self.candidates = {query_id: list(docs) for query_id, docs in CANDIDATES.items()}
         for name in ("first", "second"):
-            save_pair(folder / name, LETTERS if name == "first" else [*LETTERS, "zz"], vocab_size=128)
+            save_pair(
+                folder / name, LETTERS if name == "first" else [*LETTERS, "zz"], vocab_size=128
+            )
         self.keys: dict[str, Any] = {
             "mono": {"checkpoint": "./first/mono", "k": 6},
             "duo": {"checkpoint": "./first/duo", "k": 3},
@@ -31,8 +38,12 @@ class _State:
             "on_missing_doc": "drop",
         }
         self.changes: Mapping[str, Callable[[], None]] = {
-            "edit": lambda: self.docs.update({doc: f"{self.docs[doc]} jetty" for doc in self._some_docs()}),
-            "cut": lambda: self.docs.update({doc: self.docs[doc][:40] for doc in self._some_docs()}),
+            "edit": lambda: self.docs.update(
+                {doc: f"{self.docs[doc]} jetty" for doc in self._some_docs()}
+            ),
+            "cut": lambda: self.docs.update(
+                {doc: self.docs[doc][:40] for doc in self._some_docs()}
+            ),
             "swap": self._swap,
             "remove": self._remove,
             "restore": lambda: self.docs.update(DOCS),
@@ -44,20 +55,26 @@ class _State:
             "segments": self._segments,
             "shards": lambda: self.keys.update(shards=int(random.integers(1, 6))),
             "limits": lambda: self.keys["input"].update(max_length=int(random.choice([48, 64]))),
-            "truncation": lambda: self.keys["input"].update(truncation=str(random.choice(["original", "paper"]))),
+            "truncation": lambda: self.keys["input"].update(
+                truncation=str(random.choice(["original", "paper"]))
+            ),
             "checkpoint": self._checkpoint,
         }
 
     def change(self) -> list[str]:
         """Makes up to four changes; returns their names."""
-        chosen = [str(each) for each in self.random.choice(list(self.changes), self.random.integers(0, 5))]
+        chosen = [
+            str(each) for each in self.random.choice(list(self.changes), self.random.integers(0, 5))
+        ]
         for name in chosen:
             self.changes[name]()
         return chosen
 
     def collection(self) -> SmallCollection:
         """Its files as they are now."""
-        return SmallCollection(self.folder, self.docs, self.topics, **self.keys).given_run(self.candidates)
+        return SmallCollection(self.folder, self.docs, self.topics, **self.keys).given_run(
+            self.candidates
+        )
 
     def _topic(self) -> str:
         return str(self.random.choice(list(self.topics)))
@@ -80,7 +97,9 @@ class _State:
 
     def _candidates(self) -> None:
         count = int(self.random.integers(1, 10))
-        self.candidates[self._topic()] = self.random.choice(sorted(DOCS), count, replace=False).tolist()
+        self.candidates[self._topic()] = self.random.choice(
+            sorted(DOCS), count, replace=False
+        ).tolist()
 
     def _depths(self) -> None:
         self.keys["mono"]["k"] = int(self.random.integers(3, 10))
@@ -96,15 +115,23 @@ class _State:
         self.keys["mono"].pop("segments", None)
         if self.random.random() < 0.7:
             pooling = str(self.random.choice(["max", "first", "mean"]))
-            self.keys["mono"]["segments"] = {**_SEGMENTS[self.random.integers(2)], "pooling": pooling}
+            self.keys["mono"]["segments"] = {
+                **_SEGMENTS[self.random.integers(2)],
+                "pooling": pooling,
+            }
 
     def _checkpoint(self) -> None:
         name = str(self.random.choice(["first", "second"]))
-        self.keys["mono"]["checkpoint"], self.keys["duo"]["checkpoint"] = f"./{name}/mono", f"./{name}/duo"
+        self.keys["mono"]["checkpoint"], self.keys["duo"]["checkpoint"] = (
+            f"./{name}/mono",
+            f"./{name}/duo",
+        )
 
 
 def check(seed: int, folder: Path) -> int:
-    """Four pairs: each run is after the ones before, in their output or with `reuse`; returns the scores reused."""
+    """Four pairs: each run is after the ones before, in their output or with `reuse`; returns the
+    scores reused.
+    """
     state = _State(np.random.default_rng(seed), folder)
     fresh = folder / "fresh-0"
     state.collection().run(output=fresh)
@@ -121,6 +148,8 @@ def check(seed: int, folder: Path) -> int:
         try:
             reused += assert_as_fresh(output, fresh)
         except AssertionError as error:
-            raise AssertionError(f"pair {number}, changes {changes}, in place {in_place}: {error}") from error
+            raise AssertionError(
+                f"pair {number}, changes {changes}, in place {in_place}: {error}"
+            ) from error
         made.append(fresh)
     return reused

@@ -82,7 +82,9 @@ def _beamrank(backend: str, dtype: str, model: Model, place: Place, kernel: str 
 
     def score(texts: Sequence[Texts]) -> Scored:
         columns = list(zip(*texts, strict=True))
-        log_odds, counts = score_texts(reranker.engine, reranker.tokenizer, reranker.limits, columns)
+        log_odds, counts = score_texts(
+            reranker.engine, reranker.tokenizer, reranker.limits, columns
+        )
         return Scored(log_odds, counts.padded_tokens, counts.tokens)
 
     return score
@@ -123,31 +125,47 @@ def _compiled(dtype: str, model: Model, place: Place) -> Score:
     return compiled_engine(dtype, model.folder, place.threads)
 
 
-def _st(load: Callable[[Model, Place], Score], *needs: str, devices: tuple[str, ...] = ("cpu",)) -> Engine:
+def _st(
+    load: Callable[[Model, Place], Score], *needs: str, devices: tuple[str, ...] = ("cpu",)
+) -> Engine:
     return Engine(load, ("sentence_transformers", *needs), devices, kinds=("mono",))
 
 
 ENGINES = {
     REFERENCE: Engine(partial(_beamrank, "torch", "float32"), devices=_BOTH),
     "beamrank bfloat16": Engine(partial(_beamrank, "torch", "bfloat16"), devices=_BOTH),
-    "beamrank float32, torch's attention": Engine(partial(_beamrank, "torch", "float32", kernel="torch")),
-    "beamrank bfloat16, torch's attention": Engine(partial(_beamrank, "torch", "bfloat16", kernel="torch")),
+    "beamrank float32, torch's attention": Engine(
+        partial(_beamrank, "torch", "float32", kernel="torch")
+    ),
+    "beamrank bfloat16, torch's attention": Engine(
+        partial(_beamrank, "torch", "bfloat16", kernel="torch")
+    ),
     "beamrank float16": Engine(partial(_beamrank, "torch", "float16"), devices=("cuda",)),
     "beamrank openvino float32": Engine(partial(_beamrank, "openvino", "float32"), ("openvino",)),
     "beamrank openvino bfloat16": Engine(partial(_beamrank, "openvino", "bfloat16"), ("openvino",)),
     "OpenVINO bfloat16": Engine(partial(_openvino, "bfloat16"), ("openvino",)),
     "OpenVINO int8": Engine(partial(_openvino, "int8"), ("openvino", "nncf"), slow_to_load=True),
-    "ONNX Runtime float32": Engine(partial(_onnx, "float32"), ("onnxruntime", "onnx"), slow_to_load=True),
+    "ONNX Runtime float32": Engine(
+        partial(_onnx, "float32"), ("onnxruntime", "onnx"), slow_to_load=True
+    ),
     "ONNX Runtime int8": Engine(partial(_onnx, "int8"), ("onnxruntime", "onnx"), slow_to_load=True),
     "torch.compile bfloat16": Engine(partial(_compiled, "bfloat16"), slow_to_load=True),
     "sentence-transformers float32": _st(partial(_cross_encoder, "torch", "float32", "sdpa")),
     "sentence-transformers bfloat16": _st(partial(_cross_encoder, "torch", "bfloat16", "sdpa")),
-    "sentence-transformers float16": _st(partial(_cross_encoder, "torch", "float16", "sdpa"), devices=("cuda",)),
-    "sentence-transformers float16, FlashAttention 2": _st(
-        partial(_cross_encoder, "torch", "float16", "flash_attention_2"), "flash_attn", devices=("cuda",)
+    "sentence-transformers float16": _st(
+        partial(_cross_encoder, "torch", "float16", "sdpa"), devices=("cuda",)
     ),
-    "sentence-transformers onnx": _st(partial(_cross_encoder, "onnx", "", ""), "optimum", "onnxruntime"),
-    "sentence-transformers openvino": _st(partial(_cross_encoder, "openvino", "", ""), "optimum", "openvino"),
+    "sentence-transformers float16, FlashAttention 2": _st(
+        partial(_cross_encoder, "torch", "float16", "flash_attention_2"),
+        "flash_attn",
+        devices=("cuda",),
+    ),
+    "sentence-transformers onnx": _st(
+        partial(_cross_encoder, "onnx", "", ""), "optimum", "onnxruntime"
+    ),
+    "sentence-transformers openvino": _st(
+        partial(_cross_encoder, "openvino", "", ""), "optimum", "openvino"
+    ),
 }
 
 
@@ -158,8 +176,12 @@ class Measured(NamedTuple):
     scored: Scored
 
 
-def measure(name: str, model: Model, inputs: Sequence[Sequence[Texts]], place: Place, passes: int) -> list[Measured]:
-    """Scores each list of inputs, after a first pass over a quarter of it, which spans its lengths."""
+def measure(
+    name: str, model: Model, inputs: Sequence[Sequence[Texts]], place: Place, passes: int
+) -> list[Measured]:
+    """Scores each list of inputs, after a first pass over a quarter of it, which spans its
+    lengths.
+    """
     be_quiet()
     score = ENGINES[name].load(model, place)
     found = []
@@ -191,13 +213,19 @@ def time_pass(texts: Sequence[Texts]) -> float:
 
 
 def peak_flops(place: Place) -> float:
-    """The best rate of one square product of random numbers in any dtype, in floating-point operations per second."""
+    """The best rate of one square product of random numbers in any dtype, in floating-point
+    operations per second.
+    """
     import torch
 
     torch.set_num_threads(place.threads)
     wait: Callable[[], object] = torch.cuda.synchronize if place.device == "cuda" else list
     rates, size = [], _PEAK_SIZES[place.device]
-    for dtype in (torch.float32, torch.bfloat16, *((torch.float16,) if place.device == "cuda" else ())):
+    for dtype in (
+        torch.float32,
+        torch.bfloat16,
+        *((torch.float16,) if place.device == "cuda" else ()),
+    ):
         matrix = torch.randn(size, size, device=place.device).to(dtype)
         for _ in range(5):
             wait()

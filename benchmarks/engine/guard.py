@@ -1,6 +1,8 @@
-"""Whether the engine is as fast, beside OpenVINO and sentence-transformers, as it was on this kind of processor.
+"""Whether the engine is as fast, beside OpenVINO and sentence-transformers, as it was on this kind
+of processor.
 
-Run it before a change of `models/` is merged; it takes three minutes. `--store` keeps the ratios that it finds.
+Run it before a change of `models/` is merged; it takes three minutes. `--store` keeps the ratios
+that it finds.
 """
 
 import argparse
@@ -34,12 +36,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine.guard", description=__doc__)
     parser.add_argument("--store", action="store_true", help=f"keep the ratios in {RATIOS.name}")
     options = parser.parse_args(arguments)
-    stored, kind = _TABLE.validate_json(RATIOS.read_bytes()) if RATIOS.exists() else {}, processor_kind()
+    stored, kind = (
+        _TABLE.validate_json(RATIOS.read_bytes()) if RATIOS.exists() else {},
+        processor_kind(),
+    )
     found = {shape: measure_ratio(shape) for shape in _INPUTS}
     wanted = {shape: _KEPT * ratio for shape, ratio in stored.get(kind, {}).items()}
     for shape, ratio in found.items():
-        least = f"at least {wanted[shape]:.2f}" if shape in wanted else "none is stored for this kind of processor"
-        print(f"{shape} on {kind}: {ratio:.2f} times the faster of {' and '.join(_PEERS)} ({least})", flush=True)
+        least = (
+            f"at least {wanted[shape]:.2f}"
+            if shape in wanted
+            else "none is stored for this kind of processor"
+        )
+        print(
+            f"{shape} on {kind}: {ratio:.2f} times the faster of {' and '.join(_PEERS)} ({least})",
+            flush=True,
+        )
     if options.store:
         stored[kind] = {shape: round(ratio, 3) for shape, ratio in found.items()}
         RATIOS.write_bytes(_TABLE.dump_json(stored, indent=1) + b"\n")
@@ -56,7 +68,9 @@ def measure_ratio(shape: str) -> float:
         # Each engine has a process of its own, which stays loaded.
         pools = {
             name: stack.enter_context(
-                ProcessPoolExecutor(1, spawn, load_engine, (name, model, Place("cpu", usable_cores())))
+                ProcessPoolExecutor(
+                    1, spawn, load_engine, (name, model, Place("cpu", usable_cores()))
+                )
             )
             for name in (_OURS, *_PEERS)
         }

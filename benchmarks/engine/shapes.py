@@ -1,4 +1,6 @@
-"""The models that engines are compared with: random weights of known shapes, and the embedded mono."""
+"""The models that engines are compared with: random weights of known shapes, and the embedded
+mono.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +16,9 @@ _GEGLU_WIDTHS = {768: 1152}
 
 
 class Shape(NamedTuple):
-    """A model, and how many real inputs take a CPU some seconds; with `layers` 0 it is the embedded mono."""
+    """A model, and how many real inputs take a CPU some seconds; with `layers` 0 it is the embedded
+    mono.
+    """
 
     model_type: str
     layers: int
@@ -33,16 +37,26 @@ class Shape(NamedTuple):
         torch.manual_seed(0)
         tokenizer = _tokenizer(self.model_type)
         special = {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
-        special |= {"sep_token_id": tokenizer.sep_token_id, "bos_token_id": None, "eos_token_id": None}
+        special |= {
+            "sep_token_id": tokenizer.sep_token_id,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
         config = AutoConfig.for_model(
             self.model_type,
             vocab_size=len(tokenizer),
             hidden_size=self.hidden,
             num_hidden_layers=self.layers,
             num_attention_heads=self.heads,
-            intermediate_size=_GEGLU_WIDTHS[self.hidden] if self.model_type == "modernbert" else 4 * self.hidden,
+            intermediate_size=_GEGLU_WIDTHS[self.hidden]
+            if self.model_type == "modernbert"
+            else 4 * self.hidden,
             max_position_embeddings=512 + tokenizer.pad_token_id + 1,
-            type_vocab_size=3 if self.kind == "duo" else 1 if self.model_type == "xlm-roberta" else 2,
+            type_vocab_size=3
+            if self.kind == "duo"
+            else 1
+            if self.model_type == "xlm-roberta"
+            else 2,
             **special,
         )
         config.num_labels = 2 if self.kind == "duo" else 1
@@ -57,7 +71,9 @@ def _tokenizer(model_type: str) -> "PreTrainedTokenizerBase":
     from tokenizers.processors import TemplateProcessing
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(resolve_checkpoint(EMBEDDED, "mono").folder)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        resolve_checkpoint(EMBEDDED, "mono").folder
+    )
     if model_type == "bert":
         return tokenizer
     library = tokenizer.backend_tokenizer
@@ -69,7 +85,9 @@ def _tokenizer(model_type: str) -> "PreTrainedTokenizerBase":
     names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
     inputs = ["input_ids", "attention_mask"]
     fast: Any = PreTrainedTokenizerFast
-    laid_out: PreTrainedTokenizerBase = fast(tokenizer_object=library, model_input_names=inputs, **names)
+    laid_out: PreTrainedTokenizerBase = fast(
+        tokenizer_object=library, model_input_names=inputs, **names
+    )
     return laid_out
 
 

@@ -1,7 +1,8 @@
-"""Engines that are used directly: OpenVINO, ONNX Runtime and torch.compile over transformers' own model.
+"""Engines that are used directly: OpenVINO, ONNX Runtime and torch.compile over transformers' own
+model.
 
-The inputs are sorted by length and cut into batches that are padded to their longest. OpenVINO and ONNX Runtime compute
-as many batches at a time as there are threads.
+The inputs are sorted by length and cut into batches that are padded to their longest. OpenVINO and
+ONNX Runtime compute as many batches at a time as there are threads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,9 @@ _NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class Scored(NamedTuple):
-    """Log-odds, and how many tokens were computed with and without padding; 0 if that is not known."""
+    """Log-odds, and how many tokens were computed with and without padding; 0 if that is not
+    known.
+    """
 
     log_odds: Log
     computed_tokens: int = 0
@@ -39,7 +42,9 @@ class Scored(NamedTuple):
 
 
 def batch_size(count: int, streams: int) -> int:
-    """The inputs of a batch: several batches for each stream, so that all are busy and padding is small."""
+    """The inputs of a batch: several batches for each stream, so that all are busy and padding is
+    small.
+    """
     return min(_BATCH_SIZE, max(1, count // (4 * streams)))
 
 
@@ -52,7 +57,9 @@ class SortedBatches:
     """Scores texts with a function of batches."""
 
     def __init__(self, folder: str, forward: Forward, streams: int) -> None:
-        """Takes the checkpoint's folder, for its tokenizer; the function; and how many batches it takes at a time."""
+        """Takes the checkpoint's folder, for its tokenizer; the function; and how many batches it
+        takes at a time.
+        """
         from transformers import AutoTokenizer
 
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -64,7 +71,11 @@ class SortedBatches:
         with ThreadPoolExecutor(self._streams) as pool:
             for some, logits in zip(rows, pool.map(self._forward, batches), strict=True):
                 log_odds[some] = log_odds_of(logits)
-        return Scored(log_odds, sum(ids.size for ids, *_ in batches), sum(int(mask.sum()) for _, mask, _ in batches))
+        return Scored(
+            log_odds,
+            sum(ids.size for ids, *_ in batches),
+            sum(int(mask.sum()) for _, mask, _ in batches),
+        )
 
     def batches(self, texts: Sequence[Texts]) -> Iterator[tuple[list[int], Arrays]]:
         """The rows and arrays of each batch, the longest first."""
@@ -82,21 +93,31 @@ class SortedBatches:
             yield rows, [ids, mask, types]
 
     def _encode(self, texts: Sequence[Texts]) -> list[tuple[list[int], list[int]]]:
-        """Token ids and token types of each input; with three texts as duoBERT has them, cut at 512."""
+        """Token ids and token types of each input; with three texts as duoBERT has them, cut at
+        512.
+        """
         columns = [list(column) for column in zip(*texts, strict=True)]
         if len(columns) == 2:
-            found = self._tokenizer(*columns, truncation=True, max_length=512, return_token_type_ids=True)
+            found = self._tokenizer(
+                *columns, truncation=True, max_length=512, return_token_type_ids=True
+            )
             return list(zip(found["input_ids"], found["token_type_ids"], strict=True))
-        encoded = (self._tokenizer(column, add_special_tokens=False)["input_ids"] for column in columns)
+        encoded = (
+            self._tokenizer(column, add_special_tokens=False)["input_ids"] for column in columns
+        )
         cls, sep = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
         inputs = []
         for query, one, other in zip(*encoded, strict=True):
             parts = [[cls, *query[:62], sep], [*one[:223], sep], [*other[:223], sep]]
-            inputs.append(([*chain(*parts)], [kind for kind, part in enumerate(parts) for _ in part]))
+            inputs.append(
+                ([*chain(*parts)], [kind for kind, part in enumerate(parts) for _ in part])
+            )
         return inputs
 
 
-def openvino_engine(precision: str, folder: str, threads: int, calibration: Sequence[Texts]) -> SortedBatches:
+def openvino_engine(
+    precision: str, folder: str, threads: int, calibration: Sequence[Texts]
+) -> SortedBatches:
     """OpenVINO, as many streams as threads. int8 quantizes weights and activations with NNCF."""
     import openvino
 
@@ -107,9 +128,15 @@ def openvino_engine(precision: str, folder: str, threads: int, calibration: Sequ
 
         some = [arrays for _, arrays in SortedBatches(folder, _no_forward, 4).batches(calibration)]
         dataset = nncf.Dataset(some[:: max(1, len(some) // _CALIBRATION_BATCHES)])
-        model = nncf.quantize(model, dataset, model_type=nncf.ModelType.TRANSFORMER, subset_size=_CALIBRATION_BATCHES)
+        model = nncf.quantize(
+            model, dataset, model_type=nncf.ModelType.TRANSFORMER, subset_size=_CALIBRATION_BATCHES
+        )
     hint = "f32" if precision == "float32" else "bf16"
-    settings = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
+    settings = {
+        "INFERENCE_PRECISION_HINT": hint,
+        "NUM_STREAMS": threads,
+        "INFERENCE_NUM_THREADS": threads,
+    }
     compiled = openvino.Core().compile_model(model, "CPU", settings)
 
     def forward(arrays: Arrays) -> Log:
@@ -120,7 +147,9 @@ def openvino_engine(precision: str, folder: str, threads: int, calibration: Sequ
 
 
 def onnx_engine(precision: str, folder: str, threads: int) -> SortedBatches:
-    """ONNX Runtime, a thread for each of several batches. int8 quantizes the weights, and activations as they come."""
+    """ONNX Runtime, a thread for each of several batches. int8 quantizes the weights, and
+    activations as they come.
+    """
     import onnxruntime
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -143,7 +172,9 @@ def onnx_engine(precision: str, folder: str, threads: int) -> SortedBatches:
             path = quantized
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
     names = [each.name for each in session.get_inputs()]
 
     def forward(arrays: Arrays) -> Log:
@@ -173,7 +204,9 @@ def _load(folder: str) -> "torch.nn.Module":
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    model: Any = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="sdpa", dtype="float32")
+    model: Any = AutoModelForSequenceClassification.from_pretrained(
+        folder, attn_implementation="sdpa", dtype="float32"
+    )
     with_types = model.config.model_type == "bert"
 
     class Classifier(torch.nn.Module):
@@ -181,7 +214,9 @@ def _load(folder: str) -> "torch.nn.Module":
             super().__init__()
             self.model = model.eval()
 
-        def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+        def forward(
+            self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor
+        ) -> torch.Tensor:
             more = {"token_type_ids": types} if with_types else {}
             logits: torch.Tensor = self.model(input_ids=ids, attention_mask=mask, **more).logits
             return logits

@@ -1,4 +1,6 @@
-"""The figures of each engine: how they are computed, kept in a file that runs add to, and shown as tables."""
+"""The figures of each engine: how they are computed, kept in a file that runs add to, and shown as
+tables.
+"""
 
 import json
 from collections import defaultdict
@@ -33,7 +35,8 @@ class Row:
         inputs: how many were scored.
         rate: inputs per second.
         peak_share: of the machine's best matrix product, counting no padding and no attention.
-        padding: the share of the computed tokens that are padding; None if the engine does not tell.
+        padding: the share of the computed tokens that are padding; None if the engine does not
+            tell.
         tau: Kendall's, of each question's docs with those of the reference.
         overlap: of the first ten.
         ndcg_change: of nDCG@10 from the reference's; None without judgments.
@@ -60,7 +63,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all rows of one shape and length share: the first fields of a row, the inputs, and the reference.
+    """What all rows of one shape and length share: the first fields of a row, the inputs, and the
+    reference.
 
     Attributes:
         flops: of the inputs, floating-point operations.
@@ -82,7 +86,9 @@ class Setting:
         agreed = agreement(rankings(found.scored.log_odds), wanted).means
         count, computed = len(self.inputs.texts), found.scored.computed_tokens
         judged = min(self.inputs.relevant) >= 0
-        change = ndcg(found.scored.log_odds, self.inputs) - ndcg(self.reference.scored.log_odds, self.inputs)
+        change = ndcg(found.scored.log_odds, self.inputs) - ndcg(
+            self.reference.scored.log_odds, self.inputs
+        )
         return Row(
             self.machine,
             self.processor,
@@ -102,7 +108,10 @@ class Setting:
 def rankings(scores: Log) -> dict[str, list[str]]:
     """The order of each question's docs."""
     starts = range(0, len(scores), DEPTH)
-    return {str(start): [str(doc) for doc in np.argsort(-scores[start : start + DEPTH])] for start in starts}
+    return {
+        str(start): [str(doc) for doc in np.argsort(-scores[start : start + DEPTH])]
+        for start in starts
+    }
 
 
 def ndcg(scores: Log, inputs: Inputs) -> float:
@@ -124,7 +133,8 @@ def add_rows(path: Path, rows: Iterable[Row]) -> list[Row]:
     merged = {row.key: row for row in [*read_rows(path), *rows]}
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(
-        json.dumps({name: _short(value) for name, value in asdict(row).items()}) for row in merged.values()
+        json.dumps({name: _short(value) for name, value in asdict(row).items()})
+        for row in merged.values()
     )
     path.write_text(f"[\n{lines}\n]\n")
     return list(merged.values())
@@ -146,7 +156,14 @@ def _table(machine: str, shape: str, tokens: str, rows: Sequence[Row]) -> str:
 def _figures(row: Row) -> str:
     padding = "" if row.padding is None else f"{row.padding:.1%}"
     change = "" if row.ndcg_change is None else f"{row.ndcg_change:+.4f}"
-    figures = (f"{row.rate:.1f}", f"{row.peak_share:.3f}", padding, f"{row.tau:.4f}", f"{row.overlap:.3f}", change)
+    figures = (
+        f"{row.rate:.1f}",
+        f"{row.peak_share:.3f}",
+        padding,
+        f"{row.tau:.4f}",
+        f"{row.overlap:.3f}",
+        change,
+    )
     return _line((row.engine, *figures))
 
 

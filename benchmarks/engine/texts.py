@@ -1,4 +1,6 @@
-"""The texts of the inputs: questions and paragraphs of SQuAD, or random words that fill a number of tokens."""
+"""The texts of the inputs: questions and paragraphs of SQuAD, or random words that fill a number of
+tokens.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +17,18 @@ Texts = tuple[str, ...]
 
 
 class Inputs(NamedTuple):
-    """The texts of inputs, `DEPTH` for each question, and which of these is relevant; -1 where that is not known."""
+    """The texts of inputs, `DEPTH` for each question, and which of these is relevant; -1 where that
+    is not known.
+    """
 
     texts: Sequence[Texts]
     relevant: Sequence[int]
 
 
 def real_inputs(archive: Path, count: int, segments: int) -> Inputs:
-    """Questions of SQuAD's dev part, each with paragraphs around its own, of the same article for the most part."""
+    """Questions of SQuAD's dev part, each with paragraphs around its own, of the same article for
+    the most part.
+    """
     squad = read_squad(archive)
     place_of = {doc.doc_id: place for place, doc in enumerate(squad.passages)}
     questions = -(-count // DEPTH)
@@ -41,8 +47,15 @@ def real_inputs(archive: Path, count: int, segments: int) -> Inputs:
 
 def even_inputs(count: int, tokens: int, segments: int) -> Inputs:
     """Inputs of so many tokens, special tokens included, of random words that are tokens."""
-    vocabulary = Path(resolve_checkpoint(EMBEDDED, "mono").folder, "vocab.txt").read_text("utf-8").split("\n")
+    vocabulary = (
+        Path(resolve_checkpoint(EMBEDDED, "mono").folder, "vocab.txt")
+        .read_text("utf-8")
+        .split("\n")
+    )
     words = [word for word in vocabulary if word.isascii() and word.isalpha() and word.islower()]
     drawn = np.random.default_rng(0).choice(words, (count, tokens - segments - 1))
-    texts = [(" ".join(row[:8]), *(" ".join(each) for each in np.array_split(row[8:], segments - 1))) for row in drawn]
+    texts = [
+        (" ".join(row[:8]), *(" ".join(each) for each in np.array_split(row[8:], segments - 1)))
+        for row in drawn
+    ]
     return Inputs(texts, [-1] * -(-count // DEPTH))

@@ -1,1 +1,3 @@
-"""A campaign of random faults: whole runs that are disturbed, resumed, and compared with undisturbed ones."""
+"""A campaign of random faults: whole runs that are disturbed, resumed, and compared with
+undisturbed ones.
+"""

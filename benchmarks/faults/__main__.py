@@ -1,13 +1,15 @@
 """Disturbs random runs with random faults, and checks what must hold afterwards.
 
-    python -m benchmarks.faults --seed 0 --count 1000 [--runners only local] [--folder FOLDER] [--results FILE]
-    python -m benchmarks.faults --seed 0 --only 17 [--keep 0 2]        one case; of its faults only these
-    python -m benchmarks.faults --table                                the outcomes so far, by kind
+    python -m benchmarks.faults --seed 0 --count 1000 [--runners only local] [--folder FOLDER]
+    [--results FILE] python -m benchmarks.faults --seed 0 --only 17 [--keep 0 2]        one case; of
+    its faults only these python -m benchmarks.faults --table                                the
+    outcomes so far, by kind
 
-A case is a run with a random configuration and one to four faults, decided by the seed and its number. Afterwards the
-run is started until it is done. Its bytes must be those of an undisturbed run, and nothing may be left behind. Every
-case is a line of the results; a later start goes on where this one ended. Of a case that breaks a rule, faults are left
-out as long as it still does, and the command of what remains is printed.
+A case is a run with a random configuration and one to four faults, decided by the seed and its
+number. Afterwards the run is started until it is done. Its bytes must be those of an undisturbed
+run, and nothing may be left behind. Every case is a line of the results; a later start goes on
+where this one ended. Of a case that breaks a rule, faults are left out as long as it still does,
+and the command of what remains is printed.
 """
 
 import argparse
@@ -36,18 +38,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
         if options.only is None:
-            return campaign(options.seed, range(options.count), options.runners, Path(folder), options.results)
+            return campaign(
+                options.seed, range(options.count), options.runners, Path(folder), options.results
+            )
         case = draw_case(options.seed, options.only, options.runners)
         case = case if options.keep is None else case.keep(options.keep)
         print(case, file=sys.stderr)
         with ExitStack() as stack:
-            outcome = play(case, Worlds(case.seed, Path(folder)), Stores(stack), Path(folder) / "case")
+            outcome = play(
+                case, Worlds(case.seed, Path(folder)), Stores(stack), Path(folder) / "case"
+            )
         print(outcome)
         return int(bool(outcome.broken))
 
 
-def campaign(seed: int, numbers: Iterable[int], runners: Sequence[str], folder: Path, results: Path) -> int:
-    """Plays the cases that have no line yet, and adds their lines; 1 if one of them breaks a rule."""
+def campaign(
+    seed: int, numbers: Iterable[int], runners: Sequence[str], folder: Path, results: Path
+) -> int:
+    """Plays the cases that have no line yet, and adds their lines; 1 if one of them breaks a
+    rule.
+    """
     done = {line["number"] for line in read(results) if line["seed"] == seed}
     worlds, failed = Worlds(seed, folder), 0
     with ExitStack() as stack:
@@ -59,7 +69,10 @@ def campaign(seed: int, numbers: Iterable[int], runners: Sequence[str], folder: 
             outcome = play(case, worlds, stores, folder / f"case-{number}")
             if outcome.broken:
                 failed = 1
-                print(f"case {number}: {outcome.broken}\n{_minimised(case, worlds, stores, folder)}", file=sys.stderr)
+                print(
+                    f"case {number}: {outcome.broken}\n{_minimised(case, worlds, stores, folder)}",
+                    file=sys.stderr,
+                )
             with results.open("a") as file:
                 file.write(json.dumps(_line(case, outcome), separators=(",", ":")) + "\n")
     return failed
@@ -70,22 +83,38 @@ def _minimised(case: Case, worlds: Worlds, stores: Stores, folder: Path) -> str:
     kept = list(range(len(case.faults)))
     for fault in tuple(kept):
         fewer = [each for each in kept if each != fault]
-        if fewer and play(case.keep(fewer), worlds, stores, folder / f"case-{case.number}-fewer").broken:
+        if (
+            fewer
+            and play(case.keep(fewer), worlds, stores, folder / f"case-{case.number}-fewer").broken
+        ):
             kept = fewer
-    return f"python -m benchmarks.faults --seed {case.seed} --only {case.number} --keep {' '.join(map(str, kept))}"
+    return (
+        f"python -m benchmarks.faults --seed {case.seed} --only {case.number} --keep "
+        f"{' '.join(map(str, kept))}"
+    )
 
 
 def _line(case: Case, outcome: Outcome) -> dict[str, Any]:
     """A case as a line of the results."""
-    faults = [[fault.kind, struck] for fault, struck in zip(case.faults, outcome.struck, strict=True)]
+    faults = [
+        [fault.kind, struck] for fault, struck in zip(case.faults, outcome.struck, strict=True)
+    ]
     setup = case.setup._asdict()
-    found = {"seed": case.seed, "number": case.number, **setup, "faults": faults, "codes": outcome.codes}
+    found = {
+        "seed": case.seed,
+        "number": case.number,
+        **setup,
+        "faults": faults,
+        "codes": outcome.codes,
+    }
     return {**found, "seconds": outcome.seconds, "broken": outcome.broken[:300]}
 
 
 def read(results: Path) -> list[dict[str, Any]]:
     """The lines of results; none where there is no file."""
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    return (
+        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    )
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -96,15 +125,23 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             for row in (kind, f"all with `{line['runner']}`", "all"):
                 found[row].append((struck, bool(line["broken"])))
     rows = ["| fault | drawn | struck | in cases that broke a rule |", "|---|---|---|---|"]
-    for row, outcomes in sorted(found.items(), key=lambda each: (each[0] == "all", each[0].startswith("all"), each[0])):
+    for row, outcomes in sorted(
+        found.items(), key=lambda each: (each[0] == "all", each[0].startswith("all"), each[0])
+    ):
         struck, broken = (sum(column) for column in zip(*outcomes, strict=True))
         rows.append(f"| {row} | {len(outcomes):,} | {struck:,} | {broken:,} |")
-    return [*rows, "", f"Cases: {len(lines):,}; broke a rule: {sum(bool(line['broken']) for line in lines):,}."]
+    return [
+        *rows,
+        "",
+        f"Cases: {len(lines):,}; broke a rule: {sum(bool(line['broken']) for line in lines):,}.",
+    ]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--seed", type=int, default=0, help="of all that is random (%(default)s)")

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 WORLDS = 8
-"""So many collections with their cascades has a seed: what an undisturbed run of each leaves is made once."""
+"""So many collections with their cascades has a seed: what an undisturbed run of each leaves is
+made once.
+"""
 RUNNERS: Mapping[str, float] = {
     "only": 60,
     "local": 33,
@@ -16,8 +18,8 @@ RUNNERS: Mapping[str, float] = {
     "flink": 2,
     "spark": 2,
 }
-"""The weights of runners. `only`: the shards in the launcher, without an engine; `workers`: two worker processes;
-`pool`: Prism with workers of a pool."""
+"""The weights of runners. `only`: the shards in the launcher, without an engine; `workers`: two
+worker processes; `pool`: Prism with workers of a pool."""
 INPUTS = {
     "corpus": "corpus.jsonl",
     "list of topics": "topics.tsv",
@@ -45,21 +47,36 @@ def _equally(weight: float, *kinds: str) -> dict[str, float]:
 _ALWAYS = (
     _equally(6, *(f"{name} of {LAUNCHER}" for name in SIGNALS))
     | _equally(2, *(f"the {name} changes{when}" for name in INPUTS for when in ("", f" {BETWEEN}")))
-    | _equally(3, *(f"{damage} {when}" for damage in DAMAGES for when in (BETWEEN, DURING, FINISHED)))
-    | _equally(3, "a launcher stops while another one runs", "two launchers", "another configuration at once")
+    | _equally(
+        3, *(f"{damage} {when}" for damage in DAMAGES for when in (BETWEEN, DURING, FINISHED))
+    )
+    | _equally(
+        3,
+        "a launcher stops while another one runs",
+        "two launchers",
+        "another configuration at once",
+    )
     | _equally(2, "three launchers", "a memory limit", "a limit of open files")
     | _equally(4, "a file-size limit", "a clock that jumps", "a read-only folder", FULL_DISK)
     | _equally(8, "a system call that fails")
 )
 # Of each process below a launcher: its weight, and the runners that have one.
-_BELOW = {WORKER: (40, "workers pool"), SERVER: (30, "prism pool flink spark"), JVM: (10, JAVA_ENGINES)}
+_BELOW = {
+    WORKER: (40, "workers pool"),
+    SERVER: (30, "prism pool flink spark"),
+    JVM: (10, JAVA_ENGINES),
+}
 _OF_STORES = _equally(14, *(f"a store that {weather}" for weather in WEATHERS))
 _OF_REUSED = _equally(6, *(f"{damage} {REUSED}" for damage in DAMAGES))
-_OF_INDEX = _equally(5, *(f"{damage} {OF_INDEX} {when}" for damage in DAMAGES for when in (BETWEEN, DURING)))
+_OF_INDEX = _equally(
+    5, *(f"{damage} {OF_INDEX} {when}" for damage in DAMAGES for when in (BETWEEN, DURING))
+)
 
 
 class World(NamedTuple):
-    """A collection, by its first stage (`run`, `table` or `bm25`), topics, and the other keys of its configuration."""
+    """A collection, by its first stage (`run`, `table` or `bm25`), topics, and the other keys of
+    its configuration.
+    """
 
     first: str
     topics: Collection[int]
@@ -69,7 +86,8 @@ class World(NamedTuple):
 class Setup(NamedTuple):
     """How a run of a world is executed, which decides no byte of its runs.
 
-    `processes` are those of `--only I/N`, at once; `reuse` is the number of shards of an earlier run, or 0.
+    `processes` are those of `--only I/N`, at once; `reuse` is the number of shards of an earlier
+    run, or 0.
     """
 
     world: int
@@ -82,7 +100,9 @@ class Setup(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A fault: when it strikes, as a share of a run's work, and the seed of all else that is random about it."""
+    """A fault: when it strikes, as a share of a run's work, and the seed of all else that is random
+    about it.
+    """
 
     kind: str
     moment: float
@@ -105,7 +125,9 @@ class Case:
 
     def keep(self, kept: Collection[int]) -> "Case":
         """The same with these of its faults."""
-        return replace(self, faults=tuple(fault for at, fault in enumerate(self.faults) if at in kept))
+        return replace(
+            self, faults=tuple(fault for at, fault in enumerate(self.faults) if at in kept)
+        )
 
 
 def draw_case(seed: int, number: int, runners: Collection[str] = tuple(RUNNERS)) -> Case:
@@ -115,10 +137,20 @@ def draw_case(seed: int, number: int, runners: Collection[str] = tuple(RUNNERS))
     store = _weighted(drawn, _STORES if runner in ("only", "local") else _STORES_OF_ENGINES)
     processes = drawn.choice((1, 1, 2)) if runner == "only" else 1
     reuse = drawn.randrange(1, 5) if drawn.random() < 0.2 else 0
-    setup = Setup(drawn.randrange(WORLDS), runner, store, drawn.randrange(1, 5), processes, drawn.randrange(3), reuse)
+    setup = Setup(
+        drawn.randrange(WORLDS),
+        runner,
+        store,
+        drawn.randrange(1, 5),
+        processes,
+        drawn.randrange(3),
+        reuse,
+    )
     kinds = _kinds(setup, draw_world(seed, setup.world).first)
     count = drawn.choice((1, 2, 3, 4))
-    faults = (Fault(_weighted(drawn, kinds), drawn.random(), drawn.getrandbits(32)) for _ in range(count))
+    faults = (
+        Fault(_weighted(drawn, kinds), drawn.random(), drawn.getrandbits(32)) for _ in range(count)
+    )
     return Case(seed, number, setup, tuple(faults))
 
 
@@ -127,11 +159,17 @@ def _kinds(setup: Setup, first: str) -> dict[str, float]:
     kinds = dict(_ALWAYS)
     if first == "bm25":
         # A JVM reserves more memory than any limit that the rest can meet.
-        del kinds["the given run changes"], kinds[f"the given run changes {BETWEEN}"], kinds["a memory limit"]
+        del (
+            kinds["the given run changes"],
+            kinds[f"the given run changes {BETWEEN}"],
+            kinds["a memory limit"],
+        )
         kinds |= _OF_INDEX
     for role, (weight, runners) in _BELOW.items():
         if setup.runner in runners.split() or (role == JVM and first == "bm25"):
-            kinds |= _equally(weight, *(f"{name} of {role}" for name in SIGNALS if name != "SIGINT"))
+            kinds |= _equally(
+                weight, *(f"{name} of {role}" for name in SIGNALS if name != "SIGINT")
+            )
     if setup.store != "disk":
         kinds |= _OF_STORES
         del kinds["a read-only folder"], kinds[FULL_DISK]
@@ -146,20 +184,30 @@ def draw_world(seed: int, number: int) -> World:
         keys["run_formats"] = drawn.choice((["trec", "parquet"], ["msmarco"], ["parquet"]))
     if drawn.random() < 0.2:
         keys["run_files"] = "parts"
-    return World(_weighted(drawn, _FIRST), sorted(drawn.sample(range(10), drawn.randrange(3, 9))), keys)
+    return World(
+        _weighted(drawn, _FIRST), sorted(drawn.sample(range(10), drawn.randrange(3, 9))), keys
+    )
 
 
 def _draw_cascade(drawn: random.Random) -> list[dict[str, Any]]:
     """One to four stages with a model."""
-    kinds = drawn.choice((["mono"], ["mono", "duo"], ["mono", "mono", "duo"], ["mono", "mono", "duo", "duo"]))
+    kinds = drawn.choice(
+        (["mono"], ["mono", "duo"], ["mono", "mono", "duo"], ["mono", "mono", "duo", "duo"])
+    )
     stages, k = list[dict[str, Any]](), 8
     for at, kind in enumerate(kinds):
         k = drawn.randrange(max(2, k // 2), k + 1)
         settings: dict[str, Any] = {"checkpoint": f"./{kind}", "k": k, "name": f"{kind}{at}"}
         if kind == "mono" and drawn.random() < 0.4:
-            settings["segments"] = {"length_tokens": 30, "stride_tokens": 20, "limit": drawn.randrange(1, 4)}
+            settings["segments"] = {
+                "length_tokens": 30,
+                "stride_tokens": 20,
+                "limit": drawn.randrange(1, 4),
+            }
         if kind == "duo":
-            settings["aggregation"] = drawn.choice(("sum", "min", "sym_log_sum", "binary", "sample"))
+            settings["aggregation"] = drawn.choice(
+                ("sum", "min", "sym_log_sum", "binary", "sample")
+            )
         if settings.get("aggregation") == "sample":
             settings |= {"opponents": drawn.randrange(1, 4), "seed": drawn.randrange(9)}
         stages.append({kind: settings})

@@ -1,4 +1,6 @@
-"""Damage to the files of an output, at a store or on the disk, and what `beamrank verify` advises."""
+"""Damage to the files of an output, at a store or on the disk, and what `beamrank verify`
+advises.
+"""
 
 import random
 import re
@@ -47,7 +49,9 @@ def damage(output: Output, kind: str, drawn: random.Random) -> list[str]:
     """Damages files in one of the ways of `DAMAGES`; returns those that are damaged."""
     by_kind: dict[tuple[str, ...], list[str]] = {}
     for name in output.files():
-        if not _NOT_CHECKED.match(name) and not (kind == "deleted file" and _NOT_DELETED.fullmatch(name)):
+        if not _NOT_CHECKED.match(name) and not (
+            kind == "deleted file" and _NOT_DELETED.fullmatch(name)
+        ):
             by_kind.setdefault(_kind_of(name), []).append(name)
     if kind == "swapped files":
         by_kind = {key: names for key, names in by_kind.items() if len(names) > 1}

@@ -51,7 +51,12 @@ _FLAGS = {
     "pool": (*_ENGINE, "prism", "--", "--environment_type=EXTERNAL"),
 }
 # Patterns of their command lines.
-_ROLES = {LAUNCHER: "", WORKER: r"runners\.workers local|SdkHarness", SERVER: r"--job[_-]port=", JVM: r"^\S*java "}
+_ROLES = {
+    LAUNCHER: "",
+    WORKER: r"runners\.workers local|SdkHarness",
+    SERVER: r"--job[_-]port=",
+    JVM: r"^\S*java ",
+}
 _DISK_BYTES, _LEFT_BYTES = 64 << 20, 100_000
 _ENVIRONMENT = ("AWS_", "STORAGE_EMULATOR_HOST", "NO_GCE_CHECK", "GCSFS_")
 
@@ -64,7 +69,8 @@ class DisturbedRun:
         own: the launchers of its configuration that were started last, in their order.
         others: those of another configuration.
         changed: the inputs that changed while they ran.
-        killed: whether a launcher may have been ended without a chance to remove its temporary files.
+        killed: whether a launcher may have been ended without a chance to remove its temporary
+            files.
         done: whether the run was done after its last launch.
         undo: undoes what a fault has changed.
         held: what the case needs to its end.
@@ -93,22 +99,37 @@ class DisturbedRun:
         for name in ("tmp", "cache"):
             (folder / name).mkdir()
         self._environment = {"BEAMRANK_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
-        self._environment |= {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)}
+        self._environment |= {
+            name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)
+        }
         # Job servers, which are not got again.
-        engines = Path(os.environ.get("BEAMRANK_CACHE", "~/.cache/beamrank")).expanduser() / "engines"
+        engines = (
+            Path(os.environ.get("BEAMRANK_CACHE", "~/.cache/beamrank")).expanduser() / "engines"
+        )
         if engines.is_dir():
             (folder / "cache/engines").symlink_to(engines)
         if case.setup.reuse:
             shutil.copytree(worlds.earlier(case.setup.world, case.setup.reuse), folder / "earlier")
         if case.setup.runner == "pool":
-            self._pool, address = self.held.enter_context(pool_of_workers(folder, self._environment))
+            self._pool, address = self.held.enter_context(
+                pool_of_workers(folder, self._environment)
+            )
             self._flags.append(f"--environment_config={address}")
         self._has_disk = any(fault.kind == FULL_DISK for fault in case.faults) and self._mount()
 
-    def start(self, process: int = 0, fault: Fault | None = None, more: tuple[str, ...] = ()) -> Launch:
+    def start(
+        self, process: int = 0, fault: Fault | None = None, more: tuple[str, ...] = ()
+    ) -> Launch:
         """Starts a launcher; of those of `--only` the one with this number."""
         setup = self.case.setup
-        words = ["run", str(self.folder / "config.yaml"), "--output", self.url, "--retries", str(setup.retries)]
+        words = [
+            "run",
+            str(self.folder / "config.yaml"),
+            "--output",
+            self.url,
+            "--retries",
+            str(setup.retries),
+        ]
         words += ["--set", f"shards={setup.shards}", *more]
         if setup.reuse:
             words += ["--reuse", str(self.folder / "earlier")]
@@ -121,14 +142,19 @@ class DisturbedRun:
         return Launch(self.folder, words, {**self._environment, TOKEN: self.token}, fault)
 
     def launch(self, fault: Fault | None = None) -> tuple[list[Ended], bool]:
-        """Starts the launchers, lets a fault strike, waits for their end, and undoes the fault; whether it struck."""
+        """Starts the launchers, lets a fault strike, waits for their end, and undoes the fault;
+        whether it struck.
+        """
         self.others, self.changed = [], set()
         strike = self._strike_of(fault) if fault else None
         early = fault is not None and fault.kind.endswith((BETWEEN, REUSED))
         struck = bool(fault and strike and early and strike(fault))
         builds_index = fault is not None and self._begin_again(fault)
         expected, begun = 0 if builds_index else self._expected(), self._amount()
-        self.own = [self.start(each, fault if each == 0 else None) for each in range(self.case.setup.processes)]
+        self.own = [
+            self.start(each, fault if each == 0 else None)
+            for each in range(self.case.setup.processes)
+        ]
         while fault and strike and not early and any(each.runs(_POLL_SECONDS) for each in self.own):
             if self._amount() - begun >= fault.moment * expected:
                 time.sleep(fault.drawn.uniform(0, 0.05))
@@ -140,7 +166,9 @@ class DisturbedRun:
         return ended, struck or (fault is not None and strike is None)
 
     def _begin_again(self, fault: Fault) -> bool:
-        """Makes work for a process that gets a signal; says whether it is the JVM that builds the index."""
+        """Makes work for a process that gets a signal; says whether it is the JVM that builds the
+        index.
+        """
         builds_index = fault.kind.endswith(JVM) and self.case.setup.runner not in JAVA_ENGINES
         if builds_index or (self.done and fault.kind.startswith("SIG")):
             for each in [self.files, *(self.indexes if builds_index else [])]:
@@ -151,7 +179,9 @@ class DisturbedRun:
         """What a launch adds to `_amount`, at least."""
         stages = len(draw_world(self.case.seed, self.case.setup.world).keys["cascade"]) + 2
         files = (2 * self.case.setup.shards + 2) * stages + 6
-        return max(0.9 * files - len(self.files.files()), 1) * (1 if self.weather is None else _REQUESTS)
+        return max(0.9 * files - len(self.files.files()), 1) * (
+            1 if self.weather is None else _REQUESTS
+        )
 
     def _amount(self) -> int:
         return len(self.files.files()) if self.weather is None else self.weather.requests
@@ -159,7 +189,11 @@ class DisturbedRun:
     def _strike_of(self, fault: Fault) -> Callable[[Fault], bool] | None:
         """What a fault does at its moment; None for one that a launcher begins with."""
         strikes: dict[str, Callable[[Fault], bool]] = {
-            **{f"{name} of {role}": partial(self._signal, name, role) for name in SIGNALS for role in _ROLES},
+            **{
+                f"{name} of {role}": partial(self._signal, name, role)
+                for name in SIGNALS
+                for role in _ROLES
+            },
             **{f"a store that {name}": partial(self._weather, name) for name in WEATHERS},
             "a launcher stops while another one runs": self._stop_while_another_runs,
             "two launchers": partial(self._start_more, 1),
@@ -170,10 +204,13 @@ class DisturbedRun:
         }
         for name in INPUTS:
             strikes |= dict.fromkeys(
-                (f"the {name} changes", f"the {name} changes {BETWEEN}"), partial(self._change, name)
+                (f"the {name} changes", f"the {name} changes {BETWEEN}"),
+                partial(self._change, name),
             )
         for kind in DAMAGES:
-            strikes[f"{kind} {REUSED}"] = partial(self._damage, kind, [Output(str(self.folder / "earlier"))])
+            strikes[f"{kind} {REUSED}"] = partial(
+                self._damage, kind, [Output(str(self.folder / "earlier"))]
+            )
             for when in (BETWEEN, DURING):
                 strikes[f"{kind} {when}"] = partial(self._damage, kind, [self.files])
                 strikes[f"{kind} {OF_INDEX} {when}"] = partial(self._damage, kind, self.indexes)
@@ -182,20 +219,32 @@ class DisturbedRun:
     def _damage(self, kind: str, among: list[Output], fault: Fault) -> bool:
         # A file may be replaced while it is damaged.
         with suppress(FileNotFoundError, IndexError):
-            return bool(damage(fault.drawn.choice([each for each in among if each.files()]), kind, fault.drawn))
+            return bool(
+                damage(
+                    fault.drawn.choice([each for each in among if each.files()]), kind, fault.drawn
+                )
+            )
         return False
 
     def _one(self, fault: Fault) -> Launch:
         return self.own[fault.seed % len(self.own)]
 
     def _signal(self, name: str, role: str, fault: Fault) -> bool:
-        """Sends a signal to a launcher, or to a process below one; what is stopped goes on after a while."""
+        """Sends a signal to a launcher, or to a process below one; what is stopped goes on after a
+        while.
+        """
         self.killed |= name == "SIGKILL"
-        above = [self._pool] if role == WORKER and self.case.setup.runner == "pool" else [one.pid for one in self.own]
+        above = (
+            [self._pool]
+            if role == WORKER and self.case.setup.runner == "pool"
+            else [one.pid for one in self.own]
+        )
         with suppress(psutil.Error, IndexError):
             found = [psutil.Process(self._one(fault).pid)]
             if role != LAUNCHER:
-                found = [each for pid in above for each in children_of(pid) if _has(each, _ROLES[role])]
+                found = [
+                    each for pid in above for each in children_of(pid) if _has(each, _ROLES[role])
+                ]
             process = found[fault.seed % max(len(found), 1)]
             time.sleep(fault.drawn.random() if role == JVM else 0)
             process.send_signal(getattr(signal, name))
@@ -227,7 +276,9 @@ class DisturbedRun:
     def _close_folder(self, fault: Fault) -> bool:
         output = self.folder / "out"
         output.mkdir(exist_ok=True)
-        folder = fault.drawn.choice([output, *sorted(path for path in output.rglob("*") if path.is_dir())])
+        folder = fault.drawn.choice(
+            [output, *sorted(path for path in output.rglob("*") if path.is_dir())]
+        )
         folder.chmod(0o555)
         self.undo.callback(folder.chmod, 0o755)
         return True
@@ -239,7 +290,9 @@ class DisturbedRun:
         words = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(disk)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
-            print(f"case {self.case.number}: {FULL_DISK} is left out: {done.stderr}", file=sys.stderr)
+            print(
+                f"case {self.case.number}: {FULL_DISK} is left out: {done.stderr}", file=sys.stderr
+            )
             return False
         self.held.callback(subprocess.run, ["umount", "-l", str(disk)], check=True)
         return True

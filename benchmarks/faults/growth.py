@@ -1,12 +1,14 @@
 """Repeats a small run, in one process and as separate commands, and measures what grows.
 
-    MALLOC_ARENA_MAX=1 python -m benchmarks.faults.growth --minutes 90 [--apart] [--folder FOLDER] [--results FILE]
+    MALLOC_ARENA_MAX=1 python -m benchmarks.faults.growth --minutes 90 [--apart] [--folder FOLDER]
+    [--results FILE]
 
-After each run: resident memory without mapped files, open files, threads, temporary files and files of the cache; of
-separate commands the peak of memory in place of the first three. Each is a line of the results; the slope of each a run
-is printed with its interval of 95 % (Theil and Sen's, of the means of twenty parts, as runs in a row are alike; without
-the first fifth, in which libraries fill their own caches). With MALLOC_ARENA_MAX=1, one arena for all threads, memory
-differs less from run to run.
+After each run: resident memory without mapped files, open files, threads, temporary files and files
+of the cache; of separate commands the peak of memory in place of the first three. Each is a line of
+the results; the slope of each a run is printed with its interval of 95 % (Theil and Sen's, of the
+means of twenty parts, as runs in a row are alike; without the first fifth, in which libraries fill
+their own caches). With MALLOC_ARENA_MAX=1, one arena for all threads, memory differs less from run
+to run.
 """
 
 import argparse
@@ -42,7 +44,9 @@ def slopes(samples: Sequence[Sample]) -> dict[str, tuple[float, float, float]]:
     return found
 
 
-def measure(run: Callable[[Path], Sample], folder: Path, seconds: float, results: Path | None = None) -> list[Sample]:
+def measure(
+    run: Callable[[Path], Sample], folder: Path, seconds: float, results: Path | None = None
+) -> list[Sample]:
     """Repeats a run into new outputs below a folder for so long, at least three times."""
     samples: list[Sample] = []
     end = time.monotonic() + seconds
@@ -51,7 +55,9 @@ def measure(run: Callable[[Path], Sample], folder: Path, seconds: float, results
         of_process = run(output)
         shutil.rmtree(output)
         files = {name: float(sum(map(len, [*_walk(folder / name)]))) for name in ("tmp", "cache")}
-        samples.append({**of_process, **{f"files in {name}": count for name, count in files.items()}})
+        samples.append(
+            {**of_process, **{f"files in {name}": count for name, count in files.items()}}
+        )
         if results is not None:
             with results.open("a") as file:
                 file.write(json.dumps(samples[-1]) + "\n")
@@ -73,7 +79,11 @@ def _run_here(config: Path) -> Callable[[Path], Sample]:
         memory = process.memory_info()
         # Of mapped files the kernel keeps as much as there is room for.
         own = (memory.rss - memory.shared) / 2**20
-        return {"memory, MiB": own, "open files": process.num_fds(), "threads": process.num_threads()}
+        return {
+            "memory, MiB": own,
+            "open files": process.num_fds(),
+            "threads": process.num_threads(),
+        }
 
     return once
 
@@ -83,7 +93,10 @@ def _run_apart(config: Path) -> Callable[[Path], Sample]:
 
     def once(output: Path) -> Sample:
         usage = run_metered([BEAMRANK, "run", config, "--output", output])
-        return {"peak memory, MiB": usage.peak_bytes / 2**20, "processes left": float(len(psutil.Process().children()))}
+        return {
+            "peak memory, MiB": usage.peak_bytes / 2**20,
+            "processes left": float(len(psutil.Process().children())),
+        }
 
     return once
 
@@ -91,7 +104,9 @@ def _run_apart(config: Path) -> Callable[[Path], Sample]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and prints the slopes as a table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.faults.growth", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m benchmarks.faults.growth",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--minutes", type=float, default=90, help="how long (%(default)s)")
     parser.add_argument("--apart", action="store_true", help="each run is a command of its own")
@@ -115,7 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{len(samples):,} {where} in {minutes:.0f} minutes\n")
     print("| a run | growth | from | to | last |\n|---|---|---|---|---|")
     for name, found in slopes(samples).items():
-        print(f"| {name} | {' | '.join(f'{each:.4g}' for each in found)} | {samples[-1][name]:,.4g} |")
+        print(
+            f"| {name} | {' | '.join(f'{each:.4g}' for each in found)} | {samples[-1][name]:,.4g} |"
+        )
 
 
 if __name__ == "__main__":

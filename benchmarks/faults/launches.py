@@ -1,6 +1,8 @@
-"""Launchers: processes of `beamrank` that are forked from one which has imported all, and faults that they begin with.
+"""Launchers: processes of `beamrank` that are forked from one which has imported all, and faults
+that they begin with.
 
-Importing Beam and torch takes longer than a small run. A forked launcher is a process of its own, with its own session.
+Importing Beam and torch takes longer than a small run. A forked launcher is a process of its own,
+with its own session.
 """
 
 import ctypes
@@ -29,9 +31,27 @@ from benchmarks.faults.cases import Fault
 TOKEN = "BEAMRANK_FAULTS_CASE"
 """The variable by which processes of a case are found."""
 _PRELOADED = (
-    *("pipelines.main", "pipelines.cli", "pipelines.execute", "pipelines.commands.run", "pipelines.commands.output"),
-    *("models.stages.core", "models.stages.mono", "models.stages.duo", "models.stages.tokenize", "ir_measures"),
-    *("models.scoring.engine", "models.scoring.backends.torch", "models.architectures.families", "s3fs", "gcsfs"),
+    *(
+        "pipelines.main",
+        "pipelines.cli",
+        "pipelines.execute",
+        "pipelines.commands.run",
+        "pipelines.commands.output",
+    ),
+    *(
+        "models.stages.core",
+        "models.stages.mono",
+        "models.stages.duo",
+        "models.stages.tokenize",
+        "ir_measures",
+    ),
+    *(
+        "models.scoring.engine",
+        "models.scoring.backends.torch",
+        "models.architectures.families",
+        "s3fs",
+        "gcsfs",
+    ),
     *("torch", "apache_beam.runners.portability.fn_api_runner", "tests.support.small_collection"),
     "benchmarks.faults.play",
 )
@@ -59,10 +79,16 @@ class Ended(NamedTuple):
 
 
 class Launch:
-    """A launcher that runs. What it writes to its streams goes through pipes, so that no limit of files cuts it."""
+    """A launcher that runs. What it writes to its streams goes through pipes, so that no limit of
+    files cuts it.
+    """
 
     def __init__(
-        self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str], fault: Fault | None = None
+        self,
+        folder: Path,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        fault: Fault | None = None,
     ) -> None:
         """Starts it; `fault` is one of those that a launcher begins with."""
         self.arguments = tuple(arguments)
@@ -178,7 +204,9 @@ def _serve_pool(folder: Path, environment: dict[str, str], port: int) -> None:
     workers._serve_pool(f"--service_port={port}")
 
 
-def _launch(arguments: Sequence[str], environment: dict[str, str], paths: list[str], fault: Fault | None) -> None:
+def _launch(
+    arguments: Sequence[str], environment: dict[str, str], paths: list[str], fault: Fault | None
+) -> None:
     from pipelines.main import main
 
     os.setsid()
@@ -194,7 +222,9 @@ def _launch(arguments: Sequence[str], environment: dict[str, str], paths: list[s
 
 
 def begin(fault: Fault) -> bool:
-    """Puts a fault into this process, where it is one that a launcher begins with; returns whether it is."""
+    """Puts a fault into this process, where it is one that a launcher begins with; returns whether
+    it is.
+    """
     drawn = fault.drawn
     if fault.kind in _LIMITS:
         which, *bounds = _LIMITS[fault.kind]
@@ -202,7 +232,9 @@ def begin(fault: Fault) -> bool:
         resource.setrlimit(which, (own + drawn.randrange(*bounds),) * 2)
     elif fault.kind == "a system call that fails":
         name = drawn.choice(_CALLS)
-        setattr(os, name, _failing(getattr(os, name), int(40 ** drawn.random()), drawn.choice(_ERRORS)))
+        setattr(
+            os, name, _failing(getattr(os, name), int(40 ** drawn.random()), drawn.choice(_ERRORS))
+        )
     elif fault.kind == "a clock that jumps":
         by = drawn.choice((-1, 1)) * 10 ** drawn.uniform(0, 8)
         # gRPC's C code gets deadlines of its Python code, and its clock does not jump.
@@ -221,7 +253,9 @@ def _failing(function: Callable[..., Any], call: int, error: int) -> Callable[..
     def fail_once(*given: Any, **named: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
-            raise OSError(error, os.strerror(error), *[each for each in given[:1] if isinstance(each, str)])
+            raise OSError(
+                error, os.strerror(error), *[each for each in given[:1] if isinstance(each, str)]
+            )
         return function(*given, **named)
 
     return fail_once
@@ -233,7 +267,9 @@ def _jumping(now: Callable[[], float], after: float, by: float) -> Callable[[], 
 
 
 def _drop_rights() -> None:
-    """Makes the mode of folders count for this process, and for those that it starts, as for any user."""
+    """Makes the mode of folders count for this process, and for those that it starts, as for any
+    user.
+    """
     if os.getuid() != 0:
         return
     library = ctypes.CDLL(None, use_errno=True)

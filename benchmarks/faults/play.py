@@ -11,7 +11,16 @@ from typing import Any
 
 import psutil
 
-from benchmarks.faults.cases import BETWEEN, DAMAGES, DURING, FINISHED, LAUNCHER, SIGNALS, Case, Fault
+from benchmarks.faults.cases import (
+    BETWEEN,
+    DAMAGES,
+    DURING,
+    FINISHED,
+    LAUNCHER,
+    SIGNALS,
+    Case,
+    Fault,
+)
 from benchmarks.faults.damage import damage, must_be_found, remedied
 from benchmarks.faults.disturbed import PATIENCE_SECONDS, DisturbedRun
 from benchmarks.faults.launches import Ended, processes_of
@@ -91,13 +100,17 @@ class _Player(DisturbedRun):
         self._check_nothing_is_left()
 
     def _disturb(self, fault: Fault) -> bool:
-        """One launch with a fault, or a change after one that is killed; returns whether it struck."""
+        """One launch with a fault, or a change after one that is killed; returns whether it
+        struck.
+        """
         if fault.kind.endswith(BETWEEN):
             self._launch(fault._replace(kind=f"{SIGNALS[0]} of {LAUNCHER}"))
         return self._launch(fault)[1]
 
     def _launch(self, fault: Fault | None = None) -> tuple[bool, bool]:
-        """A launch, and what must hold after it; returns whether the run is done, and whether the fault struck."""
+        """A launch, and what must hold after it; returns whether the run is done, and whether the
+        fault struck.
+        """
         ended, struck = self.launch(fault)
         self.said = "".join(each.stderr for each in ended)
         # Where unlink fails, Python's tempfile itself leaves a file.
@@ -109,7 +122,10 @@ class _Player(DisturbedRun):
         damaged = fault is not None and fault.kind in [f"{kind} {DURING}" for kind in DAMAGES]
         if done and not self.others and not damaged:
             world = self.case.setup.world
-            allowed = [self.worlds.undisturbed(world), *(self.worlds.undisturbed(world, each) for each in self.changed)]
+            allowed = [
+                self.worlds.undisturbed(world),
+                *(self.worlds.undisturbed(world, each) for each in self.changed),
+            ]
             self._check_runs("a launcher ended with 0, and", allowed)
         self.done = done and not self.others and not self.changed
         return self.done, struck
@@ -119,19 +135,25 @@ class _Player(DisturbedRun):
         for _ in range(_MOST_RESUMES):
             done = self._launch()[0]
             # Nothing may have read what was damaged: a run ends with 0, and `verify` finds it.
-            if done and not any(fault.kind.endswith((BETWEEN, DURING, FINISHED)) for fault in self.case.faults):
+            if done and not any(
+                fault.kind.endswith((BETWEEN, DURING, FINISHED)) for fault in self.case.faults
+            ):
                 return
             found = self._verify()
             if done and not found["findings"]:
                 return
             self._follow(found, "" if done else self.said)
-        raise BrokenRuleError(f"after {_MOST_RESUMES} launches the run still ends with {self.outcome.codes[-2]}")
+        raise BrokenRuleError(
+            f"after {_MOST_RESUMES} launches the run still ends with {self.outcome.codes[-2]}"
+        )
 
     def _damage_finished(self, fault: Fault) -> bool:
         """Damages files of the finished output; `verify` must find that."""
         self._command("gc", self.url, "--yes", "--min-age-hours", "0")
         kind = fault.kind.removesuffix(FINISHED).strip()
-        damaged = {name for name in damage(self.files, kind, fault.drawn) if must_be_found(name, kind)}
+        damaged = {
+            name for name in damage(self.files, kind, fault.drawn) if must_be_found(name, kind)
+        }
         found = self._verify()
         said = " ".join(f"{finding['file']} {finding['problem']}" for finding in found["findings"])
         of_plan = any(name.startswith(("plan-", "current-plan")) for name in damaged)
@@ -166,7 +188,10 @@ class _Player(DisturbedRun):
         """A launcher ends, with 0 or an error that it explains."""
         self.outcome.codes.append(ended.code)
         with (self.folder / "said.txt").open("a") as said:
-            said.write(f"$ beamrank {' '.join(ended.arguments)}\n{ended.stderr}exit code {ended.code}, {fault}\n")
+            said.write(
+                f"$ beamrank {' '.join(ended.arguments)}\n{ended.stderr}exit code {ended.code}, "
+                f"{fault}\n"
+            )
         name, tail = ended.arguments[0], ended.stderr[-2500:]
         if ended.hung:
             raise BrokenRuleError(f"{name} did not end in {PATIENCE_SECONDS:g} seconds")
@@ -183,14 +208,22 @@ class _Player(DisturbedRun):
     def _check_runs(self, when: str, allowed: Collection[Content]) -> None:
         found, expected = read_runs(self.url), next(iter(allowed))
         if found not in allowed:
-            wrong = [name for name in sorted({*found, *expected}) if found.get(name) != expected.get(name)]
-            raise BrokenRuleError(f"{when} its runs are not those of an undisturbed run: {', '.join(wrong)}")
+            wrong = [
+                name
+                for name in sorted({*found, *expected})
+                if found.get(name) != expected.get(name)
+            ]
+            raise BrokenRuleError(
+                f"{when} its runs are not those of an undisturbed run: {', '.join(wrong)}"
+            )
 
     def _check_nothing_is_left(self) -> None:
         """No process, no temporary file and no owner."""
         alive = psutil.wait_procs(processes_of(self.token), timeout=_END_SECONDS)[1]
         if alive:
-            raise BrokenRuleError(f"processes are left: {[each.cmdline() for each in alive if each.is_running()]}")
+            raise BrokenRuleError(
+                f"processes are left: {[each.cmdline() for each in alive if each.is_running()]}"
+            )
         left = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*.tmp")]
         left += [name for name in self.files.files() if name.endswith(".tmp")]
         left += [path.name for path in (self.folder / "cache").rglob(".fetching-*")]

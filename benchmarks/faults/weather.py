@@ -1,4 +1,6 @@
-"""Object stores, each behind a proxy that is slow, fails, throttles, loses answers, or lists what was there before."""
+"""Object stores, each behind a proxy that is slow, fails, throttles, loses answers, or lists what
+was there before.
+"""
 
 import http.client
 import os
@@ -11,7 +13,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-_OF_A_CONNECTION = ("connection", "transfer-encoding", "content-length", "keep-alive", "date", "server", "host")
+_OF_A_CONNECTION = (
+    "connection",
+    "transfer-encoding",
+    "content-length",
+    "keep-alive",
+    "date",
+    "server",
+    "host",
+)
 _SLOW_SECONDS, _TIMEOUT_SECONDS = 0.4, 60
 
 
@@ -22,7 +32,9 @@ class _Answer(NamedTuple):
 
 
 class Weather:
-    """How a store behaves: one request in some is struck, of a few at most; `requests` counts all."""
+    """How a store behaves: one request in some is struck, of a few at most; `requests` counts
+    all.
+    """
 
     def __init__(self) -> None:
         self.requests = 0
@@ -36,7 +48,11 @@ class Weather:
         """From now on the store behaves in one of the ways of `WEATHERS`, or well."""
         with self._lock:
             self.drawn = random.Random(seed)
-            self._kind, self._one_in, self._left = kind, self.drawn.choice((1, 3, 8)), self.drawn.randrange(1, 12)
+            self._kind, self._one_in, self._left = (
+                kind,
+                self.drawn.choice((1, 3, 8)),
+                self.drawn.randrange(1, 12),
+            )
 
     def next(self) -> str | None:
         """What is done to the next request."""
@@ -56,14 +72,19 @@ class Stores:
         self._started: dict[str, tuple[str, Weather]] = {}
 
     def open(self, name: str) -> tuple[str, Weather]:
-        """The bucket of a store, which this process and its launchers reach by their environment."""
+        """The bucket of a store, which this process and its launchers reach by their
+        environment.
+        """
         if name not in self._started:
             from tests.support.services.stores import STORES
 
             store = self._stack.enter_context(STORES["gcs" if name == "gs" else name]())
             weather = Weather()
             address = self._stack.enter_context(_proxied(store.endpoint, weather))
-            changed = {key: address if value == store.endpoint else value for key, value in store.environment.items()}
+            changed = {
+                key: address if value == store.endpoint else value
+                for key, value in store.environment.items()
+            }
             os.environ.update(changed)
             self._started[name] = store.url, weather
         return self._started[name]
@@ -71,7 +92,11 @@ class Stores:
 
 @contextmanager
 def _proxied(endpoint: str, weather: Weather) -> Iterator[str]:
-    handler = type("Handler", (_Handler,), {"store": urllib.parse.urlsplit(endpoint).netloc, "weather": weather})
+    handler = type(
+        "Handler",
+        (_Handler,),
+        {"store": urllib.parse.urlsplit(endpoint).netloc, "weather": weather},
+    )
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -94,7 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         kind = self.weather.next()
-        lists = self.command == "GET" and ("list-type=" in self.path or self.path.partition("?")[0].endswith("/o"))
+        lists = self.command == "GET" and (
+            "list-type=" in self.path or self.path.partition("?")[0].endswith("/o")
+        )
         if kind in ("fails", "throttles"):
             status = self.weather.drawn.choice((500, 503) if kind == "fails" else (429, 503))
             self._send(_Answer(status, [("Retry-After", "0"), ("Content-Length", "0")], b""))
@@ -114,13 +141,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, body: bytes) -> _Answer:
         connection = http.client.HTTPConnection(self.store, timeout=_TIMEOUT_SECONDS)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_A_CONNECTION}
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in _OF_A_CONNECTION
+        }
         try:
-            connection.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
+            connection.request(
+                self.command, self.path, body, headers | {"Content-Length": str(len(body))}
+            )
             answer = connection.getresponse()
             content = answer.read()
-            kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in _OF_A_CONNECTION]
-            size = answer.headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+            kept = [
+                (name, value)
+                for name, value in answer.getheaders()
+                if name.lower() not in _OF_A_CONNECTION
+            ]
+            size = (
+                answer.headers.get("Content-Length", "0")
+                if self.command == "HEAD"
+                else str(len(content))
+            )
             return _Answer(answer.status, [*kept, ("Content-Length", size)], content)
         finally:
             connection.close()

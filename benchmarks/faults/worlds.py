@@ -1,4 +1,6 @@
-"""Collections of the campaign in folders, other contents of their inputs, and what undisturbed runs of them leave."""
+"""Collections of the campaign in folders, other contents of their inputs, and what undisturbed runs
+of them leave.
+"""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,20 +22,26 @@ _OUTPUTS = ("out", "earlier-*", "*.done")
 
 
 class Worlds:
-    """The collections of a seed, below a folder; each is written, and run undisturbed, when it is first asked for."""
+    """The collections of a seed, below a folder; each is written, and run undisturbed, when it is
+    first asked for.
+    """
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed, self.folder = seed, folder
         self.undisturbed = cache(self._undisturbed)
 
     def copy(self, number: int, folder: Path, with_index: bool) -> None:
-        """Writes a collection into a new folder, with the index of BM25, where it has one, or without."""
+        """Writes a collection into a new folder, with the index of BM25, where it has one, or
+        without.
+        """
         self.undisturbed(number)
         ignored = shutil.ignore_patterns(*_OUTPUTS, *([] if with_index else ["index"]))
         shutil.copytree(self._written(number, ""), folder, ignore=ignored)
 
     def change(self, number: int, folder: Path, what: str) -> None:
-        """Gives an input of a collection in a folder other content of the same form; `restore` gives it back."""
+        """Gives an input of a collection in a folder other content of the same form; `restore`
+        gives it back.
+        """
         self._copy_input(number, folder, what, what)
 
     def restore(self, number: int, folder: Path, what: str) -> None:
@@ -51,9 +59,13 @@ class Worlds:
         return read_runs(str(self._run(self._written(number, changed), "out", [])))
 
     def earlier(self, number: int, shards: int) -> Path:
-        """The output of an earlier run in so many shards, where these are even of two topics only."""
+        """The output of an earlier run in so many shards, where these are even of two topics
+        only.
+        """
         limit = ["--limit", "2"] if shards % 2 == 0 else []
-        return self._run(self._written(number, ""), f"earlier-{shards}", ["--set", f"shards={shards}", *limit])
+        return self._run(
+            self._written(number, ""), f"earlier-{shards}", ["--set", f"shards={shards}", *limit]
+        )
 
     def _written(self, number: int, changed: str) -> Path:
         folder = self.folder / "worlds" / f"{number}-{changed or 'whole'}".replace(" ", "-")
@@ -64,8 +76,18 @@ class Worlds:
     def _run(self, folder: Path, name: str, arguments: Sequence[str]) -> Path:
         done = folder / f"{name}.done"
         if not done.exists():
-            words = ["run", str(folder / "config.yaml"), "--output", str(folder / name), "--only", "0/1", *arguments]
-            ended = Launch(folder, words, {"BEAMRANK_CACHE": str(self.folder / "cache")}).end(_PATIENCE_SECONDS)
+            words = [
+                "run",
+                str(folder / "config.yaml"),
+                "--output",
+                str(folder / name),
+                "--only",
+                "0/1",
+                *arguments,
+            ]
+            ended = Launch(folder, words, {"BEAMRANK_CACHE": str(self.folder / "cache")}).end(
+                _PATIENCE_SECONDS
+            )
             if ended.code != 0:
                 raise RuntimeError(f"an undisturbed run ended with {ended.code}:\n{ended.stderr}")
             done.touch()
@@ -81,18 +103,27 @@ def _write(seed: int, number: int, changed: str, folder: Path) -> None:
     ids = [f"q{topic}" for topic in world.topics]
 
     def texts(given: Mapping[str, str], name: str) -> dict[str, str]:
-        return {key: text.replace("amber", "basil") if changed == name else text for key, text in given.items()}
+        return {
+            key: text.replace("amber", "basil") if changed == name else text
+            for key, text in given.items()
+        }
 
     topics = texts({query_id: TOPICS[query_id] for query_id in ids}, "list of topics")
     step = -1 if changed == "given run" else 1
-    judged = {query_id: CANDIDATES[query_id][1] for query_id in ids} if changed == "list of judgments" else None
+    judged = (
+        {query_id: CANDIDATES[query_id][1] for query_id in ids}
+        if changed == "list of judgments"
+        else None
+    )
     candidates = {query_id: CANDIDATES[query_id][::step] for query_id in ids}
     new = folder.with_name(f".{folder.name}")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     sizes = {"max_length": 64, "max_query_length": 16}
     collection = SmallCollection(new, texts(DOCS, "corpus"), topics, input=sizes, **world.keys)
-    (collection.with_index(9) if world.first == "bm25" else collection.given_run(candidates)).with_qrels(judged)
+    (
+        collection.with_index(9) if world.first == "bm25" else collection.given_run(candidates)
+    ).with_qrels(judged)
     if world.first == "table":
         collection.keys["candidates"]["run"] = "given.parquet"
         rows = [
@@ -101,14 +132,22 @@ def _write(seed: int, number: int, changed: str, folder: Path) -> None:
             for rank, doc_id in enumerate(doc_ids, 1)
         ]
         pq.write_table(pa.Table.from_pylist(rows), new / "given.parquet")
-    save_tiny(new / "mono", LETTERS, 7 if changed == "checkpoint" else 2, type_vocab_size=2, num_hidden_layers=1)
+    save_tiny(
+        new / "mono",
+        LETTERS,
+        7 if changed == "checkpoint" else 2,
+        type_vocab_size=2,
+        num_hidden_layers=1,
+    )
     save_tiny(new / "duo", LETTERS, 3, type_vocab_size=3, num_hidden_layers=1)
     collection.path.touch()
     new.rename(folder)
 
 
 def read_runs(output: str) -> Content:
-    """The runs and measures of an output. Of a folder of parts all rows, as parts are as many as shards."""
+    """The runs and measures of an output. Of a folder of parts all rows, as parts are as many as
+    shards.
+    """
     filesystem, root = fsspec.core.url_to_fs(output, use_listings_cache=False)
     found: dict[str, Any] = {}
     for path in sorted(filesystem.find(f"{root}/runs")):

@@ -1,1 +1,3 @@
-"""Changed inputs for every reader: `python -m benchmarks.fuzz`; tests/fuzz uses the same targets."""
+"""Changed inputs for every reader: `python -m benchmarks.fuzz`; tests/fuzz uses the same
+targets.
+"""

@@ -1,8 +1,9 @@
-"""The campaign: `python -m benchmarks.fuzz --seconds 600` gives every target the same time, and adds to a table.
+"""The campaign: `python -m benchmarks.fuzz --seconds 600` gives every target the same time, and
+adds to a table.
 
-Each target runs in a process of its own, forked from one that has imported all; a later start draws other inputs. An
-input that was read is a seed of later ones. What fails is kept in a folder, with its traceback, once for each place.
-`python -m benchmarks.fuzz.guided` lets Atheris choose.
+Each target runs in a process of its own, forked from one that has imported all; a later start draws
+other inputs. An input that was read is a seed of later ones. What fails is kept in a folder, with
+its traceback, once for each place. `python -m benchmarks.fuzz.guided` lets Atheris choose.
 """
 
 import argparse
@@ -76,7 +77,11 @@ class Session:
             is_read = False
         took = time.process_time() - start
         counts = self.counts
-        counts.inputs, counts.read, counts.seconds = counts.inputs + 1, counts.read + is_read, counts.seconds + took
+        counts.inputs, counts.read, counts.seconds = (
+            counts.inputs + 1,
+            counts.read + is_read,
+            counts.seconds + took,
+        )
         counts.slowest_ms = max(counts.slowest_ms, 1000 * took)
         if is_read and len(content) < _LARGEST_BYTES:
             at = rng.randrange(_POOL)
@@ -121,7 +126,11 @@ def run_target(target: Target, seed: str, seconds: float, work: Path, kept: Path
 
 def forked(target: Target, run: Callable[[Path], Counts], seconds: float, kept: Path) -> Counts:
     """The counts of a function in a process of its own; its end by a signal is a finding."""
-    work = Path(tempfile.mkdtemp(prefix="beamrank-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    work = Path(
+        tempfile.mkdtemp(
+            prefix="beamrank-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+        )
+    )
     child = os.fork()
     if not child:
         code = 1
@@ -157,7 +166,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--targets", default="*", help="a pattern of names")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--results", type=Path, help="JSON to which the counts are added")
-    parser.add_argument("--kept", type=Path, default=Path("build/fuzz"), help="the folder of inputs that fail")
+    parser.add_argument(
+        "--kept", type=Path, default=Path("build/fuzz"), help="the folder of inputs that fail"
+    )
     options = parser.parse_args(arguments)
     options.kept.mkdir(parents=True, exist_ok=True)
     chosen = [target for target in TARGETS if fnmatch.fnmatch(target.name, options.targets)]
@@ -171,16 +182,24 @@ def main(arguments: Sequence[str]) -> int:
             table = json.loads(options.results.read_text())
         counts = Counts(**table.get(target.name, {}))
         seed = f"{options.seed} {target.name} {counts.inputs}"
-        new = forked(target, lambda work: run_target(target, seed, seconds, work, options.kept), seconds, options.kept)  # noqa: B023
+        new = forked(
+            target,
+            lambda work: run_target(target, seed, seconds, work, options.kept),  # noqa: B023
+            seconds,
+            options.kept,
+        )
         counts.add(new)
         print(
-            f"{target.name}: {new.inputs:,} inputs, {new.read:,} read, slowest {new.slowest_ms:.0f} ms",
+            f"{target.name}: {new.inputs:,} inputs, {new.read:,} read, slowest "
+            f"{new.slowest_ms:.0f} ms",
             *new.found.items(),
             flush=True,
         )
         found += len(new.found)
         if options.results:
-            options.results.write_text(json.dumps({**table, target.name: asdict(counts)}, indent=1) + "\n")
+            options.results.write_text(
+                json.dumps({**table, target.name: asdict(counts)}, indent=1) + "\n"
+            )
     return int(found > 0)
 
 

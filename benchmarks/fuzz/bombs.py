@@ -42,7 +42,9 @@ def _xz_of_a_large_dictionary() -> bytes:
     at = content.index(b"\x21\x01") - 2
     size = (content[at] + 1) * 4
     content[at + 4] = 40
-    content[at + size - 4 : at + size] = zlib.crc32(content[at : at + size - 4]).to_bytes(4, "little")
+    content[at + size - 4 : at + size] = zlib.crc32(content[at : at + size - 4]).to_bytes(
+        4, "little"
+    )
     return bytes(content)
 
 
@@ -58,7 +60,11 @@ _ENTITIES = (
 CLAIMS: Sequence[tuple[str, str, bytes]] = (
     ("stream xz", "s.xz", _xz_of_a_large_dictionary()),
     ("corpus car", "docs.cbor", b"\x83\x00\x5b\x00\x00\x00\x40\x00\x00\x00\x00" + b"x" * 99),
-    ("corpus car", "docs.cbor", b"\x83\x00\x41a\x9b\x00\x00\x00\x40\x00\x00\x00\x00" + b"\x82\x00" * 99),
+    (
+        "corpus car",
+        "docs.cbor",
+        b"\x83\x00\x41a\x9b\x00\x00\x00\x40\x00\x00\x00\x00" + b"\x82\x00" * 99,
+    ),
     ("safetensors", "model.safetensors", (1 << 40).to_bytes(8, "little") + b"{" * 99),
     ("TFRecord", "x.tfrecord", _LENGTH + masked_crc(_LENGTH).to_bytes(4, "little") + b"x" * 99),
     ("WebAP", "g.xml", _ENTITIES.encode()),
@@ -68,7 +74,9 @@ CLAIMS: Sequence[tuple[str, str, bytes]] = (
         b"a: &a ["
         + b"x," * 99
         + b"]\n"
-        + b"".join(b"%c: &%c [%b]\n" % (n, n, b"*%c," % (n - 1) * 99) for n in range(ord("b"), ord("h"))),
+        + b"".join(
+            b"%c: &%c [%b]\n" % (n, n, b"*%c," % (n - 1) * 99) for n in range(ord("b"), ord("h"))
+        ),
     ),
     ("configuration", "c.yaml", gzip.compress(bytes(WHOLE))),
 )

@@ -1,7 +1,7 @@
 """Inputs that Atheris chooses, by the branches of our code that they reach, of all targets at once.
 
-`python -m benchmarks.fuzz.guided SECONDS COUNTS KEPT` writes the counts as JSON, and keeps what fails.
-It needs `pip install atheris`.
+`python -m benchmarks.fuzz.guided SECONDS COUNTS KEPT` writes the counts as JSON, and keeps what
+fails. It needs `pip install atheris`.
 """
 
 import json
@@ -24,13 +24,17 @@ with atheris.instrument_imports(include=["beamrank", "models", "contrib"]):
 
 
 def main(seconds: float, counts: Path, kept: Path) -> None:
-    """Tries inputs for some seconds; the first byte of one is the number of its target. It ends the process."""
+    """Tries inputs for some seconds; the first byte of one is the number of its target. It ends the
+    process.
+    """
     digested._TICK_NANOSECONDS = 0
     work, rng = Path(tempfile.mkdtemp(prefix="beamrank-fuzz-")), random.Random(0)
     corpus = work / "corpus"
     corpus.mkdir()
     kept.mkdir(parents=True, exist_ok=True)
-    sessions = [Session(prepare(target, work / str(number)), kept) for number, target in enumerate(TARGETS)]
+    sessions = [
+        Session(prepare(target, work / str(number)), kept) for number, target in enumerate(TARGETS)
+    ]
     for number, session in enumerate(sessions):
         for at, seed in enumerate(session.pool):
             (corpus / f"{number}-{at}").write_bytes(bytes([number]) + seed)
@@ -52,7 +56,13 @@ def main(seconds: float, counts: Path, kept: Path) -> None:
         return content[:1] + bytes(atheris.Mutate(content[1:], most_bytes - 1))
 
     # Its own limits count the time of the wall, and the memory of the whole process.
-    options = ["-max_len=65536", "-timeout=86400", "-rss_limit_mb=0", f"-artifact_prefix={kept}/", "-verbosity=0"]
+    options = [
+        "-max_len=65536",
+        "-timeout=86400",
+        "-rss_limit_mb=0",
+        f"-artifact_prefix={kept}/",
+        "-verbosity=0",
+    ]
     atheris.Setup([sys.argv[0], *options, str(corpus)], try_one, custom_mutator=change)
     atheris.Fuzz()
 

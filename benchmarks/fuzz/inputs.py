@@ -1,4 +1,6 @@
-"""Inputs that are nearly valid: changed bytes, and changed values where a codec takes a format apart."""
+"""Inputs that are nearly valid: changed bytes, and changed values where a codec takes a format
+apart.
+"""
 
 import bz2
 import gzip
@@ -130,7 +132,9 @@ _VALUES: tuple[Any, ...] = (
 
 
 class Codec(NamedTuple):
-    """Takes a file apart into a value, and puts it together; either may raise any error, where bytes are changed."""
+    """Takes a file apart into a value, and puts it together; either may raise any error, where
+    bytes are changed.
+    """
 
     load: Callable[[bytes], Any]
     dump: Callable[[Any], bytes]
@@ -244,12 +248,22 @@ def _changed(value: Any, pick: Pick) -> Any:
         )
     if isinstance(value, list) and value and pick(6):
         at, kind = pick(len(value)), pick(8)
-        middle = [[], [value[at]] * 2, [value[at]] * 40, [value[pick(len(value))]]][kind] if kind < 4 else None
-        return [*value[:at], *([_changed(value[at], pick)] if middle is None else middle), *value[at + 1 :]]
+        middle = (
+            [[], [value[at]] * 2, [value[at]] * 40, [value[pick(len(value))]]][kind]
+            if kind < 4
+            else None
+        )
+        return [
+            *value[:at],
+            *([_changed(value[at], pick)] if middle is None else middle),
+            *value[at + 1 :],
+        ]
     if isinstance(value, bytes) and pick(8):
         return _changed_bytes(value, pick)
     if isinstance(value, str) and pick(3):
-        return _changed_bytes(value.encode("utf-8", "surrogatepass"), pick).decode("utf-8", "surrogateescape")
+        return _changed_bytes(value.encode("utf-8", "surrogatepass"), pick).decode(
+            "utf-8", "surrogateescape"
+        )
     return _VALUES[pick(len(_VALUES))]
 
 

@@ -1,4 +1,6 @@
-"""What reads each kind of file; each returns how many rows it read and counted, and checks what it can."""
+"""What reads each kind of file; each returns how many rows it read and counted, and checks what it
+can.
+"""
 
 import os
 import zlib
@@ -57,7 +59,10 @@ def corpus(form: str = "auto", **more: Any) -> Read:
 
 def _docs(config: CorpusConfig, unit_bytes: int) -> tuple[list[str], list[str], int]:
     batches = [batch for unit in list_units(config, unit_bytes) for batch in read_unit(unit)]
-    ids, texts = ([each for batch in batches for each in getattr(batch, name)] for name in ("doc_ids", "texts"))
+    ids, texts = (
+        [each for batch in batches for each in getattr(batch, name)]
+        for name in ("doc_ids", "texts")
+    )
     return ids, texts, sum(len(batch.bad) for batch in batches)
 
 
@@ -88,7 +93,9 @@ def qrels(path: str) -> int:
     rejects = Rejects("qrels", NO_LIMIT)
     found = read_qrels(path, rejects=rejects)
     assert sum(map(len, found.relevance.values())) == found.notes.judgments
-    return _counted(found.notes.judgments + found.notes.repeated + found.notes.comments, rejects, path)
+    return _counted(
+        found.notes.judgments + found.notes.repeated + found.notes.comments, rejects, path
+    )
 
 
 def run(path: str) -> int:
@@ -108,7 +115,11 @@ def given_run(path: str) -> int:
     small_bytes = max(64, os.path.getsize(path) // 100)
     for unit_bytes in (_UNIT_BYTES, small_bytes) if _is_drawn(path) else (_UNIT_BYTES,):
         rejects = Rejects(reader.kind, NO_LIMIT)
-        rows = sum(len(each.rows) for unit in reader.units(given, unit_bytes) for each in reader.read(unit, rejects))
+        rows = sum(
+            len(each.rows)
+            for unit in reader.units(given, unit_bytes)
+            for each in reader.read(unit, rejects)
+        )
         counts.append(rows + rejects.count)
     assert counts[0] == counts[-1], "small units have other rows"
     return counts[0]
@@ -148,7 +159,9 @@ def configuration(path: str) -> int:
 def overrides(path: str) -> int:
     """Values of `--set`, with NUL between them."""
     text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
-    return len(load_config(str(ROOT / "examples/own_corpus/config.yaml"), text.split("\0")).measures)
+    return len(
+        load_config(str(ROOT / "examples/own_corpus/config.yaml"), text.split("\0")).measures
+    )
 
 
 def training(path: str) -> int:
@@ -167,13 +180,17 @@ def tokenizer(path: str) -> int:
 
 
 def output(path: str) -> int:
-    """Everything that reads the output that a file is in; `verify` finds damage of a table, and no other."""
+    """Everything that reads the output that a file is in; `verify` finds damage of a table, and no
+    other.
+    """
     folder = next(str(each) for each in Path(path).parents if (each / listing.CURRENT).exists())
     with suppress(BeamrankError):
         find_garbage(folder, 1e12, 0.0)
     findings = verify_stages(folder).findings
     if path.endswith(".parquet"):
-        assert bool(findings) != listing.holds_content(path, Path(path).read_bytes()), f"verify finds {findings}"
+        assert bool(findings) != listing.holds_content(path, Path(path).read_bytes()), (
+            f"verify finds {findings}"
+        )
     plan = read_plan(folder)
     read_prediction(folder)
     list(shard_attempts(plan, 0))

@@ -48,7 +48,11 @@ _ROWS = (
     ("d5", "elm\u2028fig"),
 )
 _QUERIES = (("q1", "amber tea"), ("q2", "where is cedar?"), ("q3", "漢字 é"))
-_RUN = [(q, "Q0", d, rank, 9.5 - rank, "tag") for q in ("q1", "q2") for rank, (d, _) in enumerate(_ROWS, 1)]
+_RUN = [
+    (q, "Q0", d, rank, 9.5 - rank, "tag")
+    for q in ("q1", "q2")
+    for rank, (d, _) in enumerate(_ROWS, 1)
+]
 _RANKED = [(q, d, rank) for q, _, d, rank, *_ in _RUN]
 _SCORED = [(q, d, score) for q, _, d, _, score, _ in _RUN]
 _QRELS = [(q, 0, d, rank % 3) for q, _, d, rank, *_ in _RUN]
@@ -63,17 +67,31 @@ TSV, HEADED_TSV = tabs(*_ROWS), tabs(("id", "text"), *_ROWS)
 CSV = tabs(("id", "text"), ("d1", '"a, b\nc"'), ("d2", "x"), by=",")
 JSONL, BEIR = objects("id contents", _ROWS), objects("_id text", _ROWS)
 JSON_LIST = b"[" + JSONL.strip().replace(b"\n", b",") + b"]"
-TITLED, UNTITLED = (objects("_id title text", [(d, title, text) for d, text in _ROWS]) for title in ("t", None))
+TITLED, UNTITLED = (
+    objects("_id title text", [(d, title, text) for d, text in _ROWS]) for title in ("t", None)
+)
 PARQUET = to_parquet(table("id contents", _ROWS))
 OTHER_PARQUET = to_parquet(
     table("id contents", _ROWS), compression="gzip", use_dictionary=False, data_page_version="2.0"
 )
-TREC = "".join(f"<DOC>\n<DOCNO> {d} </DOCNO>\n<TEXT>\n{text}<p>b</TEXT>\n</DOC>\n" for d, text in _ROWS).encode()
+TREC = "".join(
+    f"<DOC>\n<DOCNO> {d} </DOCNO>\n<TEXT>\n{text}<p>b</TEXT>\n</DOC>\n" for d, text in _ROWS
+).encode()
 SMART = "".join(f".I {n}\n.T\ntitle {n}\n.W\n{text}\n" for n, text in enumerate(_TEXTS, 1)).encode()
-TOP1000 = tabs(*[(q, d, f"{query} of words", f"{text} and more words") for q, query in _QUERIES for d, text in _ROWS])
-MTEB = to_lines([{"query": query, "positive": _TEXTS[:2], "negative": _TEXTS[2:]} for _, query in _QUERIES])
+TOP1000 = tabs(
+    *[
+        (q, d, f"{query} of words", f"{text} and more words")
+        for q, query in _QUERIES
+        for d, text in _ROWS
+    ]
+)
+MTEB = to_lines(
+    [{"query": query, "positive": _TEXTS[:2], "negative": _TEXTS[2:]} for _, query in _QUERIES]
+)
 RANK_LLM, HITS = to_lines(_REQUESTS), to_lines([{"query": "amber tea", "hits": _HITS}])
-_PARAGRAPHS = [[0, d.encode(), [[0, text], [1, [0, "p", None, b"p", "anchor"]]]] for d, text in _ROWS]
+_PARAGRAPHS = [
+    [0, d.encode(), [[0, text], [1, [0, "p", None, b"p", "anchor"]]]] for d, text in _ROWS
+]
 _PARTS = [[1, _PARAGRAPHS[0]], [3, 1, _PARAGRAPHS[1]], [2, b"i", [[1, _PARAGRAPHS[2]]]]]
 CAR = b"".join(map(cbor2.dumps, _PARAGRAPHS))
 CAR_V2 = cbor2.dumps(["CAR", [2], ["x"]]) + b"\x9f" + CAR + b"\xff"
@@ -97,7 +115,9 @@ TOPICS_TSV, HEADED_TOPICS = tabs(*_QUERIES), tabs(("qid", "text"), *_QUERIES)
 TOPICS_CSV = tabs(("qid", "text"), *_QUERIES, by=",")
 TOPICS_JSONL, TOPICS_BEIR = objects("query_id text", _QUERIES), objects("_id text", _QUERIES)
 TOPICS_PARQUET = to_parquet(table("query_id text", _QUERIES))
-TOPICS_TREC = "".join(f"<top>\n<num> Number: {q}\n<title> {text}\n</top>\n" for q, text in _QUERIES).encode()
+TOPICS_TREC = "".join(
+    f"<top>\n<num> Number: {q}\n<title> {text}\n</top>\n" for q, text in _QUERIES
+).encode()
 TOPICS_XML = b'<x><topic number="1"><query>a</query></topic><topic number="2">b &amp; c</topic></x>'
 TOPICS_RANK_LLM = json.dumps(_REQUESTS).encode()
 SECTIONS = tabs(("enwiki:Page/S%20x",), ("enwiki:%C3%A9/b",))
@@ -105,18 +125,32 @@ JUDGED_SECTIONS = SECTIONS.replace(b"\n", b" 0 d 1\n")
 
 # Qrels, runs, docs to exclude, pairs.
 QRELS = (tabs(*_QRELS, by=" "), tabs(*_JUDGED), tabs(("query-id", "corpus-id", "score"), *_JUDGED))
-QRELS_JSONL, QRELS_CSV = objects("query_id doc_id relevance", _JUDGED), tabs(("qid", "docid", "rel"), *_JUDGED, by=",")
+QRELS_JSONL, QRELS_CSV = (
+    objects("query_id doc_id relevance", _JUDGED),
+    tabs(("qid", "docid", "rel"), *_JUDGED, by=","),
+)
 QRELS_PARQUET = to_parquet(table("query_id doc_id relevance", _JUDGED))
 RUNS = (tabs(*_RUN, by=" "), tabs(*_RANKED), tabs(("qid", "docid", "score"), *_SCORED))
 RUN_CSV = tabs(("qid", "docid", "score"), *_SCORED, by=",")
 RUN_JSONL = objects(
-    "query_id doc_id rank score", [(*one, score) for one, (*_, score) in zip(_RANKED, _SCORED, strict=True)]
+    "query_id doc_id rank score",
+    [(*one, score) for one, (*_, score) in zip(_RANKED, _SCORED, strict=True)],
 )
 RUN_LISTS = to_lines([{"query-id": q, "corpus-ids": [d for d, _ in _ROWS]} for q, _ in _QUERIES])
-RANX = json.dumps({q: {d: score for query, d, score in _SCORED if query == q} for q in ("q1", "q2")}).encode()
-RUN_PARQUET, RUN_COLUMNS = to_parquet(table("query_id doc_id score", _SCORED)), table("query_id doc_id rank", _RANKED)
-EXCLUDED, EXCLUDED_JSONL = tabs(*[row[:2] for row in _RANKED]), to_lines([{"id": "q1", "excluded_ids": ["d1", "d2"]}])
-PAIRS = to_parquet(table("id query doc extra", [(n, "a b", text, n / 2) for n, text in enumerate(_TEXTS)]))
+RANX = json.dumps(
+    {q: {d: score for query, d, score in _SCORED if query == q} for q in ("q1", "q2")}
+).encode()
+RUN_PARQUET, RUN_COLUMNS = (
+    to_parquet(table("query_id doc_id score", _SCORED)),
+    table("query_id doc_id rank", _RANKED),
+)
+EXCLUDED, EXCLUDED_JSONL = (
+    tabs(*[row[:2] for row in _RANKED]),
+    to_lines([{"id": "q1", "excluded_ids": ["d1", "d2"]}]),
+)
+PAIRS = to_parquet(
+    table("id query doc extra", [(n, "a b", text, n / 2) for n, text in enumerate(_TEXTS)])
+)
 
 
 # Configurations, also as JSON, which is YAML.
@@ -127,13 +161,22 @@ def _configs(*names: str) -> list[bytes]:
 
 CONFIGS = _configs("examples/own_corpus/config.yaml", "configs/beir.yaml")
 TRAININGS = _configs("configs/train.yaml", "configs/train-trec-car.yaml")
-OVERRIDES = (b"mono.k=5", b"corpus.path=c.jsonl\0measures=[AP, RR@10]", b"mono={checkpoint: embedded:mono, k: 5}")
+OVERRIDES = (
+    b"mono.k=5",
+    b"corpus.path=c.jsonl\0measures=[AP, RR@10]",
+    b"mono={checkpoint: embedded:mono, k: 5}",
+)
 
 # Collections of papers, and the files of 2019.
-NFL6 = dumped([{"id": str(n), "question": "a b?", "answer": "c d", "nbestanswers": ["e"]} for n in range(3)])
+NFL6 = dumped(
+    [{"id": str(n), "question": "a b?", "answer": "c d", "nbestanswers": ["e"]} for n in range(3)]
+)
 ARTICLES = dumped({"7": {"0": "a b", "1": "c d"}, "8": {"0": "e"}})
 _SPANS = "<NONE><SENTENCE>a b</SENTENCE></NONE><GOOD><SENTENCE>c d</SENTENCE></GOOD>"
-_GRADED = [f"<DOC><DOCNO>d{n}</DOCNO><TARGET_QID>7</TARGET_QID><TEXT>{_SPANS}</TEXT></DOC>" for n in range(3)]
+_GRADED = [
+    f"<DOC><DOCNO>d{n}</DOCNO><TARGET_QID>7</TARGET_QID><TEXT>{_SPANS}</TEXT></DOC>"
+    for n in range(3)
+]
 WEBAP = f"<ROOT>{''.join(_GRADED)}</ROOT>".encode()
 _EXAMPLES = {"ids": (np.arange(6), np.array([2, 4])), "label": (np.arange(2), np.array([1, 1]))}
 RECORDS = tfrecord.frame(tfrecord.encode(_EXAMPLES))

@@ -55,7 +55,8 @@ class Target(NamedTuple):
 
     Attributes:
         name: the kind's.
-        make: makes what must lie around a file in an empty folder; returns the file's path and valid contents.
+        make: makes what must lie around a file in an empty folder; returns the file's path and
+            valid contents.
         read: reads a file; returns how many rows it read and counted.
         codec: takes a content apart.
         rows: at least how many rows a content has.
@@ -77,15 +78,24 @@ def _tiny(name: str, *contents: bytes) -> Make:
 
     def make(folder: Path) -> Made:
         config = json.loads((ROOT / "models/embedded/mono/config.json").read_text())
-        config |= {"hidden_size": 4, "num_attention_heads": 2, "intermediate_size": 8, "num_hidden_layers": 1}
+        config |= {
+            "hidden_size": 4,
+            "num_attention_heads": 2,
+            "intermediate_size": 8,
+            "num_hidden_layers": 1,
+        }
         config["vocab_size"] = 9
         shapes = bert_tensors(bert_shape(ModelFiles("tiny", config), config["type_vocab_size"]), 2)
         is_index = name.endswith(".index.json")
         folder.joinpath("config.json").write_text(json.dumps(config))
         weights = folder / ("a.safetensors" if is_index else "model.safetensors")
-        weights.write_bytes(save({key: np.zeros(shape, np.float16) for key, shape in shapes.items()}))
+        weights.write_bytes(
+            save({key: np.zeros(shape, np.float16) for key, shape in shapes.items()})
+        )
         index = seeds.dumped({"metadata": {}, "weight_map": dict.fromkeys(shapes, "a.safetensors")})
-        return str(folder / name), contents or (index if is_index else [(folder / name).read_bytes()])
+        return str(folder / name), contents or (
+            index if is_index else [(folder / name).read_bytes()]
+        )
 
     return make
 
@@ -95,7 +105,9 @@ def _words(name: str, *contents: bytes) -> Make:
 
     def make(folder: Path) -> Made:
         words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b")
-        wordpiece = Tokenizer(WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+        wordpiece = Tokenizer(
+            WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]")
+        )
         unigram = Tokenizer(Unigram([(word, -1.5) for word in words], 1, False))
         for tokenizer in (wordpiece, unigram):
             tokenizer.add_special_tokens(list(words[:5]))
@@ -112,21 +124,40 @@ def _words(name: str, *contents: bytes) -> Make:
 def _write_output(folder: str) -> None:
     """The output of a finished run of two stages, with all kinds of documents."""
     first = StageRecord(
-        "bm25", "retrieve", "retrieve", described(schemas.CANDIDATES), (), True, {"k": 2}, run_name="bm25"
+        "bm25",
+        "retrieve",
+        "retrieve",
+        described(schemas.CANDIDATES),
+        (),
+        True,
+        {"k": 2},
+        run_name="bm25",
     )
     work = ScoringWork(2, 1, None, 512, 0)
-    mono = StageRecord("mono", "mono", "mono", described(schemas.CANDIDATES), ("retrieve",), run_name="mono", work=work)
+    mono = StageRecord(
+        "mono",
+        "mono",
+        "mono",
+        described(schemas.CANDIDATES),
+        ("retrieve",),
+        run_name="mono",
+        work=work,
+    )
     topics = [Topic(f"q{number}", f"text {number}") for number in range(6)]
     plan = Plan("tag", folder, cut_shards(topics, 3), (first, mono), {"run_tag": "tag"})
     plan.publish()
     for stage in plan.stages:
-        digests = plan.shard_digests(stage, [found for name in stage.inputs if (found := plan.sealed(name))])
+        digests = plan.shard_digests(
+            stage, [found for name in stage.inputs if (found := plan.sealed(name))]
+        )
         for shard, each in enumerate(plan.shards):
             query_ids = sorted(topic.query_id for topic in each.topics)
             table = candidates_table(
                 query_ids, [["d1", "d2"]] * len(query_ids), [np.array([2.0, 1.0])] * len(query_ids)
             )
-            plan.folder(stage.name).commit(shard, digests[shard], table, seconds=1.5, counts={"rows": len(table)})
+            plan.folder(stage.name).commit(
+                shard, digests[shard], table, seconds=1.5, counts={"rows": len(table)}
+            )
         plan.sealed(stage.name)
     ScanReport(0, 10, 0, ()).publish(plan.folder("mono").url, "c0" * 32)
     Prediction(seconds={"mono": 1.0}, price=Price(machine="m", per_hour=1.0)).save(folder)
@@ -134,13 +165,17 @@ def _write_output(folder: str) -> None:
 
 
 def _output(pattern: str) -> Make:
-    """A file of an output; JSON without its digest, so that changes of its values are seen as values."""
+    """A file of an output; JSON without its digest, so that changes of its values are seen as
+    values.
+    """
 
     def make(folder: Path) -> Made:
         _write_output(str(folder))
         path = sorted(folder.glob(pattern))[0]
         content = path.read_bytes()
-        return str(path), seeds.dumped(checked_values(content)) if path.suffix == ".json" else [content]
+        return str(path), seeds.dumped(checked_values(content)) if path.suffix == ".json" else [
+            content
+        ]
 
     return make
 
@@ -155,13 +190,17 @@ def _bundle(folder: Path) -> Made:
 def _articles(folder: Path) -> Made:
     for number, name in enumerate(("train", "dev", "test")):
         header = ("QID", "Question", "DocumentID", "DocumentName", "RelevantPassages")
-        folder.joinpath(f"{name}.tsv").write_bytes(seeds.tabs(header, (number, "a b?", "7", "Name", "0,1")))
+        folder.joinpath(f"{name}.tsv").write_bytes(
+            seeds.tabs(header, (number, "a b?", "7", "Name", "0,1"))
+        )
     return str(folder / "document_passages.json"), seeds.ARTICLES
 
 
 def _rows_file(folder: Path) -> Made:
     schema = pa.schema({"number": pa.int64(), "text": pa.string()})
-    path = write_rows(str(folder), "tasks-", schema, iter([{"number": n, "text": f"t{n}"} for n in range(70)]))
+    path = write_rows(
+        str(folder), "tasks-", schema, iter([{"number": n, "text": f"t{n}"} for n in range(70)])
+    )
     return path, [Path(path).read_bytes()]
 
 
@@ -202,7 +241,8 @@ TARGETS: Sequence[Target] = (
     Target("corpus jsonl", _file("docs.jsonl", seeds.JSONL), read.corpus("jsonl"), LINES, seeds.json_lines),
     Target("corpus json list", _file("docs.json", seeds.JSON_LIST), read.corpus("jsonl"), JSON),
     Target("corpus beir", _file("docs.jsonl", seeds.BEIR, seeds.TITLED), read.corpus("beir"), LINES, seeds.json_lines),
-    Target("corpus template", _file("docs.jsonl", seeds.UNTITLED), read.corpus("beir", template="{title}: {text}"), LINES),
+    Target("corpus template", _file("docs.jsonl", seeds.UNTITLED), read.corpus("beir", template="{title}: "
+        "{text}"), LINES),
     Target("corpus parquet", _file("docs.parquet", seeds.PARQUET, seeds.OTHER_PARQUET), read.corpus("parquet"), PARQUET, seeds.parquet_rows),
     Target("corpus top1000", _file("top.tsv", seeds.TOP1000), read.corpus("top1000"), TEXT, seeds.lines),
     Target("corpus trec", _file("docs", seeds.TREC), read.corpus("trec"), TEXT, seeds.trec_docs),

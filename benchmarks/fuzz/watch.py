@@ -36,7 +36,9 @@ def prepare(target: Target, folder: Path) -> Prepared:
 
 
 def attempt(prepared: Prepared, content: bytes) -> bool:
-    """Reads a content; returns whether it was read, not refused. Anything else is an error of the product."""
+    """Reads a content; returns whether it was read, not refused. Anything else is an error of the
+    product.
+    """
     target, path = prepared.target, prepared.path
     Path(path).write_bytes(content)
     before, highest = _resident(), _highest()

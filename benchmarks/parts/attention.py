@@ -1,7 +1,8 @@
 """The compiled attention beside torch's, on one thread and by the instructions that both may use.
 
-Each kind of instructions has a process of its own, in which oneDNN, and so torch, is kept to them: an older processor's
-figures, as far as this one's are like them. Inputs have 3 tokens less than the length that they are padded to.
+Each kind of instructions has a process of its own, in which oneDNN, and so torch, is kept to them:
+an older processor's figures, as far as this one's are like them. Inputs have 3 tokens less than the
+length that they are padded to.
 """
 
 import argparse
@@ -30,7 +31,8 @@ _ROWS, _WIDTHS = 512, (384, 768)
 
 
 class Row(NamedTuple):
-    """Microseconds for 1,000 tokens, and root mean square errors against float32 where the values vary by 1.
+    """Microseconds for 1,000 tokens, and root mean square errors against float32 where the values
+    vary by 1.
 
     Attributes:
         operation: attention or norm (of a sum, where torch's is given the sum).
@@ -48,7 +50,9 @@ class Row(NamedTuple):
 
 
 def measure(options: argparse.Namespace, _: Path) -> Iterator[tuple[str, Part]]:
-    """Yields a part for each kind of instructions and dtype; they differ in float32 only by what torch may use."""
+    """Yields a part for each kind of instructions and dtype; they differ in float32 only by what
+    torch may use.
+    """
     for kind in _ONEDNN:
         for dtype in _DTYPES:
             rows = run_apart(_measure, kind, dtype, options.rounds)
@@ -65,7 +69,11 @@ def _measure(kind: Kind, dtype: str, rounds: int) -> list[Row]:
     if kernels is None:
         return []
     with torch.inference_mode():
-        attention = [_attention(kernels, dtype, size, length, rounds) for size in _SIZES for length in _LENGTHS]
+        attention = [
+            _attention(kernels, dtype, size, length, rounds)
+            for size in _SIZES
+            for length in _LENGTHS
+        ]
         return attention + [_norm(kernels, dtype, width, rounds) for width in _WIDTHS]
 
 
@@ -84,14 +92,24 @@ def _attention(kernels: Kernels, dtype: str, size: int, length: int, rounds: int
             F.pad(each, (0, -size % 16)) if size % 16 else each
             for each in vectors.view(count, length, 3, _HEADS, size).permute(2, 0, 3, 1, 4)
         )
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=size**-0.5)
+        context = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=size**-0.5
+        )
         return context[..., :size].transpose(1, 2).reshape(count * length, -1)
 
     def compiled() -> "Tensor":
         query, key, value = vectors.unbind(1)
         return kernels.attention(query, key, value, starts, lengths)
 
-    return _row("attention", size, length, lambda: by_torch(vectors), compiled, by_torch(vectors.float()), rounds)
+    return _row(
+        "attention",
+        size,
+        length,
+        lambda: by_torch(vectors),
+        compiled,
+        by_torch(vectors.float()),
+        rounds,
+    )
 
 
 def _norm(kernels: Kernels, dtype: str, width: int, rounds: int) -> Row:
@@ -126,8 +144,15 @@ def _row(
 
     # Attention is not computed of the rows of padding; torch computes something there.
     count = len(expected)
-    is_token = (torch.arange(count) % length < length - 3) if length else torch.ones(count, dtype=torch.bool)
-    errors = [(each().float() - expected)[is_token].square().mean().sqrt().item() for each in (by_torch, compiled)]
+    is_token = (
+        (torch.arange(count) % length < length - 3)
+        if length
+        else torch.ones(count, dtype=torch.bool)
+    )
+    errors = [
+        (each().float() - expected)[is_token].square().mean().sqrt().item()
+        for each in (by_torch, compiled)
+    ]
     best = [float("inf")] * 2
     for _ in range(10 * rounds):
         for place, each in enumerate((by_torch, compiled)):

@@ -1,7 +1,8 @@
-"""The time that an engine needs per shard: the same small run with few shards and with many, stage by stage.
+"""The time that an engine needs per shard: the same small run with few shards and with many, stage
+by stage.
 
-The shards' own time, by their receipts, is subtracted from the difference: the rest is the time of the engine, the
-launcher and the storage.
+The shards' own time, by their receipts, is subtracted from the difference: the rest is the time of
+the engine, the launcher and the storage.
 """
 
 import argparse
@@ -56,11 +57,19 @@ def _measure(folder: Path, runner: str, shards: Sequence[int], rounds: int) -> l
     folder.mkdir()
     corpus = folder / "corpus.tsv"
     synthetic.write_corpus(corpus, _PASSAGES)
-    few, many = (_run(folder / str(count), corpus, runner, count, max(shards), rounds) for count in sorted(shards))
-    return [compare(runner, stage, few[stage], many[stage], max(shards) - min(shards)) for stage in _STAGES]
+    few, many = (
+        _run(folder / str(count), corpus, runner, count, max(shards), rounds)
+        for count in sorted(shards)
+    )
+    return [
+        compare(runner, stage, few[stage], many[stage], max(shards) - min(shards))
+        for stage in _STAGES
+    ]
 
 
-def _run(folder: Path, corpus: Path, runner: str, shards: int, topics: int, rounds: int) -> dict[str, Seconds]:
+def _run(
+    folder: Path, corpus: Path, runner: str, shards: int, topics: int, rounds: int
+) -> dict[str, Seconds]:
     """The median seconds of each stage."""
     print(f"{runner}, {shards} shards", file=sys.stderr)
     config = synthetic.write_config(folder, corpus, _PASSAGES, topics, 1, shards=shards, threads=1)
@@ -72,7 +81,10 @@ def _run(folder: Path, corpus: Path, runner: str, shards: int, topics: int, roun
             usage = run_metered([BEAMRANK, "run", config, "--stage", stage, "--runner", runner])
             taken[stage].append((usage.seconds, _receipts_seconds(folder / "out", stage)))
     return {
-        stage: (statistics.median(seconds for seconds, _ in each), statistics.median(own for _, own in each))
+        stage: (
+            statistics.median(seconds for seconds, _ in each),
+            statistics.median(own for _, own in each),
+        )
         for stage, each in taken.items()
     }
 
@@ -85,7 +97,11 @@ def _receipts_seconds(output: Path, stage: str) -> float:
 
 
 def compare(runner: str, stage: str, few: Seconds, many: Seconds, more_shards: int) -> Row:
-    """The difference of two runs per additional shard, without the time of the shards themselves."""
+    """The difference of two runs per additional shard, without the time of the shards
+    themselves.
+    """
     own = many[1] - few[1]
     milliseconds = (many[0] - few[0] - own) / more_shards * 1000
-    return Row(runner, stage, round(few[0], 2), round(many[0], 2), round(own, 2), round(milliseconds, 1))
+    return Row(
+        runner, stage, round(few[0], 2), round(many[0], 2), round(own, 2), round(milliseconds, 1)
+    )

@@ -1,4 +1,6 @@
-"""Seconds and peak memory of `beamrank convert msmarco` on a top1000 file of MS MARCO's size, to TFRecord and back."""
+"""Seconds and peak memory of `beamrank convert msmarco` on a top1000 file of MS MARCO's size, to
+TFRecord and back.
+"""
 
 import argparse
 import sys
@@ -21,11 +23,16 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
     if not source.exists():
         synthetic.write_top1000(source, options.queries, options.k, _PASSAGES)
     examples = work / "tfrecord" / "dataset_dev.tf"
-    for name, given, to in (("to TFRecord", source, "tfrecord"), ("TFRecord to Parquet", examples, "parquet")):
+    for name, given, to in (
+        ("to TFRecord", source, "tfrecord"),
+        ("TFRecord to Parquet", examples, "parquet"),
+    ):
         if not options.conversion or name in options.conversion:
             print(f"{lines:,} examples: {name}", file=sys.stderr)
             rmtree(work / to, ignore_errors=True)
-            usage = run_metered([BEAMRANK, "convert", "msmarco", given, "--output", work / to, "--to", to])
+            usage = run_metered(
+                [BEAMRANK, "convert", "msmarco", given, "--output", work / to, "--to", to]
+            )
             yield name, _part(lines, usage.seconds, usage.peak_bytes >> 20, given, work / to)
     rmtree(work / "parquet", ignore_errors=True)
 

@@ -1,6 +1,7 @@
 """Peak memory of each stage's processes, with an increasing number of topics and small depths.
 
-Each stage is a command of its own (`beamrank run --stage`), so one stage's peak cannot hide another's.
+Each stage is a command of its own (`beamrank run --stage`), so one stage's peak cannot hide
+another's.
 """
 
 import shutil
@@ -33,7 +34,14 @@ def measure(workspace: Workspace) -> Part:
             "peak_mib_by_topics": peaks,
             "growth": growth,
         },
-        targets=(Target(f"peak memory with {times:g} times the topics, join apart", worst, "at most", _WANTED_GROWTH),),
+        targets=(
+            Target(
+                f"peak memory with {times:g} times the topics, join apart",
+                worst,
+                "at most",
+                _WANTED_GROWTH,
+            ),
+        ),
     )
 
 
@@ -43,7 +51,8 @@ def _peaks_mib(workspace: Workspace, topics: int) -> dict[str, int]:
     config = workspace.config(workspace.squad.chosen(topics), _DEPTHS)
     return {
         stage: run_metered(
-            [BEAMRANK, "run", config, "--output", output, "--stage", stage], BEAMRANK_JAVA_HEAP=_JAVA_HEAP
+            [BEAMRANK, "run", config, "--output", output, "--stage", stage],
+            BEAMRANK_JAVA_HEAP=_JAVA_HEAP,
         ).peak_bytes
         >> 20
         for stage in _STAGES

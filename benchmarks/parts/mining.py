@@ -1,7 +1,8 @@
 """Seconds and peak memory of a training's start on data with the shape of TREC CAR's.
 
-Ten candidates and three judgments a topic, in four files of qrels; as many passages as pairs, short ones, because
-memory does not depend on their lengths. Each row is one `beamrank train mono` of a few steps; it first mines all pairs.
+Ten candidates and three judgments a topic, in four files of qrels; as many passages as pairs, short
+ones, because memory does not depend on their lengths. Each row is one `beamrank train mono` of a
+few steps; it first mines all pairs.
 """
 
 import argparse
@@ -35,26 +36,40 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         usage = run_metered([BEAMRANK, "train", "mono", config, "--quiet"])
         shutil.rmtree(work / "mining")
         peak = usage.peak_bytes >> 20
-        figures = {"pairs": pairs, "topics": pairs // _K, "seconds": round(usage.seconds, 1), "peak_mib": peak}
-        yield f"{pairs:,} pairs", Part(figures, (Target("peak MiB of a training", peak, "at most", _WANTED_MIB),))
+        figures = {
+            "pairs": pairs,
+            "topics": pairs // _K,
+            "seconds": round(usage.seconds, 1),
+            "peak_mib": peak,
+        }
+        yield (
+            f"{pairs:,} pairs",
+            Part(figures, (Target("peak MiB of a training", peak, "at most", _WANTED_MIB),)),
+        )
 
 
 def write_collection(folder: Path, pairs: int) -> Path:
-    """Writes corpus, qrels, run and configuration; candidates and positives are drawn evenly from all passages."""
+    """Writes corpus, qrels, run and configuration; candidates and positives are drawn evenly from
+    all passages.
+    """
     folder.mkdir(parents=True)
     topics = pairs // _K
     _write_corpus(folder / "corpus.tsv", pairs)
     rng = np.random.default_rng(_SEED)
     with (folder / "run.trec").open("w", encoding="ascii") as run:
         for start in range(0, topics, _AT_ONCE):
-            drawn = rng.integers(pairs // _K, size=(min(_AT_ONCE, topics - start), _K)) * _K + np.arange(_K)
+            drawn = rng.integers(
+                pairs // _K, size=(min(_AT_ONCE, topics - start), _K)
+            ) * _K + np.arange(_K)
             run.writelines(
                 f"{_topic(topic)} Q0 p{doc:09d} {rank} {_K - rank} drawn\n"
                 for topic, docs in enumerate(drawn.tolist(), start)
                 for rank, doc in enumerate(docs, 1)
             )
     for fold, numbers in enumerate(np.array_split(np.arange(topics), _FOLDS)):
-        drawn = rng.integers(pairs // _JUDGED, size=(len(numbers), _JUDGED)) * _JUDGED + np.arange(_JUDGED)
+        drawn = rng.integers(pairs // _JUDGED, size=(len(numbers), _JUDGED)) * _JUDGED + np.arange(
+            _JUDGED
+        )
         with (folder / f"fold-{fold}.qrels").open("w", encoding="ascii") as qrels:
             qrels.writelines(
                 f"{_topic(topic)} 0 p{doc:09d} 1\n"
@@ -77,16 +92,24 @@ def _write_corpus(path: Path, passages: int) -> None:
         for start in range(0, passages, _AT_ONCE):
             numbers = range(start, min(start + _AT_ONCE, passages))
             file.writelines(
-                f"p{number:09d}\t{halves[number % _HALVES]} {halves[number // _HALVES]}\n" for number in numbers
+                f"p{number:09d}\t{halves[number % _HALVES]} {halves[number // _HALVES]}\n"
+                for number in numbers
             )
 
 
 def _write_config(folder: Path) -> Path:
-    collection = {"topics": {"path": "fold-*.qrels", "format": "car-qrels"}, "qrels": "fold-*.qrels"}
+    collection = {
+        "topics": {"path": "fold-*.qrels", "format": "car-qrels"},
+        "qrels": "fold-*.qrels",
+    }
     values = {
         "recipe": "car",
         "start": "embedded:mono",
-        "data": {"corpus": {"path": "corpus.tsv", "format": "tsv"}, "run": "run.trec", **collection},
+        "data": {
+            "corpus": {"path": "corpus.tsv", "format": "tsv"},
+            "run": "run.trec",
+            **collection,
+        },
         "input": {"max_length": 64, "max_query_length": 32},
         "optimizer": {"steps": _STEPS, "warmup_steps": 1, "batch_size": _BATCH},
         "output": "out",

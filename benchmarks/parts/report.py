@@ -1,4 +1,6 @@
-"""Seconds and peak memory of `beamrank report` on a finished run of many topics (synthetic_output.py)."""
+"""Seconds and peak memory of `beamrank report` on a finished run of many topics
+(synthetic_output.py).
+"""
 
 import argparse
 import sys
@@ -20,7 +22,9 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
     if not corpus.exists():
         synthetic.write_corpus(corpus, _PASSAGES)
     for duo_k in options.duo_k:
-        print(f"{options.queries:,} topics, {options.k:,} candidates, duo.k {duo_k}", file=sys.stderr)
+        print(
+            f"{options.queries:,} topics, {options.k:,} candidates, duo.k {duo_k}", file=sys.stderr
+        )
         output = write_output(work / "run", corpus, _PASSAGES, options.queries, options.k, duo_k)
         page = work / f"report-{duo_k}"
         usage = run_metered([BEAMRANK, "report", output, "--output", page, "--quiet"])
@@ -30,7 +34,12 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
 def _part(seconds: float, peak_mib: int, page: Path) -> Part:
     sizes = {name: (page / name).stat().st_size for name in ("report.html", "curves.csv")}
     return Part(
-        {"report_seconds": round(seconds, 1), "peak_mib": peak_mib, "passages": _PASSAGES, "bytes": sizes},
+        {
+            "report_seconds": round(seconds, 1),
+            "peak_mib": peak_mib,
+            "passages": _PASSAGES,
+            "bytes": sizes,
+        },
         (
             Target("seconds of the report", round(seconds, 1), "at most", _WANTED_SECONDS),
             Target("peak MiB of the report", peak_mib, "at most", _WANTED_MIB),

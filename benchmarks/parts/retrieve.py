@@ -1,4 +1,6 @@
-"""Retrieval: the retrieve stage without Beam, against bare pyserini on the same index, topics and threads."""
+"""Retrieval: the retrieve stage without Beam, against bare pyserini on the same index, topics and
+threads.
+"""
 
 import statistics
 import tempfile
@@ -24,7 +26,9 @@ _SCORE_TOLERANCE = 1e-3
 
 
 def measure(workspace: Workspace) -> Part:
-    """The stage's search, committed shard by shard, over one `batch_search` of all topics with its hits read."""
+    """The stage's search, committed shard by shard, over one `batch_search` of all topics with its
+    hits read.
+    """
     index, topics, k = str(workspace.index()), workspace.topics, workspace.settings.depths.bm25
     threads = usable_cores()
     ours: list[Searched] = []
@@ -45,14 +49,21 @@ def measure(workspace: Workspace) -> Part:
             "ratio_second_pass": second,
         },
         targets=(
-            Target("retrieval over bare pyserini, first pass of a process", first, "at most", _WANTED_RATIO),
+            Target(
+                "retrieval over bare pyserini, first pass of a process",
+                first,
+                "at most",
+                _WANTED_RATIO,
+            ),
             Target("retrieval over bare pyserini, second pass", second, "at most", _WANTED_RATIO),
         ),
     )
 
 
 def search_ours(index: str, topics: Sequence[Topic], k: int, threads: int) -> Searched:
-    """Searches shard by shard and publishes each shard's part and receipt, as the retrieve stage does."""
+    """Searches shard by shard and publishes each shard's part and receipt, as the retrieve stage
+    does.
+    """
     jvm.start(threads)
     start = time.perf_counter()
     searcher = Bm25Searcher(index, 0.9, 0.4, threads)
@@ -89,7 +100,9 @@ def _check_equal(ours: Hits, peers: Hits) -> None:
         if [doc_id for doc_id, _ in mine] != [doc_id for doc_id, _ in hits] or not np.allclose(
             scores, other, rtol=0, atol=_SCORE_TOLERANCE
         ):
-            raise RuntimeError(f"pyserini ranks {query_id} differently: {hits[:3]}, beamrank {mine[:3]}")
+            raise RuntimeError(
+                f"pyserini ranks {query_id} differently: {hits[:3]}, beamrank {mine[:3]}"
+            )
 
 
 def _seconds(searched: Sequence[Searched]) -> dict[str, float]:

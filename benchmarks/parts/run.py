@@ -1,9 +1,10 @@
-"""The whole cascade as a user runs it: one `beamrank run` into an empty folder, against the sum of its parts.
+"""The whole cascade as a user runs it: one `beamrank run` into an empty folder, against the sum of
+its parts.
 
-A stage's share of the wall clock time follows from the times at which the outputs were sealed. The parts are the same
-work as bare calls of the library, without Beam and each in a process of its own (bare.py). Scoring, which is most of
-the run, is not repeated: its part is the time to load the model plus the seconds in the receipts. A few shards are
-scored again, to check these seconds.
+A stage's share of the wall clock time follows from the times at which the outputs were sealed. The
+parts are the same work as bare calls of the library, without Beam and each in a process of its own
+(bare.py). Scoring, which is most of the run, is not repeated: its part is the time to load the
+model plus the seconds in the receipts. A few shards are scored again, to check these seconds.
 """
 
 import json
@@ -34,7 +35,10 @@ def measure(workspace: Workspace) -> Part:
     command = run_metered([BEAMRANK, "run", config, "--output", output])
     plan = read_plan(str(output))
     stages = list(_stages(plan, command, index, len(workspace.squad.passages)))
-    again = {kind: run_apart(bare.scoring_seconds, str(output), kind, _shards_again(plan)) for kind in ("mono", "duo")}
+    again = {
+        kind: run_apart(bare.scoring_seconds, str(output), kind, _shards_again(plan))
+        for kind in ("mono", "duo")
+    }
     parts = _parts(plan, config, folder, output, {kind: load for kind, (load, _) in again.items()})
     measures = json.loads((output / "runs" / "measures.json").read_text())
     ratio = round(command.seconds / sum(parts.values()), 3)
@@ -65,20 +69,28 @@ def _stages(plan: Plan, command: Usage, index: Path, passages: int) -> Iterator[
     for spec in plan.stages:
         manifest = _sealed(plan, spec.name)
         sealed = _sealed_at(plan, spec.name)
-        unit = {"retrieve": "topics", "tokenize": "passages", "mono": "pairs", "duo": "triples"}[spec.step]
-        work = {"retrieve": len(plan.topics), "tokenize": passages}.get(spec.step) or manifest.total("inferences")
+        unit = {"retrieve": "topics", "tokenize": "passages", "mono": "pairs", "duo": "triples"}[
+            spec.step
+        ]
+        work = {"retrieve": len(plan.topics), "tokenize": passages}.get(
+            spec.step
+        ) or manifest.total("inferences")
         work_seconds = sum(receipt.seconds for receipt in manifest.receipts)
         row = _stage(spec.step, sealed - clock, work_seconds, work, unit)
         if manifest.total("tokens"):
             row["tokens_per_second"] = round(manifest.total("tokens") / row["seconds"])
-            row["padding_share"] = round(1 - manifest.total("tokens") / manifest.total("padded_tokens"), 4)
+            row["padding_share"] = round(
+                1 - manifest.total("tokens") / manifest.total("padded_tokens"), 4
+            )
         yield row
         clock = sealed
     end = command.started + command.seconds
     yield _stage("runs and measures", end - clock, None, len(plan.topics), "topics")
 
 
-def _stage(name: str, seconds: float, receipts: float | None, work: int, unit: str) -> dict[str, Any]:
+def _stage(
+    name: str, seconds: float, receipts: float | None, work: int, unit: str
+) -> dict[str, Any]:
     return {
         "stage": name,
         "seconds": round(seconds, 2),
@@ -107,7 +119,9 @@ def _receipt_seconds(plan: Plan, name: str, shards: int | None = None) -> float:
     return sum(receipt.seconds for receipt in _sealed(plan, name).receipts[:shards])
 
 
-def _parts(plan: Plan, config: Path, folder: Path, output: Path, loads: dict[str, float]) -> dict[str, float]:
+def _parts(
+    plan: Plan, config: Path, folder: Path, output: Path, loads: dict[str, float]
+) -> dict[str, float]:
     """Seconds of each part, in the order of the run."""
     parts = {
         "index": run_apart(bare.index_seconds, str(config), str(folder)),

@@ -1,7 +1,7 @@
 """How the join grows with the corpus and with the candidates.
 
-Collections are synthetic (synthetic.py); each row is one `beamrank run --stage tokenize`, from corpus to tokenized
-shards.
+Collections are synthetic (synthetic.py); each row is one `beamrank run --stage tokenize`, from
+corpus to tokenized shards.
 """
 
 import argparse
@@ -48,7 +48,9 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         rows: list[Row] = []
         for passages, topics in sizes:
             rows.append(_measure(work, options, passages, topics))
-            part = Part({"rows": [asdict(row) for row in rows], **_growth(rows)}, targets(name, rows))
+            part = Part(
+                {"rows": [asdict(row) for row in rows], **_growth(rows)}, targets(name, rows)
+            )
             yield f"{options.runner}: {name}", part
 
 
@@ -72,7 +74,9 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
     shutil.rmtree(output, ignore_errors=True)
     command = [BEAMRANK, "run", str(config), "--output", str(output), "--stage"]
     run_metered([*command, "retrieve"])
-    usage = run_metered([*command, "tokenize", "--runner", options.runner, "--", *options.beam_flags])
+    usage = run_metered(
+        [*command, "tokenize", "--runner", options.runner, "--", *options.beam_flags]
+    )
     plan = read_plan(str(output))
     stage = plan.of_step("tokenize")[0]
     manifest = plan.sealed(stage.name)
@@ -83,7 +87,9 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
         candidates=manifest.total("docs"),
         shards=len(plan.shards),
         seconds=round(usage.seconds, 1),
-        scan_seconds=round(read_scans(plan.folder(stage.name).url, str(stage.corpus_digest)).seconds, 1),
+        scan_seconds=round(
+            read_scans(plan.folder(stage.name).url, str(stage.corpus_digest)).seconds, 1
+        ),
         driver_peak_mib=usage.driver_peak_bytes >> 20,
         worker_peak_mib=usage.worker_peak_bytes >> 20,
     )
@@ -104,7 +110,9 @@ def _growth(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
-    """The targets of a growing corpus. Its scan should be linear; the rest of a command is mostly its start."""
+    """The targets of a growing corpus. Its scan should be linear; the rest of a command is mostly
+    its start.
+    """
     if name != "corpus" or len(rows) < 2:
         return ()
     first, last = rows[0], rows[-1]
@@ -112,12 +120,19 @@ def targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
     peak = [max(row.driver_peak_mib, row.worker_peak_mib) for row in (first, last)]
     return (
         Target(f"seconds of {last.passages:,} passages", last.seconds, "at most", _WANTED_SECONDS),
-        Target(f"peak MiB of a process, {last.passages:,} passages", max(peak), "at most", _WANTED_MIB),
+        Target(
+            f"peak MiB of a process, {last.passages:,} passages", max(peak), "at most", _WANTED_MIB
+        ),
         Target(
             "seconds of the scan per passage, largest over smallest corpus",
             round(last.scan_seconds / first.scan_seconds / times, 3),
             "at most",
             _WANTED_GROWTH,
         ),
-        Target("peak memory, largest over smallest corpus", round(peak[1] / peak[0], 3), "at most", _WANTED_GROWTH),
+        Target(
+            "peak memory, largest over smallest corpus",
+            round(peak[1] / peak[0], 3),
+            "at most",
+            _WANTED_GROWTH,
+        ),
     )

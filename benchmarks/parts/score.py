@@ -1,7 +1,9 @@
-"""Scoring: monoBERT pairs per second, from texts to log-odds, against CrossEncoder with the same checkpoint and pairs.
+"""Scoring: monoBERT pairs per second, from texts to log-odds, against CrossEncoder with the same
+checkpoint and pairs.
 
-Both sides alternate in one process, with the same number of torch threads. Inputs are equal to the token, with
-CrossEncoder's truncation, `hf`; the inputs and the log-odds are compared (`same_inputs`).
+Both sides alternate in one process, with the same number of torch threads. Inputs are equal to the
+token, with CrossEncoder's truncation, `hf`; the inputs and the log-odds are compared
+(`same_inputs`).
 """
 
 import statistics
@@ -44,7 +46,9 @@ _WANTED_RATIO = 1.0
 
 @dataclass(frozen=True)
 class Job:
-    """Topics sorted by query_id, with the doc_ids of their candidates in rank order, and the texts."""
+    """Topics sorted by query_id, with the doc_ids of their candidates in rank order, and the
+    texts.
+    """
 
     checkpoint: str
     topics: tuple[Topic, ...]
@@ -64,17 +68,31 @@ class Job:
 
 
 def measure(workspace: Workspace) -> Part:
-    """Pairs per second of the engine, and of CrossEncoder with its defaults and with its best setting."""
+    """Pairs per second of the engine, and of CrossEncoder with its defaults and with its best
+    setting.
+    """
     figures = run_apart(compare, _job(workspace))
     rates = figures["pairs_per_second"]
     of_best = round(rates["beamrank, auto"] / rates["CrossEncoder, best"], 3)
     of_float32 = round(rates["beamrank, float32"] / rates["CrossEncoder, best in float32"], 3)
     of_default = round(rates["beamrank, auto"] / rates["CrossEncoder, defaults"], 3)
     return Part(
-        figures={**figures, "ratio_defaults": of_default, "ratio_best": of_best, "ratio_best_float32": of_float32},
+        figures={
+            **figures,
+            "ratio_defaults": of_default,
+            "ratio_best": of_best,
+            "ratio_best_float32": of_float32,
+        },
         targets=(
-            Target("mono pairs/s over CrossEncoder at its best", of_best, "at least", _WANTED_RATIO),
-            Target("mono pairs/s over CrossEncoder at its best, both float32", of_float32, "at least", _WANTED_RATIO),
+            Target(
+                "mono pairs/s over CrossEncoder at its best", of_best, "at least", _WANTED_RATIO
+            ),
+            Target(
+                "mono pairs/s over CrossEncoder at its best, both float32",
+                of_float32,
+                "at least",
+                _WANTED_RATIO,
+            ),
         ),
     )
 
@@ -104,7 +122,9 @@ def retrieve_candidates(index: str, topics: Sequence[Topic], k: int) -> dict[str
 
 
 def compare(job: Job) -> dict[str, Any]:
-    """Finds CrossEncoder's best setting on a part of the pairs, then measures each side on all of them."""
+    """Finds CrossEncoder's best setting on a part of the pairs, then measures each side on all of
+    them.
+    """
     import torch
 
     torch.set_num_threads(job.threads)
@@ -116,16 +136,23 @@ def compare(job: Job) -> dict[str, Any]:
     check_inputs(ours["float32"].inputs(), default.inputs(pairs))
     tried = _try_settings(folder, pairs[::_TRIED_SHARE], device)
     best = max(tried, key=lambda setting: tried[setting])
-    best_float32 = max((setting for setting in tried if setting.dtype == "float32"), key=lambda setting: tried[setting])
+    best_float32 = max(
+        (setting for setting in tried if setting.dtype == "float32"),
+        key=lambda setting: tried[setting],
+    )
     peers = {CrossEncoderSetting(): default} | {
         setting: CrossEncoderPeer(folder, setting, device, _LIMITS.max_length)
         for setting in {best, best_float32} - {CrossEncoderSetting()}
     }
-    sides: dict[Any, Callable[[], npt.NDArray[np.float32]]] = {name: each.score for name, each in ours.items()}
+    sides: dict[Any, Callable[[], npt.NDArray[np.float32]]] = {
+        name: each.score for name, each in ours.items()
+    }
     sides |= {setting: lambda peer=peer: peer.score(pairs) for setting, peer in peers.items()}  # type: ignore[misc]
     seconds, scores = _alternate(sides, job.rounds)
     mine, theirs = scores["float32"], scores[CrossEncoderSetting()]
-    check_log_odds(mine, theirs, theirs[::_EXACT_SHARE] - _exact_scores(folder, pairs[::_EXACT_SHARE], device))
+    check_log_odds(
+        mine, theirs, theirs[::_EXACT_SHARE] - _exact_scores(folder, pairs[::_EXACT_SHARE], device)
+    )
     rates = {side: round(len(pairs) / each, 1) for side, each in seconds.items()}
     return {
         "pairs": len(pairs),
@@ -149,7 +176,9 @@ def compare(job: Job) -> dict[str, Any]:
 
 def _exact_scores(folder: str, pairs: Sequence[Pair], device: str) -> npt.NDArray[np.float32]:
     """float32[n] log-odds, computed in float64."""
-    return CrossEncoderPeer(folder, CrossEncoderSetting(dtype="float64"), device, _LIMITS.max_length).score(pairs)
+    return CrossEncoderPeer(
+        folder, CrossEncoderSetting(dtype="float64"), device, _LIMITS.max_length
+    ).score(pairs)
 
 
 class _NotScoring(ScoringEngine):
@@ -171,7 +200,9 @@ class _Ours:
     def __init__(self, job: Job, device: str, dtype: str) -> None:
         self._job = job
         self._checkpoint = resolve_checkpoint(job.checkpoint, "mono")
-        self._engine = ScoringEngine(self._checkpoint, device, dtype, job.threads, default_token_budget(device))
+        self._engine = ScoringEngine(
+            self._checkpoint, device, dtype, job.threads, default_token_budget(device)
+        )
         self.tokens = 0
 
     def inputs(self) -> set[Input]:
@@ -189,7 +220,9 @@ class _Ours:
 
     def _score_with(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
         table = self._tokenize()
-        received = dict(zip((topic.query_id for topic in self._job.topics), self._job.candidates, strict=True))
+        received = dict(
+            zip((topic.query_id for topic in self._job.topics), self._job.candidates, strict=True)
+        )
         return prepare_mono(engine.checkpoint.architecture, table, received, _LIMITS).score(engine)
 
     def _tokenize(self) -> pa.Table:
@@ -199,8 +232,12 @@ class _Ours:
         return tokenize_shard(tokenizer, queries, candidates, job.texts, MAX_DOC_TOKENS)
 
 
-def _try_settings(folder: str, pairs: Sequence[Pair], device: str) -> dict[CrossEncoderSetting, float]:
-    """Pairs per second of each batch size, then of the other attention and dtypes at the best batch size."""
+def _try_settings(
+    folder: str, pairs: Sequence[Pair], device: str
+) -> dict[CrossEncoderSetting, float]:
+    """Pairs per second of each batch size, then of the other attention and dtypes at the best batch
+    size.
+    """
     tried: dict[CrossEncoderSetting, float] = {}
 
     def attempt(setting: CrossEncoderSetting) -> None:

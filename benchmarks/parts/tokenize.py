@@ -1,7 +1,8 @@
 """Passages tokenized per second, against the `tokenizers` library on as many cores.
 
-"cold" starts with an empty cache of words, as each process of a run does; "warm" tokenizes the same passages again.
-Ways without a family are plain BERT's; the families' tokenizers are trained on the passages.
+"cold" starts with an empty cache of words, as each process of a run does; "warm" tokenizes the same
+passages again. Ways without a family are plain BERT's; the families' tokenizers are trained on the
+passages.
 """
 
 import multiprocessing
@@ -28,18 +29,26 @@ _WANTED_OVER_LIBRARY_OF_A_FAMILY = 0.9
 
 
 def measure(workspace: Workspace) -> Part:
-    """Passages per second of one and two processes, and of the library on one thread and on every core."""
+    """Passages per second of one and two processes, and of the library on one thread and on every
+    core.
+    """
     folder = resolve_checkpoint("embedded:mono", "mono").folder
     texts = [doc.text for doc in workspace.squad.passages]
     families = train_families(workspace.folder, texts)
     rounds = [
-        {**_round(folder, texts), **_round_of_families(families, texts)} for _ in range(workspace.settings.rounds)
+        {**_round(folder, texts), **_round_of_families(families, texts)}
+        for _ in range(workspace.settings.rounds)
     ]
     seconds = {way: statistics.median(each[way] for each in rounds) for way in rounds[0]}
     rates = {way: round(len(texts) / each) for way, each in seconds.items()}
-    cold, library = rates["beamrank, 2 processes, cold"], rates["tokenizers encode_batch, every core"]
+    cold, library = (
+        rates["beamrank, 2 processes, cold"],
+        rates["tokenizers encode_batch, every core"],
+    )
     cold_over_library = round(cold / library, 2)
-    over_library = {family: round(rates[_ours(family)] / rates[_library(family)], 2) for family in families}
+    over_library = {
+        family: round(rates[_ours(family)] / rates[_library(family)], 2) for family in families
+    }
     return Part(
         figures={
             "passages": len(texts),
@@ -49,10 +58,25 @@ def measure(workspace: Workspace) -> Part:
             "families_over_library": over_library,
         },
         targets=(
-            Target("passages tokenized per second, two processes, cold", cold, "at least", _WANTED_PER_SECOND),
-            Target("rate of the library that plain BERT has", cold_over_library, "at least", _WANTED_OVER_LIBRARY),
+            Target(
+                "passages tokenized per second, two processes, cold",
+                cold,
+                "at least",
+                _WANTED_PER_SECOND,
+            ),
+            Target(
+                "rate of the library that plain BERT has",
+                cold_over_library,
+                "at least",
+                _WANTED_OVER_LIBRARY,
+            ),
             *(
-                Target(f"rate of the library that {family} has", ratio, "at least", _WANTED_OVER_LIBRARY_OF_A_FAMILY)
+                Target(
+                    f"rate of the library that {family} has",
+                    ratio,
+                    "at least",
+                    _WANTED_OVER_LIBRARY_OF_A_FAMILY,
+                )
                 for family, ratio in over_library.items()
             ),
         ),
@@ -68,11 +92,15 @@ def _library(family: str) -> str:
 
 
 def _round_of_families(folders: Mapping[str, str], texts: list[str]) -> dict[str, float]:
-    """Seconds of one process of beamrank, and of the library, for each family; both use every core."""
+    """Seconds of one process of beamrank, and of the library, for each family; both use every
+    core.
+    """
     seconds = {}
     for family, folder in folders.items():
         seconds[_ours(family)] = run_apart(tokenize_ours, folder, texts)[0]
-        seconds[_library(family)] = run_apart(tokenize_with_library, folder, texts, True, "encode_batch")
+        seconds[_library(family)] = run_apart(
+            tokenize_with_library, folder, texts, True, "encode_batch"
+        )
     return seconds
 
 
@@ -83,17 +111,23 @@ def _round(folder: str, texts: list[str]) -> dict[str, float]:
     return {
         "beamrank, 1 process, cold": one_cold,
         "beamrank, 1 process, warm": one_warm,
-        "tokenizers encode_batch, one thread": run_apart(tokenize_with_library, folder, texts, False, "encode_batch"),
+        "tokenizers encode_batch, one thread": run_apart(
+            tokenize_with_library, folder, texts, False, "encode_batch"
+        ),
         "beamrank, 2 processes, cold": two_cold,
         "beamrank, 2 processes, warm": two_warm,
-        "tokenizers encode_batch, every core": run_apart(tokenize_with_library, folder, texts, True, "encode_batch"),
+        "tokenizers encode_batch, every core": run_apart(
+            tokenize_with_library, folder, texts, True, "encode_batch"
+        ),
         "tokenizers encode_batch_fast, every core": run_apart(
             tokenize_with_library, folder, texts, True, "encode_batch_fast"
         ),
     }
 
 
-def tokenize_ours(folder: str, texts: list[str], together: Callable[[], Any] = int) -> tuple[float, float]:
+def tokenize_ours(
+    folder: str, texts: list[str], together: Callable[[], Any] = int
+) -> tuple[float, float]:
     """Seconds of one process, cold and warm; `together` waits for the other processes."""
     tokenizer = load_tokenizer(folder)
     # Arrow's first conversion imports pandas if it is installed; that is not tokenizing.
@@ -122,7 +156,9 @@ def _tokenize_together(folder: str, texts: list[str]) -> tuple[float, float]:
     with spawn.Manager() as manager, ProcessPoolExecutor(_PROCESSES, mp_context=spawn) as pool:
         barrier = manager.Barrier(_PROCESSES)
         shares = [texts[place::_PROCESSES] for place in range(_PROCESSES)]
-        found = list(pool.map(tokenize_ours, [folder] * _PROCESSES, shares, [barrier.wait] * _PROCESSES))
+        found = list(
+            pool.map(tokenize_ours, [folder] * _PROCESSES, shares, [barrier.wait] * _PROCESSES)
+        )
     return max(cold for cold, _ in found), max(warm for _, warm in found)
 
 

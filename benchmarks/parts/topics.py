@@ -1,6 +1,8 @@
-"""How a job grows with its topics: 100 candidates each, from Parquet, and scores from a table of hashes.
+"""How a job grows with its topics: 100 candidates each, from Parquet, and scores from a table of
+hashes.
 
-Each stage is one `beamrank run --stage`; a size is measured again from its first stage that has no figures in `--work`.
+Each stage is one `beamrank run --stage`; a size is measured again from its first stage that has no
+figures in `--work`.
 """
 
 import argparse
@@ -66,7 +68,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Row:
-    """A size. `write` is the step `runs` without qrels; `evaluate_seconds` is what qrels add to it."""
+    """A size. `write` is the step `runs` without qrels; `evaluate_seconds` is what qrels add
+    to it.
+    """
 
     topics: int
     shards: int
@@ -75,7 +79,9 @@ class Row:
 
     def launcher_peak_mib(self, runner: str) -> int:
         """On `local` of the steps without a shuffle, which Beam keeps in this process there."""
-        steps = (step for name, step in self.steps.items() if runner != "local" or name not in _SHUFFLES)
+        steps = (
+            step for name, step in self.steps.items() if runner != "local" or name not in _SHUFFLES
+        )
         return max(int(step["launcher_peak_mib"]) for step in steps)
 
     def seconds(self, what: str) -> float:
@@ -84,11 +90,15 @@ class Row:
             return self.evaluate_seconds
         if what == "write":
             return float(self.steps["runs"]["seconds"])
-        return float(sum(step[f"{what}_seconds"] for name, step in self.steps.items() if name != "runs"))
+        return float(
+            sum(step[f"{what}_seconds"] for name, step in self.steps.items() if name != "runs")
+        )
 
 
 def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part]]:
-    """Yields the part of the runner after each size, with the sizes that were measured before; then a large plan."""
+    """Yields the part of the runner after each size, with the sizes that were measured before; then
+    a large plan.
+    """
     plugins = work / "plugins"
     hash_backend.install(plugins)
     rows = {row["topics"]: Row(**row) for row in options.measured(options.runner).get("rows", [])}
@@ -98,16 +108,26 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         found = [rows[each] for each in sorted(rows)]
         yield (
             options.runner,
-            Part({"rows": [asdict(row) for row in found], "growth": growth(found)}, targets(options.runner, found)),
+            Part(
+                {"rows": [asdict(row) for row in found], "growth": growth(found)},
+                targets(options.runner, found),
+            ),
         )
     if options.planned:
-        yield f"plan of {options.planned:,} topics", _measure_plan(work, options.planned, str(plugins))
+        yield (
+            f"plan of {options.planned:,} topics",
+            _measure_plan(work, options.planned, str(plugins)),
+        )
 
 
 def _measure(work: Path, options: argparse.Namespace, topics: int, plugins: str) -> Row:
     folder = work / f"{options.runner}-{topics}"
     config = write_config(folder, topics)
-    flags = ["--runner", options.runner, *(["--", *options.beam_flags] if options.beam_flags else [])]
+    flags = [
+        "--runner",
+        options.runner,
+        *(["--", *options.beam_flags] if options.beam_flags else []),
+    ]
     steps: dict[str, Any] = {}
     for name in (*_STAGES, "evaluate"):
         stage, sets = ("runs", []) if name == "evaluate" else (name, ["--set", "qrels=null"])
@@ -117,7 +137,9 @@ def _measure(work: Path, options: argparse.Namespace, topics: int, plugins: str)
             # What a measurement that was cut off has left would be resumed.
             for part in (folder / "out").glob(f"{stage}*"):
                 shutil.rmtree(part)
-            usage = run_metered([BEAMRANK, "run", config, *sets, "--stage", stage, *flags], PYTHONPATH=plugins)
+            usage = run_metered(
+                [BEAMRANK, "run", config, *sets, "--stage", stage, *flags], PYTHONPATH=plugins
+            )
             kept.write_text(json.dumps(asdict(_step(folder / "out", stage, usage))))
         steps[name] = json.loads(kept.read_text())
     evaluated = steps.pop("evaluate")
@@ -153,7 +175,12 @@ def _measure_plan(work: Path, topics: int, plugins: str) -> Part:
     return Part(
         {"topics": topics, "seconds": round(usage.seconds, 1), "peak_mib": peak},
         (
-            Target(f"seconds of a plan of {topics:,} topics", round(usage.seconds, 1), "at most", _PLAN_SECONDS),
+            Target(
+                f"seconds of a plan of {topics:,} topics",
+                round(usage.seconds, 1),
+                "at most",
+                _PLAN_SECONDS,
+            ),
             Target(f"peak MiB of a plan of {topics:,} topics", peak, "at most", _PLAN_MIB),
         ),
     )
@@ -167,7 +194,9 @@ def write_config(folder: Path, topics: int, candidates: bool = True) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     rng, words = np.random.default_rng(_SEED), synthetic.vocabulary()
     _write_corpus(folder / "corpus.tsv", rng, words)
-    _write_topics(folder / "topics.parquet", topics, _WORDS if candidates else _PLAN_WORDS, rng, words)
+    _write_topics(
+        folder / "topics.parquet", topics, _WORDS if candidates else _PLAN_WORDS, rng, words
+    )
     _write_run(folder / "given.parquet", folder / "qrels.txt", topics if candidates else 1, rng)
     values = {
         "run_tag": "hashes",
@@ -190,18 +219,30 @@ def _write_corpus(path: Path, rng: np.random.Generator, words: Any) -> None:
     path.write_text("".join(f"{number}\t{' '.join(row)}\n" for number, row in enumerate(drawn)))
 
 
-def _write_topics(path: Path, topics: int, length: int, rng: np.random.Generator, words: Any) -> None:
+def _write_topics(
+    path: Path, topics: int, length: int, rng: np.random.Generator, words: Any
+) -> None:
     schema = pa.schema({"query_id": pa.string(), "text": pa.string()})
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for start in range(0, topics, 1 << 16):
             numbers = range(start, min(start + (1 << 16), topics))
-            texts = [" ".join(row) for row in words[rng.integers(len(words), size=(len(numbers), length))]]
-            writer.write_table(pa.table([[f"q{number}" for number in numbers], texts], schema=schema))
+            texts = [
+                " ".join(row)
+                for row in words[rng.integers(len(words), size=(len(numbers), length))]
+            ]
+            writer.write_table(
+                pa.table([[f"q{number}" for number in numbers], texts], schema=schema)
+            )
 
 
 def _write_run(path: Path, qrels: Path, topics: int, rng: np.random.Generator) -> None:
     """K passages a topic, drawn evenly, and one judged doc among them."""
-    kinds = {"query_id": pa.string(), "doc_id": pa.string(), "rank": pa.int32(), "score": pa.float32()}
+    kinds = {
+        "query_id": pa.string(),
+        "doc_id": pa.string(),
+        "rank": pa.int32(),
+        "score": pa.float32(),
+    }
     schema, ids = pa.schema(kinds), np.array([str(number) for number in range(_PASSAGES)], object)
     # Distinct in a topic: multiples of a number without a common divisor, from a random start.
     steps = np.arange(K) * 977
@@ -210,12 +251,21 @@ def _write_run(path: Path, qrels: Path, topics: int, rng: np.random.Generator) -
         for start in range(0, topics, _TOPICS_AT_ONCE):
             names = [f"q{number}" for number in range(start, min(start + _TOPICS_AT_ONCE, topics))]
             docs = ids[(rng.integers(_PASSAGES, size=(len(names), 1)) + steps) % _PASSAGES]
-            columns = [np.repeat(names, K), docs.ravel(), np.tile(ranks, len(names)), np.tile(-ranks, len(names))]
-            arrays = [pa.array(column.tolist(), kind) for column, kind in zip(columns, schema.types, strict=True)]
+            columns = [
+                np.repeat(names, K),
+                docs.ravel(),
+                np.tile(ranks, len(names)),
+                np.tile(-ranks, len(names)),
+            ]
+            arrays = [
+                pa.array(column.tolist(), kind)
+                for column, kind in zip(columns, schema.types, strict=True)
+            ]
             writer.write_table(pa.table(arrays, schema=schema))
             places = rng.integers(K, size=len(names))
             judged.writelines(
-                f"{name} 0 {row[place]} 1\n" for name, row, place in zip(names, docs, places, strict=True)
+                f"{name} 0 {row[place]} 1\n"
+                for name, row, place in zip(names, docs, places, strict=True)
             )
 
 
@@ -226,7 +276,10 @@ def growth(rows: Sequence[Row]) -> dict[str, float]:
     before, last = rows[-2:]
     times = last.topics / before.topics
     names = ("plan", "launch", "work", "seal", "write", "evaluate")
-    return {name: round(last.seconds(name) / max(before.seconds(name), 1e-9) / times, 3) for name in names}
+    return {
+        name: round(last.seconds(name) / max(before.seconds(name), 1e-9) / times, 3)
+        for name in names
+    }
 
 
 def targets(runner: str, rows: Sequence[Row]) -> tuple[Target, ...]:
@@ -236,9 +289,19 @@ def targets(runner: str, rows: Sequence[Row]) -> tuple[Target, ...]:
     more = rows[-1].launcher_peak_mib(runner) - rows[0].launcher_peak_mib(runner)
     names = f"{rows[-1].topics:,} topics"
     return (
-        Target(f"launcher's peak MiB above that of {rows[0].topics:,} topics, {names}", more, "at most", _MORE_MIB),
+        Target(
+            f"launcher's peak MiB above that of {rows[0].topics:,} topics, {names}",
+            more,
+            "at most",
+            _MORE_MIB,
+        ),
         *(
-            Target(f"seconds of {name} per topic, {names} over the size before", value, "at most", _GROWTH)
+            Target(
+                f"seconds of {name} per topic, {names} over the size before",
+                value,
+                "at most",
+                _GROWTH,
+            )
             for name, value in growth(rows).items()
         ),
     )

@@ -21,7 +21,11 @@ class MtebCrossEncoder:
     """A `beamrank.Reranker` behind mteb's CrossEncoderProtocol."""
 
     def __init__(
-        self, model_name: str | Reranker, revision: str | None = None, device: str | None = None, **options: Any
+        self,
+        model_name: str | Reranker,
+        revision: str | None = None,
+        device: str | None = None,
+        **options: Any,
     ) -> None:
         """Loads the checkpoint.
 
@@ -37,10 +41,15 @@ class MtebCrossEncoder:
             reference = f"{model_name}@{revision}" if revision else model_name
             self.reranker = Reranker(reference, device=device or "auto", **options)
         engine = self.reranker.engine
-        name = hub_id(engine.checkpoint.reference) or f"beamrank/{os.path.basename(engine.checkpoint.folder)}"
+        name = (
+            hub_id(engine.checkpoint.reference)
+            or f"beamrank/{os.path.basename(engine.checkpoint.folder)}"
+        )
         # mteb keeps results by name and revision: what decides scores is in it.
         decides = digest([engine.checkpoint.digest, self.reranker.limits, self.reranker.dtype])
-        self.mteb_model_meta = ModelMeta.create_empty(overwrites={"name": name, "revision": decides})
+        self.mteb_model_meta = ModelMeta.create_empty(
+            overwrites={"name": name, "revision": decides}
+        )
 
     def predict(
         self, inputs1: Iterable[Mapping[str, Any]], inputs2: Iterable[Mapping[str, Any]], **_: Any

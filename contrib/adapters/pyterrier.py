@@ -1,4 +1,6 @@
-"""A PyTerrier transformer: `first_stage % 100 >> texts >> BeamrankReranker(mono) >> BeamrankReranker(duo)`."""
+"""A PyTerrier transformer: `first_stage % 100 >> texts >> BeamrankReranker(mono) >>
+BeamrankReranker(duo)`.
+"""
 
 from typing import Any
 
@@ -27,13 +29,18 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
         Args:
             checkpoint: a `beamrank.Reranker`, whose kind counts, or what its first argument can be.
             kind: `mono`, or `duo`, which compares the docs of a query in pairs.
-            k: how many docs of a query are scored, by rank; the others follow in their order. Default: 1000, of duo 50.
+            k: how many docs of a query are scored, by rank; the others follow in their order.
+                Default: 1000, of duo 50.
             aggregation: how duo's scores of pairs become one score a doc.
             text_field: the column of the docs' texts.
             **options: those of `beamrank.Reranker`.
         """
         super().__init__()
-        self.reranker = checkpoint if isinstance(checkpoint, Reranker) else Reranker(checkpoint, kind, **options)
+        self.reranker = (
+            checkpoint
+            if isinstance(checkpoint, Reranker)
+            else Reranker(checkpoint, kind, **options)
+        )
         self.text_field = text_field
         settings: dict[str, Any] = {"checkpoint": self.reranker} | ({} if k is None else {"k": k})
         if self.reranker.kind == "duo":
@@ -43,7 +50,8 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """The rows with other scores and ranks, sorted by qid and rank.
 
-        Scores are those of a run: they decrease strictly, so that every evaluator reads the same order.
+        Scores are those of a run: they decrease strictly, so that every evaluator reads the same
+        order.
 
         Raises:
             DataError: a query or a text is missing or is no string.
@@ -51,7 +59,8 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
         pt.validate.columns(inp, includes=["qid", "query", "docno", self.text_field])
         by = [name for name in ("rank", "score") if name in inp][:1]
         found = inp.sort_values(by, ascending=by == ["rank"], kind="stable") if by else inp
-        # A query's rows stay together. The number of a row is its doc's id: a doc can have another text for each query.
+        # A query's rows stay together. The number of a row is its doc's id: a doc can have another
+        # text for each query.
         found = found.sort_values("qid", kind="stable").reset_index(drop=True).assign(score=0.0)
         if len(found):
             found["score"] = self._scores(found)
@@ -66,4 +75,6 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
         topics = dict(zip(found["qid"], found["query"], strict=True))
         corpus = {str(row): text for row, text in enumerate(found[self.text_field])}
         (best,) = rerank(topics, run, corpus, cascade=[self._stage]).values()
-        return pd.Series({int(row): score for scores in best.values() for row, score in scores.items()})
+        return pd.Series(
+            {int(row): score for scores in best.values() for row, score in scores.items()}
+        )

@@ -1,7 +1,7 @@
 """Scores shards of a run again, and compares what is stored with what this machine computes.
 
-Nothing is written: each shard goes through its stage into a temporary folder, from the stored parts that it read. The
-same kind of machine gives the same bits; on another kind ranks are compared.
+Nothing is written: each shard goes through its stage into a temporary folder, from the stored parts
+that it read. The same kind of machine gives the same bits; on another kind ranks are compared.
 """
 
 import tempfile
@@ -38,7 +38,8 @@ class CheckedShard:
         scores: how many it has.
         different: how many of them have other bits.
         largest_difference: of a score.
-        rows_differ: beside their scores its rows are not those that were computed, or a score is not a finite number.
+        rows_differ: beside their scores its rows are not those that were computed, or a score is
+            not a finite number.
         reranked: the queries whose docs it orders differently.
     """
 
@@ -80,22 +81,27 @@ class AuditedStage:
 
 
 def draw_shards(shards: int, count: int, seed: int) -> list[int]:
-    """Some of the shards, in random order: by SHA-256, so that more of them with the same seed begin with these."""
+    """Some of the shards, in random order: by SHA-256, so that more of them with the same seed
+    begin with these.
+    """
     return sorted(range(shards), key=lambda shard: digest([seed, shard]))[:count]
 
 
 def most_wrong(wrong: int, audited: int, shards: int) -> int:
-    """The most of all shards that can be wrong, at 95 % confidence, given how many of those drawn are.
+    """The most of all shards that can be wrong, at 95 % confidence, given how many of those drawn
+    are.
 
-    It is the exact bound of the hypergeometric distribution: with any more, so few wrong ones would be drawn in at most
-    5 % of the cases. Of many shards it is near 3 / audited where none is wrong.
+    It is the exact bound of the hypergeometric distribution: with any more, so few wrong ones would
+    be drawn in at most 5 % of the cases. Of many shards it is near 3 / audited where none is wrong.
     """
     # It takes a second to import.
     from scipy.stats import hypergeom
 
     possible = range(wrong, shards - (audited - wrong) + 1)
     first = bisect_left(
-        possible, True, key=lambda count: bool(hypergeom.cdf(wrong, shards, count, audited) <= 1 - CONFIDENCE)
+        possible,
+        True,
+        key=lambda count: bool(hypergeom.cdf(wrong, shards, count, audited) <= 1 - CONFIDENCE),
     )
     return possible[first - 1]
 
@@ -106,8 +112,8 @@ def audit_stage(
     """Scores some shards of a finished stage again.
 
     Raises:
-        PreflightError: the model is not the one of the run, or this machine cannot compute as the run did, in bits or,
-            of pairs, which have no ranks.
+        PreflightError: the model is not the one of the run, or this machine cannot compute as the
+            run did, in bits or, of pairs, which have no ranks.
         ReceiptError: a stored part is damaged.
     """
     record, here = plan.stage(stage.name), describe_machine()
@@ -115,22 +121,29 @@ def audit_stage(
         computed = StageFolder(storage.join(folder, stage.name))
         for shard in shards:
             stored = manifests[stage.name].receipts[shard]
-            task = plan.task(record, shard, [manifests[name].receipts[shard] for name in record.inputs])
+            task = plan.task(
+                record, shard, [manifests[name].receipts[shard] for name in record.inputs]
+            )
             again = stage.run(replace(task, folder=computed))
             then = read_machine(plan.output, stored.machine)
             alike = _alike(then, here, stage, (stored, again))
             if not alike and not stage.ranks:
                 raise PreflightError(
-                    f"shard {shard} was scored by another kind of machine ({then.processor if then else 'unknown'}), "
-                    "whose last digits differ, and pairs have no ranks to compare: audit it on a machine of that kind"
+                    f"shard {shard} was scored by another kind of machine "
+                    f"({then.processor if then else 'unknown'}), whose last digits differ, and "
+                    "pairs have no ranks to compare: audit it on a machine of that kind"
                 )
             tables = plan.folder(stage.name).read_part(stored), computed.read_part(again)
             yield _compare(shard, stage, task, *tables, by_rank=not alike)
             storage.remove(computed.part_url(again))
 
 
-def _alike(then: Machine | None, here: Machine, stage: ModelStage, receipts: Sequence[Receipt]) -> bool:
-    """Whether two machines give the same bits; on a GPU batches decide too, and those that memory cut differ."""
+def _alike(
+    then: Machine | None, here: Machine, stage: ModelStage, receipts: Sequence[Receipt]
+) -> bool:
+    """Whether two machines give the same bits; on a GPU batches decide too, and those that memory
+    cut differ.
+    """
     if then is None or then.arithmetic(stage.backend) != here.arithmetic(stage.backend):
         return False
     cut = any(each.counts.get("halvings") for each in receipts)
@@ -138,7 +151,13 @@ def _alike(then: Machine | None, here: Machine, stage: ModelStage, receipts: Seq
 
 
 def _compare(
-    shard: int, stage: ModelStage, task: ShardTask, stored: pa.Table, computed: pa.Table, *, by_rank: bool
+    shard: int,
+    stage: ModelStage,
+    task: ShardTask,
+    stored: pa.Table,
+    computed: pa.Table,
+    *,
+    by_rank: bool,
 ) -> CheckedShard:
     # Of pairs, other columns are copied.
     own = [each.select(stage.schema.names) for each in (stored, computed)]
@@ -157,12 +176,18 @@ def _compare(
             {query_id: list(each.doc_ids) for query_id, each in stage.rank(before, table).items()}
             for table in (stored, computed)
         ]
-        reranked = tuple(query_id for query_id, order in orders[0].items() if order != orders[1][query_id])
-    return CheckedShard(shard, by_rank, len(one), len(changes), float(changes.max(initial=0.0)), False, reranked)
+        reranked = tuple(
+            query_id for query_id, order in orders[0].items() if order != orders[1][query_id]
+        )
+    return CheckedShard(
+        shard, by_rank, len(one), len(changes), float(changes.max(initial=0.0)), False, reranked
+    )
 
 
 def _split(table: pa.Table) -> tuple[list[list[Any]], NDArray[np.floating[Any]]]:
-    """The columns of a part without scores, of lists of these the lengths; and all scores, NaN where one is missing."""
+    """The columns of a part without scores, of lists of these the lengths; and all scores, NaN
+    where one is missing.
+    """
     rows: list[list[Any]] = []
     scores: list[NDArray[np.floating[Any]]] = [np.empty(0, np.float32)]
     for column in table.columns:

@@ -1,4 +1,6 @@
-"""`beamrank audit DIR`: scores random shards of a run again, and says what share of all can be wrong."""
+"""`beamrank audit DIR`: scores random shards of a run again, and says what share of all can be
+wrong.
+"""
 
 import json
 import time
@@ -60,23 +62,30 @@ class Audit:
         drawn = len(self.audited)
         machine = ", ".join([self.machine["processor"], *self.machine["gpus"]])
         sentences = [
-            f"On {self.date}, beamrank {self.version} scored {drawn:,} of {self.shards:,} shards of {self.output} "
-            f"again (plan {self.plan}, seed {self.seed}) on {machine}: {'; '.join(map(_model, self.stages))}"
+            f"On {self.date}, beamrank {self.version} scored {drawn:,} of {self.shards:,} shards "
+            f"of {self.output} again (plan {self.plan}, seed {self.seed}) on {machine}: "
+            f"{'; '.join(map(_model, self.stages))}"
         ]
         if by_rank < drawn:
             alike = counted(drawn - by_rank, "shard")
-            sentences.append(f"{alike} had been scored by the same kind of machine, so bits were compared")
+            sentences.append(
+                f"{alike} had been scored by the same kind of machine, so bits were compared"
+            )
         if checked:
             largest = max(each.largest_difference for each in checked)
             sentences.append(
-                f"{counted(by_rank, 'shard')} had been scored by another kind of machine, so ranks were compared; "
-                f"scores differ by at most {largest:.2g}"
+                f"{counted(by_rank, 'shard')} had been scored by another kind of machine, so "
+                f"ranks were compared; scores differ by at most {largest:.2g}"
             )
-        found = f"{counted(len(self.wrong), 'shard is', 'shards are')} wrong" if self.wrong else "All agree"
+        found = (
+            f"{counted(len(self.wrong), 'shard is', 'shards are')} wrong"
+            if self.wrong
+            else "All agree"
+        )
         if drawn < self.shards:
             found += (
-                f": at {self.confidence:.0%} confidence at most {self.most_wrong:,} of the {self.shards:,} shards "
-                f"({self.most_wrong_share:.2%}) are wrong"
+                f": at {self.confidence:.0%} confidence at most {self.most_wrong:,} of the "
+                f"{self.shards:,} shards ({self.most_wrong_share:.2%}) are wrong"
             )
         return ". ".join([*sentences, found, "What the stages read was taken as it is stored."])
 
@@ -88,29 +97,37 @@ def _model(stage: AuditedStage) -> str:
 
 def audit(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")],
-    shards: Annotated[int, option("How many shards are drawn, or all if there are fewer.", min=1)] = 300,
+    shards: Annotated[
+        int, option("How many shards are drawn, or all if there are fewer.", min=1)
+    ] = 300,
     seed: Annotated[int, option("Draws other shards.")] = 0,
     as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score random shards of a run again on this machine, and state what share of all shards can be wrong.
+    """Score random shards of a run again on this machine, and state what share of all shards can be
+    wrong.
 
-    Prints what differs, and a paragraph for a paper or a ticket. Where the same kind of machine stored a shard, scores
-    must have the same bits, and otherwise the same ranks; exit code 1 if one differs. Pairs of `beamrank score` have no
-    ranks, and are refused there. Writes nothing.
+    Prints what differs, and a paragraph for a paper or a ticket. Where the same kind of machine
+    stored a shard, scores must have the same bits, and otherwise the same ranks; exit code 1 if one
+    differs. Pairs of `beamrank score` have no ranks, and are refused there. Writes nothing.
     """
     console, start = console_progress(verbose, quiet), time.monotonic()
     plan = read_plan(folder)
     plan.check_engine()
     manifests = plan.manifests(StageFolder.whole)
-    stages = [each for each in open_stages(plan.stages) if isinstance(each, ModelStage) and each.name in manifests]
+    stages = [
+        each
+        for each in open_stages(plan.stages)
+        if isinstance(each, ModelStage) and each.name in manifests
+    ]
     for record in plan.stages:
         if record.name not in manifests:
             console.note(f"{record.name} is not finished, and is not audited")
     if not stages:
         raise PreflightError(
-            f"{plan.output} has no finished stage with a model: run the same `beamrank run` again, which resumes"
+            f"{plan.output} has no finished stage with a model: run the same `beamrank run` "
+            "again, which resumes"
         )
     drawn = draw_shards(len(plan.shards), shards, seed)
     results = []
@@ -126,7 +143,16 @@ def audit(
     wrong = sorted({shard for each in results for shard in each.wrong})
     most = most_wrong(len(wrong), len(drawn), len(plan.shards))
     made = Audit(
-        *(plan.output, plan.digest[:SHORT], __version__, ENGINE_VERSION, len(plan.shards), seed, drawn, wrong),
+        *(
+            plan.output,
+            plan.digest[:SHORT],
+            __version__,
+            ENGINE_VERSION,
+            len(plan.shards),
+            seed,
+            drawn,
+            wrong,
+        ),
         *(most, most / len(plan.shards), CONFIDENCE, results, asdict(describe_machine())),
         *(datetime.now(UTC).date().isoformat(), round(time.monotonic() - start, 1)),
     )
@@ -145,10 +171,14 @@ def _differences(stages: Sequence[AuditedStage]) -> Iterator[str]:
     for stage in stages:
         for each in stage.shards:
             if each.rows_differ:
-                yield f"{stage.stage}, shard {each.shard}: its rows are not those of its topics and candidates"
+                yield (
+                    f"{stage.stage}, shard {each.shard}: its rows are not those of its topics "
+                    "and candidates"
+                )
             elif each.wrong:
                 reranked = counted(len(each.reranked), "query is", "queries are")
                 yield (
-                    f"{stage.stage}, shard {each.shard}: {each.different:,} of {each.scores:,} scores differ, by up to "
-                    f"{each.largest_difference:.2g}; {reranked} ranked differently"
+                    f"{stage.stage}, shard {each.shard}: {each.different:,} of {each.scores:,} "
+                    f"scores differ, by up to {each.largest_difference:.2g}; {reranked} ranked "
+                    "differently"
                 )

@@ -1,4 +1,6 @@
-"""`beamrank calibrate DIR`: probabilities of relevance from the scores that a run stored, and how far to trust them."""
+"""`beamrank calibrate DIR`: probabilities of relevance from the scores that a run stored, and how
+far to trust them.
+"""
 
 import json
 import tempfile
@@ -30,7 +32,14 @@ from contrib.calibration.fit import (
     measure,
     split_topics,
 )
-from pipelines.commands.arguments import ResultFormat, one_of, open_runs, option, qrels_option, scored_stage
+from pipelines.commands.arguments import (
+    ResultFormat,
+    one_of,
+    open_runs,
+    option,
+    qrels_option,
+    scored_stage,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error
@@ -54,21 +63,35 @@ def calibrate(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run.")],
     qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
     method: Annotated[
-        str, one_of("--method", METHODS, "Logistic regression on the score, or any map that never falls.")
+        str,
+        one_of(
+            "--method", METHODS, "Logistic regression on the score, or any map that never falls."
+        ),
     ] = "platt",
     precision: Annotated[
-        float | None, option("Also find the lowest score above which this share of docs is relevant.", metavar="SHARE")
+        float | None,
+        option(
+            "Also find the lowest score above which this share of docs is relevant.",
+            metavar="SHARE",
+        ),
     ] = None,
     stage: Annotated[
-        str | None, option("Whose scores; by default the last stage that scores docs one by one.", metavar="NAME")
+        str | None,
+        option(
+            "Whose scores; by default the last stage that scores docs one by one.", metavar="NAME"
+        ),
     ] = None,
     rel: Annotated[int, option("The lowest label of a relevant doc.", min=1)] = 1,
     judged_only: Annotated[
         bool,
-        option("Leave docs without a judgment out; by default they are not relevant, as in measures.", "--judged-only"),
+        option(
+            "Leave docs without a judgment out; by default they are not relevant, as in measures.",
+            "--judged-only",
+        ),
     ] = False,
     output: Annotated[
-        str | None, option("Where the files go; by default DIR/calibration/STAGE.", metavar="FOLDER")
+        str | None,
+        option("Where the files go; by default DIR/calibration/STAGE.", metavar="FOLDER"),
     ] = None,
     result_format: ResultFormat = "table",
 ) -> None:
@@ -83,7 +106,9 @@ def calibrate(
     judgments = qrels or runs.config.qrels
     if judgments is None:
         raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
-    into = storage.absolute(output) if output else storage.join(runs.plan.output, "calibration", name)
+    into = (
+        storage.absolute(output) if output else storage.join(runs.plan.output, "calibration", name)
+    )
     storage.check_folder(into)
     with ConsoleProgress().bar("calibrate") as bar:
         judged, hashes = gather(runs, name, read_qrels(judgments), rel, judged_only, bar.update)
@@ -98,17 +123,33 @@ def calibrate(
     found = {kind: measure(judged, each) for kind, each in probabilities.items()}
     threshold = None if precision is None else find_threshold(judged, fold_of, precision)
     calibration = fit(judged)
-    counts = {"topics": judged.count, "docs": len(judged.scores), "relevant": int(judged.relevant.sum())}
-    result = {"stage": name, "method": method, **counts, "rel": rel, "judged_only": judged_only, "folds": _FOLDS}
+    counts = {
+        "topics": judged.count,
+        "docs": len(judged.scores),
+        "relevant": int(judged.relevant.sum()),
+    }
+    result = {
+        "stage": name,
+        "method": method,
+        **counts,
+        "rel": rel,
+        "judged_only": judged_only,
+        "folds": _FOLDS,
+    }
     result["map"] = calibration.as_object()
     result["reliability"] = {kind: as_object(each) for kind, each in found.items()}
     result["threshold"] = None if threshold is None else _threshold_object(threshold, calibration)
-    storage.replace(storage.join(into, "calibration.json"), json.dumps(result, indent=1, allow_nan=False).encode())
+    storage.replace(
+        storage.join(into, "calibration.json"),
+        json.dumps(result, indent=1, allow_nan=False).encode(),
+    )
     storage.replace(storage.join(into, "reliability.svg"), reliability_diagram(found, name))
     write_probabilities(storage.join(into, "probabilities.parquet"), runs, name, calibration)
     print_result(_table(found), result, result_format)
     docs = f"{counts['docs']:,} docs of {judged.count:,} topics, {counts['relevant']:,} relevant"
-    write_error(f"note: {name} by {docs}; the table is of topics that a map has not seen, in {_FOLDS} folds")
+    write_error(
+        f"note: {name} by {docs}; the table is of topics that a map has not seen, in {_FOLDS} folds"
+    )
     write_error(f"note: probabilities of all scores, the map and a picture are in {into}")
     if threshold is not None:
         write_error(f"note: {_threshold_words(threshold, calibration, name)}")
@@ -118,20 +159,30 @@ def gather(
     runs: PlanRuns, name: str, qrels: Qrels, rel: int, judged_only: bool, progress: Any
 ) -> tuple[Judged, np.ndarray[Any, np.dtype[np.uint64]]]:
     """The scored docs of judged topics, and the hash of each of these topics: uint64[topics]."""
-    scores, relevant, topics, query_ids = [np.empty(0)], [np.empty(0, bool)], [np.empty(0, np.int64)], list[str]()
+    scores, relevant, topics, query_ids = (
+        [np.empty(0)],
+        [np.empty(0, bool)],
+        [np.empty(0, np.int64)],
+        list[str](),
+    )
     for done, parts in enumerate(runs.shards(), 1):
         for query_id, ranking in parts.rankings(name).items():
             judgments = qrels.relevance.get(query_id)
             if judgments is None:
                 continue
-            labels = np.array([judgments.get(doc_id, -1) for doc_id in ranking.doc_ids[: ranking.scored]], np.int64)
+            labels = np.array(
+                [judgments.get(doc_id, -1) for doc_id in ranking.doc_ids[: ranking.scored]],
+                np.int64,
+            )
             kept = labels >= 0 if judged_only else np.ones(len(labels), np.bool_)
             scores.append(ranking.scores[: ranking.scored][kept])
             relevant.append(labels[kept] >= rel)
             topics.append(np.full(int(kept.sum()), len(query_ids)))
             query_ids.append(query_id)
         progress(done, len(runs.plan.shards), "shards")
-    judged = Judged(np.concatenate(scores), np.concatenate(relevant), np.concatenate(topics), len(query_ids))
+    judged = Judged(
+        np.concatenate(scores), np.concatenate(relevant), np.concatenate(topics), len(query_ids)
+    )
     return judged, hashes64(query_ids)
 
 
@@ -153,18 +204,25 @@ def _write_table(file: IO[bytes], runs: PlanRuns, name: str, calibration: Calibr
                 ranks += range(1, ranking.scored + 1)
                 scores.append(ranking.scores[: ranking.scored])
             values = np.concatenate(scores)
-            writer.write_table(pa.table([ids, docs, ranks, values, calibration(values)], schema=_SCHEMA))
+            writer.write_table(
+                pa.table([ids, docs, ranks, values, calibration(values)], schema=_SCHEMA)
+            )
 
 
 def reliability_diagram(found: dict[str, Reliability], name: str) -> bytes:
-    """The share of relevant docs against the probability, in bins of as many docs, with intervals."""
+    """The share of relevant docs against the probability, in bins of as many docs, with
+    intervals.
+    """
     with figure(whole=False) as (axes, content):
         axes.plot([0, 1], [0, 1], color="tab:gray", linewidth=1, linestyle="--", label="reliable")
         for kind, each in found.items():
             if kind == _BASE_RATE:
                 continue
             shares = [share for _, _, share in each.bins]
-            bars = [[one.value - one.low for one in shares], [one.high - one.value for one in shares]]
+            bars = [
+                [one.value - one.low for one in shares],
+                [one.high - one.value for one in shares],
+            ]
             axes.errorbar(
                 [expected for _, expected, _ in each.bins],
                 [share.value for share in shares],
@@ -188,11 +246,14 @@ def _check_enough(judged: Judged, method: str, judged_only: bool) -> None:
     advice = "Judge more topics"
     if judged_only and not others:
         advice = "Without --judged-only, docs without a judgment count as not relevant"
-    elif topics >= _LEAST_TOPICS and min(relevant, others) >= min(each.least for each in METHODS.values()):
+    elif topics >= _LEAST_TOPICS and min(relevant, others) >= min(
+        each.least for each in METHODS.values()
+    ):
         advice += ", or take --method platt"
     raise PreflightError(
-        f"too few judgments: {method} needs {_LEAST_TOPICS} topics with a relevant doc among those that were scored, "
-        f"{least} relevant docs and {least} others, and this run has {topics:,}, {relevant:,} and {others:,}. {advice}"
+        f"too few judgments: {method} needs {_LEAST_TOPICS} topics with a relevant doc among "
+        f"those that were scored, {least} relevant docs and {least} others, and this run has "
+        f"{topics:,}, {relevant:,} and {others:,}. {advice}"
     )
 
 
@@ -217,8 +278,14 @@ def _threshold_object(threshold: Threshold, calibration: Calibration) -> dict[st
 def _threshold_words(threshold: Threshold, calibration: Calibration, name: str) -> str:
     score, wanted, precision = threshold.score, threshold.wanted, threshold.precision
     if score is None:
-        raise DataError(f"no threshold on the scores of {name} gives a precision of {wanted:g}: ask for a lower one")
-    words = f"scores from {score:.4f} (probability {_probability(calibration, score):.4f}) have precision {wanted:g}"
+        raise DataError(
+            f"no threshold on the scores of {name} gives a precision of {wanted:g}: ask for a "
+            "lower one"
+        )
+    words = (
+        f"scores from {score:.4f} (probability {_probability(calibration, score):.4f}) have "
+        f"precision {wanted:g}"
+    )
     if precision is None:
         return f"{words}; no held-out topic has such a score"
     held = f"{precision.value:.4f} ({precision.low:.4f} to {precision.high:.4f})"

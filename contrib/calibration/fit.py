@@ -1,4 +1,6 @@
-"""Calibration: maps from scores to probabilities, how reliable they are on held-out topics, and thresholds."""
+"""Calibration: maps from scores to probabilities, how reliable they are on held-out topics, and
+thresholds.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -80,20 +82,24 @@ class Isotonic(NamedTuple):
 def fit_platt(judged: Judged) -> Platt:
     """Logistic regression on the score, with the smoothed labels of Platt, 1999."""
     positive = int(judged.relevant.sum())
-    labels = np.where(judged.relevant, (positive + 1) / (positive + 2), 1 / (len(judged.relevant) - positive + 2))
+    labels = np.where(
+        judged.relevant, (positive + 1) / (positive + 2), 1 / (len(judged.relevant) - positive + 2)
+    )
     middle, spread = float(judged.scores.mean()), float(judged.scores.std()) or 1.0
     x = (judged.scores - middle) / spread
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         z = parameters[0] * x + parameters[1]
         error = expit(z) - labels
-        return float(np.mean(np.logaddexp(0, z) - labels * z)), np.array([np.mean(error * x), np.mean(error)])
+        return float(np.mean(np.logaddexp(0, z) - labels * z)), np.array(
+            [np.mean(error * x), np.mean(error)]
+        )
 
     slope, intercept = minimize(loss, np.array([0.0, 0.0]), jac=True, method="BFGS").x.tolist()
     if slope <= 0:
         raise DataError(
-            "relevant docs have no higher scores than others, so no probability follows from these scores: "
-            "`beamrank doctor --checkpoint` tells whether the model ranks at all"
+            "relevant docs have no higher scores than others, so no probability follows from "
+            "these scores: `beamrank doctor --checkpoint` tells whether the model ranks at all"
         )
     return Platt(slope / spread, intercept - slope * middle / spread)
 
@@ -132,8 +138,8 @@ class Reliability:
 
     Attributes:
         brier: the mean squared error.
-        error: the expected calibration error: the distance between the probability and the share of relevant docs, in
-            the mean over ten bins with as many docs each.
+        error: the expected calibration error: the distance between the probability and the share of
+            relevant docs, in the mean over ten bins with as many docs each.
         bins: of each bin, its docs, their mean probability, and the share of relevant ones.
     """
 
@@ -149,7 +155,8 @@ class Threshold:
     Attributes:
         wanted: the precision.
         score: None where no score reaches it.
-        precision: on held-out topics, of docs above the threshold that the other topics give; None without any.
+        precision: on held-out topics, of docs above the threshold that the other topics give; None
+            without any.
         recall: the share of their relevant docs that is above it.
         docs_per_topic: how many docs of a topic are above it.
     """
@@ -162,13 +169,17 @@ class Threshold:
 
 
 def split_topics(hashes: NDArray[np.uint64], folds: int) -> NDArray[np.int64]:
-    """The fold of each topic: int64[topics]; it follows from their hashes, and folds are equally large."""
+    """The fold of each topic: int64[topics]; it follows from their hashes, and folds are equally
+    large.
+    """
     found = np.empty(len(hashes), np.int64)
     found[np.argsort(hashes, kind="stable")] = np.arange(len(hashes)) % folds
     return found
 
 
-def held_out(judged: Judged, fold_of: NDArray[np.int64], fit: Callable[[Judged], Calibration]) -> Floats:
+def held_out(
+    judged: Judged, fold_of: NDArray[np.int64], fit: Callable[[Judged], Calibration]
+) -> Floats:
     """The probability of each doc by a map that was fitted without its topic's fold: float64[n]."""
     found = np.empty_like(judged.scores)
     for rows in _folds(judged, fold_of):
@@ -179,7 +190,9 @@ def held_out(judged: Judged, fold_of: NDArray[np.int64], fit: Callable[[Judged],
 def measure(judged: Judged, probabilities: Floats, seed: int = 0) -> Reliability:
     """Compares probabilities with judgments."""
     edges = np.unique(np.quantile(probabilities, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    found, place = np.unique(np.searchsorted(edges, probabilities, side="right"), return_inverse=True)
+    found, place = np.unique(
+        np.searchsorted(edges, probabilities, side="right"), return_inverse=True
+    )
     sums = judged.by_topic(
         np.square(probabilities - judged.relevant),
         *(
@@ -190,7 +203,9 @@ def measure(judged: Judged, probabilities: Floats, seed: int = 0) -> Reliability
     )
 
     def figures(totals: Floats) -> Floats:
-        """[r, 1 + 3 bins] -> [r, 2 + bins]: Brier score, calibration error, the share of relevant docs in each bin."""
+        """[r, 1 + 3 bins] -> [r, 2 + bins]: Brier score, calibration error, the share of relevant
+        docs in each bin.
+        """
         docs, expected, relevant = (totals[:, start::3] for start in (1, 2, 3))
         count = docs.sum(axis=1)
         error = np.abs(expected - relevant).sum(axis=1) / count
@@ -207,8 +222,12 @@ def measure(judged: Judged, probabilities: Floats, seed: int = 0) -> Reliability
     return Reliability(brier, error, bins)
 
 
-def find_threshold(judged: Judged, fold_of: NDArray[np.int64], wanted: float, seed: int = 0) -> Threshold:
-    """The threshold by all topics, and what one that is found in the same way does on topics that it has not seen."""
+def find_threshold(
+    judged: Judged, fold_of: NDArray[np.int64], wanted: float, seed: int = 0
+) -> Threshold:
+    """The threshold by all topics, and what one that is found in the same way does on topics that
+    it has not seen.
+    """
     above = np.zeros(len(judged.scores), np.bool_)
     for rows in _folds(judged, fold_of):
         lowest = lowest_score(judged.of(~rows), wanted)
@@ -225,7 +244,9 @@ def find_threshold(judged: Judged, fold_of: NDArray[np.int64], wanted: float, se
 
 
 def lowest_score(judged: Judged, wanted: float) -> float | None:
-    """The lowest score such that of the docs with it or a higher one the wanted share is relevant."""
+    """The lowest score such that of the docs with it or a higher one the wanted share is
+    relevant.
+    """
     order = np.argsort(-judged.scores, kind="stable")
     scores = judged.scores[order]
     precision = np.cumsum(judged.relevant[order]) / np.arange(1, len(scores) + 1)
@@ -242,9 +263,13 @@ def _folds(judged: Judged, fold_of: NDArray[np.int64]) -> Iterator[NDArray[np.bo
 
 
 def _intervals(sums: Floats, figures: Callable[[Floats], Floats], seed: int) -> list[Interval]:
-    """Figures of the sums over topics, [r, sums] -> [r, figures], with intervals over draws of as many topics."""
+    """Figures of the sums over topics, [r, sums] -> [r, figures], with intervals over draws of as
+    many topics.
+    """
     random, topics = np.random.default_rng(seed), len(sums)
-    drawn = [random.multinomial(topics, np.full(topics, 1 / topics)) @ sums for _ in range(_RESAMPLES)]
+    drawn = [
+        random.multinomial(topics, np.full(topics, 1 / topics)) @ sums for _ in range(_RESAMPLES)
+    ]
     values = figures(sums.sum(axis=0, keepdims=True))[0]
     low, high = np.nanpercentile(figures(np.stack(drawn)), _INTERVAL, axis=0)
     return [Interval(*map(float, each)) for each in zip(values, low, high, strict=True)]
@@ -256,4 +281,8 @@ def as_object(reliability: Reliability) -> Mapping[str, Any]:
         {"docs": docs, "probability": expected, "relevant": share._asdict()}
         for docs, expected, share in reliability.bins
     ]
-    return {"brier": reliability.brier._asdict(), "calibration_error": reliability.error._asdict(), "bins": bins}
+    return {
+        "brier": reliability.brier._asdict(),
+        "calibration_error": reliability.error._asdict(),
+        "bins": bins,
+    }

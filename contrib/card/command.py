@@ -1,4 +1,6 @@
-"""`beamrank card DIR`: README.md of a finished run, with which `hf upload` takes its folder as a data set."""
+"""`beamrank card DIR`: README.md of a finished run, with which `hf upload` takes its folder as a
+data set.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated
@@ -27,11 +29,17 @@ _MOST_NAMED = 100
 def card(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run.")],
     licence: Annotated[
-        str | None, option("The licence of the data, in the hub's words: cc-by-4.0.", "--licence", metavar="NAME")
+        str | None,
+        option(
+            "The licence of the data, in the hub's words: cc-by-4.0.", "--licence", metavar="NAME"
+        ),
     ] = None,
-    language: Annotated[str | None, option("The language of the texts: en, de.", metavar="CODE")] = None,
+    language: Annotated[
+        str | None, option("The language of the texts: en, de.", metavar="CODE")
+    ] = None,
 ) -> None:
-    """Write DIR/README.md, the card of a data set on Hugging Face: stages, measures, what the files hold.
+    """Write DIR/README.md, the card of a data set on Hugging Face: stages, measures, what the files
+    hold.
 
     A card that is there already is not changed. Prints its path.
     """
@@ -40,12 +48,14 @@ def card(
     runs = open_runs(folder)
     url = storage.join(runs.plan.output, CARD)
     if storage.exists(url):
-        raise PreflightError(f"{url} exists, and may have your own words: delete it first to have it written again")
+        raise PreflightError(
+            f"{url} exists, and may have your own words: delete it first to have it written again"
+        )
     unfinished = [stage.name for stage in runs.plan.stages if stage.name not in runs.manifests]
     if unfinished:
         raise PreflightError(
-            f"{', '.join(unfinished)} is not finished in {runs.plan.output}, and a card is of a whole run: run the "
-            "same `beamrank run` again, which resumes"
+            f"{', '.join(unfinished)} is not finished in {runs.plan.output}, and a card is of a "
+            "whole run: run the same `beamrank run` again, which resumes"
         )
     head = DatasetCardData(
         pretty_name=runs.plan.run_tag,
@@ -54,7 +64,10 @@ def card(
         task_categories=["text-ranking"],
         tags=["beamrank", "information-retrieval", "trec-run"],
         configs=[
-            {"config_name": stage.name, "data_files": _parts(runs, stage, runs.manifests[stage.name])}
+            {
+                "config_name": stage.name,
+                "data_files": _parts(runs, stage, runs.manifests[stage.name]),
+            }
             for stage in runs.finished
         ],
     )
@@ -66,13 +79,16 @@ def card(
 def _parts(runs: PlanRuns, stage: Stage, manifest: Manifest) -> str | list[str]:
     """The files of a stage's rows: a pattern, unless parts of other plans lie beside them."""
     own = [receipt.part for receipt in manifest.receipts]
-    present = {entry.name for entry in list_stage(runs.plan.folder(stage.name).url) if entry.is_whole(PART)}
+    present = {
+        entry.name for entry in list_stage(runs.plan.folder(stage.name).url) if entry.is_whole(PART)
+    }
     if present == set(own):
         return f"{stage.name}/part-*.parquet"
     if len(own) > _MOST_NAMED:
         raise PreflightError(
-            f"{stage.name} holds parts of other plans beside its {len(own):,}, and a card cannot tell them apart: run "
-            "the configuration into a new folder with --reuse, which scores nothing again"
+            f"{stage.name} holds parts of other plans beside its {len(own):,}, and a card cannot "
+            "tell them apart: run the configuration into a new folder with --reuse, which scores "
+            "nothing again"
         )
     return [f"{stage.name}/{part}" for part in own]
 
@@ -82,19 +98,22 @@ def _blocks(runs: PlanRuns) -> Iterator[str]:
     plan, config = runs.plan, runs.config
     yield f"# {plan.run_tag}"
     yield (
-        f"Rankings of {counted(len(plan.topics), 'topic')} over `{storage.name(config.corpus.path)}`, by "
-        f"beamrank {__version__}."
+        f"Rankings of {counted(len(plan.topics), 'topic')} over "
+        f"`{storage.name(config.corpus.path)}`, by beamrank {__version__}."
     )
     yield markdown(_stages(runs)).rstrip()
     measures = _measures(plan.output)
     names = list(dict.fromkeys(name for each in measures.values() for name in each))
     if names:
         rows: list[list[Cell]] = [[run, *map(each.get, names)] for run, each in measures.items()]
-        yield markdown(Table([Column("run"), *(Column(name, MEAN) for name in names)], rows)).rstrip()
+        yield markdown(
+            Table([Column("run"), *(Column(name, MEAN) for name in names)], rows)
+        ).rstrip()
     yield (
-        f"`{RUNS}/` holds the rankings for trec_eval, each with its settings, versions and machine (`*.metadata.yaml`, "
-        "ir_metadata). The folder of a stage holds its candidates with their scores, log-odds before any activation, "
-        "in Parquet; `beamrank report` and `beamrank inspect` read the whole folder."
+        f"`{RUNS}/` holds the rankings for trec_eval, each with its settings, versions and "
+        "machine (`*.metadata.yaml`, ir_metadata). The folder of a stage holds its candidates "
+        "with their scores, log-odds before any activation, in Parquet; `beamrank report` and "
+        "`beamrank inspect` read the whole folder."
     )
 
 
@@ -107,7 +126,15 @@ def _stages(runs: PlanRuns) -> Table:
         model = None if reference is None else hub_id(reference) or storage.name(reference)
         keys, status = runs.plan.stage(stage.name).keys, statuses[stage.name]
         rows.append([stage.name, model, keys.get("k"), status.inferences + status.reused or None])
-    return Table([Column("stage"), Column("model"), Column("docs per topic", ","), Column("inferences", ",")], rows)
+    return Table(
+        [
+            Column("stage"),
+            Column("model"),
+            Column("docs per topic", ","),
+            Column("inferences", ","),
+        ],
+        rows,
+    )
 
 
 def _measures(output: str) -> Mapping[str, Mapping[str, float]]:

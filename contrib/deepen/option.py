@@ -1,4 +1,6 @@
-"""`beamrank run --max-inferences N --deepen`: the cascade whose mono goes deeper where the limit leaves room."""
+"""`beamrank run --max-inferences N --deepen`: the cascade whose mono goes deeper where the limit
+leaves room.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,11 +22,13 @@ def with_deeper(
         bool,
         typer.Option(
             "--deepen",
-            help="Spend --max-inferences: all topics are scored to a first depth, then some deeper, up to mono.k.",
+            help="Spend --max-inferences: all topics are scored to a first depth, then some "
+            "deeper, up to mono.k.",
         ),
     ] = False,
 ) -> RunConfig:
-    """The configuration with a stage after the first mono that goes on to its depth, as far as the limit allows.
+    """The configuration with a stage after the first mono that goes on to its depth, as far as the
+    limit allows.
 
     Raises:
         ConfigError: there is no limit or no mono, or the limit is too low.
@@ -33,7 +37,11 @@ def with_deeper(
         return config
     place = next((place for place, own in enumerate(config.stages) if own.kind == "mono"), None)
     if max_inferences is None or place is None:
-        missing = "a stage `mono`, which it deepens" if place is None else "--max-inferences, which it spends"
+        missing = (
+            "a stage `mono`, which it deepens"
+            if place is None
+            else "--max-inferences, which it spends"
+        )
         raise ConfigError(f"--deepen needs {missing}")
     # They take seconds to import.
     from pipelines.plan.make_plan import planned
@@ -41,7 +49,9 @@ def with_deeper(
     before, (own, *later) = config.stages[:place], config.stages[place:]
     plan, _ = planned(config)
     topics, bounds = len(plan.topics), _inferences(plan)
-    left = max_inferences - topics * sum(count for name, count in bounds.items() if name != own.name)
+    left = max_inferences - topics * sum(
+        count for name, count in bounds.items() if name != own.name
+    )
     if left >= topics * bounds[own.name]:
         return config
     inputs = bounds[own.name] // own.section.k
@@ -50,8 +60,9 @@ def with_deeper(
     if left < topics * least * inputs:
         enough = max_inferences - left + topics * least * inputs
         raise ConfigError(
-            f"--max-inferences {max_inferences:,} leaves {own.name} {max(0, left):,} for {topics:,} topics, too few "
-            f"to score the first {least} candidates of each: give at least {enough:,}, or lower k of later stages"
+            f"--max-inferences {max_inferences:,} leaves {own.name} {max(0, left):,} for "
+            f"{topics:,} topics, too few to score the first {least} candidates of each: give at "
+            f"least {enough:,}, or lower k of later stages"
         )
     first = max(least, left // 2 // (topics * inputs))
     deeper = {"deeper": {"name": f"{own.name}-deeper", "k": own.section.k, "inferences": left}}

@@ -1,8 +1,10 @@
-"""The stages that go deeper than a mono where its scores promise most, within a number of inferences.
+"""The stages that go deeper than a mono where its scores promise most, within a number of
+inferences.
 
-For a mono named `mono`: `mono-deeper-gaps` reduces each topic's scores to one number, `mono-deeper-depths` decides from
-the numbers of all topics how many more docs each gets, and `mono-deeper` scores these with mono's model. Its parts hold
-mono's scores too, so that they are those of one deeper mono.
+For a mono named `mono`: `mono-deeper-gaps` reduces each topic's scores to one number,
+`mono-deeper-depths` decides from the numbers of all topics how many more docs each gets, and
+`mono-deeper` scores these with mono's model. Its parts hold mono's scores too, so that they are
+those of one deeper mono.
 """
 
 import math
@@ -35,7 +37,9 @@ GAPS = pa.schema(
     {"query_id": pa.string(), "gap": pa.float32(), "scored": pa.int32(), "left": pa.int32()},
     metadata={"beamrank.schema": "gaps/1"},
 )
-DEPTHS = pa.schema({"query_id": pa.string(), "docs": pa.int32()}, metadata={"beamrank.schema": "depths/1"})
+DEPTHS = pa.schema(
+    {"query_id": pa.string(), "docs": pa.int32()}, metadata={"beamrank.schema": "depths/1"}
+)
 _HEAD = 10
 _FILES_AT_ONCE = 16
 
@@ -43,8 +47,9 @@ _FILES_AT_ONCE = 16
 def gap(scores: Floats) -> float:
     """By how much the tenth best doc is above the best one in the second half of the first depth.
 
-    The lower it is, the more the last docs that were scored contend with the first, and so may those below them. Of a
-    first depth below twenty, the doc in the middle takes the place of the tenth.
+    The lower it is, the more the last docs that were scored contend with the first, and so may
+    those below them. Of a first depth below twenty, the doc in the middle takes the place of the
+    tenth.
 
     Args:
         scores: float64[n], of the docs that were scored, in the order before.
@@ -56,7 +61,9 @@ def gap(scores: Floats) -> float:
 
 
 class Cut(NamedTuple):
-    """The last topic that gets docs, by its gap and its id, and how many; those before it get all that are left."""
+    """The last topic that gets docs, by its gap and its id, and how many; those before it get all
+    that are left.
+    """
 
     gap: float
     query_id: str
@@ -101,7 +108,9 @@ class _Deciding(LaterStage):
     @classmethod
     def from_config(cls, *_: Any) -> NoReturn:
         """It is not a stage of a configuration."""
-        raise ConfigError(f"the stage {cls.type_name} is a part of `{ScoreDeeper.type_name}`: leave it out")
+        raise ConfigError(
+            f"the stage {cls.type_name} is a part of `{ScoreDeeper.type_name}`: leave it out"
+        )
 
     @property
     def step(self) -> str:
@@ -109,7 +118,9 @@ class _Deciding(LaterStage):
 
     def _commit(self, task: ShardTask, rows: Iterable[Mapping[str, Any]], start: float) -> Receipt:
         table = pa.Table.from_pylist(list(rows), self.schema)
-        return task.commit(table, seconds=time.monotonic() - start, counts={"queries": table.num_rows})
+        return task.commit(
+            table, seconds=time.monotonic() - start, counts={"queries": table.num_rows}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,15 +142,21 @@ class FindGaps(_Deciding):
         assert before is not None
         for query_id, ranking in sorted(after.items()):
             given = before[query_id]
-            score_of = dict(zip(ranking.doc_ids[: ranking.scored], ranking.scores.tolist(), strict=False))
-            scores = np.array([score_of[doc_id] for doc_id in given.doc_ids[: self.k] if doc_id in score_of])
+            score_of = dict(
+                zip(ranking.doc_ids[: ranking.scored], ranking.scores.tolist(), strict=False)
+            )
+            scores = np.array(
+                [score_of[doc_id] for doc_id in given.doc_ids[: self.k] if doc_id in score_of]
+            )
             left = min(self.depth, len(given.doc_ids)) - min(self.k, given.scored)
             yield {"query_id": query_id, "gap": gap(scores), "scored": len(scores), "left": left}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecideDepths(_Deciding):
-    """How many more docs of each topic are scored: a topic with a smaller gap gets all that are left before another."""
+    """How many more docs of each topic are scored: a topic with a smaller gap gets all that are
+    left before another.
+    """
 
     type_name = "depths"
     schema = DEPTHS
@@ -168,13 +185,18 @@ class DecideDepths(_Deciding):
         rows = task.inputs[0].read().to_pylist()
         docs_of = self.cut.docs_of
         docs = (docs_of(row["gap"], row["query_id"], row["left"]) for row in rows)
-        found = [{"query_id": row["query_id"], "docs": count} for row, count in zip(rows, docs, strict=True)]
+        found = [
+            {"query_id": row["query_id"], "docs": count}
+            for row, count in zip(rows, docs, strict=True)
+        ]
         return self._commit(task, found, start)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreDeeper(ScoreMono):
-    """Scores the first `docs` docs below those that mono scored; its parts have mono's scores too."""
+    """Scores the first `docs` docs below those that mono scored; its parts have mono's scores
+    too.
+    """
 
     type_name = "deeper"
     section = DeeperConfig  # type: ignore[assignment]
@@ -194,16 +216,35 @@ class ScoreDeeper(ScoreMono):
         """
         mono = planning.before[-1]
         if type(mono) is not ScoreMono:
-            raise ConfigError(f"{own.name} goes deeper than a mono, and {mono.name} before it is none: give it a mono")
-        placed: dict[str, Any] = {"ranked_by": mono.ranked_by | mono.rank_keys, "k": mono.k, "prepares": own.name}
+            raise ConfigError(
+                f"{own.name} goes deeper than a mono, and {mono.name} before it is none: give it "
+                "a mono"
+            )
+        placed: dict[str, Any] = {
+            "ranked_by": mono.ranked_by | mono.rank_keys,
+            "k": mono.k,
+            "prepares": own.name,
+        }
         reads = (*mono.reads, mono.name)
         gaps = FindGaps(own_name=f"{own.name}-gaps", reads=reads, depth=own.section.k, **placed)
         most = 1 if mono.segments is None else mono.segments.limit
         budget = {"inferences": own.section.inferences, "inferences_a_doc": most}
-        depths = DecideDepths(own_name=f"{own.name}-depths", reads=(gaps.name,), whole=gaps.name, **placed, **budget)
+        depths = DecideDepths(
+            own_name=f"{own.name}-depths", reads=(gaps.name,), whole=gaps.name, **placed, **budget
+        )
         shared = {each.name: getattr(mono, each.name) for each in fields(ScoreMono)}
-        shared |= {"own_name": own.name, "k": own.section.k, "ranked_by": placed["ranked_by"], "reads": reads}
-        deeper = {"mono": mono.name, "first_k": mono.k, "depths": depths.name, "inferences": own.section.inferences}
+        shared |= {
+            "own_name": own.name,
+            "k": own.section.k,
+            "ranked_by": placed["ranked_by"],
+            "reads": reads,
+        }
+        deeper = {
+            "mono": mono.name,
+            "first_k": mono.k,
+            "depths": depths.name,
+            "inferences": own.section.inferences,
+        }
         return gaps, depths, cls(**shared, **deeper)
 
     @property
@@ -227,10 +268,15 @@ class ScoreDeeper(ScoreMono):
         rows = self._part(task, self.depths).to_pylist()
         docs = {row["query_id"]: row["docs"] for row in rows}
         ranked = self.parts_before(task).rankings(self.mono)
-        return {query_id: each.doc_ids[: each.scored + docs[query_id]] for query_id, each in ranked.items()}
+        return {
+            query_id: each.doc_ids[: each.scored + docs[query_id]]
+            for query_id, each in ranked.items()
+        }
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
-        """The docs by the scores of both stages: the ranking of a mono that is deeper for some topics."""
+        """The docs by the scores of both stages: the ranking of a mono that is deeper for some
+        topics.
+        """
         assert before is not None
         last = part.group_by("query_id").aggregate([("rank", "max")])
         depths = dict(zip(last["query_id"].to_pylist(), last["rank_max"].to_pylist(), strict=True))
@@ -243,7 +289,9 @@ class ScoreDeeper(ScoreMono):
     def variants(self, depths: Depths) -> None:  # type: ignore[override]
         """None: topics have different depths."""
 
-    def _earlier(self, task: ShardTask, tokens: pa.Table, unused: Counter[str]) -> Iterator[ReusableScores]:
+    def _earlier(
+        self, task: ShardTask, tokens: pa.Table, unused: Counter[str]
+    ) -> Iterator[ReusableScores]:
         yield self.reusable(tokens, self._part(task, self.mono), self.keys)
         yield from super()._earlier(task, tokens, unused)
 

@@ -1,4 +1,6 @@
-"""Whether a checkpoint ranks as it should: against transformers, in each dtype, and on queries with known answers."""
+"""Whether a checkpoint ranks as it should: against transformers, in each dtype, and on queries with
+known answers.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +29,8 @@ _MAX_LENGTH = 512
 # The relevant text of a query, the other one, and three of the next queries.
 _CANDIDATES = 5
 _COMPARED, _ALONE = 20, 8
-# Of the range of the scores: float32 rounds by a thousandth of it at most, another layer or token changes more.
+# Of the range of the scores: float32 rounds by a thousandth of it at most, another layer or token
+# changes more.
 _LARGEST_DIFFERENCE = 0.01
 # Of 40 coins, 32 fall on one side once in ten thousand times.
 _RANKS, _REVERSED = 0.8, 0.2
@@ -65,7 +68,9 @@ def check_checkpoint(reference: str, kind: str) -> list[Finding]:
 
 def triples() -> list[tuple[str, str, str]]:
     """Forty queries, each with a relevant text and one that is not."""
-    lines = files("contrib.doctor").joinpath("triples.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        files("contrib.doctor").joinpath("triples.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     return [(row["query"], row["relevant"], row["not_relevant"]) for row in map(json.loads, lines)]
 
 
@@ -80,11 +85,20 @@ class Checked:
         self._inputs: list[tuple[str, ...]]
         if self._kind == "duo":
             # Both orders: a model that prefers a place is right in one of them.
-            self._inputs = [each for one, two, three in rows for each in ((one, two, three), (one, three, two))]
+            self._inputs = [
+                each for one, two, three in rows for each in ((one, two, three), (one, three, two))
+            ]
         else:
             texts = [text for _, *both in rows for text in both]
-            places = [[(2 * row + place) % len(texts) for place in range(_CANDIDATES)] for row in range(len(rows))]
-            self._inputs = [(row[0], texts[place]) for row, some in zip(rows, places, strict=True) for place in some]
+            places = [
+                [(2 * row + place) % len(texts) for place in range(_CANDIDATES)]
+                for row in range(len(rows))
+            ]
+            self._inputs = [
+                (row[0], texts[place])
+                for row, some in zip(rows, places, strict=True)
+                for place in some
+            ]
         self._rows = len(rows)
 
     def _load(self, dtype: str) -> Reranker:
@@ -114,25 +128,42 @@ class Checked:
         name = ", ".join(found.config.get("architectures") or [str(found.config.get("model_type"))])
         words = f"{name}, {architecture.positions} positions, digest {found.digest[:12]}"
         state = NOTE if architecture.warnings else OK
-        return Finding("checkpoint", state, ". ".join([words, *architecture.warnings]), {"digest": found.digest})
+        return Finding(
+            "checkpoint",
+            state,
+            ". ".join([words, *architecture.warnings]),
+            {"digest": found.digest},
+        )
 
     def labels(self) -> Finding:
-        count, names = self._checkpoint.architecture.num_labels, self._checkpoint.config.get("id2label")
+        count, names = (
+            self._checkpoint.architecture.num_labels,
+            self._checkpoint.config.get("id2label"),
+        )
         rule = "the score is the logit" if count == 1 else "the score is logit 1 - logit 0"
         if self._words is not None:
             no, yes = self._tokenizer.convert_ids_to_tokens(list(self._words))
             return Finding(
-                "labels", OK, f"the score is the logit of {yes!r} minus that of {no!r}", {"words": [no, yes]}
+                "labels",
+                OK,
+                f"the score is the logit of {yes!r} minus that of {no!r}",
+                {"words": [no, yes]},
             )
         shown = "" if names is None else f", id2label {json.dumps(names)}"
-        return Finding("labels", OK, f"{count} of them{shown}: {rule}", {"count": count, "id2label": names})
+        return Finding(
+            "labels", OK, f"{count} of them{shown}: {rule}", {"count": count, "id2label": names}
+        )
 
     def layout(self) -> Iterator[Finding]:
-        """What stands around the texts, and whether the tokenizer of transformers puts it there too."""
+        """What stands around the texts, and whether the tokenizer of transformers puts it there
+        too.
+        """
         template = self._template(self._model.tokenizer.special)
         around = [self._tokenizer.decode(list(ids)) for ids in (template.start, *template.ends)]
         names = ["query", "doc"] if len(template.ends) == 2 else ["query", "doc_i", "doc_j"]
-        shown = " ".join([around[0], *(word for pair in zip(names, around[1:], strict=True) for word in pair)]).strip()
+        shown = " ".join(
+            [around[0], *(word for pair in zip(names, around[1:], strict=True) for word in pair)]
+        ).strip()
         if self._words is not None:
             yield Finding("special tokens", OK, "those of the prompt")
             yield Finding("prompt", OK, shown, {"prompt": shown})
@@ -143,11 +174,23 @@ class Checked:
         differ = 0
         if self._kind == "mono":
             theirs = [self._tokenizer(*each)["input_ids"] for each in self._inputs[:_COMPARED]]
-            differ = sum(one.token_ids[0].tolist() != ids for one, ids in zip(laid_out, theirs, strict=True))
+            differ = sum(
+                one.token_ids[0].tolist() != ids for one, ids in zip(laid_out, theirs, strict=True)
+            )
         state = WRONG if share > _MOST_UNKNOWN else NOTE if differ else OK
-        words = f"{shown}, token types {' '.join(map(str, template.token_types))}; {share:.1%} of tokens are unknown"
-        words += f"; {differ} of {len(laid_out)} inputs have other ids in transformers" if differ else ""
-        figures = {"input": shown, "token_types": list(template.token_types), "unknown": share, "differ": differ}
+        words = (
+            f"{shown}, token types {' '.join(map(str, template.token_types))}; {share:.1%} of "
+            "tokens are unknown"
+        )
+        words += (
+            f"; {differ} of {len(laid_out)} inputs have other ids in transformers" if differ else ""
+        )
+        figures = {
+            "input": shown,
+            "token_types": list(template.token_types),
+            "unknown": share,
+            "differ": differ,
+        }
         yield Finding("special tokens", state, words, figures)
         yield Finding("prompt", OK, "none", {"prompt": None})
 
@@ -155,15 +198,24 @@ class Checked:
         """Which end of a long text is read."""
         query, relevant, other = triples()[0]
         filler = " ".join([other] * _MAX_LENGTH * self._checkpoint.doc_parts)
-        texts = [f"{relevant} {filler}", f"{relevant} {filler} {relevant}", f"{filler} {relevant}", filler]
+        texts = [
+            f"{relevant} {filler}",
+            f"{relevant} {filler} {relevant}",
+            f"{filler} {relevant}",
+            filler,
+        ]
         inputs = [(query, text) if self._kind == "mono" else (query, text, other) for text in texts]
         first, same, last, without = self._model.score(inputs).tolist()
-        words = f"an answer at the beginning of a long text scores {first:.2f}, at its end {last:.2f}"
+        words = (
+            f"an answer at the beginning of a long text scores {first:.2f}, at its end {last:.2f}"
+        )
         figures = {"beginning": first, "end": last, "without": without}
         if first != same or last != without:
             return Finding("truncation", WRONG, f"{words}: what is cut changes scores", figures)
         if TokenizerFiles(self._checkpoint.folder).keeps_ends:
-            words += "; its tokenizer cuts beginnings (truncation_side left), and beamrank cuts ends"
+            words += (
+                "; its tokenizer cuts beginnings (truncation_side left), and beamrank cuts ends"
+            )
             return Finding("truncation", NOTE, words, figures)
         return Finding("truncation", OK, f"{words}: ends are cut", figures)
 
@@ -178,16 +230,22 @@ class Checked:
         difference = float(np.abs(ours - theirs).max())
         state = OK if difference <= _LARGEST_DIFFERENCE * np.ptp(ours) else WRONG
         words = f"log-odds of {len(theirs)} inputs differ by at most {difference:.2g} in float32"
-        return Finding("transformers", state, words, {"inputs": len(theirs), "largest_difference": difference})
+        return Finding(
+            "transformers", state, words, {"inputs": len(theirs), "largest_difference": difference}
+        )
 
     def _transformers(self) -> Scores:
         checkpoint, folder = self._checkpoint, self._checkpoint.folder
         if len(read_modules(folder)) > 1:
-            raise ValueError("its head is in modules of sentence-transformers, which transformers does not read")
+            raise ValueError(
+                "its head is in modules of sentence-transformers, which transformers does not read"
+            )
         name = (checkpoint.config.get("architectures") or [""])[0]
         if not hasattr(transformers, name):
             raise ValueError(f"transformers has no {name or 'class for it'}")
-        model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        model = getattr(transformers, name).from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        )
         with torch.inference_mode():
             found = [self._log_odds(model.eval(), each) for each in self._inputs[:_COMPARED]]
         return np.array(found, np.float32)
@@ -210,11 +268,16 @@ class Checked:
     def _lay_out(self, texts: Sequence[str]) -> PaddedBatch:
         """An input that is not cut, as the model gets it."""
         tokenizer = self._model.tokenizer
-        columns = [tokenizer.encode_queries(texts[:1], _MAX_LENGTH), tokenizer.encode(texts[1:], _MAX_LENGTH)]
+        columns = [
+            tokenizer.encode_queries(texts[:1], _MAX_LENGTH),
+            tokenizer.encode(texts[1:], _MAX_LENGTH),
+        ]
         ids = [np.asarray(each.as_py()) for column in columns for each in column.ids]
         lengths = np.array([[len(each) for each in ids]])
         tokens = np.append(np.concatenate(ids), 0).astype(np.uint32)
-        inputs = PackedInputs(tokens, np.cumsum(lengths, axis=1) - lengths, lengths, self._template(tokenizer.special))
+        inputs = PackedInputs(
+            tokens, np.cumsum(lengths, axis=1) - lengths, lengths, self._template(tokenizer.special)
+        )
         return lay_out(inputs, np.array([0]), int(inputs.lengths[0]))
 
     def neighbours(self) -> Finding:
@@ -222,20 +285,30 @@ class Checked:
         some = self._inputs[:_ALONE]
         alone = np.concatenate([self._model.score([each]) for each in some])
         beside = self._scores.ravel()[: len(some)]
-        changed, difference = int(np.count_nonzero(alone != beside)), float(np.abs(alone - beside).max())
+        changed, difference = (
+            int(np.count_nonzero(alone != beside)),
+            float(np.abs(alone - beside).max()),
+        )
         words = f"{changed} of {len(some)} scores differ alone and beside others"
         words += f", by at most {difference:.2g}" if changed else ""
         state = OK if not changed else NOTE if torch.cuda.is_available() else WRONG
-        return Finding("neighbours", state, words, {"changed": changed, "largest_difference": difference})
+        return Finding(
+            "neighbours", state, words, {"changed": changed, "largest_difference": difference}
+        )
 
     def ties(self) -> Finding:
         """How many inputs have the score of another."""
         scores = self._scores.ravel()
         distinct = len(np.unique(scores))
         spread = float(np.ptp(scores))
-        words = f"{distinct} different scores of {len(scores)} inputs, from {scores.min():.2f} to {scores.max():.2f}"
+        words = (
+            f"{distinct} different scores of {len(scores)} inputs, from {scores.min():.2f} to "
+            f"{scores.max():.2f}"
+        )
         state = OK if distinct == len(scores) else NOTE if distinct > len(scores) // 2 else WRONG
-        return Finding("ties", state, words, {"scores": len(scores), "distinct": distinct, "spread": spread})
+        return Finding(
+            "ties", state, words, {"scores": len(scores), "distinct": distinct, "spread": spread}
+        )
 
     def dtypes(self) -> Iterator[Finding]:
         """What fewer bits do to the orders of the float32 scores."""
@@ -245,12 +318,15 @@ class Checked:
             except BeamrankError as error:
                 yield Finding(dtype, NOTE, f"cannot be used: {error}")
                 continue
-            changed = int(np.count_nonzero(np.any(self._order(scores) != self._order(self._scores), axis=1)))
+            changed = int(
+                np.count_nonzero(np.any(self._order(scores) != self._order(self._scores), axis=1))
+            )
             right, before = self._accuracy(scores), self._accuracy(self._scores)
             difference = float(np.abs(scores - self._scores).max())
             state = OK if abs(right - before) < 1 - _RANKS else WRONG
             words = (
-                f"log-odds differ by at most {difference:.2g}; {changed} of {self._rows} queries are ordered otherwise"
+                f"log-odds differ by at most {difference:.2g}; {changed} of {self._rows} "
+                "queries are ordered otherwise"
             )
             figures = {"largest_difference": difference, "changed": changed, "accuracy": right}
             figures["distinct"] = len(np.unique(scores))
@@ -266,7 +342,10 @@ class Checked:
         if right <= _REVERSED:
             why = "its labels are reversed: swap the rows of the classifier, or its sign"
         else:
-            why = "about as often as by chance: its head was never trained to rank, or the tokenizer is another's"
+            why = (
+                "about as often as by chance: its head was never trained to rank, or the "
+                "tokenizer is another's"
+            )
         return Finding("answers", WRONG, f"{words}; {why}", figures)
 
     def _order(self, scores: Scores) -> NDArray[Any]:

@@ -1,4 +1,6 @@
-"""`beamrank doctor` checks this machine, or with `--checkpoint` whether a checkpoint ranks as it should."""
+"""`beamrank doctor` checks this machine, or with `--checkpoint` whether a checkpoint ranks as it
+should.
+"""
 
 import importlib.metadata
 import json
@@ -23,27 +25,46 @@ from pipelines.commands.arguments import AsJson, one_of, option
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
 
-_LIBRARIES = ("apache-beam", "pyarrow", "torch", "transformers", "tokenizers", "pyserini", "ir_measures")
+_LIBRARIES = (
+    "apache-beam",
+    "pyarrow",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "pyserini",
+    "ir_measures",
+)
 _WARM_PAIRS, _TIMED_PAIRS = 64, 512
 
 
 def doctor(
     checkpoint: Annotated[
-        str | None, option("Check this checkpoint in place of the machine: a folder, a URL or a Hugging Face id.")
+        str | None,
+        option(
+            "Check this checkpoint in place of the machine: a folder, a URL or a Hugging Face id."
+        ),
     ] = None,
-    kind: Annotated[str | None, one_of("--kind", SEGMENTS, "What the checkpoint is used as; by default mono.")] = None,
+    kind: Annotated[
+        str | None, one_of("--kind", SEGMENTS, "What the checkpoint is used as; by default mono.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check this machine (exit code 3 if a check fails), or whether a checkpoint ranks as it should (1 if not).
+    """Check this machine (exit code 3 if a check fails), or whether a checkpoint ranks as it should
+    (1 if not).
 
-    Of the machine: Python, Java, models, speed, memory, disk. Of a checkpoint: its scores against transformers and in
-    each dtype, what surrounds the texts, what is cut, ties, and 40 queries with a relevant and another text.
+    Of the machine: Python, Java, models, speed, memory, disk. Of a checkpoint: its scores against
+    transformers and in each dtype, what surrounds the texts, what is cut, ties, and 40 queries with
+    a relevant and another text.
     """
     if checkpoint is None:
         if kind is not None:
             raise ConfigError("--kind is that of a --checkpoint: give one")
         rows, bad = _machine()
-        _show(rows, {"checks": [dict(zip(("check", "state", "found"), row, strict=True)) for row in rows]}, as_json)
+        _show(
+            rows,
+            {"checks": [dict(zip(("check", "state", "found"), row, strict=True)) for row in rows]},
+            as_json,
+        )
         if bad:
             raise PreflightError(f"check failed: {', '.join(bad)}")
         return
@@ -52,7 +73,10 @@ def doctor(
 
     found = check_checkpoint(checkpoint, kind or "mono")
     rows = [[each.check, each.state, each.found] for each in found]
-    checks = [{"check": each.check, "state": each.state, "found": each.found, **each.figures} for each in found]
+    checks = [
+        {"check": each.check, "state": each.state, "found": each.found, **each.figures}
+        for each in found
+    ]
     _show(rows, {"checkpoint": checkpoint, "kind": kind or "mono", "checks": checks}, as_json)
     if wrong := [each.check for each in found if each.state == WRONG]:
         raise BeamrankError(f"{checkpoint} does not rank as it should: {', '.join(wrong)}")
@@ -105,7 +129,11 @@ def _kernels() -> str:
     from models.architectures.kernels.compiled import load_kernels, why_torch
 
     found = load_kernels()
-    return f"attention by torch: {why_torch()}" if found is None else f"attention is compiled, for {found.kind}"
+    return (
+        f"attention by torch: {why_torch()}"
+        if found is None
+        else f"attention is compiled, for {found.kind}"
+    )
 
 
 def _speed() -> str:
@@ -119,7 +147,10 @@ def _speed() -> str:
         start = time.monotonic()
         _, counts = score_texts(reranker.engine, reranker.tokenizer, reranker.limits, columns)
         rate, tokens = count / (time.monotonic() - start), counts.tokens / counts.inferences
-    return f"embedded:mono scores {rate:.0f} pairs/s of {tokens:.0f} tokens; `beamrank plan` measures other models"
+    return (
+        f"embedded:mono scores {rate:.0f} pairs/s of {tokens:.0f} tokens; `beamrank plan` "
+        "measures other models"
+    )
 
 
 def _embedded() -> str:
@@ -137,13 +168,17 @@ def _memory() -> str:
 def _disk() -> str:
     with tempfile.TemporaryFile() as probe:
         probe.write(b"beamrank")
-    return f"{psutil.disk_usage(tempfile.gettempdir()).free / 2**30:.0f} GiB free for temporary files"
+    return (
+        f"{psutil.disk_usage(tempfile.gettempdir()).free / 2**30:.0f} GiB free for temporary files"
+    )
 
 
 CHECKS: dict[str, Callable[[], str]] = {
     "beamrank": lambda: __version__,
     "Python": lambda: f"{platform.python_version()} on {platform.platform()}",
-    "libraries": lambda: ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
+    "libraries": lambda: ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES
+    ),
     "Java 21 or later": _java,
     "Lucene": _lucene,
     "scoring": _scoring,
@@ -152,6 +187,8 @@ CHECKS: dict[str, Callable[[], str]] = {
     "embedded checkpoints": _embedded,
     "memory": _memory,
     "disk": _disk,
-    "cache": lambda: f"{cache_root()} ({'exists' if cache_root().exists() else 'created when needed'})",
+    "cache": lambda: (
+        f"{cache_root()} ({'exists' if cache_root().exists() else 'created when needed'})"
+    ),
 }
 """The checks of `beamrank doctor`; each tells what it found, or raises an error."""

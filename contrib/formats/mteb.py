@@ -1,7 +1,8 @@
-"""MTEB's first re-ranking files: {"query": text or texts, "positive": [texts], "negative": [texts]}.
+"""MTEB's first re-ranking files: {"query": text or texts, "positive": [texts], "negative":
+[texts]}.
 
-One file is topics, corpus, candidates and qrels at once. Nothing in it has an id: a query has the number of its row,
-from 1, a doc the hash of its text.
+One file is topics, corpus, candidates and qrels at once. Nothing in it has an id: a query has the
+number of its row, from 1, a doc the hash of its text.
 """
 
 import hashlib
@@ -24,7 +25,9 @@ _ORDER = "the candidates of a query are in the order of their ids, which are has
 
 
 class Sample(NamedTuple):
-    """A query, and the texts and relevance of its docs in the order of their ids (the file has relevant ones first)."""
+    """A query, and the texts and relevance of its docs in the order of their ids (the file has
+    relevant ones first).
+    """
 
     line: int
     query: str
@@ -36,7 +39,8 @@ class Sample(NamedTuple):
 
 
 def sample_of(line: int, row: Mapping[str, Any]) -> Sample:
-    """The query and the docs of a row; a text that it has twice is one doc, and relevant if it is once.
+    """The query and the docs of a row; a text that it has twice is one doc, and relevant if it is
+    once.
 
     Raises:
         RowError: a field is missing, or is not text or a list of texts.
@@ -46,7 +50,9 @@ def sample_of(line: int, row: Mapping[str, Any]) -> Sample:
     docs: dict[str, tuple[str, int]] = {}
     for name, relevance in _RELEVANCE.items():
         for text in _texts(name, row[name]):
-            docs.setdefault(hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS], (text, relevance))
+            docs.setdefault(
+                hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS], (text, relevance)
+            )
     return Sample(line, " ".join(_texts("query", row["query"])), dict(sorted(docs.items())))
 
 
@@ -111,7 +117,13 @@ def _judgments(line: int, record: Mapping[str, Any]) -> Iterator[tuple[str, str,
 
 _LOOK = Look("MTEB's re-ranking rows (query, positive, negative)", _is_mteb)
 CORPUS = TextFormat(
-    "mteb", (".jsonl", *ENDINGS), whole_file, _read, look=_LOOK, has_fields=False, candidate_order=_ORDER
+    "mteb",
+    (".jsonl", *ENDINGS),
+    whole_file,
+    _read,
+    look=_LOOK,
+    has_fields=False,
+    candidate_order=_ORDER,
 )
 TOPICS = TextFormat("mteb", (), whole_file, _read_topics, look=_LOOK, noun="row")
 QRELS = QrelsFormat("MTEB's re-ranking rows", _COLUMNS, header=True, judgments=_judgments)

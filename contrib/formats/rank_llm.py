@@ -1,7 +1,9 @@
-"""rank_llm's JSON of retrieved results: a list, or a line each, of a query and its candidates with texts.
+"""rank_llm's JSON of retrieved results: a list, or a line each, of a query and its candidates with
+texts.
 
-{"query": {"qid": "1", "text": "..."}, "candidates": [{"docid": "d", "score": 9.5, "doc": {"contents": "..."}}, ...]}
-{"query": "...", "hits": [{"qid": "1", "docid": "d", "rank": 1, "score": 9.5, "content": "..."}, ...]}
+{"query": {"qid": "1", "text": "..."}, "candidates": [{"docid": "d", "score": 9.5, "doc":
+{"contents": "..."}}, ...]} {"query": "...", "hits": [{"qid": "1", "docid": "d", "rank": 1, "score":
+9.5, "content": "..."}, ...]}
 
 One file is topics, corpus and candidates at once.
 """
@@ -24,7 +26,14 @@ from beamrank.formats.checks import (
     text_of,
 )
 from beamrank.formats.files import Beginning, Look
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat, parse_rows, whole_file
+from beamrank.formats.texts.units import (
+    CorpusUnit,
+    DocBatch,
+    Fields,
+    TextFormat,
+    parse_rows,
+    whole_file,
+)
 from beamrank.storage.streams import open_stream
 
 # The text of a doc is the first of these that it has, after its title.
@@ -32,7 +41,9 @@ _TITLE, _TEXTS = "title", ("text", "segment", "contents", "content", "body", "pa
 
 
 class Request(NamedTuple):
-    """A query and its candidates, and the line on which they begin; the list of one file is on line 1."""
+    """A query and its candidates, and the line on which they begin; the list of one file is on line
+    1.
+    """
 
     line: int
     query_id: str
@@ -52,18 +63,27 @@ def _whole_list(url: str, content: bytes) -> Iterator[tuple[int, Any]]:
     try:
         yield from ((1, row) for row in json.loads(content))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{url} is not JSON: {error}. It may be truncated: fetch it again") from error
+        raise DataError(
+            f"{url} is not JSON: {error}. It may be truncated: fetch it again"
+        ) from error
 
 
 def _request(url: str, line: int, row: Any) -> Request:
     match row:
-        case {"query": {"qid": qid, "text": str(text)}, "candidates": list(candidates)} if type(qid) in (int, str):
+        case {"query": {"qid": qid, "text": str(text)}, "candidates": list(candidates)} if type(
+            qid
+        ) in (int, str):
             return Request(line, id_of(qid), text, candidates)
         case {"query": str(text) | {"text": str(text)}, "hits": list(hits)}:
-            return Request(line, _query_id(url, line, row["query"], hits), text, [_candidate(hit) for hit in hits])
+            return Request(
+                line,
+                _query_id(url, line, row["query"], hits),
+                text,
+                [_candidate(hit) for hit in hits],
+            )
     raise WrongFormatError(
-        f'{url}:{line}: a row is not a request of rank_llm ({{"query": {{"qid", "text"}}, "candidates": [...]}}, or '
-        f'{{"query": text, "hits": [{{"qid", "docid", "content"}}]}}): '
+        f'{url}:{line}: a row is not a request of rank_llm ({{"query": {{"qid", "text"}}, '
+        f'"candidates": [...]}}, or {{"query": text, "hits": [{{"qid", "docid", "content"}}]}}): '
         f"{json.dumps(row)[:200]}"
     )
 
@@ -71,10 +91,22 @@ def _request(url: str, line: int, row: Any) -> Request:
 def _query_id(url: str, line: int, query: Any, hits: list[Any]) -> str:
     """The id of a query, which its hits may have in its place."""
     named = [query["qid"]] if isinstance(query, dict) and "qid" in query else []
-    found = {str(each) for each in [*named, *(hit["qid"] for hit in hits if isinstance(hit, dict) and "qid" in hit)]}
+    found = {
+        str(each)
+        for each in [
+            *named,
+            *(hit["qid"] for hit in hits if isinstance(hit, dict) and "qid" in hit),
+        ]
+    }
     if len(found) != 1:
-        reason = "no hit has a `qid`" if not found else f"its hits have several: {', '.join(sorted(found)[:3])}"
-        raise WrongFormatError(f"{url}:{line}: the id of the query {json.dumps(query):.60} is unknown: {reason}")
+        reason = (
+            "no hit has a `qid`"
+            if not found
+            else f"its hits have several: {', '.join(sorted(found)[:3])}"
+        )
+        raise WrongFormatError(
+            f"{url}:{line}: the id of the query {json.dumps(query):.60} is unknown: {reason}"
+        )
     return found.pop()
 
 
@@ -83,7 +115,9 @@ def _candidate(hit: Any) -> Any:
     return {**hit, "doc": hit} if isinstance(hit, dict) and "doc" not in hit else hit
 
 
-def doc_of(candidate: Any, fields: Fields = None, template: Template | None = None) -> tuple[str, str]:
+def doc_of(
+    candidate: Any, fields: Fields = None, template: Template | None = None
+) -> tuple[str, str]:
     """The doc_id and the text of a candidate; raises RowError if it has none."""
     if not isinstance(candidate, dict) or "docid" not in candidate:
         raise RowError("is a candidate without `docid`")
@@ -108,7 +142,9 @@ def _is_rank_llm(beginning: Beginning) -> bool:
     record = beginning.record
     query = record.get("query")
     with_candidates = isinstance(query, dict | list) and "candidates" in record
-    return with_candidates or (isinstance(query, str | dict | list) and isinstance(record.get("hits"), list))
+    return with_candidates or (
+        isinstance(query, str | dict | list) and isinstance(record.get("hits"), list)
+    )
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
@@ -135,7 +171,10 @@ def _place(unit: CorpusUnit, position: int) -> str:
 def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
     for request in requests(unit.url):
         yield parse_rows(
-            unit, [request.line - 1], [request], lambda row: check_utf8(row.query_id, row.text, SURROGATE_REASON)
+            unit,
+            [request.line - 1],
+            [request],
+            lambda row: check_utf8(row.query_id, row.text, SURROGATE_REASON),
         )
 
 

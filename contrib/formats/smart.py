@@ -1,4 +1,6 @@
-"""SMART's files (CACM, CISI, Cranfield): `.I` and a number begin a record; `.T`, `.A`, `.B`, `.W` are its fields."""
+"""SMART's files (CACM, CISI, Cranfield): `.I` and a number begin a record; `.T`, `.A`, `.B`, `.W`
+are its fields.
+"""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +26,9 @@ def _begins(beginning: Beginning) -> bool:
 
 
 def _split(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The records of a file, and any text before the first, each with its line; an empty `.I` at the end is none."""
+    """The records of a file, and any text before the first, each with its line; an empty `.I` at
+    the end is none.
+    """
     content = _EMPTY_END.sub(b"", content)
     starts = [found.start() for found in _RECORD.finditer(content)]
     line = 1
@@ -52,8 +56,12 @@ def _fields_of(record: str) -> tuple[str, dict[str, str]]:
     return number[1], {name: " ".join(found) for name, found in words.items()}
 
 
-def _parse(record: str, names: tuple[str, ...] = _TEXT_FIELDS, template: Template | None = None) -> tuple[str, str]:
-    """The number of a record, and the text of its fields with these letters; one that it lacks is empty."""
+def _parse(
+    record: str, names: tuple[str, ...] = _TEXT_FIELDS, template: Template | None = None
+) -> tuple[str, str]:
+    """The number of a record, and the text of its fields with these letters; one that it lacks is
+    empty.
+    """
     number, fields = _fields_of(record)
     return number, joined([fields.get(name, "") for name in names], template)
 
@@ -69,12 +77,14 @@ def _check(unit: CorpusUnit) -> None:
             docs += 1
         except RowError as error:
             if not docs:
-                raise WrongFormatError(f"{unit.url} does not hold SMART's records: its beginning {error}") from error
+                raise WrongFormatError(
+                    f"{unit.url} does not hold SMART's records: its beginning {error}"
+                ) from error
     missing = next((name for name in unit.fields or () if name not in found), None)
     if missing is not None and docs:
         raise PreflightError(
-            f"none of the first {docs} docs of {unit.url} has the field `{missing}` of `corpus.fields`; they "
-            f"have: {', '.join(sorted(found))}"
+            f"none of the first {docs} docs of {unit.url} has the field `{missing}` of "
+            f"`corpus.fields`; they have: {', '.join(sorted(found))}"
         )
 
 

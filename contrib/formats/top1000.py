@@ -1,4 +1,5 @@
-"""MS MARCO's top1000 files: a line for each candidate, unranked. One file is topics, corpus and candidates at once.
+"""MS MARCO's top1000 files: a line for each candidate, unranked. One file is topics, corpus and
+candidates at once.
 
 The released files have broken lines.
 """
@@ -17,7 +18,8 @@ _COLUMNS = ("query_id", "doc_id", "query", "passage")
 def _is_top1000(beginning: Beginning) -> bool:
     """Whether the first line has two ids, a query and a passage.
 
-    Qrels have four columns too, of one word each; MS MARCO's docs have a URL and a title before the text.
+    Qrels have four columns too, of one word each; MS MARCO's docs have a URL and a title before the
+    text.
     """
     columns = beginning.line.split(b"\t")
     return (
@@ -30,7 +32,10 @@ def _is_top1000(beginning: Beginning) -> bool:
 def _parse_candidate(line: str) -> tuple[str, str]:
     columns = line.split("\t")
     if len(columns) != len(_COLUMNS):
-        raise RowError(f"has {counted(len(columns), 'column')} where {'<TAB>'.join(_COLUMNS)}, exactly 4, are expected")
+        raise RowError(
+            f"has {counted(len(columns), 'column')} where {'<TAB>'.join(_COLUMNS)}, exactly 4, "
+            "are expected"
+        )
     return columns[1], f"{columns[0]}\t{columns[3]}"
 
 
@@ -43,7 +48,9 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 
 def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
-    """The queries with their distinct texts. Broken lines are left to the readers of docs and candidates."""
+    """The queries with their distinct texts. Broken lines are left to the readers of docs and
+    candidates.
+    """
     texts: dict[bytes, bytes] = {}
     found: list[tuple[int, bytes]] = []
     for number, line in numbered_lines(unit.url):

@@ -22,28 +22,52 @@ _WEIGHTED = ", ".join(name for name, method in METHODS.items() if method.takes_w
 
 def fuse_runs(
     run: Annotated[
-        list[str], typer.Argument(metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
+        list[str],
+        typer.Argument(
+            metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not."
+        ),
     ],
     output: Annotated[
-        str, typer.Option(help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst.")
+        str,
+        typer.Option(
+            help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or "
+            ".zst."
+        ),
     ],
-    method: Annotated[str, one_of("--method", METHODS, f"How a doc's ranks ({_RANKED}) or scores (others) are fused.")],
+    method: Annotated[
+        str,
+        one_of("--method", METHODS, f"How a doc's ranks ({_RANKED}) or scores (others) are fused."),
+    ],
     weights: Annotated[
-        str | None, typer.Option(metavar="W,W...", help=f"With {_WEIGHTED}: a weight for each run, in their order.")
+        str | None,
+        typer.Option(
+            metavar="W,W...", help=f"With {_WEIGHTED}: a weight for each run, in their order."
+        ),
     ] = None,
     norm: Annotated[
         str | None,
-        one_of("--norm", NORMALIZATIONS, "How the scores that a run gives a query are normalized; default: min-max."),
+        one_of(
+            "--norm",
+            NORMALIZATIONS,
+            "How the scores that a run gives a query are normalized; default: min-max.",
+        ),
     ] = None,
-    k: Annotated[int | None, typer.Option(min=1, help="Docs of a query in the fused run; default: all.")] = None,
-    tag: Annotated[str | None, typer.Option(help="The run tag; default: `fused-` and the method.")] = None,
+    k: Annotated[
+        int | None, typer.Option(min=1, help="Docs of a query in the fused run; default: all.")
+    ] = None,
+    tag: Annotated[
+        str | None, typer.Option(help="The run tag; default: `fused-` and the method.")
+    ] = None,
 ) -> None:
     """Fuse runs into one, and write its metadata beside it. Prints the path of the run."""
     numbers = _numbers(weights)
     check_fusion(len(run), method, numbers, norm)
     run_tag = f"fused-{method}" if tag is None else tag
     if len(run_tag.split()) != 1 or not run_tag.isprintable():
-        raise ConfigError(f"--tag {run_tag!r} is a column of the run: give it no white space or control characters")
+        raise ConfigError(
+            f"--tag {run_tag!r} is a column of the run: give it no white space or control "
+            "characters"
+        )
     check_run_output(output, run)
     with ConsoleProgress().bar("fuse") as bar:
         runs = [read_run(url, progress=bar) for url in run]
@@ -54,7 +78,9 @@ def fuse_runs(
         if not METHODS[method].reads_ranks and not FORMATS[found.notes.format].has_scores:
             write_error(f"note: {url} has no scores: minus its ranks are taken for them")
         if missing := len(fused) - len(found.order):
-            write_error(f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing")
+            write_error(
+                f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing"
+            )
     used = None if METHODS[method].reads_ranks else norm or next(iter(NORMALIZATIONS))
     write_result_run(output, fused, run_tag, list(describe_fusion(run, method, used, numbers)))
 
@@ -63,7 +89,9 @@ def _numbers(weights: str | None) -> list[float]:
     try:
         return [float(weight) for weight in (weights or "").replace(",", " ").split()]
     except ValueError as error:
-        raise ConfigError(f"--weights {weights!r} must be numbers that are separated by commas") from error
+        raise ConfigError(
+            f"--weights {weights!r} must be numbers that are separated by commas"
+        ) from error
 
 
 def describe_fusion(

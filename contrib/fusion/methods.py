@@ -18,7 +18,8 @@ Scores: TypeAlias = NDArray[np.float64]
 Ranking: TypeAlias = list[tuple[str, float]]
 
 _RRF_CONSTANT = 60
-# As in ranx: a run that gives all docs of a query the same score does not rank them, and each gets 0.
+# As in ranx: a run that gives all docs of a query the same score does not rank them, and each gets
+# 0.
 _SMALLEST_SPREAD = 1e-9
 # The scores of a run are float32: with larger weights their sum could overflow.
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
@@ -69,7 +70,9 @@ def min_max(scores: Scores) -> Scores:
 
 
 def z_score(scores: Scores) -> Scores:
-    """Mean 0 and standard deviation 1, so that a doc which a run lacks counts like an average one."""
+    """Mean 0 and standard deviation 1, so that a doc which a run lacks counts like an average
+    one.
+    """
     return np.asarray((scores - scores.mean()) / max(scores.std(), _SMALLEST_SPREAD))
 
 
@@ -99,12 +102,18 @@ class Fused(Mapping[str, Ranking]):
 
 
 def fuse(
-    runs: Sequence[Run], method: str, *, weights: Sequence[float] = (), norm: str | None = None, k: int | None = None
+    runs: Sequence[Run],
+    method: str,
+    *,
+    weights: Sequence[float] = (),
+    norm: str | None = None,
+    k: int | None = None,
 ) -> Fused:
     """Fuses runs: each query's docs with their fused scores, best first.
 
-    A doc that a run lacks gets nothing from it. Fused scores that tie are in the order of the first run, then of the
-    docs that the second run adds, and so on. Queries are in the order in which the runs have them.
+    A doc that a run lacks gets nothing from it. Fused scores that tie are in the order of the first
+    run, then of the docs that the second run adds, and so on. Queries are in the order in which the
+    runs have them.
 
     Args:
         runs: two or more.
@@ -126,7 +135,11 @@ def fuse(
             doc_ids = run.order.get(query_id)
             if doc_ids:
                 weight = weights[position] if weights else 1.0
-                found_values = _ranks(len(doc_ids)) if found.reads_ranks else weight * normalize(_scores(run, query_id))
+                found_values = (
+                    _ranks(len(doc_ids))
+                    if found.reads_ranks
+                    else weight * normalize(_scores(run, query_id))
+                )
                 for doc_id, value in zip(doc_ids, found_values.tolist(), strict=True):
                     values.setdefault(doc_id, []).append(value)
         ranking = [(doc_id, found.combine(each)) for doc_id, each in values.items()]
@@ -144,18 +157,27 @@ def check_fusion(runs: int, method: str, weights: Sequence[float], norm: str | N
     """
     if runs < 2:
         raise ConfigError("there is nothing to fuse: give two runs or more")
-    for kind, name, names in (("fusion method", method, METHODS), ("normalization", norm, NORMALIZATIONS)):
+    for kind, name, names in (
+        ("fusion method", method, METHODS),
+        ("normalization", norm, NORMALIZATIONS),
+    ):
         if name is not None and name not in names:
             raise ConfigError(f"unknown {kind} {name!r}: choose one of {', '.join(names)}")
     if METHODS[method].reads_ranks and norm is not None:
-        raise ConfigError(f"method {method} reads ranks, which need no normalization: leave out the normalization")
+        raise ConfigError(
+            f"method {method} reads ranks, which need no normalization: leave out the normalization"
+        )
     if not METHODS[method].takes_weights and weights:
         takers = ", ".join(name for name, each in METHODS.items() if each.takes_weights)
         raise ConfigError(f"method {method} takes no weights: leave them out, or choose {takers}")
     if METHODS[method].takes_weights and len(weights) != runs:
-        raise ConfigError(f"method {method} needs a weight for each run: {runs} runs, {len(weights)} weights")
+        raise ConfigError(
+            f"method {method} needs a weight for each run: {runs} runs, {len(weights)} weights"
+        )
     if not all(abs(weight) <= _LARGEST_WEIGHT for weight in weights):
-        raise ConfigError(f"weights must be numbers that float32 holds, not {', '.join(map(str, weights))}")
+        raise ConfigError(
+            f"weights must be numbers that float32 holds, not {', '.join(map(str, weights))}"
+        )
 
 
 def _ranks(count: int) -> NDArray[Any]:

@@ -1,6 +1,8 @@
-"""The section of a report with the conditions of `--fail-if`: those that hold end the command with exit code 4.
+"""The section of a report with the conditions of `--fail-if`: those that hold end the command with
+exit code 4.
 
-A condition bounds how far a run is from the baseline: the difference of a measure, or of the rankings of two outputs.
+A condition bounds how far a run is from the baseline: the difference of a measure, or of the
+rankings of two outputs.
 """
 
 import math
@@ -24,7 +26,9 @@ _CONDITION = re.compile(r"\s*([^<>]*[^<>\s])\s*([<>]=?)\s*(\S+)\s*")
 
 
 class Condition(NamedTuple):
-    """What must not hold, such as `nDCG@10 < -0.005`; `name` is one of `OF_RANKINGS`, or a measure's in results."""
+    """What must not hold, such as `nDCG@10 < -0.005`; `name` is one of `OF_RANKINGS`, or a
+    measure's in results.
+    """
 
     text: str
     name: str
@@ -80,9 +84,10 @@ def blocks(
             "--fail-if",
             metavar="CONDITION",
             callback=_check,
-            help="End with exit code 4 if it holds: 'nDCG@10 < -0.005', a difference from the baseline; "
-            "'topics_changed > 0.2', the share of topics whose first ten docs differ from those of the earlier output; "
-            "'RBO < 0.9' and 'tau < 0.9', means over these topics.",
+            help="End with exit code 4 if it holds: 'nDCG@10 < -0.005', a difference from the "
+            "baseline; 'topics_changed > 0.2', the share of topics whose first ten docs differ "
+            "from those of the earlier output; 'RBO < 0.9' and 'tau < 0.9', means over these "
+            "topics.",
         ),
     ] = None,
 ) -> Sequence[Block]:
@@ -104,7 +109,9 @@ def blocks(
             holds = condition.holds(value)
             rows.append([condition.text, run, value, "yes" if holds else "no"])
             if holds:
-                failed.append(Failed(f"{report.title}: {condition.text} holds: {run} has {value:.4g}{detail}"))
+                failed.append(
+                    Failed(f"{report.title}: {condition.text} holds: {run} has {value:.4g}{detail}")
+                )
     columns = [Column("condition"), Column("run"), Column("value", ".4g"), Column("holds")]
     return [*failed, TableBlock("Conditions of --fail-if", Table(columns, rows))]
 
@@ -116,14 +123,14 @@ _Values = Mapping[str, Comparison | float | None]
 def _check_finished(report: Report) -> None:
     if report.last == report.baseline and report.drift is None:
         raise ConfigError(
-            f"--fail-if compares the last run with a baseline, and {report.title} has no two runs to compare: give an "
-            "earlier output or another run with --baseline"
+            f"--fail-if compares the last run with a baseline, and {report.title} has no two runs "
+            "to compare: give an earlier output or another run with --baseline"
         )
     for status in () if report.execution is None else report.execution.statuses:
         if not status.finished:
             raise PreflightError(
-                f"--fail-if is about the last run of {report.title}, and {status.stage} is not finished: run the same "
-                "`beamrank run` again, which resumes"
+                f"--fail-if is about the last run of {report.title}, and {status.stage} is not "
+                "finished: run the same `beamrank run` again, which resumes"
             )
 
 
@@ -133,8 +140,8 @@ def _compared(report: Report) -> Iterator[tuple[str, _Values]]:
         last = report.drift.runs[-1] if report.drift.runs else None
         if last is None or last.run != report.last:
             raise PreflightError(
-                f"--fail-if compares {report.last}, and {report.drift.output} has no finished stage like it: give a "
-                "finished output of the same cascade"
+                f"--fail-if compares {report.last}, and {report.drift.output} has no finished "
+                "stage like it: give a finished output of the same cascade"
             )
         yield last.run, {**{name: of(last) for name, of in OF_RANKINGS.items()}, **last.comparisons}
         return
@@ -148,12 +155,14 @@ def _value(report: Report, run: str, values: _Values, condition: Condition) -> t
     if condition.name not in values:
         known = ", ".join(values) or "nothing, without judgments of two topics or more"
         raise ConfigError(
-            f"--fail-if {condition.text!r}: {report.title} compares {run} by {known}. --qrels and --measures give "
-            f"others, and an earlier output as --baseline {', '.join(OF_RANKINGS)}"
+            f"--fail-if {condition.text!r}: {report.title} compares {run} by {known}. --qrels and "
+            f"--measures give others, and an earlier output as --baseline {', '.join(OF_RANKINGS)}"
         )
     found = values[condition.name]
     if found is None:
-        raise PreflightError(f"--fail-if {condition.text!r}: {run} shares no topic with the earlier output")
+        raise PreflightError(
+            f"--fail-if {condition.text!r}: {run} shares no topic with the earlier output"
+        )
     if isinstance(found, float):
         return found, ""
     p_value = "" if found.p_value is None else f", p = {found.p_value:.2g}"

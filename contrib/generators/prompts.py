@@ -20,12 +20,13 @@ class Prompt:
     """Fixed text around the texts of an input.
 
     Attributes:
-        parts: the text before the first text, between two, and after the last: one more than an input has texts. A
-            special token that it spells is one.
-        query: what stands directly before and after the query and is tokenized with it, such as a space.
+        parts: the text before the first text, between two, and after the last: one more than an
+            input has texts. A special token that it spells is one.
+        query: what stands directly before and after the query and is tokenized with it, such as a
+            space.
         doc: the same for a doc.
-        instruction: what stands before an instruction, both in place of `OF_TOPICS` in the first part; "" if none is
-            read.
+        instruction: what stands before an instruction, both in place of `OF_TOPICS` in the first
+            part; "" if none is read.
         card: the instruction of the model's card; "" for none.
     """
 
@@ -36,22 +37,32 @@ class Prompt:
     card: str = ""
 
     def template(self, folder: str, instruction: str | None = None) -> InputTemplate:
-        """The ids of the parts, by the tokenizer of a local folder; an instruction replaces that of the card.
+        """The ids of the parts, by the tokenizer of a local folder; an instruction replaces that of
+        the card.
 
         That of each topic, `OF_TOPICS`, is a text of the input, before the query.
 
         Raises:
-            ConfigError: the instruction spells a special token, which would end its part of the prompt.
+            ConfigError: the instruction spells a special token, which would end its part of the
+                prompt.
         """
         library = read_library(folder)[1]
         library.no_truncation()
         library.no_padding()
         added = library.get_added_tokens_decoder().values()
         spelled = next(
-            (token.content for token in added if token.special and token.content in (instruction or "")), None
+            (
+                token.content
+                for token in added
+                if token.special and token.content in (instruction or "")
+            ),
+            None,
         )
         if spelled is not None:
-            raise ConfigError(f"the instruction {instruction!r:.200} spells the special token {spelled!r}: take it out")
+            raise ConfigError(
+                f"the instruction {instruction!r:.200} spells the special token {spelled!r}: take "
+                "it out"
+            )
         before, _, after = self.parts[0].partition(OF_TOPICS)
         lead, text = [before + after], instruction or self.card
         if instruction == OF_TOPICS:
@@ -65,7 +76,9 @@ class Prompt:
 
 
 class PromptTokenizer:
-    """A `Tokenizer` that tokenizes texts with what a prompt joins to them, in which no special token is spelled."""
+    """A `Tokenizer` that tokenizes texts with what a prompt joins to them, in which no special
+    token is spelled.
+    """
 
     special = SpecialTokens(NO_TOKEN, NO_TOKEN, NO_TOKEN)
 
@@ -84,7 +97,9 @@ class PromptTokenizer:
     def encode_instructions(self, texts: Sequence[str]) -> TokenColumn:
         return self._encode(texts, _WHOLE, *_INSTRUCTED)
 
-    def _encode(self, texts: Sequence[str], max_tokens: int, before: str, after: str) -> TokenColumn:
+    def _encode(
+        self, texts: Sequence[str], max_tokens: int, before: str, after: str
+    ) -> TokenColumn:
         joined = [f"{before}{text}{after}" for text in texts] if before or after else texts
         return self._library.encode(joined, max_tokens)
 
@@ -96,8 +111,10 @@ T5 = {
 QWEN3 = {
     SEGMENTS["mono"]: Prompt(
         (
-            "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-            'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+            "<|im_start|>system\nJudge whether the Document meets the requirements based on the "
+            "Query and the Instruct "
+            'provided. Note that the answer can only be "yes" or '
+            '"no".<|im_end|>\n<|im_start|>user\n'
             f"{OF_TOPICS}<Query>:",
             "<Document>:",
             "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
@@ -111,12 +128,13 @@ QWEN3 = {
 MXBAI = {
     SEGMENTS["mono"]: Prompt(
         (
-            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
-            f"<|im_start|>user\n{OF_TOPICS}query:",
+            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+            f"assistant.<|im_end|>\n<|im_start|>user\n{OF_TOPICS}query:",
             "\ndocument:",
-            "\nYou are a search relevance expert who evaluates how well documents match search queries. For each "
-            "query-document pair, carefully analyze the semantic relationship between them, then provide your binary "
-            "relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:<|im_end|>\n<|im_start|>assistant\n",
+            "\nYou are a search relevance expert who evaluates how well documents match search "
+            "queries. For each query-document pair, carefully analyze the semantic relationship "
+            "between them, then provide your binary relevance judgment (0 for not relevant, 1 for "
+            "relevant).\nRelevance:<|im_end|>\n<|im_start|>assistant\n",
         ),
         query=(" ", ""),
         doc=(" ", ""),

@@ -24,7 +24,8 @@ class Track:
         run_tag: the pattern of a run tag.
         query_id: the pattern of a query_id.
         doc_id: the pattern of a doc_id.
-        max_docs: the most docs of a topic. With a limit, topics with fewer docs than the others are reported too.
+        max_docs: the most docs of a topic. With a limit, topics with fewer docs than the others are
+            reported too.
     """
 
     first_ranks: tuple[int, ...] = (1,)
@@ -37,7 +38,9 @@ class Track:
 TRACKS: dict[str, Track] = {
     "generic": Track(first_ranks=(0, 1)),
     "msmarco": Track(query_id=rb"\d+", doc_id=_MSMARCO_DOCS, max_docs=1000),
-    "trec-car": Track(run_tag=_TREC_TAG, query_id=rb"[!-~]+", doc_id=rb"[0-9a-f]{40}", max_docs=1000),
+    "trec-car": Track(
+        run_tag=_TREC_TAG, query_id=rb"[!-~]+", doc_id=rb"[0-9a-f]{40}", max_docs=1000
+    ),
     "trec-dl": Track(run_tag=_TREC_TAG, query_id=rb"\d+", doc_id=_MSMARCO_DOCS, max_docs=1000),
 }
 
@@ -79,7 +82,8 @@ class RunState:
         topics: the topics read so far, by query_id.
         run_tags: the first line of each run tag.
         comments: the comments, by line.
-        judged: the docs among the first ten that are judged, and all the first ten, of topics with judgments.
+        judged: the docs among the first ten that are judged, and all the first ten, of topics with
+            judgments.
         judged_topics: how many topics have judgments.
         reached: how many of them rank a judged doc.
     """
@@ -105,7 +109,9 @@ class RunState:
             len(docs),
             docs[0],
             hash(tuple(docs)),
-            None if scores is None or not len(scores) else (float(scores.min()), float(scores.max())),
+            None
+            if scores is None or not len(scores)
+            else (float(scores.min()), float(scores.max())),
             topic.lines[order[first.index(topic.query_id)]] if topic.query_id in first else None,
         )
         if "run_tag" in topic.format.columns:
@@ -116,7 +122,10 @@ class RunState:
         if judged is not None:
             self.judged_topics += 1
             self.reached += not judged.keys().isdisjoint(docs)
-            self.judged = (self.judged[0] + sum(doc_id in judged for doc_id in first), self.judged[1] + len(first))
+            self.judged = (
+                self.judged[0] + sum(doc_id in judged for doc_id in first),
+                self.judged[1] + len(first),
+            )
 
     @property
     def judged_at_10(self) -> float | None:
@@ -135,7 +144,8 @@ class Check:
 
     Attributes:
         function: finds what is wrong with a line, with a topic, or, at the end, with the whole run.
-        severity: `error` if tools refuse or misread such a run, `warning` if the run may not be what was intended.
+        severity: `error` if tools refuse or misread such a run, `warning` if the run may not be
+            what was intended.
         summary: what it finds, for the table of the documentation.
         fix: what `--fix` does; empty if there is no single right answer.
         blocks_fix: whether a file with such a finding is left as it is: a row could be lost.

@@ -19,27 +19,44 @@ from pipelines.console.terminal import write_error, write_line
 
 
 def lint(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="TREC or MS MARCO runs, compressed or not.")],
-    topics: Annotated[str | None, typer.Option(metavar="FILE", help="The topics, or a list of query_ids.")] = None,
-    qrels: Annotated[str | None, typer.Option(metavar="FILE", help="The judgments: TREC, MS MARCO or BEIR.")] = None,
-    corpus: Annotated[str | None, typer.Option(metavar="PATH", help="The corpus, or a list of doc_ids.")] = None,
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="TREC or MS MARCO runs, compressed or not."),
+    ],
+    topics: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The topics, or a list of query_ids.")
+    ] = None,
+    qrels: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The judgments: TREC, MS MARCO or BEIR.")
+    ] = None,
+    corpus: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The corpus, or a list of doc_ids.")
+    ] = None,
     first_stage: Annotated[
-        str | None, typer.Option(metavar="RUN", help="The run that was re-ranked: no doc may be new or lost.")
+        str | None,
+        typer.Option(metavar="RUN", help="The run that was re-ranked: no doc may be new or lost."),
     ] = None,
     exclude: Annotated[
         str | None,
         option(
-            "The docs that no ranking should hold: `self` the one with the query's own id (ArguAna, Quora), FILE those "
-            "that it names, a query_id and a doc_id a line, or BRIGHT's JSONL.",
+            "The docs that no ranking should hold: `self` the one with the query's own id "
+            "(ArguAna, Quora), FILE those that it names, a query_id and a doc_id a line, or "
+            "BRIGHT's JSONL.",
             metavar="self|FILE",
         ),
     ] = None,
-    track: Annotated[str, typer.Option(metavar="NAME", help=f"The rules: {', '.join(TRACKS)}.")] = "generic",
+    track: Annotated[
+        str, typer.Option(metavar="NAME", help=f"The rules: {', '.join(TRACKS)}.")
+    ] = "generic",
     max_bad_rows: MaxBadRows = 0,
-    fix: Annotated[bool, typer.Option("--fix", help="Rewrite what has one right answer, in place.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Rewrite what has one right answer, in place.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check runs: `file:line: code severity: message`. Exit code 1 if there are findings: docs/reference/lint.md."""
+    """Check runs: `file:line: code severity: message`. Exit code 1 if there are findings:
+    docs/reference/lint.md.
+    """
     if track not in TRACKS:
         raise ConfigError(f"there is no track {track!r}; known: {', '.join(TRACKS)}")
     for run in runs:
@@ -76,7 +93,9 @@ def _print(report: Report, fix: Fix) -> None:
         write_line(f"{report.run}: {code} and {count:,} more")
     if fix.fixed:
         codes = ", ".join(f"{code} ({count:,})" for code, count in sorted(fix.fixed.items()))
-        copies = f"; {counted(fix.removed, 'copy', 'copies')} of rows removed" if fix.removed else ""
+        copies = (
+            f"; {counted(fix.removed, 'copy', 'copies')} of rows removed" if fix.removed else ""
+        )
         write_error(f"{report.run}: fixed {codes}; {counted(fix.rows, 'row')} written{copies}")
     if fix.refused:
         write_error(f"{report.run}: not fixed, because {fix.refused}")

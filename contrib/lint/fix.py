@@ -1,4 +1,6 @@
-"""`beamrank lint --fix`: rewrites what has one right answer. The order of an evaluation stays as it is."""
+"""`beamrank lint --fix`: rewrites what has one right answer. The order of an evaluation stays as it
+is.
+"""
 
 import os
 import stat
@@ -40,12 +42,15 @@ def check_fixable(url: str) -> None:
     if is_pipe_url(url):
         raise ConfigError(f"--fix cannot replace {url}, which is a pipe: give a file")
     if storage.is_folder(url) or is_table(url):
-        raise ConfigError(f"--fix rewrites one text file, and {url} is a table or a folder: write the run again")
+        raise ConfigError(
+            f"--fix rewrites one text file, and {url} is a table or a folder: write the run again"
+        )
     check_packable(url)
 
 
 def fix_run(report: Report) -> tuple[Report, Fix]:
-    """Fixes a run in place, whole or not at all; a file in which a row cannot be read is left as it is.
+    """Fixes a run in place, whole or not at all; a file in which a row cannot be read is left as it
+    is.
 
     Returns:
         What the checks find afterwards, and what was done.
@@ -53,9 +58,15 @@ def fix_run(report: Report) -> tuple[Report, Fix]:
     counts = report.findings.counts
     if not any(map(report.is_fixable, counts)):
         return report, Fix()
-    blocking = [code for code in counts if CHECKS[code].blocks_fix or (code == "L501" and not report.has_scores)]
+    blocking = [
+        code
+        for code in counts
+        if CHECKS[code].blocks_fix or (code == "L501" and not report.has_scores)
+    ]
     if blocking:
-        return report, Fix(refused=f"a row could be lost: first correct {', '.join(sorted(blocking))} by hand")
+        return report, Fix(
+            refused=f"a row could be lost: first correct {', '.join(sorted(blocking))} by hand"
+        )
     fix = Fix()
     _replace(report.run, packed(report.run, _lines(report, fix)))
     after = lint_run(report.run, report.state.references, report.state.track)
@@ -90,11 +101,16 @@ def _lines(report: Report, fix: Fix) -> Iterator[bytes]:
 
 
 def _read_again(report: Report) -> Iterator[tuple[bytes, TopicRows]]:
-    """Each topic, and the separator of the run; a line that could be read before must be a row again."""
+    """Each topic, and the separator of the run; a line that could be read before must be a row
+    again.
+    """
 
     def check(line: Line) -> None:
         if line.columns and not line.is_row and not line.is_comment:
-            raise BeamrankError(f"{report.run}:{line.number} changed since it was checked: the file was left as it is")
+            raise BeamrankError(
+                f"{report.run}:{line.number} changed since it was checked: the file was left as "
+                "it is"
+            )
 
     rows = RunRows(report.run, check)
     is_contiguous = "L303" not in report.findings.counts
@@ -102,14 +118,20 @@ def _read_again(report: Report) -> Iterator[tuple[bytes, TopicRows]]:
         for topic in rows.topics() if is_contiguous else rows.gathered():
             yield rows.separator, topic
     except TopicReturnsError as error:
-        raise BeamrankError(f"{report.run} changed since it was checked: it was left as it is") from error
+        raise BeamrankError(
+            f"{report.run} changed since it was checked: it was left as it is"
+        ) from error
 
 
 def fixed_rows(topic: TopicRows, first_ranks: tuple[int, ...]) -> list[list[bytes]]:
-    """The rows of a topic as they should be: each once, in the order of the evaluation, with ranks that agree."""
+    """The rows of a topic as they should be: each once, in the order of the evaluation, with ranks
+    that agree.
+    """
     columns = topic.format.columns
     rows = list(dict.fromkeys(map(tuple, topic.rows)))
-    topic = TopicRows(topic.query_id, topic.format, [list(row) for row in rows], topic.lines[: len(rows)])
+    topic = TopicRows(
+        topic.query_id, topic.format, [list(row) for row in rows], topic.lines[: len(rows)]
+    )
     if "Q0" in columns:
         _write(topic.rows, columns.index("Q0"), [b"Q0"] * len(rows))
     order = topic.order
@@ -122,7 +144,11 @@ def fixed_rows(topic: TopicRows, first_ranks: tuple[int, ...]) -> list[list[byte
         first = first_ranks[-1]
         if topic.ranks is not None and topic.ranks.min() in first_ranks:
             first = int(topic.ranks.min())
-        _write(topic.rows, columns.index("rank"), [b"%d" % rank for rank in range(first, first + len(rows))])
+        _write(
+            topic.rows,
+            columns.index("rank"),
+            [b"%d" % rank for rank in range(first, first + len(rows))],
+        )
     if topic.scores is not None and not topic.is_constant:
         _write(topic.rows, columns.index("score"), _untied(topic.column("score"), topic.scores))
     return topic.rows

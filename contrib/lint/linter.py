@@ -52,7 +52,11 @@ class Findings:
 
     def left_out(self) -> list[tuple[str, int]]:
         """The codes with findings that were not kept, and how many."""
-        return [(code, count - EXAMPLES) for code, count in sorted(self.counts.items()) if count > EXAMPLES]
+        return [
+            (code, count - EXAMPLES)
+            for code, count in sorted(self.counts.items())
+            if count > EXAMPLES
+        ]
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,17 @@ class Report:
     places: Places
 
     def count(self, severity: str) -> int:
-        return sum(count for code, count in self.findings.counts.items() if CHECKS[code].severity == severity)
+        return sum(
+            count
+            for code, count in self.findings.counts.items()
+            if CHECKS[code].severity == severity
+        )
 
     def is_clean(self, max_bad_rows: int = 0) -> bool:
         """Whether nothing was found beside so many rows that cannot be used."""
-        return self.findings.counts.keys() <= UNUSABLE and len(self.findings.bad_rows) <= max_bad_rows
+        return (
+            self.findings.counts.keys() <= UNUSABLE and len(self.findings.bad_rows) <= max_bad_rows
+        )
 
     @property
     def has_scores(self) -> bool:
@@ -80,10 +90,13 @@ class Report:
         return bool(CHECKS[code].fix) and (self.has_scores or not CHECKS[code].needs_scores)
 
 
-def lint_run(url: str, references: References | None = None, track: Track = TRACKS["generic"]) -> Report:
+def lint_run(
+    url: str, references: References | None = None, track: Track = TRACKS["generic"]
+) -> Report:
     """Checks a run: a file, compressed or not, a folder or a glob.
 
-    One topic is in memory at a time. If a topic comes back later, the file is read again by way of temporary files.
+    One topic is in memory at a time. If a topic comes back later, the file is read again by way of
+    temporary files.
 
     Raises:
         PreflightError: the file does not exist, or cannot be read.

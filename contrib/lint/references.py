@@ -1,4 +1,6 @@
-"""The files that a run is checked against (topics, qrels, a corpus, a first stage), and forms of ids."""
+"""The files that a run is checked against (topics, qrels, a corpus, a first stage), and forms of
+ids.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +46,9 @@ def id_form(identifier: bytes) -> IdForm:
 
 def could_be(one: IdForm, other: IdForm) -> bool:
     """Whether two forms may mean the same doc: one of them may lack the prefix."""
-    return one.rest == other.rest and (one.prefix == other.prefix or not one.prefix or not other.prefix)
+    return one.rest == other.rest and (
+        one.prefix == other.prefix or not one.prefix or not other.prefix
+    )
 
 
 Hashes = NDArray[np.int64]
@@ -83,12 +87,14 @@ def read_references(
     first_stage: str | None = None,
     exclude: str | None = None,
 ) -> References:
-    """Reads the files that a run is checked against; formats of topics and corpora are found by their content.
+    """Reads the files that a run is checked against; formats of topics and corpora are found by
+    their content.
 
-    `rejects` takes rows of `topics`, `qrels` and `run` (the first stage) that cannot be used; without it, each is an
-    error. Those of a corpus are left out.
+    `rejects` takes rows of `topics`, `qrels` and `run` (the first stage) that cannot be used;
+    without it, each is an error. Those of a corpus are left out.
 
-    Hashes stand for doc_ids, 8 bytes for each: they are Python's, so they hold in this process only.
+    Hashes stand for doc_ids, 8 bytes for each: they are Python's, so they hold in this process
+    only.
     """
     return References(
         None if topics is None else frozenset(_read_query_ids(topics, rejects.get("topics"))),
@@ -110,7 +116,10 @@ def _read_query_ids(url: str, rejects: Rejects | None) -> Iterator[bytes]:
     name = Choice("topics", TOPICS_FORMATS).guess(_beginning(url))
     if name is None:
         return _read_list(url)
-    return (topic.query_id.encode() for topic in read_topics(TopicsConfig(path=url, format=name), rejects))
+    return (
+        topic.query_id.encode()
+        for topic in read_topics(TopicsConfig(path=url, format=name), rejects)
+    )
 
 
 def _read_judgments(url: str, rejects: Rejects | None) -> dict[bytes, dict[bytes, int]]:
@@ -132,10 +141,12 @@ def _read_doc_ids(path: str) -> Iterator[bytes]:
         return
     if name is None:
         raise PreflightError(
-            f"the format of the corpus {path} is unknown; accepted: {', '.join(CORPUS_FORMATS)}, or a file with one "
-            "doc_id per line"
+            f"the format of the corpus {path} is unknown; accepted: {', '.join(CORPUS_FORMATS)}, "
+            "or a file with one doc_id per line"
         )
-    for unit in list_units(CorpusConfig(path=path, format=name, fields=_any_field(beginning, name))):
+    for unit in list_units(
+        CorpusConfig(path=path, format=name, fields=_any_field(beginning, name))
+    ):
         for batch in read_unit(unit):
             yield from map(str.encode, batch.doc_ids)
 
@@ -161,7 +172,9 @@ def _beginning(url: str) -> Beginning:
 
 def _read_first_stage(url: str, rejects: Rejects | None) -> dict[bytes, Hashes]:
     order = read_run(url, rejects=rejects).order
-    return {query_id.encode(): _hashes(map(str.encode, doc_ids)) for query_id, doc_ids in order.items()}
+    return {
+        query_id.encode(): _hashes(map(str.encode, doc_ids)) for query_id, doc_ids in order.items()
+    }
 
 
 def _hashes(ids: Iterable[bytes]) -> Hashes:

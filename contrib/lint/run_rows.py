@@ -1,4 +1,6 @@
-"""A run file as topics: its lines are read one by one, the unusual ones are inspected, a topic's rows are columns."""
+"""A run file as topics: its lines are read one by one, the unusual ones are inspected, a topic's
+rows are columns.
+"""
 
 import sqlite3
 from array import array
@@ -28,7 +30,9 @@ _LINE_BITS = 40
 
 
 class Places(NamedTuple):
-    """The lines of the files of a run as numbers, which have that of the file in their upper bits."""
+    """The lines of the files of a run as numbers, which have that of the file in their upper
+    bits.
+    """
 
     files: Sequence[str]
 
@@ -156,20 +160,30 @@ class TopicRows:
     def is_constant(self) -> bool:
         """Whether three or more docs all have the same score."""
         scores = self.scores
-        return scores is not None and len(scores) > 2 and len(np.unique(scores.astype(np.float32))) == 1
+        return (
+            scores is not None
+            and len(scores) > 2
+            and len(np.unique(scores.astype(np.float32))) == 1
+        )
 
     @cached_property
     def order(self) -> NDArray[np.int64] | None:
-        """The rows in the order of an evaluation (`read_run`), best first; None if a number is missing for it."""
+        """The rows in the order of an evaluation (`read_run`), best first; None if a number is
+        missing for it.
+        """
         if not self.format.has_scores:
             return None if self.ranks is None else np.argsort(self.ranks, kind="stable")
         if self.scores is None:
             return None
-        by_doc_id = np.array(sorted(range(len(self.doc_ids)), key=self.doc_ids.__getitem__, reverse=True))
+        by_doc_id = np.array(
+            sorted(range(len(self.doc_ids)), key=self.doc_ids.__getitem__, reverse=True)
+        )
         return by_doc_id[np.argsort(-self.scores.astype(np.float32)[by_doc_id], kind="stable")]
 
 
-def _numbers(kind: Callable[[bytes], float], texts: Sequence[bytes], dtype: str) -> NDArray[Any] | None:
+def _numbers(
+    kind: Callable[[bytes], float], texts: Sequence[bytes], dtype: str
+) -> NDArray[Any] | None:
     try:
         return None if b"_" in b"".join(texts) else np.fromiter(map(kind, texts), dtype, len(texts))
     except (ValueError, OverflowError):
@@ -206,12 +220,15 @@ class RunRows:
         url: a file, a folder or a glob.
         places: tells the file and the line of a row's number.
         format: found at the first row.
-        separator: of the columns of the first row; that of the format where the row mixes separators.
+        separator: of the columns of the first row; that of the format where the row mixes
+            separators.
         comments: the comments, by line.
     """
 
     def __init__(self, url: str, inspect: Callable[[Line], None]) -> None:
-        """`inspect` is given each line that is not simply a row like the first one, and the first row."""
+        """`inspect` is given each line that is not simply a row like the first one, and the first
+        row.
+        """
         self.url, self.places = url, Places(files_of_run(url))
         self.format: RunFormat | None = None
         self.separator = b" "
@@ -243,7 +260,9 @@ class RunRows:
             yield current
 
     def gathered(self) -> Iterator[TopicRows]:
-        """Each topic, in the order of their first rows, after the whole file was read into a temporary database."""
+        """Each topic, in the order of their first rows, after the whole file was read into a
+        temporary database.
+        """
         ordinals: dict[bytes, int] = {}
         returns: dict[bytes, array[int]] = {}
 
@@ -263,7 +282,10 @@ class RunRows:
             for _, group in groupby(found, itemgetter(0)):
                 rows = [(line, columns.split(b"\t")) for _, line, columns in group]
                 topic = self._topic(rows[0][1][self._query_at])
-                topic.lines, topic.rows = [line for line, _ in rows], [columns for _, columns in rows]
+                topic.lines, topic.rows = (
+                    [line for line, _ in rows],
+                    [columns for _, columns in rows],
+                )
                 topic.returns = returns.get(topic.query_id, ())
                 yield topic
 
@@ -282,7 +304,11 @@ class RunRows:
         """The rows of a table, whose values are checked as they are read."""
         for place, rows in enumerate(map(Rows, self.places.files)):
             for batch in rows.batches():
-                names = ["query_id", "doc_id", *(name for name in ("rank", "score") if name in rows.places)]
+                names = [
+                    "query_id",
+                    "doc_id",
+                    *(name for name in ("rank", "score") if name in rows.places),
+                ]
                 self.format = self.format or RunFormat("Parquet", tuple(names), "\t", "parquet")
                 columns = [batch.column(name).to_pylist() for name in ("position", *names)]
                 for line, *values in zip(*columns, strict=True):
@@ -318,7 +344,9 @@ class RunRows:
 
     def _detect(self, text: bytes, columns: list[bytes]) -> None:
         """Finds the format and the separator at the first row."""
-        self.format = next((each for each in text_formats().values() if len(each.columns) == len(columns)), None)
+        self.format = next(
+            (each for each in text_formats().values() if len(each.columns) == len(columns)), None
+        )
         if self.format is None:
             return
         self._width, self._query_at = len(columns), self.format.columns.index("query_id")
@@ -328,7 +356,9 @@ class RunRows:
 
 
 def _lines(url: str) -> Iterator[bytes]:
-    """The lines of a file, which may be a pipe; raises PreflightError where it cannot be read or is packed."""
+    """The lines of a file, which may be a pipe; raises PreflightError where it cannot be read or is
+    packed.
+    """
     try:
         with open_stream(url, pipe=True) as file:
             for number, line in enumerate(file):

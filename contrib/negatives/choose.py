@@ -1,7 +1,8 @@
-"""Which docs of a ranking are hard negatives of a relevant one: the filters of published mining recipes.
+"""Which docs of a ranking are hard negatives of a relevant one: the filters of published mining
+recipes.
 
-Names and meanings are those of `mine_hard_negatives` in sentence-transformers. A relative margin of 0.05 is
-TopK-PercPos (95 %) of NV-Retriever (Moreira et al. 2024), an absolute one TopK-MarginPos.
+Names and meanings are those of `mine_hard_negatives` in sentence-transformers. A relative margin of
+0.05 is TopK-PercPos (95 %) of NV-Retriever (Moreira et al. 2024), an absolute one TopK-MarginPos.
 """
 
 from collections import Counter
@@ -18,12 +19,21 @@ from beamrank.ranking.rankings import Ranking
 from beamrank.storage.documents import hashes64
 
 Strategy = Literal["top", "random"]
-# Candidates beyond those that are asked for, in place of those whose text turns out to be that of another.
+# Candidates beyond those that are asked for, in place of those whose text turns out to be that of
+# another.
 _SPARE = 8
 _ID, _SCORE = pa.string(), pa.float64()
-_COLUMNS = {"query_id": _ID, "positive": _ID, "score": _SCORE, "doc_ids": pa.list_(_ID), "scores": pa.list_(_SCORE)}
+_COLUMNS = {
+    "query_id": _ID,
+    "positive": _ID,
+    "score": _SCORE,
+    "doc_ids": pa.list_(_ID),
+    "scores": pa.list_(_SCORE),
+}
 GROUPS = pa.schema(_COLUMNS)
-"""A row is a positive with the docs that may become its negatives, in the order in which they are taken."""
+"""A row is a positive with the docs that may become its negatives, in the order in which they are
+taken.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,12 +70,16 @@ class Rules:
     def __post_init__(self) -> None:
         if self.range_max is not None and self.range_max - self.range_min < self.num_negatives:
             raise ConfigError(
-                f"--range-min {self.range_min} and --range-max {self.range_max} leave fewer than --num-negatives "
-                f"{self.num_negatives} docs: widen the range, or take fewer"
+                f"--range-min {self.range_min} and --range-max {self.range_max} leave fewer than "
+                f"--num-negatives {self.num_negatives} docs: widen the range, or take fewer"
             )
 
     def groups(
-        self, query_id: str, ranking: Ranking | None, judged: Mapping[str, int], counts: Counter[str]
+        self,
+        query_id: str,
+        ranking: Ranking | None,
+        judged: Mapping[str, int],
+        counts: Counter[str],
     ) -> Iterator[dict[str, Any]]:
         """A row of `GROUPS` for each positive that the last stage of the ranking scored.
 
@@ -90,13 +104,19 @@ class Rules:
             yield dict(zip(GROUPS.names, values, strict=True))
 
     def _order(self, query_id: str, doc_ids: tuple[str, ...]) -> NDArray[np.int64]:
-        """The places of docs in the order in which they are taken, int64[n]; the same in any shard."""
+        """The places of docs in the order in which they are taken, int64[n]; the same in any
+        shard.
+        """
         if self.sampling_strategy == "top":
             return np.arange(len(doc_ids))
         # No id holds white space.
-        return np.argsort(hashes64(f"{self.seed} {query_id} {doc_id}" for doc_id in doc_ids), kind="stable")
+        return np.argsort(
+            hashes64(f"{self.seed} {query_id} {doc_id}" for doc_id in doc_ids), kind="stable"
+        )
 
-    def _filters(self, scores: NDArray[np.float64], positive: float) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    def _filters(
+        self, scores: NDArray[np.float64], positive: float
+    ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         """The name of each filter and which docs pass it, bool[n]."""
         ranks = np.arange(len(scores)) + 1
         yield "--range-min", ranks > self.range_min

@@ -1,4 +1,6 @@
-"""`beamrank negatives DIR`: training data for re-rankers, from the rankings and scores that a run stored."""
+"""`beamrank negatives DIR`: training data for re-rankers, from the rankings and scores that a run
+stored.
+"""
 
 import json
 import tempfile
@@ -23,7 +25,14 @@ from beamrank.report.runs import PlanRuns
 from beamrank.storage import files as storage
 from beamrank.storage.documents import digest, hash64, hashes64
 from contrib.negatives.choose import GROUPS, Rules, Strategy
-from contrib.negatives.table import FORMATS, DocTexts, TableFolder, table_rows, table_schema, write_file
+from contrib.negatives.table import (
+    FORMATS,
+    DocTexts,
+    TableFolder,
+    table_rows,
+    table_schema,
+    write_file,
+)
 from models.training.data.texts import normal_text
 from pipelines.commands.arguments import (
     Quiet,
@@ -41,42 +50,63 @@ _ENDING = "parquet"
 
 
 def negatives(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run: a path or a URL.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="The output of a finished run: a path or a URL.")
+    ],
     output: Annotated[
-        str, option("One Parquet file if the name ends in .parquet, else a folder with a part for each shard.")
+        str,
+        option(
+            "One Parquet file if the name ends in .parquet, else a folder with a part for each "
+            "shard."
+        ),
     ],
     qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
     output_format: Annotated[
         str, one_of("--output-format", FORMATS, "What a row is: as in sentence-transformers.")
     ] = "triplet",
     stage: Annotated[
-        str | None, option("Whose ranking and scores; by default the last that scores docs one by one.", metavar="NAME")
+        str | None,
+        option(
+            "Whose ranking and scores; by default the last that scores docs one by one.",
+            metavar="NAME",
+        ),
     ] = None,
-    rel: Annotated[int, option("The lowest label of a positive; all other docs can be negatives.", min=1)] = 1,
+    rel: Annotated[
+        int, option("The lowest label of a positive; all other docs can be negatives.", min=1)
+    ] = 1,
     range_min: Annotated[int, option("Pass over so many first docs of the ranking.", min=0)] = 0,
     range_max: Annotated[int | None, option("Pass over docs below this rank.", min=1)] = None,
     max_score: Annotated[float | None, option("The highest score of a negative.")] = None,
     absolute_margin: Annotated[
-        float | None, option("A negative's score is at least this much below its positive's.", min=0)
+        float | None,
+        option("A negative's score is at least this much below its positive's.", min=0),
     ] = None,
     relative_margin: Annotated[
-        float | None, option("It is at least this share of the positive's score below it: 0.05 for 95 %.", min=0)
+        float | None,
+        option("It is at least this share of the positive's score below it: 0.05 for 95 %.", min=0),
     ] = None,
     num_negatives: Annotated[int, option("Negatives of a positive.", min=1)] = 3,
-    sampling_strategy: Annotated[Strategy, option("The first negatives, or some by a hash of the ids.")] = "top",
+    sampling_strategy: Annotated[
+        Strategy, option("The first negatives, or some by a hash of the ids.")
+    ] = "top",
     seed: Annotated[int, option("Draws others, with --sampling-strategy random.")] = 0,
     output_scores: Annotated[
         bool, option("Whether the column `scores` has the stage's scores, for distillation.")
     ] = True,
     ids: Annotated[
-        bool, option("Add query_id and doc_ids, which sentence-transformers would read as texts.", "--ids")
+        bool,
+        option(
+            "Add query_id and doc_ids, which sentence-transformers would read as texts.", "--ids"
+        ),
     ] = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write hard negatives of judged topics as training data, from a run's rankings and scores; needs no model.
+    """Write hard negatives of judged topics as training data, from a run's rankings and scores;
+    needs no model.
 
-    For `beamrank train` and sentence-transformers. A folder resumes: parts that are there are not made again.
+    For `beamrank train` and sentence-transformers. A folder resumes: parts that are there are not
+    made again.
     """
     console, runs = console_progress(verbose, quiet), open_runs(folder)
     rules = Rules(
@@ -86,23 +116,43 @@ def negatives(
     judgments, shards = qrels or runs.config.qrels, len(runs.plan.shards)
     if judgments is None:
         raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
-    if find_taken(runs.config.corpus, [output, storage.join(output, f"part.{_ENDING}")]) is not None:
-        raise ConfigError(f"--output {output} would be read as a file of the corpus: give a path outside of it")
-    mining = Mining(runs, scored_stage(runs, stage), rules, read_qrels(judgments).relevance, Counter())
+    if (
+        find_taken(runs.config.corpus, [output, storage.join(output, f"part.{_ENDING}")])
+        is not None
+    ):
+        raise ConfigError(
+            f"--output {output} would be read as a file of the corpus: give a path outside of it"
+        )
+    mining = Mining(
+        runs, scored_stage(runs, stage), rules, read_qrels(judgments).relevance, Counter()
+    )
     storage.check_lasting(output)
     if not output.endswith(f".{_ENDING}"):
         parts = TableFolder(output, _ENDING, shards)
         missing = parts.open(mining.record())
-        with console.events(), console.bar("negatives") as bar, mining.tables(missing, bar) as tables:
+        with (
+            console.events(),
+            console.bar("negatives") as bar,
+            mining.tables(missing, bar) as tables,
+        ):
             for shard, table in zip(missing, tables, strict=True):
                 parts.write(shard, part_bytes(table))
             parts.seal()
         if len(missing) < shards:
-            console.note(f"{counted(shards - len(missing), 'part was', 'parts were')} there, and not made again")
+            console.note(
+                f"{counted(shards - len(missing), 'part was', 'parts were')} there, and not made "
+                "again"
+            )
     elif storage.is_folder(output):
-        raise ConfigError(f"--output {output} is a folder, and a name that ends in .{_ENDING} is that of a file")
+        raise ConfigError(
+            f"--output {output} is a folder, and a name that ends in .{_ENDING} is that of a file"
+        )
     else:
-        with console.events(), console.bar("negatives") as bar, mining.tables(range(shards), bar) as tables:
+        with (
+            console.events(),
+            console.bar("negatives") as bar,
+            mining.tables(range(shards), bar) as tables,
+        ):
             write_file(output, table_schema(rules), tables)
     for line in mining.lines():
         console.note(line)
@@ -140,11 +190,15 @@ class Mining:
         for parts in self.runs.shards() if chosen else ():
             if parts.shard in chosen:
                 found = groups[parts.shard] = self._choose(parts)
-                named = pa.concat_arrays([*found["positive"].chunks, *pc.list_flatten(found["doc_ids"]).chunks])
+                named = pa.concat_arrays(
+                    [*found["positive"].chunks, *pc.list_flatten(found["doc_ids"]).chunks]
+                )
                 hashes.append(hashes64(named.to_pylist()))
                 progress.update(len(groups), len(shards), "shards")
         wanted = np.unique(np.concatenate(hashes))
-        found_any = any(pc.sum(pc.list_value_length(each["doc_ids"])).as_py() for each in groups.values())
+        found_any = any(
+            pc.sum(pc.list_value_length(each["doc_ids"])).as_py() for each in groups.values()
+        )
         if not found_any and len(shards) == len(self.runs.plan.shards):
             raise PreflightError(f"no positive has a negative: {'; '.join(self.lines())}")
         with tempfile.TemporaryFile() as file, self.runs.open_corpus() as corpus:
@@ -154,7 +208,9 @@ class Mining:
             yield (self._table(shard, groups[shard], texts) for shard in shards)
 
     def _choose(self, parts: ShardParts) -> pa.Table:
-        """The groups of a shard, in an order by which those of all shards always follow each other in the same way."""
+        """The groups of a shard, in an order by which those of all shards always follow each other
+        in the same way.
+        """
         rankings, rows = parts.rankings(self.stage), list[dict[str, Any]]()
         query_ids = [topic.query_id for topic in self.runs.plan.shards[parts.shard].topics]
         for query_id in sorted(query_ids, key=lambda each: (hash64(each), each)):
@@ -163,8 +219,13 @@ class Mining:
         return pa.Table.from_pylist(rows, GROUPS)
 
     def _table(self, shard: int, groups: pa.Table, texts: DocTexts) -> pa.Table:
-        """The rows of a shard; docs without a text, or with that of another or of a positive, are passed over."""
-        queries, relevant = dict(self.runs.plan.shards[shard].topics), defaultdict[str, set[str]](set)
+        """The rows of a shard; docs without a text, or with that of another or of a positive, are
+        passed over.
+        """
+        queries, relevant = (
+            dict(self.runs.plan.shards[shard].topics),
+            defaultdict[str, set[str]](set),
+        )
         found = [row for row in groups.to_pylist() if normal_text(texts[row["positive"]])]
         self.counts["too few"] += len(groups) - len(found)
         for row in found:
@@ -172,7 +233,10 @@ class Mining:
         rows: list[dict[str, Any]] = []
         for row in found:
             query_id, most = row["query_id"], self.rules.num_negatives
-            docs, seen = [(row["positive"], texts[row["positive"]], row["score"])], {"", *relevant[query_id]}
+            docs, seen = (
+                [(row["positive"], texts[row["positive"]], row["score"])],
+                {"", *relevant[query_id]},
+            )
             for doc_id, score in zip(row["doc_ids"], row["scores"], strict=True):
                 text = texts[doc_id]
                 if len(docs) <= most and (normal := normal_text(text)) not in seen:
@@ -190,10 +254,13 @@ class Mining:
         counts, most = self.counts, counted(self.rules.num_negatives, "negative")
         if counts["positives"]:
             yield (
-                f"{counted(counts['rows'], 'row')} of {counted(counts['positives'], 'positive')}; {self.stage} did not "
-                f"score {counts['not scored']:,}, which are left out; {counts['too few']:,} have fewer than {most}"
+                f"{counted(counts['rows'], 'row')} of {counted(counts['positives'], 'positive')}; "
+                f"{self.stage} did not score {counts['not scored']:,}, which are left out; "
+                f"{counts['too few']:,} have fewer than {most}"
             )
-        passed = [f"{name} {count:,}" for name, count in counts.items() if name.startswith("--") and count]
+        passed = [
+            f"{name} {count:,}" for name, count in counts.items() if name.startswith("--") and count
+        ]
         if counts["copies"]:
             passed.append(f"without a text, or with that of another {counts['copies']:,}")
         if passed:

@@ -1,4 +1,6 @@
-"""Tables of positives with their negatives: their columns, and the file or the folder that holds one."""
+"""Tables of positives with their negatives: their columns, and the file or the folder that holds
+one.
+"""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,8 +46,12 @@ def table_schema(rules: Rules) -> pa.Schema:
     return pa.schema(columns, {"beamrank.schema": "negatives/1"})
 
 
-def table_rows(rules: Rules, query_id: str, query: str, docs: Sequence[tuple[str, str, float]]) -> list[dict[str, Any]]:
-    """The rows of a positive and its negatives, each with its doc_id, text and score; of triplets one for each."""
+def table_rows(
+    rules: Rules, query_id: str, query: str, docs: Sequence[tuple[str, str, float]]
+) -> list[dict[str, Any]]:
+    """The rows of a positive and its negatives, each with its doc_id, text and score; of triplets
+    one for each.
+    """
     chosen: list[Sequence[int]] = [range(len(docs))]
     if rules.output_format == "triplet":
         chosen = [(0, place) for place in range(1, len(docs))]
@@ -62,7 +68,9 @@ def table_rows(rules: Rules, query_id: str, query: str, docs: Sequence[tuple[str
 
 
 class DocTexts:
-    """The texts of some docs on disk, so that memory holds three numbers for each, whatever the corpus."""
+    """The texts of some docs on disk, so that memory holds three numbers for each, whatever the
+    corpus.
+    """
 
     def __init__(self, file: IO[bytes], hashes: Hashes) -> None:
         """Takes the hashes of the doc_ids, sorted and distinct."""
@@ -87,13 +95,18 @@ class DocTexts:
         self._file.seek(start)
         found, _, text = self._file.read(end - start).decode().partition(" ")
         if found != doc_id:
-            raise DataError(f"doc {doc_id!r} was scored, and the corpus lacks it: restore the one that the run read")
+            raise DataError(
+                f"doc {doc_id!r} was scored, and the corpus lacks it: restore the one that the "
+                "run read"
+            )
         return text
 
 
 @dataclass(frozen=True)
 class TableFolder(PartFolder):
-    """A folder of parts that also holds a file about what decides them, by which they are known again."""
+    """A folder of parts that also holds a file about what decides them, by which they are known
+    again.
+    """
 
     @property
     def names(self) -> Iterator[str]:
@@ -101,13 +114,16 @@ class TableFolder(PartFolder):
         yield _RECORD
 
     def open(self, record: bytes) -> list[int]:
-        """The shards whose part has to be made; parts that were made from something else are removed."""
+        """The shards whose part has to be made; parts that were made from something else are
+        removed.
+        """
         storage.check_folder(self.url)
         url = storage.join(self.url, _RECORD)
         if not storage.exists(url) and not storage.is_empty(self.url):
             raise PreflightError(
-                f"--output {self.url} is a folder that `beamrank negatives` did not make, and what it holds would be "
-                "removed: give another one, or a file whose name ends in .parquet"
+                f"--output {self.url} is a folder that `beamrank negatives` did not make, and "
+                "what it holds would be removed: give another one, or a file whose name ends in "
+                ".parquet"
             )
         if not storage.exists(url) or storage.read_bytes(url) != record:
             self.begin()

@@ -21,14 +21,17 @@ from models.scoring.backends.registry import Device, OutOfMemory
 from models.scoring.backends.torch import is_out_of_memory, resolve_device, resolve_dtype
 from models.scoring.packing import Rows, even_budget
 
-# A call takes inputs that are padded to one multiple of 16 tokens, as many as have about so many tokens.
+# A call takes inputs that are padded to one multiple of 16 tokens, as many as have about so many
+# tokens.
 _MULTIPLE, _CALL_TOKENS = 16, 2048
 _HEAD_ROWS = _CALL_TOKENS // _MULTIPLE
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}
 
 
 class OpenvinoBackend:
-    """A `Backend` over OpenVINO. The encoder is converted when it is loaded; the head stays with torch, in float32."""
+    """A `Backend` over OpenVINO. The encoder is converted when it is loaded; the head stays with
+    torch, in float32.
+    """
 
     digest_keys: ClassVar[Mapping[str, str]] = {}
 
@@ -36,30 +39,42 @@ class OpenvinoBackend:
     def resolve(cls, device: str, dtype: str) -> Device:
         if is_cuda(device):
             raise ConfigError(
-                f"device is {device}, and the backend openvino runs on the CPU: set device to auto or cpu"
+                f"device is {device}, and the backend openvino runs on the CPU: set device to "
+                "auto or cpu"
             )
         if find_spec("openvino") is None:
             raise PreflightError(
-                "backend is openvino, and the package openvino is not installed: pip install 'beamrank[openvino]'"
+                "backend is openvino, and the package openvino is not installed: pip install "
+                "'beamrank[openvino]'"
             )
         resolve_device("cpu" if device == "auto" else device)
         found = resolve_dtype(dtype, "cpu")
         if found not in _HINTS:
-            raise ConfigError(f"dtype is {found}, and the backend openvino computes in {' or '.join(_HINTS)}")
+            raise ConfigError(
+                f"dtype is {found}, and the backend openvino computes in {' or '.join(_HINTS)}"
+            )
         if found == "bfloat16" and not _computes_bfloat16():
             raise PreflightError(
-                "dtype is bfloat16, and OpenVINO does not compute in it on this CPU: set it to float32"
+                "dtype is bfloat16, and OpenVINO does not compute in it on this CPU: set it to "
+                "float32"
             )
         return Device("cpu", found, _CALL_TOKENS)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:  # noqa: ARG003
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        device: str,
+        dtype: str,
+        threads: int,
+        kernel: str,  # noqa: ARG003
+    ) -> Self:
         found = cls.resolve(device, dtype)
         model = checkpoint.architecture.build(load_weights(checkpoint), torch.float32)
         if not isinstance(model, EncoderScorer):
             raise PreflightError(
-                f"the checkpoint {checkpoint.reference} is not an encoder that the backend openvino can run "
-                "(docs/reference/checkpoints.md): set backend to torch"
+                f"the checkpoint {checkpoint.reference} is not an encoder that the backend "
+                "openvino can run (docs/reference/checkpoints.md): set backend to torch"
             )
         return cls(model.eval(), checkpoint.architecture.positions, found.dtype, threads)
 
@@ -71,7 +86,8 @@ class OpenvinoBackend:
             linear.pack(_HEAD_ROWS)
         self._width = compiled.output(0).get_partial_shape()[1].get_length()
         self.streams = threads
-        # When memory runs out, OpenVINO 2026.4 raises an error or returns nothing, and what it computes later is wrong.
+        # When memory runs out, OpenVINO 2026.4 raises an error or returns nothing, and what it
+        # computes later is wrong.
         self._failure = ""
         # A request computes one call at a time.
         self._idle: SimpleQueue[Any] = SimpleQueue()
@@ -123,7 +139,9 @@ class OpenvinoBackend:
 
 
 def _inputs_of_call(count: int, width: int) -> int:
-    """How many inputs a call gets: OpenVINO 2026.4 rounds a single one in its own way, and two or more alike."""
+    """How many inputs a call gets: OpenVINO 2026.4 rounds a single one in its own way, and two or
+    more alike.
+    """
     return max(count, min(2, _CALL_TOKENS // width))
 
 
@@ -132,7 +150,9 @@ def _padded(lengths: Lengths) -> Lengths:
 
 
 def _compile(model: EncoderScorer, positions: int, dtype: str, threads: int) -> Any:
-    """The encoder as a compiled model of OpenVINO from int32[b, n] ids, token types and mask to float32[b, d]."""
+    """The encoder as a compiled model of OpenVINO from int32[b, n] ids, token types and mask to
+    float32[b, d].
+    """
     import openvino
 
     class Encoder(torch.nn.Module):
@@ -140,7 +160,9 @@ def _compile(model: EncoderScorer, positions: int, dtype: str, threads: int) -> 
             super().__init__()
             self.model = model
 
-        def forward(self, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def forward(
+            self, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor
+        ) -> torch.Tensor:
             return self.model.encode(EqualRows(ids, types, mask > 0))
 
     # So long that every window cuts something off and is traced; its mask then fits any length.
@@ -150,7 +172,9 @@ def _compile(model: EncoderScorer, positions: int, dtype: str, threads: int) -> 
     # Decisions on the sizes of the model, which do not change, give warnings.
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        converted = openvino.convert_model(Encoder(), example_input=(nothing, nothing, nothing + 1), input=[shape] * 3)
+        converted = openvino.convert_model(
+            Encoder(), example_input=(nothing, nothing, nothing + 1), input=[shape] * 3
+        )
     # A stream a thread of the engine. Workers of one machine must not be pinned to the same cores.
     settings = {
         "INFERENCE_PRECISION_HINT": _HINTS[dtype],

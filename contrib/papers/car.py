@@ -1,4 +1,6 @@
-"""TREC CAR's files: paragraphs, pages and outlines in CBOR (`car_cbor.py`); ids of sections, alone or in qrels."""
+"""TREC CAR's files: paragraphs, pages and outlines in CBOR (`car_cbor.py`); ids of sections, alone
+or in qrels.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -9,7 +11,14 @@ from beamrank.errors import DataError
 from beamrank.formats.checks import RowError
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.lines import numbered_lines, read_lines
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, parse_texts, whole_file
+from beamrank.formats.texts.units import (
+    CorpusUnit,
+    DocBatch,
+    TextFormat,
+    parse_rows,
+    parse_texts,
+    whole_file,
+)
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 from contrib.papers.car_cbor import (
@@ -59,7 +68,9 @@ def _numbered(items: _Rows) -> _Rows:
 
 
 def _in_pages(pages: _Rows) -> _Rows:
-    """The paragraphs of pages. An id is the hash of a text, so one that appears again is the same doc."""
+    """The paragraphs of pages. An id is the hash of a text, so one that appears again is the same
+    doc.
+    """
     seen: set[bytes] = set()
     for number, page in _numbered(pages):
         try:
@@ -81,7 +92,11 @@ def _parse_paragraph(paragraph: Any) -> tuple[str, str]:
 
 
 def _place_paragraph(unit: CorpusUnit, position: int) -> str:
-    return f"{unit.url} at byte {position}" if unit.end else f"{unit.url} at paragraph {position} (from 0)"
+    return (
+        f"{unit.url} at byte {position}"
+        if unit.end
+        else f"{unit.url} at paragraph {position} (from 0)"
+    )
 
 
 def _place_page(unit: CorpusUnit, position: int) -> str:
@@ -104,7 +119,9 @@ def _read_sections(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 
 def _read_judged(unit: CorpusUnit) -> Iterator[DocBatch]:
-    """The sections of qrels, without comments and repetitions of the query_id of the line before."""
+    """The sections of qrels, without comments and repetitions of the query_id of the line
+    before.
+    """
     found: list[tuple[int, bytes]] = []
     before: bytes | None = None
     for number, line in numbered_lines(unit.url):
@@ -121,7 +138,9 @@ def _section_parser(unit: CorpusUnit) -> Callable[[str], tuple[str, str]]:
 
 
 def _parse_section(line: str) -> tuple[str, str]:
-    """The line as the id; its text without a leading `enwiki:`, percent-decoded, with each `/` a space."""
+    """The line as the id; its text without a leading `enwiki:`, percent-decoded, with each `/` a
+    space.
+    """
     try:
         text = unquote(line.removeprefix("enwiki:"), errors="strict")
     except UnicodeDecodeError as error:
@@ -130,7 +149,9 @@ def _parse_section(line: str) -> tuple[str, str]:
 
 
 def _parse_section_as_2019(line: str) -> tuple[str, str]:
-    """The line as the id; its text as the code of 2019 makes it: `%20` is the only escape that is decoded."""
+    """The line as the id; its text as the code of 2019 makes it: `%20` is the only escape that is
+    decoded.
+    """
     return line, line.replace("enwiki:", "").replace("%20", " ").replace("/", " ")
 
 
@@ -138,7 +159,9 @@ def _query_id_of(line: str) -> str:
     columns = line.split()
     if len(columns) != len(_QRELS_COLUMNS):
         expected = " ".join(_QRELS_COLUMNS)
-        raise RowError(f"has {len(columns)} columns where the four of TREC qrels are expected ({expected})")
+        raise RowError(
+            f"has {len(columns)} columns where the four of TREC qrels are expected ({expected})"
+        )
     return columns[0]
 
 
@@ -151,7 +174,10 @@ def _is_section(beginning: Beginning) -> bool:
 
 
 def _is_judged_section(beginning: Beginning) -> bool:
-    return _columns_of_section(beginning) == len(_QRELS_COLUMNS) and beginning.line.split()[-1].isdigit()
+    return (
+        _columns_of_section(beginning) == len(_QRELS_COLUMNS)
+        and beginning.line.split()[-1].isdigit()
+    )
 
 
 def _columns_of_section(beginning: Beginning) -> int:
@@ -171,9 +197,16 @@ PARAGRAPHS_CORPUS = TextFormat(
     look=Look("TREC CAR's CBOR", _is_cbor),
     has_fields=False,
 )
-PAGES_CORPUS = TextFormat("car-pages", (".cbor",), whole_file, _read_pages, _place_page, has_fields=False)
+PAGES_CORPUS = TextFormat(
+    "car-pages", (".cbor",), whole_file, _read_pages, _place_page, has_fields=False
+)
 SECTIONS = TextFormat(
-    "car", (), whole_file, _read_sections, look=Look("ids of TREC CAR's sections", _is_section), has_original=True
+    "car",
+    (),
+    whole_file,
+    _read_sections,
+    look=Look("ids of TREC CAR's sections", _is_section),
+    has_original=True,
 )
 OUTLINE_SECTIONS = TextFormat(
     "car-outlines", (), whole_file, _read_outlines, noun="section", repeats=True, has_original=True

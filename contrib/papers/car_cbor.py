@@ -1,7 +1,9 @@
-"""TREC CAR's files of paragraphs, pages and outlines: v1.5, CBOR items one after another; v2, a header and one list.
+"""TREC CAR's files of paragraphs, pages and outlines: v1.5, CBOR items one after another; v2, a
+header and one list.
 
-A paragraph is [0, id, bodies]; a body is [0, text] or, for a link, [1, [0, page, sections, page id, anchor text]].
-A page or an outline is [0, name, id, skeleton, ...]. A header is ["CAR", [kind], provenance].
+A paragraph is [0, id, bodies]; a body is [0, text] or, for a link, [1, [0, page, sections, page id,
+anchor text]]. A page or an outline is [0, name, id, skeleton, ...]. A header is ["CAR", [kind],
+provenance].
 """
 
 import io
@@ -25,7 +27,9 @@ _NAMES = {0: "pages (articles)", 1: "outlines", 2: "paragraphs"}
 
 
 class Kind(NamedTuple):
-    """A kind of file: one of its items, the kinds that its v2 header may name, and what to do with another kind."""
+    """A kind of file: one of its items, the kinds that its v2 header may name, and what to do with
+    another kind.
+    """
 
     noun: str
     headers: tuple[int, ...]
@@ -35,18 +39,21 @@ class Kind(NamedTuple):
 PARAGRAPHS = Kind(
     "paragraph",
     (2,),
-    "give `corpus.path` the file of paragraphs (such as *.cbor.paragraphs), or set `corpus.format: car-pages` for the "
-    "paragraphs in pages",
+    "give `corpus.path` the file of paragraphs (such as *.cbor.paragraphs), or set "
+    "`corpus.format: car-pages` for the paragraphs in pages",
 )
 PAGES = Kind("page", (0,), "give `corpus.path` the file of pages (such as fold-*.cbor)")
-OUTLINES = Kind("outline", (0, 1), "give `topics.path` the file of outlines (such as *.cbor.outlines)")
+OUTLINES = Kind(
+    "outline", (0, 1), "give `topics.path` the file of outlines (such as *.cbor.outlines)"
+)
 
 
 def find_ranges(file: BinaryIO, size: int, unit_bytes: int) -> list[tuple[int, int]]:
-    """Cuts a file of paragraphs into ranges of about `unit_bytes`, each from the first byte of a paragraph.
+    """Cuts a file of paragraphs into ranges of about `unit_bytes`, each from the first byte of a
+    paragraph.
 
-    Only the bytes after each multiple of `unit_bytes` are read. Were they to look like paragraphs without being some,
-    `read_items` would find a paragraph that does not end where the range does.
+    Only the bytes after each multiple of `unit_bytes` are read. Were they to look like paragraphs
+    without being some, `read_items` would find a paragraph that does not end where the range does.
     """
     starts = [0]
     for at in range(unit_bytes, size, unit_bytes):
@@ -78,7 +85,9 @@ def _is_paragraph(item: Any) -> bool:
     return False
 
 
-def read_items(file: BinaryIO, where: str, kind: Kind, start: int = 0, end: int = 0) -> Iterator[tuple[int, Any]]:
+def read_items(
+    file: BinaryIO, where: str, kind: Kind, start: int = 0, end: int = 0
+) -> Iterator[tuple[int, Any]]:
     """The items of a file, each with its first byte.
 
     They are decoded from memory: a decoder that reads a compressed file itself must seek back.
@@ -107,7 +116,9 @@ def read_items(file: BinaryIO, where: str, kind: Kind, start: int = 0, end: int 
                 yield place + used, item
                 count, used = count + 1, after
         except cbor2.CBORDecodeError as error:
-            raise DataError(f"{where} is damaged after its first {count} {kind.noun}s: {error}") from error
+            raise DataError(
+                f"{where} is damaged after its first {count} {kind.noun}s: {error}"
+            ) from error
         buffer, place = buffer[used:], place + used
         if buffer[:1] == _BREAK or len(buffer) > _MAX_ITEM_BYTES:
             break
@@ -121,13 +132,14 @@ def read_items(file: BinaryIO, where: str, kind: Kind, start: int = 0, end: int 
     is_last = not file.read(1)
     if buffer != (_BREAK if has_header and is_last else b"") or not (is_last or end):
         raise DataError(
-            f"{where} is damaged or truncated after its first {count} {kind.noun}s: what follows is neither a complete "
-            f"{kind.noun} nor the end of the file. Fetch it again"
+            f"{where} is damaged or truncated after its first {count} {kind.noun}s: what follows "
+            f"is neither a complete {kind.noun} nor the end of the file. Fetch it again"
         )
 
 
 def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bool]:
-    """The bytes read so far from the first item on, its first byte, and whether the items are a list after a header.
+    """The bytes read so far from the first item on, its first byte, and whether the items are a
+    list after a header.
 
     Raises:
         PreflightError: the file does not hold items of this kind.
@@ -135,7 +147,9 @@ def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bo
     beginning = file.read(_READ_BYTES)
     try:
         # A first item that is longer is read further.
-        while (found := next(_whole_items(beginning), None)) is None and len(beginning) <= _MAX_ITEM_BYTES:
+        while (found := next(_whole_items(beginning), None)) is None and len(
+            beginning
+        ) <= _MAX_ITEM_BYTES:
             more = file.read(len(beginning) or 1)
             if not more:
                 break
@@ -143,16 +157,22 @@ def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bo
     except cbor2.CBORDecodeError:
         found = None
     if found is None:
-        raise WrongFormatError(f"{where} does not begin with CBOR: it is not a TREC CAR file, or it is truncated")
+        raise WrongFormatError(
+            f"{where} does not begin with CBOR: it is not a TREC CAR file, or it is truncated"
+        )
     first, end = found
     match first:
         case ["CAR", list(kinds), *_]:
             if kinds[:1] not in ([number] for number in kind.headers):
-                named = next((name for number, name in _NAMES.items() if kinds[:1] == [number]), "an unknown kind")
+                named = next(
+                    (name for number, name in _NAMES.items() if kinds[:1] == [number]),
+                    "an unknown kind",
+                )
                 raise PreflightError(f"{where} holds {named}: {kind.remedy}")
             if beginning[end : end + 1] != _LIST:
                 raise PreflightError(
-                    f"{where} has a TREC CAR header but no list of {kind.noun}s after it: it may be truncated"
+                    f"{where} has a TREC CAR header but no list of {kind.noun}s after it: it may "
+                    "be truncated"
                 )
             return beginning[end + 1 :], end + 1, True
         case [0, bytes(), list()]:
@@ -169,7 +189,8 @@ def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bo
 def _whole_items(buffer: bytes) -> Iterator[tuple[Any, int]]:
     """The complete items in a buffer, each with its end.
 
-    Text that is not UTF-8 keeps its bytes as surrogates, so that it costs one paragraph and not the file.
+    Text that is not UTF-8 keeps its bytes as surrogates, so that it costs one paragraph and not the
+    file.
     """
     stream = io.BytesIO(buffer)
     decoder = cbor2.CBORDecoder(stream, str_errors="surrogateescape")
@@ -203,7 +224,10 @@ def _body_text(body: Any) -> str:
     match body:
         case [0, str(text)] | [1, [0, _, _, _, str(text)]]:
             return text
-    raise RowError("has a body that is neither text ([0, text]) nor a link ([1, [0, page, sections, id, anchor]])")
+    raise RowError(
+        "has a body that is neither text ([0, text]) nor a link ([1, [0, page, sections, id, "
+        "anchor]])"
+    )
 
 
 def page_paragraphs(page: Any) -> Iterator[Any]:
@@ -219,7 +243,8 @@ def page_paragraphs(page: Any) -> Iterator[Any]:
 
 
 def section_paths(page: Any) -> Iterator[bytes]:
-    """The ids of a page's sections in the order of the text: the ids of the page and of the headings, joined by `/`.
+    """The ids of a page's sections in the order of the text: the ids of the page and of the
+    headings, joined by `/`.
 
     Raises:
         RowError: it is not a page or an outline.
@@ -230,7 +255,9 @@ def section_paths(page: Any) -> Iterator[bytes]:
 
 
 def _parts(page: Any) -> Iterator[tuple[list[Any], bytes]]:
-    """The parts of a page's skeleton in the order of the text, each with the path of its section, itself included."""
+    """The parts of a page's skeleton in the order of the text, each with the path of its section,
+    itself included.
+    """
     match page:
         case [_, str(), bytes(identifier), list(skeleton), *_]:
             stack = [(part, identifier) for part in reversed(skeleton)]

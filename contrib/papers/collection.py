@@ -1,7 +1,8 @@
-"""A conversion: reads released files, with errors that name the place, and writes a collection with configurations.
+"""A conversion: reads released files, with errors that name the place, and writes a collection with
+configurations.
 
-It writes corpus.jsonl, topics, qrels and candidates of each part, and configurations of a run and of the training of
-Mass et al. 2019.
+It writes corpus.jsonl, topics, qrels and candidates of each part, and configurations of a run and
+of the training of Mass et al. 2019.
 """
 
 import json
@@ -89,7 +90,10 @@ class Source:
             self.text = content.decode()
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            self.refuse(f"line {line}", f"not valid UTF-8 ({error.reason}): convert the file, or fetch it again")
+            self.refuse(
+                f"line {line}",
+                f"not valid UTF-8 ({error.reason}): convert the file, or fetch it again",
+            )
 
     def refuse(self, place: str, reason: str) -> NoReturn:
         """Raises PreflightError for a place in the file, such as `line 3`."""
@@ -112,7 +116,9 @@ class Source:
             return json.loads(self.text, object_pairs_hook=_unique)
         except json.JSONDecodeError as error:
             place = f"line {error.lineno}"
-            self.refuse(place, f"not valid JSON ({error.msg}): the file may be truncated, fetch it again")
+            self.refuse(
+                place, f"not valid JSON ({error.msg}): the file may be truncated, fetch it again"
+            )
         except (ValueError, RecursionError) as error:
             raise PreflightError(f"{self.url} is not JSON that can be read: {error}") from error
 
@@ -133,7 +139,9 @@ def plain(text: str) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """Topics with their judgments; the name of the part if there are several; candidates in order, if it has them."""
+    """Topics with their judgments; the name of the part if there are several; candidates in order,
+    if it has them.
+    """
 
     topics: Sequence[Topic]
     relevance: Mapping[str, Mapping[str, int]]
@@ -147,7 +155,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection: `docs` are read once, and `left_out` is complete then; `configs` are texts by file name."""
+    """A collection: `docs` are read once, and `left_out` is complete then; `configs` are texts by
+    file name.
+    """
 
     docs: Iterable[Doc]
     parts: Sequence[Part]
@@ -156,7 +166,9 @@ class Collection:
 
 
 def check_empty(output: str) -> None:
-    """Raises PreflightError if a folder holds files: they would be mixed with those of another conversion."""
+    """Raises PreflightError if a folder holds files: they would be mixed with those of another
+    conversion.
+    """
     storage.check_folder(output)
     if storage.exists(output) and storage.sizes_bytes(output):
         raise PreflightError(f"{output} is not empty: give another --output, or remove it")
@@ -177,7 +189,10 @@ def write_collection(collection: Collection, output: str) -> CollectionStats:
             for query_id, docs in part.relevance.items()
             for doc_id, level in docs.items()
         ]
-        for name, rows in ((part.file("topics", "tsv"), lines), (part.file("qrels", "txt"), judgments)):
+        for name, rows in (
+            (part.file("topics", "tsv"), lines),
+            (part.file("qrels", "txt"), judgments),
+        ):
             storage.replace(storage.join(output, name), "".join(rows).encode())
         if part.candidates:
             rankings = {
@@ -188,7 +203,9 @@ def write_collection(collection: Collection, output: str) -> CollectionStats:
     for name, text in collection.configs.items():
         storage.replace(storage.join(output, name), text.encode())
     topics = [topic for part in collection.parts for topic in part.topics]
-    relevance = {query_id: docs for part in collection.parts for query_id, docs in part.relevance.items()}
+    relevance = {
+        query_id: docs for part in collection.parts for query_id, docs in part.relevance.items()
+    }
     units = list_units(CorpusConfig(path=corpus, format="jsonl"))
     batches = (batch for unit in units for batch in read_unit(unit))
     return measure_collection(topics, batches, qrels_of(relevance), {"words": count_words})
@@ -225,7 +242,9 @@ def wikipassageqa_configs(k: int) -> dict[str, str]:
     training = {"train": ".train", "dev": ".dev", "measure": "AP", "output": "mono", "folds": ""}
     return {
         "config.yaml": _RUN.format(
-            about="All passages of each question's article, re-ranked: beamrank run config.yaml", k=k, **run
+            about="All passages of each question's article, re-ranked: beamrank run config.yaml",
+            k=k,
+            **run,
         ),
         "train.yaml": _TRAINING.format(
             about="beamrank train mono train.yaml", k=k, sampling=", negatives: 5", **training

@@ -1,4 +1,6 @@
-"""`beamrank convert nfl6|webap|wikipassageqa` and `beamrank add-relevant`: data as Mass et al. 2019 measure with it."""
+"""`beamrank convert nfl6|webap|wikipassageqa` and `beamrank add-relevant`: data as Mass et al. 2019
+measure with it.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -13,7 +15,12 @@ from beamrank.storage import files as storage
 from contrib.papers.collection import Collection, check_empty, write_collection
 from contrib.papers.questions import read_nfl6, read_wikipassageqa
 from contrib.papers.webap import read_webap
-from pipelines.commands.arguments import ResultFormat, check_run_output, qrels_option, write_result_run
+from pipelines.commands.arguments import (
+    ResultFormat,
+    check_run_output,
+    qrels_option,
+    write_result_run,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 
@@ -32,12 +39,19 @@ def convert_nfl6(
 
 
 def convert_webap(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="WebAP's folder, or the folder gradedText in it.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="WebAP's folder, or the folder gradedText in it."),
+    ],
     output: _Output,
-    seed: Annotated[int, typer.Option(min=0, help="Key the lengths of the passages that are not relevant.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Key the lengths of the passages that are not relevant.")
+    ] = 0,
     result_format: ResultFormat = "table",
 ) -> None:
-    """Convert WebAP: relevant spans, and other text in passages whose lengths are drawn from theirs."""
+    """Convert WebAP: relevant spans, and other text in passages whose lengths are drawn from
+    theirs.
+    """
     check_empty(output)
     _write(read_webap(source, seed), output, result_format)
 
@@ -45,7 +59,10 @@ def convert_webap(
 def convert_wikipassageqa(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="The folder with document_passages.json and train, dev and test.tsv."),
+        typer.Argument(
+            metavar="SOURCE",
+            help="The folder with document_passages.json and train, dev and test.tsv.",
+        ),
     ],
     output: _Output,
     result_format: ResultFormat = "table",
@@ -69,14 +86,24 @@ def _write(collection: Collection, output: str, result_format: str) -> None:
 
 
 def add_relevant(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The candidates: a TREC or MS MARCO run.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The candidates: a TREC or MS MARCO run.")
+    ],
     qrels: Annotated[str, qrels_option("The judgments of the queries.")],
-    k: Annotated[int, typer.Option(min=1, help="The depth: a query needs a relevant doc among its first k.")],
+    k: Annotated[
+        int, typer.Option(min=1, help="The depth: a query needs a relevant doc among its first k.")
+    ],
     output: Annotated[
-        str, typer.Option(help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst.")
+        str,
+        typer.Option(
+            help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or "
+            ".zst."
+        ),
     ],
 ) -> None:
-    """Add a relevant doc to the candidates of each query that has none. It flatters every measure. Prints the path."""
+    """Add a relevant doc to the candidates of each query that has none. It flatters every measure.
+    Prints the path.
+    """
     check_run_output(output, [run])
     console = ConsoleProgress()
     candidates, judged = read_run(run, ties="rank"), read_qrels(qrels)
@@ -84,17 +111,23 @@ def add_relevant(
         console.note(f"note: {line}")
     rankings = with_relevant(candidates, judged.relevance, k)
     added = sum(rankings[each] != _rows(candidates, each) for each in rankings)
-    console.note(f"{added:,} of {len(rankings):,} queries got a relevant doc: all measures are flattered")
+    console.note(
+        f"{added:,} of {len(rankings):,} queries got a relevant doc: all measures are flattered"
+    )
     write_result_run(output, rankings, _TAG, [{"name": _TAG, "run": run, "qrels": qrels, "k": k}])
 
 
-def with_relevant(run: Run, relevance: Mapping[str, Mapping[str, int]], k: int) -> dict[str, Ranking]:
-    """The candidates of each query, a relevant doc among the first k: section 4.2 of Mass et al. 2019.
+def with_relevant(
+    run: Run, relevance: Mapping[str, Mapping[str, int]], k: int
+) -> dict[str, Ranking]:
+    """The candidates of each query, a relevant doc among the first k: section 4.2 of Mass et al.
+    2019.
 
     A re-ranker is measured as if the first stage had found a relevant doc for each query.
 
-    Where none is, the first relevant doc by doc_id takes the place and the score of the one at rank k, whose successors
-    are left out; or it follows the last candidate. A query that the run lacks gets this doc only.
+    Where none is, the first relevant doc by doc_id takes the place and the score of the one at rank
+    k, whose successors are left out; or it follows the last candidate. A query that the run lacks
+    gets this doc only.
 
     Args:
         run: the candidates.

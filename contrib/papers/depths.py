@@ -1,4 +1,6 @@
-"""The pairs of figure 4 as a stage: the best docs of each query among the first k0 candidates, for several k0."""
+"""The pairs of figure 4 as a stage: the best docs of each query among the first k0 candidates, for
+several k0.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -39,7 +41,9 @@ class ScoreDepths(ScoringStage):
     @classmethod
     def from_config(cls, *_: Any) -> NoReturn:
         """It is not a stage of a configuration."""
-        raise ConfigError(f"the stage {cls.type_name} is that of `beamrank report --score-missing`: leave it out")
+        raise ConfigError(
+            f"the stage {cls.type_name} is that of `beamrank report --score-missing`: leave it out"
+        )
 
     @classmethod
     def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
@@ -63,7 +67,9 @@ class ScoreDepths(ScoringStage):
         parts, last = self.parts_before(task), self.chain[-1]
         among = [_scored(parts.rank(last, k0), self.k) for k0 in self.k0s]
         chosen = {
-            query_id: [doc_id for doc_id in doc_ids if any(doc_id in best[query_id] for best in among)]
+            query_id: [
+                doc_id for doc_id in doc_ids if any(doc_id in best[query_id] for best in among)
+            ]
             for query_id, doc_ids in _scored(parts.rankings(last.name), None).items()
         }
 

@@ -1,6 +1,8 @@
-"""Figure 4 of Nogueira et al. 2019, effectiveness against all inferences, as a section of the report.
+"""Figure 4 of Nogueira et al. 2019, effectiveness against all inferences, as a section of the
+report.
 
-A curve for each k1 has a point for each k0. `--score-missing` scores the pairs of them that the run lacks.
+A curve for each k1 has a point for each k0. `--score-missing` scores the pairs of them that the run
+lacks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +36,10 @@ def blocks(
     quiet: bool = False,
     score_missing: Annotated[
         bool,
-        typer.Option("--score-missing", help="Score the pairs that figure 4 needs and the run lacks. Needs the model."),
+        typer.Option(
+            "--score-missing",
+            help="Score the pairs that figure 4 needs and the run lacks. Needs the model.",
+        ),
     ] = False,
 ) -> Sequence[Block]:
     """The picture, if it is asked for and the run has judgments.
@@ -52,7 +57,10 @@ def blocks(
 
     runs, settings = report.execution, report.settings
     if report.qrels is not None and not by_position(runs.config.measures)[0]:
-        raise ConfigError(f"figure 4 needs a measure with curves, and the run has {', '.join(runs.config.measures)}")
+        raise ConfigError(
+            "figure 4 needs a measure with curves, and the run has "
+            f"{', '.join(runs.config.measures)}"
+        )
     pairs = missing_pairs.depths_plan(runs, *settings.depths[:2])
     manifest = missing_pairs.score_missing(pairs, runs, console_progress(verbose, quiet))
     if report.qrels is None:
@@ -61,7 +69,10 @@ def blocks(
     measure = points[0].measure
     svg = depth_pair_curves([point for point in points if point.measure == measure], pairs.duo.k)
     stages = f"{pairs.mono.name} and {pairs.duo.name}"
-    caption = f"{measure} against the inferences of {stages} together; along a line, k0 grows{report.trial}"
+    caption = (
+        f"{measure} against the inferences of {stages} together; along a line, k0 "
+        f"grows{report.trial}"
+    )
     return [Picture("figure-4", caption, svg, points)]
 
 
@@ -74,14 +85,19 @@ def depth_pair_curves(points: Sequence[CurvePoint], configured: int | None) -> b
         for k1 in dict.fromkeys(point.variant.k1 for point in points):
             style = CONFIGURED if k1 == configured else {}
             axes.plot(
-                *xy([point for point in points if point.variant.k1 == k1]), marker=".", label=f"k1 = {k1}", **style
+                *xy([point for point in points if point.variant.k1 == k1]),
+                marker=".",
+                label=f"k1 = {k1}",
+                **style,
             )
         axes.set(xlabel="inferences per query, k0 + k1 (k1 - 1)", ylabel=points[0].measure)
         axes.legend()
     return content.getvalue()
 
 
-def _points(report: Report, runs: PlanRuns, pairs: "Pairs", manifest: Manifest) -> Iterator[CurvePoint]:
+def _points(
+    report: Report, runs: PlanRuns, pairs: "Pairs", manifest: Manifest
+) -> Iterator[CurvePoint]:
     """The means over all judged topics."""
     assert report.qrels is not None
     # SAMPLE is not of all pairs.
@@ -115,4 +131,6 @@ def _compare(
     """The ranking after the first k1 docs were compared."""
     head = before.doc_ids[: min(k1, before.scored)]
     rows = [doc_ids.index(doc_id) for doc_id in head]
-    return rerank(query_id, before, head, aggregate(z[np.ix_(rows, rows)], aggregation), len(head)).doc_ids
+    return rerank(
+        query_id, before, head, aggregate(z[np.ix_(rows, rows)], aggregation), len(head)
+    ).doc_ids

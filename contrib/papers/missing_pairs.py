@@ -1,4 +1,6 @@
-"""Scores the pairs that figure 4 needs and a finished run does not have: `beamrank report --score-missing`."""
+"""Scores the pairs that figure 4 needs and a finished run does not have: `beamrank report
+--score-missing`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +24,9 @@ _K0S = (50, 100, 200, 500, 1000)
 
 
 class Pairs(NamedTuple):
-    """The plan of the pairs behind figure 4, its stage that scores them, and the two stages of the run."""
+    """The plan of the pairs behind figure 4, its stage that scores them, and the two stages of the
+    run.
+    """
 
     plan: Plan
     stage: ScoreDepths
@@ -47,19 +51,24 @@ def depths_plan(runs: PlanRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs
     mono, duo = ranking[place - 1], ranking[place]
     if not isinstance(mono, LaterStage) or not isinstance(duo, ScoreDuo):
         raise ConfigError(
-            f"{plan.output} has no duo after a stage that scores docs one by one, and figure 4 is about both: leave "
-            "out --score-missing"
+            f"{plan.output} has no duo after a stage that scores docs one by one, and figure 4 is "
+            "about both: leave out --score-missing"
         )
     kept = tuple(k0 for k0 in sorted(set(k0s or _K0S)) if 2 <= k0 <= mono.k)
     k1 = max(k1s or [duo.k])
     if not kept or k1 < 2:
         raise ConfigError(
-            f"figure 4 needs a k0 of 2 to {mono.k} ({mono.name}.k), and a k1 of 2 or more: give others with --k0, --k1"
+            f"figure 4 needs a k0 of 2 to {mono.k} ({mono.name}.k), and a k1 of 2 or more: give "
+            "others with --k0, --k1"
         )
     if mono.name not in runs.manifests:
-        raise PreflightError(f"{mono.name} is not finished in {plan.output}: run the same `beamrank run` again first")
+        raise PreflightError(
+            f"{mono.name} is not finished in {plan.output}: run the same `beamrank run` again first"
+        )
     record = ScoreDepths.after(duo, kept, k1).record()
-    others = tuple(stage for stage in plan.stages if stage.name not in {each.name for each in ranking[place:]})
+    others = tuple(
+        stage for stage in plan.stages if stage.name not in {each.name for each in ranking[place:]}
+    )
     depths = replace(plan, stages=(*others, record), rejects={})
     stage = open_stages(depths.stages)[-1]
     assert isinstance(stage, ScoreDepths)
@@ -67,7 +76,8 @@ def depths_plan(runs: PlanRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs
 
 
 def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Manifest:
-    """Scores the pairs of `depths_plan` that are not stored, after their number was shown, and seals them.
+    """Scores the pairs of `depths_plan` that are not stored, after their number was shown, and
+    seals them.
 
     Raises:
         BeamrankError: a part is damaged, or the job failed; its finished shards are kept.
@@ -88,9 +98,13 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
 
 
 def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
-    """How many pairs `score_missing` will score, and how many figure 4 has: those of the k1 best docs of each k0."""
+    """How many pairs `score_missing` will score, and how many figure 4 has: those of the k1 best
+    docs of each k0.
+    """
     launcher = Launcher(pairs.plan, runs.config, ConsoleProgress(quiet=True))
-    missing = sum(pairs.stage.count(task).inferences for task in launcher.open_tasks(pairs.plan.stages[-1]))
+    missing = sum(
+        pairs.stage.count(task).inferences for task in launcher.open_tasks(pairs.plan.stages[-1])
+    )
     asked = 0
     for parts in runs.shards():
         for k0 in pairs.stage.k0s:

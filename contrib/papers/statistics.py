@@ -1,4 +1,6 @@
-"""`beamrank stats CONFIG`: the lengths of a collection's topics and docs, and what its qrels judge."""
+"""`beamrank stats CONFIG`: the lengths of a collection's topics and docs, and what its qrels
+judge.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +29,9 @@ _NO_LIMIT = 1 << 40
 
 
 class Distribution(Counter[int]):
-    """How often each whole number occurs, and exact statistics of the numbers; None if there are none."""
+    """How often each whole number occurs, and exact statistics of the numbers; None if there are
+    none.
+    """
 
     def statistics(self) -> dict[str, float | None]:
         """The shortest, the median, the mean and the longest."""
@@ -63,9 +67,11 @@ class CollectionStats:
     Attributes:
         beyond: lengths; for each, the share of longer texts is shown.
         lengths: of queries and docs, by kind (`queries`, `docs`) and unit (`words`, `wordpieces`).
-        judged: how many docs of a judged query the qrels judge; empty without qrels. `relevant` have a label above 0.
+        judged: how many docs of a judged query the qrels judge; empty without qrels. `relevant`
+            have a label above 0.
         labels: how many judgments have each label.
-        unknown: how many judged queries are not among the topics, and judged docs not in the corpus.
+        unknown: how many judged queries are not among the topics, and judged docs not in the
+            corpus.
     """
 
     beyond: tuple[int, ...]
@@ -87,7 +93,13 @@ class CollectionStats:
 
     def table(self) -> Table:
         """A row for each length, for the judged docs of a query and for each label."""
-        formats = {"count": COUNT, "shortest": COUNT, "median": ",.1f", "mean": ",.1f", "longest": COUNT}
+        formats = {
+            "count": COUNT,
+            "shortest": COUNT,
+            "median": ",.1f",
+            "mean": ",.1f",
+            "longest": COUNT,
+        }
         columns = [Column("length"), *(Column(name, form) for name, form in formats.items())]
         columns += [Column(f"> {limit:,}", ".2%") for limit in self.beyond]
 
@@ -100,9 +112,13 @@ class CollectionStats:
         ]
         judged = {"judged": self.judged, "relevant": self.relevant}
         none: list[Cell] = [None] * len(self.beyond)
-        rows += [row(f"{name} docs of a query", found, none) for name, found in judged.items() if found]
+        rows += [
+            row(f"{name} docs of a query", found, none) for name, found in judged.items() if found
+        ]
         rest: list[Cell] = [None] * (len(columns) - 2)
-        rows += [[f"judgments with label {label}", count, *rest] for label, count in self.labels.items()]
+        rows += [
+            [f"judgments with label {label}", count, *rest] for label, count in self.labels.items()
+        ]
         return Table(columns, rows)
 
     def as_object(self) -> dict[str, object]:
@@ -110,7 +126,10 @@ class CollectionStats:
         lengths: dict[str, dict[str, object]] = {}
         for (kind, unit), found in self.lengths.items():
             shares = {str(limit): found.share_beyond(limit) for limit in self.beyond}
-            lengths.setdefault(kind, {"count": found.total()})[unit] = {**found.statistics(), "share_beyond": shares}
+            lengths.setdefault(kind, {"count": found.total()})[unit] = {
+                **found.statistics(),
+                "share_beyond": shares,
+            }
         qrels = {
             "queries": self.judged.total(),
             "judged_docs": self.judged.statistics(),
@@ -129,7 +148,9 @@ def measure_collection(
     units: Mapping[str, CountUnits],
     beyond: Sequence[int] = (),
 ) -> CollectionStats:
-    """Measures a collection in one pass over its docs, in `units`; `beyond` are lengths whose shares are shown."""
+    """Measures a collection in one pass over its docs, in `units`; `beyond` are lengths whose
+    shares are shown.
+    """
     stats = CollectionStats(tuple(beyond))
     stats.lengths = {(kind, unit): Distribution() for kind in ("queries", "docs") for unit in units}
     for unit, count in units.items():
@@ -157,16 +178,16 @@ def stats(
         typer.Option(
             min=0,
             metavar="N",
-            help="Show the share of longer texts; may be given several times. Default: input.max_query_length and "
-            "input.max_length.",
+            help="Show the share of longer texts; may be given several times. Default: "
+            "input.max_query_length and input.max_length.",
         ),
     ] = None,
     result_format: ResultFormat = "table",
 ) -> None:
     """Show how many queries, docs and judgments a configuration has, and how long its texts are.
 
-    Reads the corpus once. Words are separated by white space; wordpieces are those of the checkpoints' tokenizers,
-    without special tokens.
+    Reads the corpus once. Words are separated by white space; wordpieces are those of the
+    checkpoints' tokenizers, without special tokens.
     """
     console = ConsoleProgress()
     settings = named_inputs(load_run_config(config, overrides), console)
@@ -195,7 +216,9 @@ def _docs(corpus: CorpusConfig, progress: Progress) -> Iterator[DocBatch]:
 
 
 def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:
-    """How wordpieces are counted, for each distinct tokenizer; only the tokenizers are fetched, not the weights."""
+    """How wordpieces are counted, for each distinct tokenizer; only the tokenizers are fetched, not
+    the weights.
+    """
     # The libraries take a second to import, and other commands do without.
     from models.checkpoints.checkpoint import fetch_tokenizer
     from models.tokenizers.base import Tokenizer

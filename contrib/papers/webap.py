@@ -1,8 +1,9 @@
 """WebAP: answers marked in documents of GOV2 (https://ciir.cs.umass.edu/downloads/WebAP).
 
-gradedText/gov2.query.json is `{"queries": [{"number": "701", "text": "..."}]}`. gradedText/grade.trectext_patched is
-XML: a ROOT of DOC with DOCNO, TARGET_QID, ORIGINAL_DOCNO and a TEXT of spans. A span is an element that is named by its
-grade and holds SENTENCE elements. A document that was judged for two queries appears twice, with different DOCNOs.
+gradedText/gov2.query.json is `{"queries": [{"number": "701", "text": "..."}]}`.
+gradedText/grade.trectext_patched is XML: a ROOT of DOC with DOCNO, TARGET_QID, ORIGINAL_DOCNO and a
+TEXT of spans. A span is an element that is named by its grade and holds SENTENCE elements. A
+document that was judged for two queries appears twice, with different DOCNOs.
 """
 
 from collections import Counter
@@ -33,17 +34,19 @@ class Graded(NamedTuple):
 
 
 def read_webap(folder: str, seed: int = 0) -> Collection:
-    """The queries that have a relevant span. Relevant spans are docs; other text is divided into docs of drawn lengths.
+    """The queries that have a relevant span. Relevant spans are docs; other text is divided into
+    docs of drawn lengths.
 
-    The lengths are drawn from the normal distribution with the mean and the standard deviation of the relevant spans'
-    numbers of words, rounded, and drawn again where they are below 1.
+    The lengths are drawn from the normal distribution with the mean and the standard deviation of
+    the relevant spans' numbers of words, rounded, and drawn again where they are below 1.
 
     Args:
         folder: WebAP, or the folder gradedText in it.
         seed: decides the lengths.
 
     Raises:
-        PreflightError: a file is missing, truncated or not of this format, or an id appears twice; it names the place.
+        PreflightError: a file is missing, truncated or not of this format, or an id appears twice;
+            it names the place.
     """
     if storage.is_folder(storage.join(folder, _FOLDER)):
         folder = storage.join(folder, _FOLDER)
@@ -54,11 +57,19 @@ def read_webap(folder: str, seed: int = 0) -> Collection:
     for doc in read_graded(text):
         lengths += [len(words) for grade, words in doc.spans if grade and words]
         if doc.query_id in queries:
-            judged = {f"{doc.docno}-{n}": grade for n, (grade, words) in enumerate(doc.spans) if grade and words}
+            judged = {
+                f"{doc.docno}-{n}": grade
+                for n, (grade, words) in enumerate(doc.spans)
+                if grade and words
+            }
             relevance.setdefault(doc.query_id, {}).update(judged)
-    topics = [Topic(query_id, text) for query_id, text in queries.items() if relevance.get(query_id)]
+    topics = [
+        Topic(query_id, text) for query_id, text in queries.items() if relevance.get(query_id)
+    ]
     if not topics:
-        raise PreflightError(f"{text}: no document has a relevant span for a query of gov2.query.json")
+        raise PreflightError(
+            f"{text}: no document has a relevant span for a query of gov2.query.json"
+        )
     left_out = Counter({"queries without a relevant span": len(queries) - len(topics)})
     drawn = _lengths(float(np.mean(lengths)), float(np.std(lengths)), seed)
     docs = _docs(text, queries.keys(), drawn, left_out)
@@ -70,7 +81,8 @@ def read_graded(url: str) -> Iterator[Graded]:
     """The documents of a file, one after the other.
 
     Raises:
-        PreflightError: it is missing, damaged, truncated, or not of this format; it names the line or the document.
+        PreflightError: it is missing, damaged, truncated, or not of this format; it names the line
+            or the document.
     """
     seen: set[str] = set()
     try:
@@ -87,7 +99,8 @@ def read_graded(url: str) -> Iterator[Graded]:
         raise PreflightError(unreadable(url, error)) from error
     except ElementTree.ParseError as error:
         raise PreflightError(
-            f"{url}, line {error.position[0]}: not valid XML ({error}): the file may be truncated, fetch it again"
+            f"{url}, line {error.position[0]}: not valid XML ({error}): the file may be "
+            "truncated, fetch it again"
         ) from None
 
 
@@ -103,10 +116,13 @@ def _graded(url: str, element: ElementTree.Element) -> Graded:
     for span in spans:
         if span.tag not in _GRADES:
             raise PreflightError(
-                f"{url}: the span {span.tag!r} of document {docno!r} is not a grade: {', '.join(_GRADES)}"
+                f"{url}: the span {span.tag!r} of document {docno!r} is not a grade: "
+                f"{', '.join(_GRADES)}"
             )
     # The words of two sentences are separate, however the file is laid out.
-    return Graded(docno, query_id, [(_GRADES[span.tag], " ".join(span.itertext()).split()) for span in spans])
+    return Graded(
+        docno, query_id, [(_GRADES[span.tag], " ".join(span.itertext()).split()) for span in spans]
+    )
 
 
 def _lengths(mean: float, deviation: float, seed: int) -> Iterator[int]:
@@ -118,7 +134,9 @@ def _lengths(mean: float, deviation: float, seed: int) -> Iterator[int]:
             yield length
 
 
-def _docs(url: str, queries: Container[str], lengths: Iterator[int], left_out: Counter[str]) -> Iterator[Doc]:
+def _docs(
+    url: str, queries: Container[str], lengths: Iterator[int], left_out: Counter[str]
+) -> Iterator[Doc]:
     for doc in read_graded(url):
         if doc.query_id not in queries:
             left_out["documents of queries that are not in gov2.query.json"] += 1
@@ -150,7 +168,9 @@ def _read_queries(source: Source) -> dict[str, str]:
     queries: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         place = f"query {number}"
-        if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("number", "text")):
+        if not isinstance(row, dict) or not all(
+            isinstance(row.get(key), str) for key in ("number", "text")
+        ):
             source.refuse(place, "it is not an object with the texts `number` and `text`")
         query_id = row["number"]
         source.check_id(place, query_id, query=True)

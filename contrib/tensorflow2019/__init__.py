@@ -1,1 +1,3 @@
-"""The files of the code of 2019: checkpoints of TensorFlow, made into folders that transformers and beamrank load."""
+"""The files of the code of 2019: checkpoints of TensorFlow, made into folders that transformers and
+beamrank load.
+"""

@@ -1,6 +1,8 @@
-"""`beamrank convert mono|duo|bert CHECKPOINT`: a TensorFlow 1 checkpoint becomes a Hugging Face folder.
+"""`beamrank convert mono|duo|bert CHECKPOINT`: a TensorFlow 1 checkpoint becomes a Hugging Face
+folder.
 
-The folder appears whole or not at all, after it was loaded and, for a re-ranker, its scores were compared.
+The folder appears whole or not at all, after it was loaded and, for a re-ranker, its scores were
+compared.
 """
 
 import json
@@ -32,7 +34,13 @@ from contrib.tensorflow2019.original_bert import (
     read_weights,
     unused,
 )
-from contrib.tensorflow2019.source import SPECIAL_TOKENS, Source, check_vocabulary, find_source, unpacked
+from contrib.tensorflow2019.source import (
+    SPECIAL_TOKENS,
+    Source,
+    check_vocabulary,
+    find_source,
+    unpacked,
+)
 from contrib.tensorflow2019.tensor_bundle import TensorBundle
 from models.architectures.encoder.shape import EncoderShape
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
@@ -56,21 +64,34 @@ CheckpointPath = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT",
-        help="The prefix of its files (output/model.ckpt-100000), their folder for the last step, a zip or a tar.gz.",
+        help="The prefix of its files (output/model.ckpt-100000), their folder for the last step, "
+        "a zip or a tar.gz.",
     ),
 ]
 Output = Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")]
-Config = Annotated[str | None, typer.Option(help="bert_config.json; by default beside the checkpoint.")]
-Vocabulary = Annotated[str | None, typer.Option(help="vocab.txt; by default beside the checkpoint.")]
+Config = Annotated[
+    str | None, typer.Option(help="bert_config.json; by default beside the checkpoint.")
+]
+Vocabulary = Annotated[
+    str | None, typer.Option(help="vocab.txt; by default beside the checkpoint.")
+]
 
 
-def convert_mono(checkpoint: CheckpointPath, output: Output, config: Config = None, vocab: Vocabulary = None) -> None:
-    """Convert a TensorFlow 1 checkpoint of dl4marco-bert to a Hugging Face folder. Needs no TensorFlow."""
+def convert_mono(
+    checkpoint: CheckpointPath, output: Output, config: Config = None, vocab: Vocabulary = None
+) -> None:
+    """Convert a TensorFlow 1 checkpoint of dl4marco-bert to a Hugging Face folder. Needs no
+    TensorFlow.
+    """
     _convert("mono", checkpoint, output, config, vocab)
 
 
-def convert_duo(checkpoint: CheckpointPath, output: Output, config: Config = None, vocab: Vocabulary = None) -> None:
-    """Convert a TensorFlow 1 checkpoint of duobert to a Hugging Face folder. Needs no TensorFlow."""
+def convert_duo(
+    checkpoint: CheckpointPath, output: Output, config: Config = None, vocab: Vocabulary = None
+) -> None:
+    """Convert a TensorFlow 1 checkpoint of duobert to a Hugging Face folder. Needs no
+    TensorFlow.
+    """
     _convert("duo", checkpoint, output, config, vocab)
 
 
@@ -80,15 +101,26 @@ def convert_bert(
     config: Config = None,
     vocab: Vocabulary = None,
     drop_next_sentence: Annotated[
-        bool, typer.Option("--drop-next-sentence", help="Leave out cls/seq_relationship, the head of next sentences.")
+        bool,
+        typer.Option(
+            "--drop-next-sentence",
+            help="Leave out cls/seq_relationship, the head of next sentences.",
+        ),
     ] = False,
 ) -> None:
-    """Convert a pre-trained TensorFlow 1 checkpoint of BERT, a start of trainings, to a Hugging Face folder."""
+    """Convert a pre-trained TensorFlow 1 checkpoint of BERT, a start of trainings, to a Hugging
+    Face folder.
+    """
     _convert("bert", checkpoint, output, config, vocab, drop_next_sentence)
 
 
 def _convert(
-    kind: str, checkpoint: str, output: str, config: str | None, vocab: str | None, drop_next_sentence: bool = False
+    kind: str,
+    checkpoint: str,
+    output: str,
+    config: str | None,
+    vocab: str | None,
+    drop_next_sentence: bool = False,
 ) -> None:
     given = {"--config": config, "--vocab": vocab, "--output": output}
     words = [word for flag, value in given.items() if value is not None for word in (flag, value)]
@@ -96,11 +128,18 @@ def _convert(
     command = shlex.join(["beamrank", "convert", kind, checkpoint, *words, *options])
     with unpacked(checkpoint) as place:
         source = find_source(place, config, vocab)
-        write_line(*convert(kind, source, output, command, ConsoleProgress(), not drop_next_sentence))
+        write_line(
+            *convert(kind, source, output, command, ConsoleProgress(), not drop_next_sentence)
+        )
 
 
 def convert(
-    kind: str, source: Source, output: str, command: str, progress: Progress, next_sentence: bool = True
+    kind: str,
+    source: Source,
+    output: str,
+    command: str,
+    progress: Progress,
+    next_sentence: bool = True,
 ) -> tuple[str, str]:
     """Writes a folder that transformers and beamrank load; it appears whole or not at all.
 
@@ -122,22 +161,42 @@ def convert(
     """
     bundle = TensorBundle(source.prefix)
     if kind not in SEGMENTS:
-        heads = {name: entry.shape for name, entry in bundle.entries.items() if name.startswith(f"{NEXT_SENTENCE}/")}
+        heads = {
+            name: entry.shape
+            for name, entry in bundle.entries.items()
+            if name.startswith(f"{NEXT_SENTENCE}/")
+        }
         kind = "pretraining" if heads and next_sentence else "masked_lm"
         if heads and not next_sentence:
-            progress.note(f"{source.prefix}: without {', '.join(name for name in heads if name not in unused(heads))}")
-            bundle.entries = {name: entry for name, entry in bundle.entries.items() if name not in heads}
+            progress.note(
+                f"{source.prefix}: without "
+                f"{', '.join(name for name in heads if name not in unused(heads))}"
+            )
+            bundle.entries = {
+                name: entry for name, entry in bundle.entries.items() if name not in heads
+            }
     target = _empty_place(output)
     config = read_config(source.config)
     found = {name: entry.shape for name, entry in bundle.entries.items()}
     stored_shape, warnings = check_variables(found, config, kind, source.prefix)
     warnings += check_vocabulary(source.vocabulary, config.vocab_size)
-    progress.note(f"{source.prefix}: {len(found):,} variables, {len(unused(found)):,} of them for training alone")
+    progress.note(
+        f"{source.prefix}: {len(found):,} variables, {len(unused(found)):,} of them for training "
+        "alone"
+    )
     for warning in warnings:
         progress.warn(warning)
     with new_folder(target) as temporary:
-        _write(temporary, *read_weights(bundle.read, stored_shape, kind), kind, config, source.vocabulary)
-        (temporary / "README.md").write_text(_card(kind, source, bundle, command, warnings), encoding="utf-8")
+        _write(
+            temporary,
+            *read_weights(bundle.read, stored_shape, kind),
+            kind,
+            config,
+            source.vocabulary,
+        )
+        (temporary / "README.md").write_text(
+            _card(kind, source, bundle, command, warnings), encoding="utf-8"
+        )
         (_check_scores if kind in SEGMENTS else _check_start)(str(temporary), kind)
     folder = str(target)
     if kind in SEGMENTS:
@@ -145,27 +204,40 @@ def convert(
         return folder, resolve_checkpoint(folder, kind).digest
     from models.training.initial_model import Start
 
-    progress.note(f"{folder}: {PRETRAINED[kind]} of transformers loads it, and trainings can start from it")
+    progress.note(
+        f"{folder}: {PRETRAINED[kind]} of transformers loads it, and trainings can start from it"
+    )
     return folder, Start(folder, 1).digest
 
 
 def _empty_place(output: str) -> Path:
     if storage.is_remote(output):
-        raise ConfigError(f"a checkpoint is converted on this machine: give a local --output, and copy it to {output}")
+        raise ConfigError(
+            "a checkpoint is converted on this machine: give a local --output, and copy it to "
+            f"{output}"
+        )
     target = Path(storage.absolute(output))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PreflightError(f"{target} exists and is not an empty folder: give another --output, or remove it")
+        raise PreflightError(
+            f"{target} exists and is not an empty folder: give another --output, or remove it"
+        )
     return target
 
 
 def _write(
-    folder: Path, weights: Weights, shape: EncoderShape, kind: str, config: OriginalConfig, vocabulary: str
+    folder: Path,
+    weights: Weights,
+    shape: EncoderShape,
+    kind: str,
+    config: OriginalConfig,
+    vocabulary: str,
 ) -> None:
     from safetensors.numpy import save_file
     from transformers import BertConfig
 
     BertConfig(
-        **config.model_dump() | {"type_vocab_size": shape.token_types, "layer_norm_eps": shape.layer_norm_eps},
+        **config.model_dump()
+        | {"type_vocab_size": shape.token_types, "layer_norm_eps": shape.layer_norm_eps},
         **({"architectures": [PRETRAINED[kind]]} if kind in PRETRAINED else _RANKER),
         dtype="float32",
     ).save_pretrained(folder)
@@ -182,7 +254,9 @@ def _write(
         **SPECIAL_TOKENS,
         "mask_token": "[MASK]",
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer, indent=2) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(tokenizer, indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def _check_start(folder: str, kind: str) -> None:
@@ -198,22 +272,29 @@ def _check_start(folder: str, kind: str) -> None:
     _, found = model.from_pretrained(folder, output_loading_info=True)
     if found["missing_keys"]:
         raise BeamrankError(
-            f"the converted checkpoint lacks {', '.join(sorted(found['missing_keys']))} in transformers"
+            f"the converted checkpoint lacks {', '.join(sorted(found['missing_keys']))} in "
+            "transformers"
         )
     Start(folder, 1).masked_model(0.0, train_word_embeddings=True)
 
 
 def _check_scores(folder: str, kind: str) -> None:
-    """Loads the folder as a run does and as transformers does, and compares the scores of one input."""
+    """Loads the folder as a run does and as transformers does, and compares the scores of one
+    input.
+    """
     checkpoint = resolve_checkpoint(folder, kind)
     inputs = _probe(checkpoint, SEGMENTS[kind])
-    scored = ScoringEngine(checkpoint, "cpu", "float32", threads=1, token_budget=1024).score(inputs).log_odds[0]
+    scored = (
+        ScoringEngine(checkpoint, "cpu", "float32", threads=1, token_budget=1024)
+        .score(inputs)
+        .log_odds[0]
+    )
     wanted = _score_with_transformers(folder, inputs)
     if not abs(scored - wanted) <= _TOLERANCE * max(1.0, abs(wanted)):
         raise BeamrankError(
-            f"the converted checkpoint gives {scored:.6f} in beamrank and {wanted:.6f} in transformers for the same "
-            "input, so it would rank wrongly in one of them, and was not kept. Please report it with the "
-            "versions that `beamrank doctor` prints"
+            f"the converted checkpoint gives {scored:.6f} in beamrank and {wanted:.6f} in "
+            "transformers for the same input, so it would rank wrongly in one of them, and was "
+            "not kept. Please report it with the versions that `beamrank doctor` prints"
         )
 
 
@@ -238,16 +319,22 @@ def _score_with_transformers(folder: str, inputs: PackedInputs) -> float:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     batch = lay_out(inputs, np.arange(1), int(inputs.lengths[0]))
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    token_ids, token_types = (torch.from_numpy(each).long() for each in (batch.token_ids, batch.token_types))
+    token_ids, token_types = (
+        torch.from_numpy(each).long() for each in (batch.token_ids, batch.token_types)
+    )
     with torch.inference_mode():
         logits = model(input_ids=token_ids, token_type_ids=token_types).logits[0]
     return float(logits[1] - logits[0])
 
 
-def _card(kind: str, source: Source, bundle: TensorBundle, command: str, warnings: Sequence[str]) -> str:
+def _card(
+    kind: str, source: Source, bundle: TensorBundle, command: str, warnings: Sequence[str]
+) -> str:
     """The text of README.md."""
     paths = [*bundle.files, source.config, source.vocabulary]
-    template = resources.files("contrib.tensorflow2019").joinpath("card.md.j2").read_text(encoding="utf-8")
+    template = (
+        resources.files("contrib.tensorflow2019").joinpath("card.md.j2").read_text(encoding="utf-8")
+    )
     # A model card is Markdown: what it holds is not escaped.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701
     return environment.from_string(template).render(

@@ -1,9 +1,9 @@
 """The models of BERT's own TensorFlow code, and transformers' names for their parts.
 
-`run_pretraining.py` puts the heads of a masked language model (`cls/predictions`) and of next sentences
-(`cls/seq_relationship`) on Google's `modeling.BertModel`. `run_msmarco.py` of dl4marco-bert and
-`run_duobert_msmarco.py` of duobert put one linear layer on its pooled output (`output_weights`, `output_bias`: logit 0
-is not relevant, logit 1 relevant).
+`run_pretraining.py` puts the heads of a masked language model (`cls/predictions`) and of next
+sentences (`cls/seq_relationship`) on Google's `modeling.BertModel`. `run_msmarco.py` of
+dl4marco-bert and `run_duobert_msmarco.py` of duobert put one linear layer on its pooled output
+(`output_weights`, `output_bias`: logit 0 is not relevant, logit 1 relevant).
 """
 
 import re
@@ -44,7 +44,9 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 class OriginalConfig(BaseModel):
-    """bert_config.json, with the defaults of Google's `BertConfig`; transformers has the same names."""
+    """bert_config.json, with the defaults of Google's `BertConfig`; transformers has the same
+    names.
+    """
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -71,18 +73,22 @@ def read_config(path: str) -> OriginalConfig:
         return OriginalConfig.model_validate(parse_json(read_at_most(path, _MOST_JSON_BYTES)))
     except OSError as error:
         raise PreflightError(
-            f"cannot read {path}: {error.strerror}. Give the bert_config.json that the checkpoint was trained with: "
-            "--config"
+            f"cannot read {path}: {error.strerror}. Give the bert_config.json that the checkpoint "
+            "was trained with: --config"
         ) from error
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        wrong = "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
+        )
         raise PreflightError(f"{path} is not a configuration of BERT: {wrong}") from error
     except ValueError as error:
         raise PreflightError(f"{path} is not valid JSON: {error}") from error
 
 
 def tensorflow_name(name: str) -> str:
-    """The variable that holds a tensor of transformers' BertForSequenceClassification or BertForPreTraining."""
+    """The variable that holds a tensor of transformers' BertForSequenceClassification or
+    BertForPreTraining.
+    """
     if name in _HEADS:
         return _HEADS[name]
     path, _, last = name.rpartition(".")
@@ -100,8 +106,8 @@ def check_variables(
 ) -> tuple[EncoderShape, tuple[str, ...]]:
     """Checks that the variables are those of a model of this kind, with none missing and no others.
 
-    An optimizer's and the step may be among them. The kind is `mono`, `duo` or one of `PRETRAINED`; `source` names the
-    checkpoint in errors.
+    An optimizer's and the step may be among them. The kind is `mono`, `duo` or one of `PRETRAINED`;
+    `source` names the checkpoint in errors.
 
     Returns:
         The sizes, with as many token types as the checkpoint has, and warnings.
@@ -109,54 +115,71 @@ def check_variables(
     Raises:
         PreflightError: a variable is missing, unexpected, or has another shape than in config.
     """
-    shape = bert_shape(ModelFiles(source, config.model_dump()), next(iter(found.get(_TYPES, ())), 0))
+    shape = bert_shape(
+        ModelFiles(source, config.model_dump()), next(iter(found.get(_TYPES, ())), 0)
+    )
     # TensorFlow's kernels are [in, out], transformers' [out, in].
     expected = {
-        tensorflow_name(name): size[::-1] if _is_kernel(name) else size for name, size in _tensors(shape, kind).items()
+        tensorflow_name(name): size[::-1] if _is_kernel(name) else size
+        for name, size in _tensors(shape, kind).items()
     }
     _check_names(found, expected, kind, source)
     labels = found.get(_RANKER[f"{CLASSIFIER}.bias"], ()) if kind in SEGMENTS else ()
     if labels not in ((), (2,)):
         raise PreflightError(
-            f"the checkpoint {source} has {labels[0]} labels, by its output_bias; a re-ranker of this code has 2: not "
-            "relevant and relevant. It was trained for another task, and its scores would order nothing"
+            f"the checkpoint {source} has {labels[0]} labels, by its output_bias; a re-ranker of "
+            "this code has 2: not relevant and relevant. It was trained for another task, and its "
+            "scores would order nothing"
         )
     for name, size in expected.items():
         if found[name] != size:
             raise PreflightError(
-                f"the checkpoint {source}: {name} is {found[name]}, and {_model(kind)} with this bert_config.json "
-                f"has {size}. Give the bert_config.json that it was trained with: --config"
+                f"the checkpoint {source}: {name} is {found[name]}, and {_model(kind)} with this "
+                f"bert_config.json has {size}. Give the bert_config.json that it was trained "
+                "with: --config"
             )
     rows = shape.token_types or 0
     texts = tuple(range(SEGMENTS.get(kind, 0)))
     warnings = check_types(f"the checkpoint {source}", rows, texts, adds_type=True) if texts else ()
     if rows != config.type_vocab_size:
-        note = f"bert_config.json has {config.type_vocab_size} token types and {_TYPES} {rows} rows: using the rows"
+        note = (
+            f"bert_config.json has {config.type_vocab_size} token types and {_TYPES} {rows} "
+            "rows: using the rows"
+        )
         warnings = (note, *warnings)
     return shape, warnings
 
 
-def read_weights(read: Callable[[str], NDArray[Any]], shape: EncoderShape, kind: str) -> tuple[Weights, EncoderShape]:
-    """The tensors of a model of this kind in transformers, and its sizes: a table of two token types has three for duo.
+def read_weights(
+    read: Callable[[str], NDArray[Any]], shape: EncoderShape, kind: str
+) -> tuple[Weights, EncoderShape]:
+    """The tensors of a model of this kind in transformers, and its sizes: a table of two token
+    types has three for duo.
 
-    TensorFlow looks token types up by a product with a one-hot vector, and that of type 2 is all zeros where the table
-    has two rows. So the third row is zeros, as such a model was trained and run.
+    TensorFlow looks token types up by a product with a one-hot vector, and that of type 2 is all
+    zeros where the table has two rows. So the third row is zeros, as such a model was trained and
+    run.
     """
     weights = {}
     for name in _tensors(shape, kind):
         values = read(tensorflow_name(name))
-        weights[name] = np.ascontiguousarray(values.T if _is_kernel(name) else values, dtype=np.float32)
+        weights[name] = np.ascontiguousarray(
+            values.T if _is_kernel(name) else values, dtype=np.float32
+        )
     table = weights[TOKEN_TYPES]
     missing_rows = max(0, SEGMENTS.get(kind, 0) - len(table))
-    weights[TOKEN_TYPES] = np.concatenate([table, np.zeros((missing_rows, shape.hidden), np.float32)])
+    weights[TOKEN_TYPES] = np.concatenate(
+        [table, np.zeros((missing_rows, shape.hidden), np.float32)]
+    )
     return weights, replace(shape, token_types=len(weights[TOKEN_TYPES]))
 
 
 def unused(found: Shapes) -> list[str]:
-    """Variables that only training needs: single numbers (step, loss scale), and an optimizer's slots.
+    """Variables that only training needs: single numbers (step, loss scale), and an optimizer's
+    slots.
 
-    TensorFlow names a slot `VARIABLE/NAME`, such as adam_m, AdamWeightDecayOptimizer_1 or Momentum, and gives it the
-    shape of its variable.
+    TensorFlow names a slot `VARIABLE/NAME`, such as adam_m, AdamWeightDecayOptimizer_1 or Momentum,
+    and gives it the shape of its variable.
     """
     return [
         name
@@ -167,7 +190,9 @@ def unused(found: Shapes) -> list[str]:
 
 
 def _tensors(shape: EncoderShape, kind: str) -> Shapes:
-    """The tensors of a model of this kind in transformers. The decoder of the masked words is the word embeddings."""
+    """The tensors of a model of this kind in transformers. The decoder of the masked words is the
+    word embeddings.
+    """
     ranker = bert_tensors(shape, labels=2)
     if kind in SEGMENTS:
         return ranker
@@ -195,32 +220,34 @@ def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> Non
     missing = [name for name in expected if name not in found]
     if not any(name.startswith("bert/") for name in found):
         raise PreflightError(
-            f"the checkpoint {source} is not BERT's: none of its {len(found)} variables begins with bert/: "
-            f"{_some(found)}"
+            f"the checkpoint {source} is not BERT's: none of its {len(found)} variables begins "
+            f"with bert/: {_some(found)}"
         )
     if set(missing) & set(_RANKER.values()):
         raise PreflightError(
-            f"the checkpoint {source} has no {' and no '.join(_RANKER.values())}: it is an encoder that was "
-            "pre-trained and not fine-tuned to rank, and gives no scores. Convert it with `beamrank convert bert`, and "
-            "fine-tune it with `beamrank train`"
+            f"the checkpoint {source} has no {' and no '.join(_RANKER.values())}: it is an "
+            "encoder that was pre-trained and not fine-tuned to rank, and gives no scores. "
+            "Convert it with `beamrank convert bert`, and fine-tune it with `beamrank train`"
         )
     if kind in PRETRAINED and found.keys() & set(_RANKER.values()):
         raise PreflightError(
-            f"the checkpoint {source} has {' and '.join(_RANKER.values())}: it was fine-tuned to rank. Convert it with "
-            "`beamrank convert mono` or `beamrank convert duo`"
+            f"the checkpoint {source} has {' and '.join(_RANKER.values())}: it was fine-tuned to "
+            "rank. Convert it with `beamrank convert mono` or `beamrank convert duo`"
         )
     if missing:
         raise PreflightError(
-            f"the checkpoint {source} lacks {len(missing)} of the {len(expected)} variables that its bert_config.json "
-            f"calls for: {_some(missing)}. Give the bert_config.json that it was trained with: --config"
+            f"the checkpoint {source} lacks {len(missing)} of the {len(expected)} variables that "
+            f"its bert_config.json calls for: {_some(missing)}. Give the bert_config.json that it "
+            "was trained with: --config"
         )
     known = {*expected, *unused(found)}
     extra = [name for name in found if name not in known]
     if extra:
         raise PreflightError(
-            f"the checkpoint {source} has {len(extra)} variables that {_model(kind)} with this bert_config.json does "
-            f"not have: {_some(extra)}. Its scores may depend on them. Give the bert_config.json that it was trained "
-            "with (--config); if it is that one, this is another model, which cannot be converted"
+            f"the checkpoint {source} has {len(extra)} variables that {_model(kind)} with this "
+            f"bert_config.json does not have: {_some(extra)}. Its scores may depend on them. Give "
+            "the bert_config.json that it was trained with (--config); if it is that one, this is "
+            "another model, which cannot be converted"
         )
 
 

@@ -1,4 +1,6 @@
-"""Finds an original checkpoint's files: TensorFlow's own, bert_config.json and vocab.txt; also in zip and tar.gz."""
+"""Finds an original checkpoint's files: TensorFlow's own, bert_config.json and vocab.txt; also in
+zip and tar.gz.
+"""
 
 import gzip
 import os
@@ -18,13 +20,18 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from contrib.tensorflow2019.tensor_bundle import INDEX_SUFFIX
 
-SPECIAL_TOKENS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+}
 
 _FILE_OF_CHECKPOINT = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STEP = re.compile(r"-(\d+)\.index$")
 _NO_INDEX = (
-    "none of its files ends with .index. (The oldest format, one file without an index, is not read: load it with "
-    "TensorFlow and save it again)"
+    "none of its files ends with .index. (The oldest format, one file without an index, is not "
+    "read: load it with TensorFlow and save it again)"
 )
 _ZIP, _TAR = ".zip", (".tar.gz", ".tgz")
 _WANTED = re.compile(r"(?!\._).*\.(index|data-\d{5}-of-\d{5})|bert_config\.json|vocab\.txt")
@@ -48,11 +55,14 @@ class Source:
     vocabulary: str
 
 
-def find_source(checkpoint: str, config: str | None = None, vocabulary: str | None = None) -> Source:
+def find_source(
+    checkpoint: str, config: str | None = None, vocabulary: str | None = None
+) -> Source:
     """Finds the files of a checkpoint.
 
     Args:
-        checkpoint: a prefix such as `model.ckpt-100000`, one of its files, or a folder, whose last step is taken.
+        checkpoint: a prefix such as `model.ckpt-100000`, one of its files, or a folder, whose last
+            step is taken.
         config: bert_config.json; by default the one beside the checkpoint.
         vocabulary: vocab.txt; by default the one beside the checkpoint.
 
@@ -67,8 +77,9 @@ def find_source(checkpoint: str, config: str | None = None, vocabulary: str | No
     prefix = _last_step(Path(path)) if os.path.isdir(path) else _FILE_OF_CHECKPOINT.sub("", path)
     if not os.path.isfile(prefix + INDEX_SUFFIX):
         raise PreflightError(
-            f"there is no TensorFlow checkpoint {checkpoint}: {prefix}{INDEX_SUFFIX} does not exist. Give a folder, or "
-            "the common beginning of the names of the checkpoint's files, such as output/model.ckpt-100000"
+            f"there is no TensorFlow checkpoint {checkpoint}: {prefix}{INDEX_SUFFIX} does not "
+            "exist. Give a folder, or the common beginning of the names of the checkpoint's "
+            "files, such as output/model.ckpt-100000"
         )
     beside = storage.parent(prefix)
     return Source(
@@ -88,7 +99,8 @@ def check_vocabulary(path: str, vocab_size: int) -> tuple[str, ...]:
         tokens = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")
     except OSError as error:
         raise PreflightError(
-            f"cannot read {path}: {error.strerror}. Give the vocab.txt that the checkpoint was trained with: --vocab"
+            f"cannot read {path}: {error.strerror}. Give the vocab.txt that the checkpoint was "
+            "trained with: --vocab"
         ) from error
     except UnicodeDecodeError as error:
         raise PreflightError(f"{path} is not UTF-8 text: {error}") from error
@@ -97,14 +109,19 @@ def check_vocabulary(path: str, vocab_size: int) -> tuple[str, ...]:
     sizes = f"has {len(tokens):,} tokens, and the checkpoint knows {vocab_size:,}"
     if missing or len(tokens) > vocab_size:
         wrong = f"lacks {', '.join(missing)}" if missing else sizes
-        raise PreflightError(f"{path} {wrong}: give the vocab.txt that the checkpoint was trained with: --vocab")
+        raise PreflightError(
+            f"{path} {wrong}: give the vocab.txt that the checkpoint was trained with: --vocab"
+        )
     warnings = []
     if len(tokens) < vocab_size:
-        warnings.append(f"{os.path.basename(path)} {sizes}: is it the one that it was trained with?")
+        warnings.append(
+            f"{os.path.basename(path)} {sizes}: is it the one that it was trained with?"
+        )
     if any(token != token.lower() for token in known - {*SPECIAL_TOKENS.values(), "[MASK]"}):
         warnings.append(
-            f"{os.path.basename(path)} has tokens with capitals, and texts are lower-cased, as the code of 2019 does: "
-            "set do_lower_case to false in tokenizer_config.json if this model was trained on cased text"
+            f"{os.path.basename(path)} has tokens with capitals, and texts are lower-cased, as "
+            "the code of 2019 does: set do_lower_case to false in tokenizer_config.json if this "
+            "model was trained on cased text"
         )
     return tuple(warnings)
 
@@ -121,19 +138,23 @@ def _last_step(folder: Path) -> str:
     newest = [path for path in indexes if step(path) == last]
     if len(newest) > 1:
         names = ", ".join(path.name for path in newest)
-        raise PreflightError(f"{folder} has several checkpoints, and none is the last: {names}. Give one of them")
+        raise PreflightError(
+            f"{folder} has several checkpoints, and none is the last: {names}. Give one of them"
+        )
     return str(newest[0]).removesuffix(INDEX_SUFFIX)
 
 
 @contextmanager
 def unpacked(checkpoint: str) -> Iterator[str]:
-    """A folder with the files of an archive, which lasts as long as the context; what is no archive is given back.
+    """A folder with the files of an archive, which lasts as long as the context; what is no archive
+    is given back.
 
-    Only the files of a checkpoint, bert_config.json and vocab.txt are unpacked, whatever folders of the archive they
-    are in, and links are not.
+    Only the files of a checkpoint, bert_config.json and vocab.txt are unpacked, whatever folders of
+    the archive they are in, and links are not.
 
     Raises:
-        PreflightError: the archive is missing, damaged or unreasonably large, or holds several checkpoints or none.
+        PreflightError: the archive is missing, damaged or unreasonably large, or holds several
+            checkpoints or none.
     """
     if not checkpoint.endswith((_ZIP, *_TAR)) or storage.is_remote(checkpoint):
         yield checkpoint
@@ -148,12 +169,22 @@ def _unpack(path: str, folder: Path) -> None:
         for name, file in _members(path):
             target = folder / os.path.basename(name)
             if target.exists():
-                raise PreflightError(f"{path} has several files {target.name}: unpack it, and give the folder of one")
+                raise PreflightError(
+                    f"{path} has several files {target.name}: unpack it, and give the folder of one"
+                )
             with open(target, "wb") as copy:
                 shutil.copyfileobj(file, copy)
-    except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
+    except (
+        OSError,
+        EOFError,
+        RuntimeError,
+        zlib.error,
+        zipfile.BadZipFile,
+        tarfile.TarError,
+    ) as error:
         raise PreflightError(
-            f"cannot unpack {path} to {folder.parent} (TMPDIR chooses another place): {error or type(error).__name__}"
+            f"cannot unpack {path} to {folder.parent} (TMPDIR chooses another place): "
+            f"{error or type(error).__name__}"
         ) from error
     if not any(folder.glob("*.index")):
         raise PreflightError(f"{path} does not hold a TensorFlow checkpoint: {_NO_INDEX}")
@@ -172,7 +203,11 @@ def _members(path: str) -> Iterator[tuple[str, Any]]:
     with gzip.open(path) as limited.file:
         with tarfile.open(fileobj=limited, mode="r|") as tar:
             for member in tar:
-                if member.isreg() and _is_wanted(member.name) and (content := tar.extractfile(member)):
+                if (
+                    member.isreg()
+                    and _is_wanted(member.name)
+                    and (content := tar.extractfile(member))
+                ):
                     yield member.name, content
         # The checksum of the whole follows the archive's end.
         while limited.read(_CHUNK_BYTES):
@@ -184,20 +219,24 @@ def _is_wanted(name: str) -> bool:
 
 
 class _Limited:
-    """Reads `file`, up to the bytes that an archive of its size may give: a small one that gives many is a bomb."""
+    """Reads `file`, up to the bytes that an archive of its size may give: a small one that gives
+    many is a bomb.
+    """
 
     file: Any
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._most = self._left = min(_MOST_BYTES, _SMALL_BYTES + _MOST_TIMES * os.path.getsize(path))
+        self._most = self._left = min(
+            _MOST_BYTES, _SMALL_BYTES + _MOST_TIMES * os.path.getsize(path)
+        )
 
     def read(self, size: int) -> bytes:
         content: bytes = self.file.read(size)
         self._left -= len(content)
         if self._left < 0:
             raise PreflightError(
-                f"{self._path} holds more than {self._most:,} bytes, which no checkpoint in an archive of its size "
-                "does. If it is one, unpack it, and give the folder"
+                f"{self._path} holds more than {self._most:,} bytes, which no checkpoint in an "
+                "archive of its size does. If it is one, unpack it, and give the folder"
             )
         return content

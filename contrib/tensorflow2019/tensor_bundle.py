@@ -1,13 +1,15 @@
-"""Reads the checkpoints that TensorFlow has written since 2016 (`Saver`'s V2 format, a "tensor bundle").
+"""Reads the checkpoints that TensorFlow has written since 2016 (`Saver`'s V2 format, a "tensor
+bundle").
 
-It does not use TensorFlow: that is a download of 274 MB and 1.4 GB on disk for one file that is converted once, and it
-is not available for every Python and machine that beamrank runs on. No other library reads the format. The part of it
-that checkpoints of BERT use is small and has not changed since: an index, which is a LevelDB table from a variable's
-name to its type, shape and place, and data files with the bytes. Every checksum that TensorFlow wrote is checked. The
-tests read files that TensorFlow's `Saver` wrote.
+It does not use TensorFlow: that is a download of 274 MB and 1.4 GB on disk for one file that is
+converted once, and it is not available for every Python and machine that beamrank runs on. No other
+library reads the format. The part of it that checkpoints of BERT use is small and has not changed
+since: an index, which is a LevelDB table from a variable's name to its type, shape and place, and
+data files with the bytes. Every checksum that TensorFlow wrote is checked. The tests read files
+that TensorFlow's `Saver` wrote.
 
-Not read, and refused by name: compressed indexes (TensorFlow has never written one since 1.2), big-endian files, and
-variables cut into slices (`tf.get_variable(partitioner=...)`; BERT has none).
+Not read, and refused by name: compressed indexes (TensorFlow has never written one since 1.2),
+big-endian files, and variables cut into slices (`tf.get_variable(partitioner=...)`; BERT has none).
 """
 
 import math
@@ -36,8 +38,8 @@ _CRC_MASK_DELTA = 0xA282EAD8
 def message_classes(**messages: str) -> Callable[[str], Any]:
     """Makes classes of protobuf messages from their definitions, and returns them by name.
 
-    A definition has the fields, as in `value 1 repeated int64`, separated by commas. A type with a capital is another
-    message. An option, such as `int64[packed]`, is true.
+    A definition has the fields, as in `value 1 repeated int64`, separated by commas. A type with a
+    capital is another message. An option, such as `int64[packed]`, is true.
     """
 
     def field(name: str, number: str, label: str, kind: str) -> dict[str, Any]:
@@ -64,13 +66,16 @@ def message_classes(**messages: str) -> Callable[[str], Any]:
     }
     pool = descriptor_pool.DescriptorPool()
     pool.Add(json_format.ParseDict(defined, FileDescriptorProto()))
-    return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"beamrank.{name}"))
+    return lambda name: message_factory.GetMessageClass(
+        pool.FindMessageTypeByName(f"beamrank.{name}")
+    )
 
 
 _MESSAGE = message_classes(
     BundleHeader="num_shards 1 optional int32, endianness 2 optional int32",
-    BundleEntry="dtype 1 optional int32, shape 2 optional Shape, shard_id 3 optional int32, offset 4 optional int64,"
-    "size 5 optional int64, crc32c 6 optional fixed32, slices 7 repeated bytes",
+    BundleEntry="dtype 1 optional int32, shape 2 optional Shape, shard_id 3 optional int32, "
+    "offset 4 optional int64,size 5 optional int64, crc32c 6 optional fixed32, slices 7 repeated "
+    "bytes",
     Shape="dim 2 repeated Dimension",
     Dimension="size 1 optional int64",
 )
@@ -111,21 +116,30 @@ class TensorBundle:
             header = _MESSAGE("BundleHeader").FromString(table.pop(b""))
             # The names of slices are not text; their variable is refused.
             names = [name.decode(errors="backslashreplace") for name in table]
-            self.entries = dict(zip(names, (_entry(value, path) for value in table.values()), strict=True))
+            self.entries = dict(
+                zip(names, (_entry(value, path) for value in table.values()), strict=True)
+            )
         except OSError as error:
-            raise PreflightError(f"cannot read the checkpoint's index {path}: {error.strerror}") from error
+            raise PreflightError(
+                f"cannot read the checkpoint's index {path}: {error.strerror}"
+            ) from error
         except (IndexError, KeyError, ValueError, struct.error, DecodeError) as error:
-            raise PreflightError(f"{path} is not the index of a TensorFlow checkpoint, or is damaged") from error
+            raise PreflightError(
+                f"{path} is not the index of a TensorFlow checkpoint, or is damaged"
+            ) from error
         if header.endianness:
-            raise PreflightError(f"the checkpoint {prefix} was written on a big-endian machine, which is not read")
+            raise PreflightError(
+                f"the checkpoint {prefix} was written on a big-endian machine, which is not read"
+            )
         count = header.num_shards
         self._data = [f"{prefix}.data-{shard:05d}-of-{count:05d}" for shard in range(count)]
         self.files = [path, *self._data]
         missing = [name for name in self._data if not os.path.isfile(name)]
         if missing:
             raise PreflightError(
-                f"the checkpoint {prefix} is incomplete: {', '.join(missing)} does not exist. Its data files belong "
-                f"beside {os.path.basename(path)}, under the names that TensorFlow gave them"
+                f"the checkpoint {prefix} is incomplete: {', '.join(missing)} does not exist. Its "
+                f"data files belong beside {os.path.basename(path)}, under the names that "
+                "TensorFlow gave them"
             )
 
     def read(self, name: str) -> NDArray[Any]:
@@ -137,21 +151,26 @@ class TensorBundle:
         entry = self.entries[name]
         if entry.dtype not in _DTYPES:
             raise PreflightError(
-                f"the variable {name} of {self.prefix} has TensorFlow's dtype number {entry.dtype}; floats of 16, "
-                "32 and 64 bits and integers of 32 and 64 bits are read"
+                f"the variable {name} of {self.prefix} has TensorFlow's dtype number "
+                f"{entry.dtype}; floats of 16, 32 and 64 bits and integers of 32 and 64 bits are "
+                "read"
             )
         dtype = np.dtype(_DTYPES[entry.dtype])
         if entry.shard >= len(self._data):
             raise PreflightError(
-                f"{self.files[0]} is damaged: it has {name} in data file {entry.shard}, from 0, and there are "
-                f"{len(self._data)}. Download or copy the checkpoint again"
+                f"{self.files[0]} is damaged: it has {name} in data file {entry.shard}, from 0, "
+                f"and there are {len(self._data)}. Download or copy the checkpoint again"
             )
         path = self._data[entry.shard]
         content = _piece(path, entry.offset, entry.size_bytes)
-        if len(content) != math.prod(entry.shape) * dtype.itemsize or masked_crc(content) != entry.masked_crc:
+        if (
+            len(content) != math.prod(entry.shape) * dtype.itemsize
+            or masked_crc(content) != entry.masked_crc
+        ):
             raise PreflightError(
-                f"{path} is damaged: the {entry.size_bytes} bytes of {name} at byte {entry.offset} do not have the "
-                "checksum that TensorFlow wrote. Download or copy the checkpoint again"
+                f"{path} is damaged: the {entry.size_bytes} bytes of {name} at byte "
+                f"{entry.offset} do not have the checksum that TensorFlow wrote. Download or copy "
+                "the checkpoint again"
             )
         return np.frombuffer(content, dtype).reshape(entry.shape)
 
@@ -165,7 +184,9 @@ def _piece(path: str, offset: int, size_bytes: int) -> bytes:
             file.seek(offset)
             return file.read(size_bytes)
     except OSError as error:
-        raise PreflightError(f"cannot read the checkpoint's data {path}: {error.strerror}") from error
+        raise PreflightError(
+            f"cannot read the checkpoint's data {path}: {error.strerror}"
+        ) from error
 
 
 def _table(content: bytes, path: str) -> Iterator[tuple[bytes, bytes]]:
@@ -173,7 +194,8 @@ def _table(content: bytes, path: str) -> Iterator[tuple[bytes, bytes]]:
     footer = content[-_FOOTER_BYTES:]
     if footer[-len(_MAGIC) :] != _MAGIC:
         raise PreflightError(
-            f"{path} is not the index of a TensorFlow checkpoint, or is cut off: it does not end as one. Copy it again"
+            f"{path} is not the index of a TensorFlow checkpoint, or is cut off: it does not end "
+            "as one. Copy it again"
         )
     _, at = _handle(footer, 0)  # of the table's properties, which TensorFlow leaves empty
     index, _ = _handle(footer, at)
@@ -194,10 +216,13 @@ def _block(content: bytes, offset: int, size: int, path: str) -> bytes:
     stored = content[offset : offset + size + _BLOCK_TRAILER_BYTES]
     compression, crc = struct.unpack("<BI", stored[size:])
     if masked_crc(stored[: size + 1]) != crc:
-        raise PreflightError(f"{path} is damaged: the checksum at byte {offset + size + 1} is wrong. Copy it again")
+        raise PreflightError(
+            f"{path} is damaged: the checksum at byte {offset + size + 1} is wrong. Copy it again"
+        )
     if compression:
         raise PreflightError(
-            f"{path} is compressed, which is not read: load the checkpoint with TensorFlow and save it again"
+            f"{path} is compressed, which is not read: load the checkpoint with TensorFlow and "
+            "save it again"
         )
     return stored[:size]
 
@@ -220,8 +245,8 @@ def _entry(value: bytes, path: str) -> Entry:
     found = _MESSAGE("BundleEntry").FromString(value)
     if found.slices:
         raise PreflightError(
-            f"{path} has variables that are cut into slices, which is not read: BERT's own code writes none. Load "
-            "the checkpoint with TensorFlow and save it without a partitioner"
+            f"{path} has variables that are cut into slices, which is not read: BERT's own code "
+            "writes none. Load the checkpoint with TensorFlow and save it without a partitioner"
         )
     shape = tuple(dimension.size for dimension in found.shape.dim)
     return Entry(found.dtype, shape, found.shard_id, found.offset, found.size, found.crc32c)
@@ -237,6 +262,8 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def masked_crc(content: bytes) -> int:
-    """CRC32C as LevelDB and TFRecord store it: turned and shifted, so that that of data with checksums is sound."""
+    """CRC32C as LevelDB and TFRecord store it: turned and shifted, so that that of data with
+    checksums is sound.
+    """
     crc: int = google_crc32c.value(content)
     return ((crc >> 15 | crc << 17) + _CRC_MASK_DELTA) & 0xFFFFFFFF

@@ -1,4 +1,6 @@
-"""`beamrank tune CONFIG`: the measures of BM25 for several values of k1 and b, on topics that are judged."""
+"""`beamrank tune CONFIG`: the measures of BM25 for several values of k1 and b, on topics that are
+judged.
+"""
 
 import itertools
 import json
@@ -47,29 +49,42 @@ _Row = tuple[Bm25Config, Mapping[str, float]]
 def tune(
     config: ConfigPath,
     k1: Annotated[
-        str | None, typer.Option(metavar="VALUE,VALUE", help="Such as 0.6,0.9,1.2; default: that of the configuration.")
+        str | None,
+        typer.Option(
+            metavar="VALUE,VALUE", help="Such as 0.6,0.9,1.2; default: that of the configuration."
+        ),
     ] = None,
     b: Annotated[
-        str | None, typer.Option(metavar="VALUE,VALUE", help="Such as 0.4,0.75; default: that of the configuration.")
+        str | None,
+        typer.Option(
+            metavar="VALUE,VALUE", help="Such as 0.4,0.75; default: that of the configuration."
+        ),
     ] = None,
-    qrels: Annotated[str | None, typer.Option(help="The judgments of the topics; overrides `qrels`.")] = None,
+    qrels: Annotated[
+        str | None, typer.Option(help="The judgments of the topics; overrides `qrels`.")
+    ] = None,
     overrides: Overrides = None,
     result_format: ResultFormat = "table",
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search the index of a configuration for its judged topics with each combination of k1 and b: prints the measures.
+    """Search the index of a configuration for its judged topics with each combination of k1 and b:
+    prints the measures.
 
     Builds the index if it does not exist. Choose on topics that you do not report.
     """
     judged = [] if qrels is None else [qrels if qrels.startswith(NAMED) else absolute_glob(qrels)]
-    settings = load_run_config(config, [*(overrides or ()), *(f"qrels={json.dumps(each)}" for each in judged)])
+    settings = load_run_config(
+        config, [*(overrides or ()), *(f"qrels={json.dumps(each)}" for each in judged)]
+    )
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
     points = tuned_points(settings.bm25 or Bm25Config(), k1, b)
     parse_measures(settings.measures)
     if settings.qrels is None:
-        raise ConfigError("tuning measures what BM25 finds: give --qrels, or `qrels` in the configuration")
+        raise ConfigError(
+            "tuning measures what BM25 finds: give --qrels, or `qrels` in the configuration"
+        )
     console = console_progress(verbose, quiet)
     settings = named_inputs(settings, console)
     assert settings.index is not None
@@ -91,7 +106,9 @@ def tune(
     print_result(table, objects, result_format)
     first = next(iter(rows[0][1]))
     best, means = max(rows, key=lambda row: row[1][first])
-    console.note(f"best {first}: {means[first]:.4f} at k1={best.k1:g}, b={best.b:g} ({len(topics):,} topics)")
+    console.note(
+        f"best {first}: {means[first]:.4f} at k1={best.k1:g}, b={best.b:g} ({len(topics):,} topics)"
+    )
 
 
 def tuned_points(section: Bm25Config, k1: str | None, b: str | None) -> list[Bm25Config]:
@@ -101,7 +118,10 @@ def tuned_points(section: Bm25Config, k1: str | None, b: str | None) -> list[Bm2
         ConfigError: a value is not a number, or is out of range.
     """
     k1s, bs = _values(section, "k1", k1), _values(section, "b", b)
-    return [section.model_copy(update={"k1": one, "b": other}) for one, other in itertools.product(k1s, bs)]
+    return [
+        section.model_copy(update={"k1": one, "b": other})
+        for one, other in itertools.product(k1s, bs)
+    ]
 
 
 def _values(section: Bm25Config, name: str, given: str | None) -> list[float]:
@@ -119,16 +139,28 @@ def _values(section: Bm25Config, name: str, given: str | None) -> list[float]:
 
 
 def _measured(
-    folder: str, settings: RunConfig, topics: Sequence[Topic], qrels: Qrels, points: Sequence[Bm25Config]
+    folder: str,
+    settings: RunConfig,
+    topics: Sequence[Topic],
+    qrels: Qrels,
+    points: Sequence[Bm25Config],
 ) -> Iterator[_Row]:
-    """Searches a local index at each point; the mean of each measure is over all topics of the qrels."""
+    """Searches a local index at each point; the mean of each measure is over all topics of the
+    qrels.
+    """
     assert settings.index is not None
     language, threads = settings.index.language, threads_of(settings)
     # The points differ in k1 and b only.
-    excluded = Excluded("nothing", {}) if points[0].exclude is None else read_excluded(points[0].exclude)
+    excluded = (
+        Excluded("nothing", {}) if points[0].exclude is None else read_excluded(points[0].exclude)
+    )
     for point in points:
-        with Bm25Searcher(folder, point.k1, point.b, threads, language, point.expansion) as searcher:
-            found = searcher.search(topics, excluded.depth((topic.query_id for topic in topics), point.k))
+        with Bm25Searcher(
+            folder, point.k1, point.b, threads, language, point.expansion
+        ) as searcher:
+            found = searcher.search(
+                topics, excluded.depth((topic.query_id for topic in topics), point.k)
+            )
         kept, _ = without(excluded, found, point.k)
         rankings = ((query_id, each.doc_ids) for query_id, each in rank_candidates(kept).items())
         yield point, evaluate(rankings, qrels, settings.measures).means

@@ -1,4 +1,6 @@
-"""weekly.sh as an Airflow DAG, in place of cron: a failed run is tried again, and resumes; a refused one is not."""
+"""weekly.sh as an Airflow DAG, in place of cron: a failed run is tried again, and resumes; a
+refused one is not.
+"""
 
 from datetime import datetime, timedelta
 

@@ -1,9 +1,11 @@
-"""A measure against inferences: mono to a fixed depth beside one that `--deepen` spends (docs/guide/resume.md).
+"""A measure against inferences: mono to a fixed depth beside one that `--deepen` spends
+(docs/guide/resume.md).
 
-    python -m experiments.deepening.study --cacm FOLDER --nfcorpus nfcorpus.zip --squad squad_v1.1.tar.gz
+    python -m experiments.deepening.study --cacm FOLDER --nfcorpus nfcorpus.zip --squad
+    squad_v1.1.tar.gz
 
-One run of each collection scores all candidates. Its stored scores give every fixed depth, and what the stages of
-`--deepen` decide for as many inferences. Results are written to --output.
+One run of each collection scores all candidates. Its stored scores give every fixed depth, and what
+the stages of `--deepen` decide for as many inferences. Results are written to --output.
 """
 
 import argparse
@@ -46,18 +48,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(given)
     be_quiet()
     found: dict[str, Any] = {}
-    with nullcontext(options.work) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-deep-") as work:
+    with (
+        nullcontext(options.work)
+        if options.work
+        else tempfile.TemporaryDirectory(prefix="beamrank-deep-") as work
+    ):
         for name, write in _writers(options).items():
             folder = Path(work).resolve() / name
             topics = write(folder)
-            output = beamrank.run(_config(folder, topics, options.k), output=folder / "out", quiet=False).output
+            output = beamrank.run(
+                _config(folder, topics, options.k), output=folder / "out", quiet=False
+            ).output
             scored = _scored(output)
             qrels = read_qrels(str(folder / "qrels.txt"))
             found[name] = {"topics": len(scored), "rows": list(rows(scored, qrels, options.depths))}
             print(json.dumps(found[name], indent=1), file=sys.stderr)
     shown = {"k": options.k, "command": command_line("experiments.deepening.study", given)}
-    results = {"benchmark": "depth under a budget", "machine": measured_on(), **shown, "collections": found}
-    options.output.write_text(json.dumps(results | {"date": time.strftime("%Y-%m-%d")}, indent=1) + "\n")
+    results = {
+        "benchmark": "depth under a budget",
+        "machine": measured_on(),
+        **shown,
+        "collections": found,
+    }
+    options.output.write_text(
+        json.dumps(results | {"date": time.strftime("%Y-%m-%d")}, indent=1) + "\n"
+    )
 
 
 def rows(scored: Scored, qrels: Qrels, depths: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -69,7 +84,9 @@ def rows(scored: Scored, qrels: Qrels, depths: Sequence[int]) -> Iterator[dict[s
 
 
 def deepened_depths(scored: Scored, depth: int) -> dict[str, int]:
-    """How deep each topic is scored where all of them together get as many inferences as at a fixed depth."""
+    """How deep each topic is scored where all of them together get as many inferences as at a fixed
+    depth.
+    """
     first = max(1, depth // 2)
     gaps = [
         {"query_id": query_id, "gap": gap(scores[:first]), "scored": min(first, len(scores))}
@@ -79,14 +96,19 @@ def deepened_depths(scored: Scored, depth: int) -> dict[str, int]:
     table = pa.Table.from_pylist(gaps, GAPS)
     docs = sum(min(depth, len(scores)) - min(first, len(scores)) for _, scores in scored.values())
     cut = Cut.of(table, docs)
-    return {row["query_id"]: first + cut.docs_of(row["gap"], row["query_id"], row["left"]) for row in table.to_pylist()}
+    return {
+        row["query_id"]: first + cut.docs_of(row["gap"], row["query_id"], row["left"])
+        for row in table.to_pylist()
+    }
 
 
 def _means(scored: Scored, qrels: Qrels, depths: Mapping[str, int]) -> dict[str, float]:
     evaluator = Evaluator(qrels, MEASURES)
     for query_id, (doc_ids, scores) in scored.items():
         head = np.argsort(-scores[: depths[query_id]], kind="stable")
-        evaluator.add([(query_id, [*(doc_ids[place] for place in head), *doc_ids[depths[query_id] :]])])
+        evaluator.add(
+            [(query_id, [*(doc_ids[place] for place in head), *doc_ids[depths[query_id] :]])]
+        )
     return {name: round(value, 4) for name, value in evaluator.evaluation().means.items()}
 
 
@@ -126,13 +148,19 @@ def _writers(options: argparse.Namespace) -> dict[str, Callable[[Path], Mapping[
 
     def written(collection: Collection, folder: Path) -> Mapping[str, Any]:
         collection.write_corpus(folder)
-        collection.write_topics(folder, collection.chosen(min(options.topics, len(collection.topics))))
+        collection.write_topics(
+            folder, collection.chosen(min(options.topics, len(collection.topics)))
+        )
         return {}
 
     def cacm(folder: Path) -> Mapping[str, Any]:
         Collection(tuple(read_cacm(options.cacm / "cacm.tar.gz")), (), {}).write_corpus(folder)
         (folder / "qrels.txt").write_bytes((options.cacm / "qrels.cacm.txt").read_bytes())
-        return {"path": str(options.cacm / "topics.cacm.txt"), "format": "trec", "only_judged": True}
+        return {
+            "path": str(options.cacm / "topics.cacm.txt"),
+            "format": "trec",
+            "only_judged": True,
+        }
 
     chosen: dict[str, Callable[[Path], Mapping[str, Any]]] = {"CACM": cacm} if options.cacm else {}
     if options.nfcorpus:
@@ -148,12 +176,22 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cacm", type=Path, help="a folder with cacm.tar.gz, topics.cacm.txt and qrels.cacm.txt")
+    parser.add_argument(
+        "--cacm", type=Path, help="a folder with cacm.tar.gz, topics.cacm.txt and qrels.cacm.txt"
+    )
     parser.add_argument("--nfcorpus", type=Path, help="BEIR's NFCorpus, a zip")
     parser.add_argument("--squad", type=Path, help="SQuAD 1.1 as HTML pages in a tar.gz")
-    parser.add_argument("--topics", type=int, default=300, help="at most, of a collection but CACM (%(default)s)")
+    parser.add_argument(
+        "--topics", type=int, default=300, help="at most, of a collection but CACM (%(default)s)"
+    )
     parser.add_argument("--k", type=int, default=200, help="candidates of a topic (%(default)s)")
-    parser.add_argument("--depths", type=int, nargs="+", default=[10, 20, 30, 50, 75, 100, 150], help="(%(default)s)")
+    parser.add_argument(
+        "--depths",
+        type=int,
+        nargs="+",
+        default=[10, 20, 30, 50, 75, 100, 150],
+        help="(%(default)s)",
+    )
     parser.add_argument("--work", type=Path, help="keeps the runs; an interrupted study resumes")
     parser.add_argument("--output", type=Path, default=_OUTPUT, help="(%(default)s)")
     return parser

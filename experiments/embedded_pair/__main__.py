@@ -38,18 +38,24 @@ def main() -> int:
 
 
 def _make(options: argparse.Namespace) -> None:
-    """Checks the options, reads and mines the collections, and writes the checkpoint, in float16."""
+    """Checks the options, reads and mines the collections, and writes the checkpoint, in
+    float16.
+    """
     torch.set_num_threads(options.threads)
     bi_encoder = locate(options.bi_encoder)[0]
     if not is_bi_encoder(bi_encoder):
-        raise ConfigError(f"--bi-encoder: {options.bi_encoder} is not an encoder without a classifier")
+        raise ConfigError(
+            f"--bi-encoder: {options.bi_encoder} is not an encoder without a classifier"
+        )
     if os.path.exists(options.output):
         raise ConfigError(f"--output: {options.output} exists: remove it, or give another folder")
     source = bi_encoder if options.model == "mono" else locate(options.mono)[0]
     groups = _mine(options, bi_encoder)
     PROGRESS.note(f"{len(groups)} groups")
     if options.model == "mono":
-        model = wired_mono(bi_encoder, groups, options.max_length, options.distilled, options.seed, PROGRESS)
+        model = wired_mono(
+            bi_encoder, groups, options.max_length, options.distilled, options.seed, PROGRESS
+        )
     else:
         model = wired_duo(source, groups, options.max_length)
     with new_folder(options.output) as temporary:
@@ -68,26 +74,41 @@ def _mine(options: argparse.Namespace, bi_encoder: str) -> list[Group]:
     groups = []
     for each in collections:
         PROGRESS.note(
-            f"{each.name}: mining negatives of {len(each.questions):,} questions in {len(each.passages):,} passages"
+            f"{each.name}: mining negatives of {len(each.questions):,} questions in "
+            f"{len(each.passages):,} passages"
         )
         groups += mine_groups(each, functools.partial(embed_texts, bi_encoder), seed)
     return groups
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m experiments.embedded_pair", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.embedded_pair", description=__doc__
+    )
     parser.add_argument("model", choices=["mono", "duo"])
-    parser.add_argument("--bi-encoder", required=True, help="mono is made of it, and it finds negatives; a folder")
+    parser.add_argument(
+        "--bi-encoder", required=True, help="mono is made of it, and it finds negatives; a folder"
+    )
     parser.add_argument("--mono", default="embedded:mono", help="what duo is made of (%(default)s)")
-    parser.add_argument("--squad", required=True, help="tar.gz of SQuAD 1.1's HTML pages; only train/ is read")
+    parser.add_argument(
+        "--squad", required=True, help="tar.gz of SQuAD 1.1's HTML pages; only train/ is read"
+    )
     parser.add_argument("--medquad", required=True, help="tar.gz of MedQuAD's XML files")
-    parser.add_argument("--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only queries of train are used")
+    parser.add_argument(
+        "--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only queries of train are used"
+    )
     parser.add_argument("--output", required=True, help="folder to write the checkpoint to")
-    parser.add_argument("--distilled", type=int, default=24000, help="mono: pairs to distil on (%(default)s)")
-    parser.add_argument("--questions", type=int, default=3000, help="of all collections (%(default)s)")
+    parser.add_argument(
+        "--distilled", type=int, default=24000, help="mono: pairs to distil on (%(default)s)"
+    )
+    parser.add_argument(
+        "--questions", type=int, default=3000, help="of all collections (%(default)s)"
+    )
     parser.add_argument("--articles", type=int, default=100, help="of SQuAD (%(default)s)")
     parser.add_argument("--files", type=int, default=400, help="of MedQuAD (%(default)s)")
-    parser.add_argument("--max-length", type=int, default=224, help="tokens of an input (%(default)s)")
+    parser.add_argument(
+        "--max-length", type=int, default=224, help="tokens of an input (%(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=2, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     return parser.parse_args()

@@ -1,4 +1,6 @@
-"""The bi-encoder that the embedded pair is made of: how it is loaded, and the embeddings that it gives."""
+"""The bi-encoder that the embedded pair is made of: how it is loaded, and the embeddings that it
+gives.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +31,9 @@ def is_bi_encoder(folder: str) -> bool:
 
 def load_encoder(folder: str) -> BertModel:
     """Loads the bi-encoder in float32, for inference."""
-    model: BertModel = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32)
+    model: BertModel = BertModel.from_pretrained(
+        folder, add_pooling_layer=False, dtype=torch.float32
+    )
     model.train(False)
     return model
 
@@ -50,8 +54,12 @@ def embed_texts(folder: str, texts: list[str]) -> NDArray[np.float32]:
     return vectors
 
 
-def encoder_inputs(tokenizer: BertTokenizer, texts: list[str]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-    """Yields batches of [CLS] text [SEP] of similar lengths: their rows, and the inputs of the bi-encoder."""
+def encoder_inputs(
+    tokenizer: BertTokenizer, texts: list[str]
+) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+    """Yields batches of [CLS] text [SEP] of similar lengths: their rows, and the inputs of the
+    bi-encoder.
+    """
     special, column = tokenizer.special, tokenizer.encode(texts, _MAX_TOKENS - 2)
     inputs = [[special.cls_id, *ids, special.sep_id] for ids in column.ids.to_pylist()]
     order = sorted(range(len(texts)), key=lambda number: len(inputs[number]))

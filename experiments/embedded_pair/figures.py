@@ -3,10 +3,11 @@ r"""Measures how the embedded pair ranks, or how the bi-encoder does that it was
     python -m experiments.embedded_pair.figures --squad squad_v1.1.tar.gz --nfcorpus nfcorpus.zip \
         [--questions 500] [--duo 20] [--bi-encoder FOLDER]
 
-BM25's best 100 are re-ranked. Without --bi-encoder: by mono, and mono's best by duo, with `beamrank demo` and `beamrank
-run`, into benchmarks/results/embedded-pair.json. With it: by the bi-encoder's cosine (`cosine`), and by the cosine plus
-.04 of BM25's score (`teacher`), into embedded-teacher.json. Runs are compared by the paired t-test of `beamrank eval
---against`. The same --questions are chosen on every machine.
+BM25's best 100 are re-ranked. Without --bi-encoder: by mono, and mono's best by duo, with `beamrank
+demo` and `beamrank run`, into benchmarks/results/embedded-pair.json. With it: by the bi-encoder's
+cosine (`cosine`), and by the cosine plus .04 of BM25's score (`teacher`), into
+embedded-teacher.json. Runs are compared by the paired t-test of `beamrank eval --against`. The same
+--questions are chosen on every machine.
 """
 
 import argparse
@@ -27,7 +28,14 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from benchmarks import results
 from benchmarks.subprocess_meter import BEAMRANK, be_quiet, run_metered
 from experiments.embedded_pair.bi_encoder import embed_texts
-from experiments.embedded_pair.measured import CANDIDATES, Measured, Row, write_demo, write_nfcorpus, write_squad
+from experiments.embedded_pair.measured import (
+    CANDIDATES,
+    Measured,
+    Row,
+    write_demo,
+    write_nfcorpus,
+    write_squad,
+)
 
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 _BM25_SHARE = 0.04
@@ -51,7 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="beamrank-pair-") as folder:
             written = write(Path(folder))
-            rows = rank_by_cosine(written, options.bi_encoder) if options.bi_encoder else _rerank(written, options.duo)
+            rows = (
+                rank_by_cosine(written, options.bi_encoder)
+                if options.bi_encoder
+                else _rerank(written, options.duo)
+            )
         file.write(collection, results.Part({"rows": rows}), time.monotonic() - start)
         print(collection, rows, file=sys.stderr)
 
@@ -76,14 +88,19 @@ def rank_by_cosine(collection: Measured, bi_encoder: str) -> list[Row]:
         with (runs / f"{name}.trec").open("w", encoding="utf-8") as file:
             for query_id, doc_ids in bm25.order.items():
                 scores = cosines[query_id] + share * bm25.scores[query_id]
-                ranking = [(doc_ids[place], float(scores[place])) for place in np.argsort(-scores, kind="stable")]
+                ranking = [
+                    (doc_ids[place], float(scores[place]))
+                    for place in np.argsort(-scores, kind="stable")
+                ]
                 file.writelines(f"{line}\n" for line in run_lines(query_id, ranking, name))
     return collection.compare(runs, ("bm25", *_SHARES))
 
 
 def _cosines(bi_encoder: str, collection: Measured, run: Run) -> dict[str, NDArray[np.float32]]:
     """The cosine of each query and its docs, float32[docs], in the run's order."""
-    topics = dict(read_topics(TopicsConfig(path=str(collection.folder / "topics.tsv"), format="tsv")))
+    topics = dict(
+        read_topics(TopicsConfig(path=str(collection.folder / "topics.tsv"), format="tsv"))
+    )
     wanted = {doc_id for doc_ids in run.order.values() for doc_id in doc_ids}
     texts = {
         doc_id: text
@@ -106,7 +123,9 @@ def _writers(options: argparse.Namespace) -> dict[str, Callable[[Path], Measured
     if options.squad:
         chosen["squad"] = lambda folder: write_squad(folder, options.squad, options.questions)
     if options.nfcorpus:
-        chosen["nfcorpus"] = lambda folder: write_nfcorpus(folder, options.nfcorpus, options.questions)
+        chosen["nfcorpus"] = lambda folder: write_nfcorpus(
+            folder, options.nfcorpus, options.questions
+        )
     return chosen
 
 
@@ -119,9 +138,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--squad", type=Path, help="SQuAD 1.1 as HTML pages in a tar.gz")
     parser.add_argument("--nfcorpus", type=Path, help="BEIR's NFCorpus, a zip")
     parser.add_argument("--no-demo", dest="demo", action="store_false", help="leave the demo out")
-    parser.add_argument("--questions", type=int, default=500, help="of SQuAD's dev, NFCorpus' test (%(default)s)")
-    parser.add_argument("--duo", type=int, default=20, help="how many of mono's best duo compares (%(default)s)")
-    parser.add_argument("--bi-encoder", help="measure this bi-encoder, a folder, instead of the pair")
+    parser.add_argument(
+        "--questions", type=int, default=500, help="of SQuAD's dev, NFCorpus' test (%(default)s)"
+    )
+    parser.add_argument(
+        "--duo", type=int, default=20, help="how many of mono's best duo compares (%(default)s)"
+    )
+    parser.add_argument(
+        "--bi-encoder", help="measure this bi-encoder, a folder, instead of the pair"
+    )
     parser.add_argument("--output", type=Path, help="the results (in benchmarks/results)")
     return parser
 

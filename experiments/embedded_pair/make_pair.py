@@ -1,4 +1,6 @@
-"""The embedded pair from groups of questions and passages: a mono from the bi-encoder, a duo from the mono."""
+"""The embedded pair from groups of questions and passages: a mono from the bi-encoder, a duo from
+the mono.
+"""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -31,12 +33,13 @@ _TOKEN_BUDGET = 4096
 _UNITS = 512
 # Duo has heads for the first part only.
 _AXES = (128, 64)
-# How many texts pruning and axes are fitted on, how many inputs duo's score is fitted on, how many groups mono's score
-# is fitted on with how many docs each, and how many groups set the sizes.
+# How many texts pruning and axes are fitted on, how many inputs duo's score is fitted on, how many
+# groups mono's score is fitted on with how many docs each, and how many groups set the sizes.
 _TEXTS, _INPUTS = 1600, 800
 _GROUPS, _DOCS = 400, 4
 _SIZED = 16
-# The weight of the rarest word of the vocabulary beside the cosine, if query and doc share it; others by their idf.
+# The weight of the rarest word of the vocabulary beside the cosine, if query and doc share it;
+# others by their idf.
 _WORDS_SHARE = 0.2
 _TEMPERATURE = 20.0
 # Pairs that are sorted by length together.
@@ -67,8 +70,9 @@ def wired_mono(
     texts = _sample([text for group in groups for text in (group.query, group.docs[0])], _TEXTS)
     if len(texts) < sum(_AXES):
         raise DataError(
-            f"{len(groups)} questions give {len(texts)} texts, and embeddings are compared in {sum(_AXES)} directions, "
-            "which need as many texts: give more --questions, --articles or --files"
+            f"{len(groups)} questions give {len(texts)} texts, and embeddings are compared in "
+            f"{sum(_AXES)} directions, which need as many texts: give more --questions, "
+            "--articles or --files"
         )
     tokenizer, model = load_bert(bi_encoder), load_encoder(bi_encoder)
     encoder, embed = make_encoder(tokenizer, max_length), functools.partial(embed_texts, bi_encoder)
@@ -76,7 +80,9 @@ def wired_mono(
     generator = torch.Generator().manual_seed(seed)
     axes = principal_axes(torch.from_numpy(embed(texts)), _AXES, generator)
     docs = sorted({doc for group in groups for doc in group.docs})
-    rarity = torch.from_numpy(rarities(tokenizer.encode(docs, MAX_DOC_TOKENS).ids.to_pylist(), model.config.vocab_size))
+    rarity = torch.from_numpy(
+        rarities(tokenizer.encode(docs, MAX_DOC_TOKENS).ids.to_pylist(), model.config.vocab_size)
+    )
     edges = (tokenizer.special.cls_id, tokenizer.special.sep_id)
     examples = make_examples(_sample(groups, _GROUPS), encoder, embed, rarity, edges)
     pairs = [(group.query, doc) for group in _sample(groups, _SIZED) for doc in group.docs[:_DOCS]]
@@ -87,7 +93,9 @@ def wired_mono(
         dtype=getattr(torch, resolve_dtype("auto", "cpu")),
         progress=progress,
     )
-    return make_mono(model, axes, rarity, edges, mixed_batch(encoder, pairs), examples, generator, distil)
+    return make_mono(
+        model, axes, rarity, edges, mixed_batch(encoder, pairs), examples, generator, distil
+    )
 
 
 def wired_duo(mono: str, groups: Sequence[Group], max_length: int) -> BertForSequenceClassification:
@@ -96,7 +104,9 @@ def wired_duo(mono: str, groups: Sequence[Group], max_length: int) -> BertForSeq
     Raises:
         ConfigError: the folder holds another mono.
     """
-    model: BertForSequenceClassification = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32)
+    model: BertForSequenceClassification = BertForSequenceClassification.from_pretrained(
+        mono, dtype=torch.float32
+    )
     model.train(False)
     check_wired(model, mono)
     tokenizer = load_bert(mono)
@@ -105,7 +115,8 @@ def wired_duo(mono: str, groups: Sequence[Group], max_length: int) -> BertForSeq
     batches = list(encoder.batches(triples))
     with torch.inference_mode():
         firsts, seconds = (
-            score(model, encoder, [(triple[0], triple[place]) for triple in triples]) for place in (1, 2)
+            score(model, encoder, [(triple[0], triple[place]) for triple in triples])
+            for place in (1, 2)
         )
     rows = torch.cat([torch.from_numpy(batch.rows) for batch in batches])
     sized = mixed_batch(encoder, _triples(_sample(groups, _SIZED)))
@@ -121,20 +132,24 @@ def check_wired(model: BertForSequenceClassification, folder: str) -> None:
     """
     if model.config.type_vocab_size != 2 or not has_words(model):
         raise ConfigError(
-            f"{folder} is not a mono of this recipe, so the meaning of its dimensions is unknown: make one from the "
-            "bi-encoder first, with `python -m experiments.embedded_pair mono`"
+            f"{folder} is not a mono of this recipe, so the meaning of its dimensions is unknown: "
+            "make one from the bi-encoder first, with `python -m experiments.embedded_pair mono`"
         )
 
 
 def make_encoder(tokenizer: BertTokenizer, max_length: int) -> InputEncoder:
     """Lays out inputs as the pair reads them."""
-    return InputEncoder(tokenizer, InputLimits("original", _MAX_QUERY_LENGTH, max_length), _TOKEN_BUDGET)
+    return InputEncoder(
+        tokenizer, InputLimits("original", _MAX_QUERY_LENGTH, max_length), _TOKEN_BUDGET
+    )
 
 
 def distillation_batches(
     groups: Sequence[Group], encoder: InputEncoder, count: int, seed: int
 ) -> list[Mapping[str, Tensor]]:
-    """A random choice of `count` of the groups' pairs, in batches of similar lengths, the batches in random order."""
+    """A random choice of `count` of the groups' pairs, in batches of similar lengths, the batches
+    in random order.
+    """
     rng = np.random.default_rng(seed)
     pairs = [(group.query, doc) for group in groups for doc in group.docs]
     chosen = [pairs[number] for number in rng.permutation(len(pairs))[:count]]
@@ -147,9 +162,14 @@ def distillation_batches(
 
 
 def make_examples(
-    groups: Sequence[Group], encoder: InputEncoder, embed: Embed, rarity: Tensor, edges: tuple[int, int]
+    groups: Sequence[Group],
+    encoder: InputEncoder,
+    embed: Embed,
+    rarity: Tensor,
+    edges: tuple[int, int],
 ) -> list[Example]:
-    """Inputs of mono with the scores that it should give: the bi-encoder's cosine plus the idf of shared words.
+    """Inputs of mono with the scores that it should give: the bi-encoder's cosine plus the idf of
+    shared words.
 
     Args:
         groups: queries and docs.
@@ -175,7 +195,9 @@ def mixed_batch(encoder: InputEncoder, inputs: Sequence[Texts]) -> dict[str, Ten
     batches = [batch.tensors for batch in encoder.batches(inputs)]
     width = max(batch["attention_mask"].shape[1] for batch in batches)
     return {
-        name: torch.cat([F.pad(batch[name], (0, width - batch[name].shape[1])) for batch in batches])
+        name: torch.cat(
+            [F.pad(batch[name], (0, width - batch[name].shape[1])) for batch in batches]
+        )
         for name in batches[0]
     }
 
@@ -183,7 +205,11 @@ def mixed_batch(encoder: InputEncoder, inputs: Sequence[Texts]) -> dict[str, Ten
 def _triples(groups: Sequence[Group]) -> list[Texts]:
     """Two pairs of each group's docs, in both orders."""
     orders = ((0, 1), (1, 0), (2, 3), (3, 2))
-    return [(group.query, group.docs[one], group.docs[other]) for group in groups for one, other in orders]
+    return [
+        (group.query, group.docs[one], group.docs[other])
+        for group in groups
+        for one, other in orders
+    ]
 
 
 def _sample(values: Sequence[_T], count: int) -> list[_T]:

@@ -61,15 +61,27 @@ class Measured:
             rows[-1] |= {name: round(found["measures"][name], 4) for name in self.measures}
             for baseline, compared in zip(names[:place], found.get("against", []), strict=True):
                 values = {name: compared["measures"][name]["p_value"] for name in self.measures}
-                rows[-1] |= {f"p, {name}, {baseline}": each and round(each, 5) for name, each in values.items()}
+                rows[-1] |= {
+                    f"p, {name}, {baseline}": each and round(each, 5)
+                    for name, each in values.items()
+                }
         return rows
 
     def _evaluate(self, runs: Path, run: str, baselines: Sequence[str]) -> dict[str, Any]:
-        command = [BEAMRANK, "eval", runs / f"{run}.trec", "--qrels", self.folder / "qrels.txt", "--json"]
+        command = [
+            BEAMRANK,
+            "eval",
+            runs / f"{run}.trec",
+            "--qrels",
+            self.folder / "qrels.txt",
+            "--json",
+        ]
         command += ["--measures", " ".join(self.measures)]
         for baseline in baselines:
             command += ["--against", runs / f"{baseline}.trec"]
-        done = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True
+        )
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 

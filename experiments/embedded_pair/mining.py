@@ -1,4 +1,6 @@
-"""Groups to fit on: a question's own passage, hard negatives by BM25 and by the bi-encoder, and random negatives."""
+"""Groups to fit on: a question's own passage, hard negatives by BM25 and by the bi-encoder, and
+random negatives.
+"""
 
 import re
 from collections import Counter
@@ -32,8 +34,8 @@ def mine_groups(found: Questions, embed: Embed, seed: int) -> list[Group]:
     """
     if len(found.passages) <= _HARD_POOL:
         raise DataError(
-            f"{found.name} has {len(found.passages)} passages, and negatives are chosen from a question's {_HARD_POOL} "
-            "best: read more of it"
+            f"{found.name} has {len(found.passages)} passages, and negatives are chosen from a "
+            f"question's {_HARD_POOL} best: read more of it"
         )
     rng = np.random.default_rng(seed)
     passages = embed(found.passages)
@@ -43,19 +45,31 @@ def mine_groups(found: Questions, embed: Embed, seed: int) -> list[Group]:
     for start in range(0, len(found.questions), _QUERIES_AT_A_TIME):
         questions = found.questions[start : start + _QUERIES_AT_A_TIME]
         cosines = queries[start : start + _QUERIES_AT_A_TIME] @ passages.T
-        bm25 = (count_words([question.text for question in questions], vocabulary) @ weights.T).toarray()
+        bm25 = (
+            count_words([question.text for question in questions], vocabulary) @ weights.T
+        ).toarray()
         for question, *scores in zip(questions, bm25, cosines, strict=True):
             chosen = _choose(question, scores, rng)
-            groups.append(Group(question.text, tuple(found.passages[number] for number in chosen), None))
+            groups.append(
+                Group(question.text, tuple(found.passages[number] for number in chosen), None)
+            )
     return groups
 
 
-def _choose(question: Question, scores: Sequence[NDArray[np.floating]], rng: np.random.Generator) -> list[int]:
-    """The question's passage, then negatives by the scores of BM25 and of the bi-encoder, then random ones."""
+def _choose(
+    question: Question, scores: Sequence[NDArray[np.floating]], rng: np.random.Generator
+) -> list[int]:
+    """The question's passage, then negatives by the scores of BM25 and of the bi-encoder, then
+    random ones.
+    """
     chosen = [question.passage]
     left_out = {question.passage, *question.others}
     for values, count in zip(scores, (_BM25_NEGATIVES, _BI_ENCODER_NEGATIVES), strict=True):
-        pool = [int(number) for number in np.argpartition(-values, _HARD_POOL)[:_HARD_POOL] if number not in left_out]
+        pool = [
+            int(number)
+            for number in np.argpartition(-values, _HARD_POOL)[:_HARD_POOL]
+            if number not in left_out
+        ]
         drawn = [int(number) for number in rng.choice(pool, min(count, len(pool)), replace=False)]
         chosen.extend(drawn)
         left_out.update(drawn)
@@ -69,16 +83,23 @@ def _choose(question: Question, scores: Sequence[NDArray[np.floating]], rng: np.
 
 def count_words(texts: list[str], vocabulary: dict[str, int]) -> sparse.csr_matrix:
     """How often each text has each word of a vocabulary, float64[texts, words]."""
-    counts = [Counter(vocabulary[word] for word in _words(text) if word in vocabulary) for text in texts]
+    counts = [
+        Counter(vocabulary[word] for word in _words(text) if word in vocabulary) for text in texts
+    ]
     rows = [row for row, count in enumerate(counts) for _ in count]
     columns = [word for count in counts for word in count]
     values = [float(value) for count in counts for value in count.values()]
     return sparse.csr_matrix((values, (rows, columns)), shape=(len(texts), len(vocabulary)))
 
 
-def weigh_words(passages: list[str], k1: float = 0.9, b: float = 0.4) -> tuple[sparse.csr_matrix, dict[str, int]]:
+def weigh_words(
+    passages: list[str], k1: float = 0.9, b: float = 0.4
+) -> tuple[sparse.csr_matrix, dict[str, int]]:
     """BM25's weight of every word in every passage, and the column of each word."""
-    vocabulary = {word: number for number, word in enumerate(sorted({w for text in passages for w in _words(text)}))}
+    vocabulary = {
+        word: number
+        for number, word in enumerate(sorted({w for text in passages for w in _words(text)}))
+    }
     weights = count_words(passages, vocabulary)
     lengths = np.asarray(weights.sum(axis=1)).ravel()
     docs = np.diff(weights.tocsc().indptr)

@@ -1,6 +1,8 @@
-"""Questions with passages to fit on: the training halves of SQuAD and NFCorpus, MedQuAD, and Python's docstrings.
+"""Questions with passages to fit on: the training halves of SQuAD and NFCorpus, MedQuAD, and
+Python's docstrings.
 
-Everything that answers a question of the demo is left out (`beamrank.demo.collection.held_out_objects`).
+Everything that answers a question of the demo is left out
+(`beamrank.demo.collection.held_out_objects`).
 """
 
 import random
@@ -14,7 +16,8 @@ from benchmarks.datasets.medquad import read_pairs
 from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_paragraphs, split_pages
 
-# Passages of several lengths, many of them short, because cost grows with length. The last is whole paragraphs.
+# Passages of several lengths, many of them short, because cost grows with length. The last is whole
+# paragraphs.
 _WINDOW_WORDS = (30, 50, 80, 400)
 _MEDQUAD_WINDOWS = 3
 _KEPT_SHARE = 0.7
@@ -47,7 +50,8 @@ class Questions:
 
 
 def squad_questions(archive: str, articles: int, count: int, seed: int) -> Questions:
-    """Questions of a sample of SQuAD's training articles; the passages are windows of their paragraphs.
+    """Questions of a sample of SQuAD's training articles; the passages are windows of their
+    paragraphs.
 
     Args:
         archive: see `benchmarks.datasets.squad`; dev/ is not read.
@@ -60,20 +64,25 @@ def squad_questions(archive: str, articles: int, count: int, seed: int) -> Quest
     """
     rng, found = random.Random(seed), Questions("squad")
     with reading(archive, "SQuAD 1.1"):
-        pages = {name: page for name, page in tar_texts(archive, ".html").items() if "/index" not in name}
+        pages = {
+            name: page for name, page in tar_texts(archive, ".html").items() if "/index" not in name
+        }
         for page in _sample(rng, sorted(split_pages(pages, "train")), articles):
             for text, pairs in read_paragraphs(page):
                 first = len(found.passages)
                 found.passages.extend(cut_windows(" ".join(text.split()), rng))
                 for question, answer in pairs:
-                    places = [n for n in range(first, len(found.passages)) if answer in found.passages[n]]
+                    places = [
+                        n for n in range(first, len(found.passages)) if answer in found.passages[n]
+                    ]
                     if places:
                         found.questions.append(Question(question, places[0], frozenset(places)))
         return _sampled(found, rng, count)
 
 
 def medquad_questions(archive: str, files: int, count: int, seed: int) -> Questions:
-    """Questions of a sample of MedQuAD's files; the passages are windows of the answers, the first one relevant.
+    """Questions of a sample of MedQuAD's files; the passages are windows of the answers, the first
+    one relevant.
 
     Raises:
         PreflightError: the archive has no questions with answers.
@@ -91,7 +100,8 @@ def medquad_questions(archive: str, files: int, count: int, seed: int) -> Questi
 
 
 def nfcorpus_questions(archive: str, count: int, seed: int) -> Questions:
-    """Queries of NFCorpus' train split over all of its passages; a query's passage is one of the most relevant.
+    """Queries of NFCorpus' train split over all of its passages; a query's passage is one of the
+    most relevant.
 
     Some queries occur in two splits under two ids: queries of dev and test are left out.
 
@@ -107,13 +117,17 @@ def nfcorpus_questions(archive: str, count: int, seed: int) -> Questions:
         if text not in held_out:
             levels = train.qrels[query_id]
             best = [doc_id for doc_id, level in levels.items() if level == max(levels.values())]
-            found.questions.append(Question(text, places[rng.choice(best)], frozenset(places[one] for one in levels)))
+            found.questions.append(
+                Question(text, places[rng.choice(best)], frozenset(places[one] for one in levels))
+            )
     with reading(archive, "BEIR's NFCorpus"):
         return _sampled(found, rng, count)
 
 
 def docstring_questions(count: int, seed: int) -> Questions:
-    """Summaries of Python's docstrings with words left out, and names, as queries; none is about the demo's objects."""
+    """Summaries of Python's docstrings with words left out, and names, as queries; none is about
+    the demo's objects.
+    """
     rng, found = random.Random(seed), Questions("stdlib")
     for doc in stdlib_docs():
         name = object_name(doc.doc_id)
@@ -127,7 +141,9 @@ def docstring_questions(count: int, seed: int) -> Questions:
 
 
 def cut_windows(text: str, rng: random.Random) -> list[str]:
-    """Joins sentences to windows of about 30, 50, 80 or 400 words, one of these sizes for a text."""
+    """Joins sentences to windows of about 30, 50, 80 or 400 words, one of these sizes for a
+    text.
+    """
     wanted = rng.choice(_WINDOW_WORDS)
     windows: list[list[str]] = []
     for sentence in re.split(r"(?<=[.!?]) ", text):
@@ -142,7 +158,9 @@ def cut_windows(text: str, rng: random.Random) -> list[str]:
 def _make_query(name: str, summary: str, rng: random.Random) -> str:
     if rng.random() < 0.2:
         return " ".join(re.findall(r"[a-z0-9]+|[A-Z][a-z0-9]*", name)).lower()
-    words = [word for word in re.findall(r"[\w'-]+", summary.lower())[:20] if rng.random() < _KEPT_SHARE]
+    words = [
+        word for word in re.findall(r"[\w'-]+", summary.lower())[:20] if rng.random() < _KEPT_SHARE
+    ]
     return " ".join(words) or summary.lower()
 
 

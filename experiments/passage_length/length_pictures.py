@@ -1,4 +1,6 @@
-"""The pictures of the length study: bars of the methods and lines over the lengths, as figures 1 and 2 of the paper."""
+"""The pictures of the length study: bars of the methods and lines over the lengths, as figures 1
+and 2 of the paper.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -31,15 +33,23 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def _bars(axes: Any, rows: list[dict[str, Any]], measure: str) -> None:
-    """BM25 and each method with inputs of 256 tokens, or of the longest length that was measured."""
-    means = {name: {how: row_mean(rows, name, how, measure) for how in _LENGTHS} for name in METHODS}
+    """BM25 and each method with inputs of 256 tokens, or of the longest length that was
+    measured.
+    """
+    means = {
+        name: {how: row_mean(rows, name, how, measure) for how in _LENGTHS} for name in METHODS
+    }
     common = [how for how in _LENGTHS if all(means[name][how] is not None for name in means)]
     shown = BASELINE if BASELINE in common else common[-1] if common else None
     values = {"BM25": bm25_mean(rows, measure)}
     if shown is not None:
         values |= {name: value for name in METHODS if (value := means[name][shown]) is not None}
         axes.set_xlabel(f"{shown.name} tokens")
-    axes.bar(list(values), list(values.values()), color=["0.6", "tab:blue", "tab:orange", "tab:green"][: len(values)])
+    axes.bar(
+        list(values),
+        list(values.values()),
+        color=["0.6", "tab:blue", "tab:orange", "tab:green"][: len(values)],
+    )
     axes.tick_params(axis="x", labelrotation=30)
 
 

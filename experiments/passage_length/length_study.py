@@ -1,4 +1,6 @@
-"""One row of the length study: a mono trained on four of five folds of MedQuAD, measured on the other."""
+"""One row of the length study: a mono trained on four of five folds of MedQuAD, measured on the
+other.
+"""
 
 import time
 from collections.abc import Mapping
@@ -29,7 +31,9 @@ _NEVER = 1_000_000_000
 
 @dataclass(frozen=True)
 class Input:
-    """How a passage is read: the tokens of an input, how many inputs it is split into, and how they are combined."""
+    """How a passage is read: the tokens of an input, how many inputs it is split into, and how they
+    are combined.
+    """
 
     tokens: int
     chunks: int = 1
@@ -91,11 +95,17 @@ class Row:
     @classmethod
     def of_result(cls, values: Mapping[str, Any]) -> "Row":
         """The training that a row of results was measured with."""
-        return cls(values["method"], Input(**{each.name: values[each.name] for each in fields(Input)}), values["fold"])
+        return cls(
+            values["method"],
+            Input(**{each.name: values[each.name] for each in fields(Input)}),
+            values["fold"],
+        )
 
 
 def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
-    """Writes the configuration of a row beside its data. The fold is measured once, after the last step."""
+    """Writes the configuration of a row beside its data. The fold is measured once, after the last
+    step.
+    """
     document: dict[str, Any] = {
         "recipe": METHODS[row.method],
         "start": settings.start,
@@ -120,11 +130,14 @@ def measure_row(row: Row, settings: Settings, folder: Path) -> dict[str, Any]:
     """Trains, or resumes the training in the folder, and measures.
 
     Returns:
-        The row with its figures and those of BM25 on the same fold. `ranks` are the ranks of each topic's first
-        relevant passage, topics sorted by id; 0 if there is none among the candidates.
+        The row with its figures and those of BM25 on the same fold. `ranks` are the ranks of each
+        topic's first relevant passage, topics sorted by id; 0 if there is none among the
+        candidates.
     """
     config = train_config(row, settings, folder)
-    session, progress = train(config, "mono", f"python -m experiments.passage_length.study ({row.folder})")
+    session, progress = train(
+        config, "mono", f"python -m experiments.passage_length.study ({row.folder})"
+    )
     found = evaluate_best(session, MEASURES)
     return {
         "method": row.method,
@@ -133,7 +146,9 @@ def measure_row(row: Row, settings: Settings, folder: Path) -> dict[str, Any]:
         "topics": len(found.per_query),
         "steps": progress.step,
         "train_seconds": round(progress.seconds, 1),
-        "device": torch.cuda.get_device_name() if session.processes.device.type == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name()
+        if session.processes.device.type == "cuda"
+        else "cpu",
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "measures": _rounded(found),
         "ranks": " ".join(map(str, first_ranks(found))),

@@ -1,4 +1,6 @@
-"""The length study as Markdown: a table per measure, and the significance of the differences to 256 tokens."""
+"""The length study as Markdown: a table per measure, and the significance of the differences to 256
+tokens.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,12 +18,13 @@ def render(results: dict[str, Any]) -> str:
     devices = ", ".join(sorted({row["device"] for row in rows}))
     parts = [
         "# Passage length on MedQuAD\n",
-        "Made by `python -m experiments.passage_length.study`. The setting is that of Mass et al. 2019: BM25's top "
-        f"{settings['k']} re-ranked, a right passage at rank {settings['k']} where BM25 found none, and "
-        f"{settings['folds']} folds. {questions.capitalize()} questions, start `{settings['start']}`, {length}, "
-        f"learning rate {settings['learning_rate']:g}, at most {settings['negatives']} triplets a positive, dtype "
-        f"{settings['dtype']} on {devices}, truncation {settings['truncation']}. A figure over fewer than all "
-        "folds names how many.\n",
+        "Made by `python -m experiments.passage_length.study`. The setting is that of Mass et al. "
+        f"2019: BM25's top {settings['k']} re-ranked, a right passage at rank {settings['k']} "
+        f"where BM25 found none, and {settings['folds']} folds. {questions.capitalize()} "
+        f"questions, start `{settings['start']}`, {length}, learning rate "
+        f"{settings['learning_rate']:g}, at most {settings['negatives']} triplets a positive, "
+        f"dtype {settings['dtype']} on {devices}, truncation {settings['truncation']}. A figure "
+        "over fewer than all folds names how many.\n",
         *(_measure_table(rows, measure, settings["folds"]) for measure in MEASURES),
         _differences(rows),
     ]
@@ -29,7 +32,9 @@ def render(results: dict[str, Any]) -> str:
 
 
 def row_mean(rows: Sequence[dict[str, Any]], method: str, how: Input, measure: str) -> float | None:
-    """The mean of a measure over the topics of all folds that were measured; None if there are none."""
+    """The mean of a measure over the topics of all folds that were measured; None if there are
+    none.
+    """
     return _mean(_chosen(rows, method, how), lambda row: row["measures"][measure])
 
 
@@ -54,8 +59,8 @@ def _measure_table(rows: Sequence[dict[str, Any]], measure: str, folds: int) -> 
 def _differences(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
         f"## RR less that of {BASELINE.name} tokens\n",
-        "With the p-value of a paired t-test over the topics of the folds that both have; nothing is corrected for the "
-        "number of tests.\n",
+        "With the p-value of a paired t-test over the topics of the folds that both have; nothing "
+        "is corrected for the number of tests.\n",
         _line(["input", *METHODS]),
         _line(["---"] * (1 + len(METHODS))),
     ]
@@ -66,9 +71,14 @@ def _differences(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _difference(rows: Sequence[dict[str, Any]], method: str, how: Input) -> str:
-    mine, theirs = ({row["fold"]: _values(row) for row in _chosen(rows, method, each)} for each in (how, BASELINE))
+    mine, theirs = (
+        {row["fold"]: _values(row) for row in _chosen(rows, method, each)}
+        for each in (how, BASELINE)
+    )
     shared = sorted(mine.keys() & theirs.keys())
-    values, baseline = ([value for fold in shared for value in each[fold]] for each in (mine, theirs))
+    values, baseline = (
+        [value for fold in shared for value in each[fold]] for each in (mine, theirs)
+    )
     if len(values) < 2:
         return ""
     found = compare_values(values, baseline)
@@ -97,7 +107,11 @@ def _values(row: dict[str, Any]) -> list[float]:
 
 
 def _chosen(rows: Sequence[dict[str, Any]], method: str, how: Input) -> list[dict[str, Any]]:
-    return [values for values in rows if (row := Row.of_result(values)).method == method and row.input == how]
+    return [
+        values
+        for values in rows
+        if (row := Row.of_result(values)).method == method and row.input == how
+    ]
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -21,7 +21,8 @@ from models.training.session import Session, join_processes
 from models.training.states import TrainState
 from models.training.trainer import train as fit
 
-# A topic of MedQuAD has some 10 wordpieces; with the default, 64, an input of 64 tokens has no room for a passage.
+# A topic of MedQuAD has some 10 wordpieces; with the default, 64, an input of 64 tokens has no room
+# for a passage.
 MAX_QUERY_LENGTH = 34
 ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "data" / "medquad.tar.gz"
 
@@ -47,7 +48,9 @@ def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
         _search(archive, questions, k, folder, run)
     if not with_added.exists():
         judged = read_qrels(str(folder / "qrels.txt"))
-        write_run(str(with_added), with_relevant(read_run(str(run)), judged.relevance, k), "with-relevant")
+        write_run(
+            str(with_added), with_relevant(read_run(str(run)), judged.relevance, k), "with-relevant"
+        )
 
 
 def _search(archive: Path, questions: int | None, k: int, folder: Path, run: Path) -> None:
@@ -60,7 +63,11 @@ def _search(archive: Path, questions: int | None, k: int, folder: Path, run: Pat
     from models.lucene.build import build_index
 
     threads = usable_cores()
-    build_index(CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"), str(folder / "index"), threads)
+    build_index(
+        CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"),
+        str(folder / "index"),
+        threads,
+    )
     with Bm25Searcher(str(folder / "index"), 0.9, 0.4, threads) as searcher:
         candidates = searcher.search(topics, k)
     lines = (
@@ -71,7 +78,9 @@ def _search(archive: Path, questions: int | None, k: int, folder: Path, run: Pat
     storage.replace(str(run), "".join(lines).encode())
 
 
-def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: int) -> dict[str, Any]:
+def data_and_dev(
+    k: int, folds: int, held_out: int, measure: str, every_steps: int
+) -> dict[str, Any]:
     """The sections `data`, `folds` and `dev` of a configuration in the folder.
 
     Args:
@@ -102,7 +111,9 @@ def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: i
 
 
 def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, TrainState]:
-    """Trains, or resumes the training in the configuration's output; the model card names the command."""
+    """Trains, or resumes the training in the configuration's output; the model card names the
+    command.
+    """
     session = Session(config, kind, join_processes(config.device))
     return session, fit(session, lambda: False, StderrProgress(), command)
 
@@ -110,7 +121,9 @@ def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, Train
 def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:
     """The measures of the dev run, re-ranked by the best model."""
     assert session.dev is not None
-    reranked = session.dev.reranked(session.config.output, session.processes.device.type, torch.get_num_threads())
+    reranked = session.dev.reranked(
+        session.config.output, session.processes.device.type, torch.get_num_threads()
+    )
     return session.dev.evaluate(reranked, measures)
 
 

@@ -1,4 +1,6 @@
-"""The initial models of the study: a BERT, or a small one that is made here, and the same after more pre-training."""
+"""The initial models of the study: a BERT, or a small one that is made here, and the same after
+more pre-training.
+"""
 
 import json
 import shutil
@@ -31,7 +33,8 @@ class Settings:
 
     Attributes:
         start: the initial BERT of all; None is a small one that is made here.
-        questions: how many questions of MedQuAD; None is all. One in `folds` is measured, not trained on.
+        questions: how many questions of MedQuAD; None is all. One in `folds` is measured, not
+            trained on.
         folds: see `questions`.
         k: candidates of a topic; a relevant passage is put at rank k if BM25 found none.
         pairs: training pairs, alternately with a relevant passage and another one.
@@ -58,7 +61,9 @@ class Settings:
     dtype: str
 
 
-def make_starts(settings: Settings, folder: Path, general: Path | None, vocabulary: Path) -> dict[str, str]:
+def make_starts(
+    settings: Settings, folder: Path, general: Path | None, vocabulary: Path
+) -> dict[str, str]:
     """The initial model of each training, by the training's name.
 
     Args:
@@ -76,13 +81,19 @@ def make_starts(settings: Settings, folder: Path, general: Path | None, vocabula
         if not paragraphs.exists():
             read_squad(general).write_corpus(paragraphs.parent)
         small, steps = _write_small(folder / "small", vocabulary), settings.general_steps
-        starts["plain"] = _pretrain(settings, small, paragraphs, folder / "made", steps, random_weights=True)
+        starts["plain"] = _pretrain(
+            settings, small, paragraphs, folder / "made", steps, random_weights=True
+        )
         if settings.pretraining:
             further = folder / "made-further"
-            starts["general"] = _pretrain(settings, starts["plain"], paragraphs, further, settings.pretraining)
+            starts["general"] = _pretrain(
+                settings, starts["plain"], paragraphs, further, settings.pretraining
+            )
     if settings.pretraining:
         corpus, pretrained = folder / "corpus.jsonl", folder / "pretrained"
-        starts["tcp"] = _pretrain(settings, starts["plain"], corpus, pretrained, settings.pretraining)
+        starts["tcp"] = _pretrain(
+            settings, starts["plain"], corpus, pretrained, settings.pretraining
+        )
     return starts
 
 
@@ -95,7 +106,9 @@ def _write_small(folder: Path, vocabulary: Path) -> str:
     return str(folder)
 
 
-def _pretrain(settings: Settings, start: str, corpus: Path, output: Path, steps: int, **keys: Any) -> str:
+def _pretrain(
+    settings: Settings, start: str, corpus: Path, output: Path, steps: int, **keys: Any
+) -> str:
     """Pre-trains a BERT on a corpus, or resumes; returns the folder of the model."""
     document = {
         "recipe": "tcp",

@@ -1,11 +1,14 @@
-"""RR@10 against the training pairs seen (Nogueira and Cho 2019, figure 1), with target corpus pre-training and without.
+"""RR@10 against the training pairs seen (Nogueira and Cho 2019, figure 1), with target corpus
+pre-training and without.
 
-    python -m experiments.training_pairs.study --medquad medquad.tar.gz [--start BERT] [--pairs N] [--work DIR]
+    python -m experiments.training_pairs.study --medquad medquad.tar.gz [--start BERT] [--pairs N]
+    [--work DIR]
 
-Trains on MedQuAD from a BERT, and with --pretraining also from the same BERT after pre-training on MedQuAD's passages.
-With --general the BERT is made here: a small one with random weights, pre-trained on SQuAD's paragraphs. Then a third
-training is the control, which starts after as many more steps on the paragraphs. Results and picture are written to
---output. With --work an interrupted study resumes.
+Trains on MedQuAD from a BERT, and with --pretraining also from the same BERT after pre-training on
+MedQuAD's passages. With --general the BERT is made here: a small one with random weights,
+pre-trained on SQuAD's paragraphs. Then a third training is the control, which starts after as many
+more steps on the paragraphs. Results and picture are written to --output. With --work an
+interrupted study resumes.
 """
 
 import argparse
@@ -64,19 +67,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"{archive} does not exist: give --medquad, a tar.gz of MedQuAD's XML files")
     be_quiet()
     settings = Settings(**(options | ({"start": None} if general else {"general_steps": 0})))
-    with nullcontext(work) if work else tempfile.TemporaryDirectory(prefix="beamrank-pairs-") as place:
+    with (
+        nullcontext(work)
+        if work
+        else tempfile.TemporaryDirectory(prefix="beamrank-pairs-") as place
+    ):
         folder = Path(place).resolve()
         run_apart(prepare, archive, settings.questions, settings.k, folder)
         found = measure(settings, folder, general, vocabulary)
     start = "small" if settings.start is None else start_name(settings.start)
-    shown = {"settings": asdict(settings) | {"start": start}, "command": command_line(COMMAND.split()[-1], given)}
+    shown = {
+        "settings": asdict(settings) | {"start": start},
+        "command": command_line(COMMAND.split()[-1], given),
+    }
     results = {"benchmark": "training pairs, MedQuAD", "machine": measured_on(), **shown, **found}
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(results, indent=1) + "\n")
     draw(results, output.with_suffix(".svg"))
 
 
-def measure(settings: Settings, folder: Path, general: Path | None, vocabulary: Path) -> dict[str, Any]:
+def measure(
+    settings: Settings, folder: Path, general: Path | None, vocabulary: Path
+) -> dict[str, Any]:
     """The curves of all trainings, the measures of their best models, and paired t-tests."""
     every_steps = settings.every_pairs // BATCH
     fine_tuning = {
@@ -103,7 +115,11 @@ def measure(settings: Settings, folder: Path, general: Path | None, vocabulary: 
         "curves": curves,
         "best": [
             {"model": name, "against": against, **_compared(best[name], best.get(against, bm25))}
-            for name, against in [*((name, "bm25") for name in best), ("tcp", "plain"), ("tcp", "general")]
+            for name, against in [
+                *((name, "bm25") for name in best),
+                ("tcp", "plain"),
+                ("tcp", "general"),
+            ]
             if {name, against} <= {"bm25", *best}
         ],
     }
@@ -127,12 +143,17 @@ def _fine_tune(settings: Settings, folder: Path, start: str, output: str, docume
 def _curve(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["step"] != GIVEN]
-    return [{"pairs": int(row["step"]) * BATCH, _MEASURE: round(float(row[_MEASURE]), 4)} for row in rows]
+    return [
+        {"pairs": int(row["step"]) * BATCH, _MEASURE: round(float(row[_MEASURE]), 4)}
+        for row in rows
+    ]
 
 
 def _compared(found: Evaluation, baseline: Evaluation) -> Row:
     names = sorted(found.per_query)
-    values, others = ([each.per_query[name][_MEASURE] for name in names] for each in (found, baseline))
+    values, others = (
+        [each.per_query[name][_MEASURE] for name in names] for each in (found, baseline)
+    )
     said = compare_values(values, others)
     return {
         _MEASURE: round(said.mean, 4),
@@ -152,7 +173,12 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes = figure.subplots()
         axes.axhline(results["bm25"], color="0.5", linestyle="--", label="BM25")
         for name, rows in results["curves"].items():
-            axes.plot([row["pairs"] for row in rows], [row[_MEASURE] for row in rows], "o-", label=_NAMES[name])
+            axes.plot(
+                [row["pairs"] for row in rows],
+                [row[_MEASURE] for row in rows],
+                "o-",
+                label=_NAMES[name],
+            )
         axes.set_xlabel("training pairs seen")
         axes.set_ylabel(f"{_MEASURE}, {results['topics']} topics")
         axes.legend()
@@ -165,23 +191,47 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz")
-    parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the initial BERT (%(default)s)")
+    parser.add_argument(
+        "--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz"
+    )
+    parser.add_argument(
+        "--start", default="google-bert/bert-base-uncased", help="the initial BERT (%(default)s)"
+    )
     parser.add_argument("--questions", type=int, help="number of questions (all)")
-    parser.add_argument("--folds", type=int, default=20, help="one question in so many is measured (%(default)s)")
+    parser.add_argument(
+        "--folds", type=int, default=20, help="one question in so many is measured (%(default)s)"
+    )
     parser.add_argument("--k", type=int, default=10, help="candidates of a question (%(default)s)")
     parser.add_argument("--pairs", type=int, default=100_000, help="training pairs (%(default)s)")
-    parser.add_argument("--every-pairs", type=int, default=10_000, help="how often to measure (%(default)s)")
-    parser.add_argument("--general", type=Path, help="SQuAD's HTML pages in a tar.gz: makes the initial BERT")
-    parser.add_argument("--vocab", type=Path, default=_VOCABULARY, help="the vocabulary of that BERT")
-    parser.add_argument("--general-steps", type=int, default=10_000, help="steps that make it (%(default)s)")
-    parser.add_argument("--pretraining", type=int, default=0, help="steps on the corpus; default: no pre-training")
-    parser.add_argument("--pretraining-rate", type=float, default=5e-5, help="its learning rate (%(default)s)")
-    parser.add_argument("--max-length", type=int, default=256, help="tokens of an input (%(default)s)")
+    parser.add_argument(
+        "--every-pairs", type=int, default=10_000, help="how often to measure (%(default)s)"
+    )
+    parser.add_argument(
+        "--general", type=Path, help="SQuAD's HTML pages in a tar.gz: makes the initial BERT"
+    )
+    parser.add_argument(
+        "--vocab", type=Path, default=_VOCABULARY, help="the vocabulary of that BERT"
+    )
+    parser.add_argument(
+        "--general-steps", type=int, default=10_000, help="steps that make it (%(default)s)"
+    )
+    parser.add_argument(
+        "--pretraining", type=int, default=0, help="steps on the corpus; default: no pre-training"
+    )
+    parser.add_argument(
+        "--pretraining-rate", type=float, default=5e-5, help="its learning rate (%(default)s)"
+    )
+    parser.add_argument(
+        "--max-length", type=int, default=256, help="tokens of an input (%(default)s)"
+    )
     parser.add_argument("--learning-rate", type=float, default=2e-5, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help="(%(default)s)")
-    parser.add_argument("--output", type=Path, default=_RESULTS, help="the results; the picture is beside them")
+    parser.add_argument(
+        "--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help="(%(default)s)"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=_RESULTS, help="the results; the picture is beside them"
+    )
     parser.add_argument("--work", type=Path, help="keep data and unfinished trainings here")
     return parser
 

@@ -1,7 +1,8 @@
 """A re-ranking run as an Airflow DAG: one deferred task a stage, each a job of the flex template.
 
-While a job runs, its task waits in the triggerer and holds no worker. A retried task repeats only shards without a
-receipt. Airflow variables: beamrank_project, beamrank_region, beamrank_bucket (infra/terraform's names).
+While a job runs, its task waits in the triggerer and holds no worker. A retried task repeats only
+shards without a receipt. Airflow variables: beamrank_project, beamrank_region, beamrank_bucket
+(infra/terraform's names).
 """
 
 from datetime import datetime, timedelta
@@ -15,7 +16,8 @@ PROJECT = "{{ var.value.beamrank_project }}"
 REGION = "{{ var.value.beamrank_region }}"
 BUCKET = "{{ var.value.beamrank_bucket }}"
 WORKERS = f"beamrank-worker@{PROJECT}.iam.gserviceaccount.com"
-# Remove the stages that the configuration leaves out: duo, or mono, duo and tokenize; retrieve if a run is given.
+# Remove the stages that the configuration leaves out: duo, or mono, duo and tokenize; retrieve if a
+# run is given.
 STAGES = ("retrieve", "tokenize", "mono", "duo")
 
 
@@ -47,8 +49,18 @@ with DAG(
     max_active_runs=1,
     render_template_as_native_obj=True,
     params={
-        "config": Param("gs://BUCKET/config.yaml", type="string", pattern="^gs://.+$", description="the configuration"),
-        "max_workers": Param(8, type="integer", minimum=1, description="machines of a job; one GPU each for mono, duo"),
+        "config": Param(
+            "gs://BUCKET/config.yaml",
+            type="string",
+            pattern="^gs://.+$",
+            description="the configuration",
+        ),
+        "max_workers": Param(
+            8,
+            type="integer",
+            minimum=1,
+            description="machines of a job; one GPU each for mono, duo",
+        ),
     },
     default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},
     tags=["beamrank"],
@@ -60,7 +72,9 @@ with DAG(
         region=REGION,
         job_name="beamrank",
         overrides={
-            "container_overrides": [{"args": ["run", "{{ params.config }}", "--runner", "dataflow", "--stage", "runs"]}]
+            "container_overrides": [
+                {"args": ["run", "{{ params.config }}", "--runner", "dataflow", "--stage", "runs"]}
+            ]
         },
         deferrable=True,
     )

@@ -1,4 +1,6 @@
-"""Writes the flex template's metadata.json from the configuration's model: `python -m infra.flex_template.generate`."""
+"""Writes the flex template's metadata.json from the configuration's model: `python -m
+infra.flex_template.generate`.
+"""
 
 import json
 from pathlib import Path
@@ -20,19 +22,21 @@ def metadata() -> dict[str, Any]:
     """The template's metadata as `gcloud dataflow flex-template build --metadata-file` takes it."""
     return {
         "name": "beamrank",
-        "description": "One stage of BM25, monoBERT and duoBERT re-ranking. Completed stages are skipped.",
+        "description": "One stage of BM25, monoBERT and duoBERT re-ranking. Completed stages are "
+        "skipped.",
         "parameters": [
             {
                 "name": "config",
                 "label": "Configuration",
-                "helpText": "The gs:// URL of the run's YAML configuration (docs/reference/configuration.md).",
+                "helpText": "The gs:// URL of the run's YAML configuration "
+                "(docs/reference/configuration.md).",
                 "regexes": [_URL],
             },
             {
                 "name": "stage",
                 "label": "Stage",
-                "helpText": "The stage to run: retrieve, tokenize, mono, duo, or the name of a stage of `cascade`; the "
-                "stages before it must be complete.",
+                "helpText": "The stage to run: retrieve, tokenize, mono, duo, or the name of a "
+                "stage of `cascade`; the stages before it must be complete.",
                 "regexes": [r"^(?!runs$)[\w-]+$"],
             },
             *[_described(parameter) for parameter in parameters()],
@@ -44,18 +48,28 @@ def _described(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "label": parameter.key,
-        "helpText": f"{parameter.schema['description']} Replaces `{parameter.key}`: {_value(parameter.schema)}.",
+        "helpText": f"{' '.join(parameter.schema['description'].split())} "
+        f"Replaces `{parameter.key}`: {_value(parameter.schema)}.",
         "isOptional": True,
         **_regexes(parameter.schema),
     }
 
 
 def _value(schema: dict[str, Any]) -> str:
-    what = {"string": "a text", "integer": "an integer", "number": "a number", "boolean": "true or false"}
+    what = {
+        "string": "a text",
+        "integer": "an integer",
+        "number": "a number",
+        "boolean": "true or false",
+    }
     text = "a YAML list, [a, b]" if schema["type"] == "array" else what[schema["type"]]
     if "enum" in schema:
         text = f"one of {', '.join(schema['enum'])}"
-    for key, words in (("minimum", "at least"), ("exclusiveMinimum", "more than"), ("maximum", "at most")):
+    for key, words in (
+        ("minimum", "at least"),
+        ("exclusiveMinimum", "more than"),
+        ("maximum", "at most"),
+    ):
         if key in schema:
             text += f", {words} {schema[key]}"
     if "default" in schema:

@@ -1,8 +1,9 @@
-"""The program of the Dataflow flex template: `run --no-wait` of one stage, from the template's parameters.
+"""The program of the Dataflow flex template: `run --no-wait` of one stage, from the template's
+parameters.
 
-Dataflow's launcher gives the template's parameters and Beam's own flags in one list, `--name=value` each. A parameter
-is a key of the configuration: `mono_k` is `mono.k`. Dataflow starts the job that this program writes to a file, so it
-must not wait for one.
+Dataflow's launcher gives the template's parameters and Beam's own flags in one list, `--name=value`
+each. A parameter is a key of the configuration: `mono_k` is `mono.k`. Dataflow starts the job that
+this program writes to a file, so it must not wait for one.
 """
 
 import argparse
@@ -18,7 +19,9 @@ from beamrank.section import keys
 
 
 class Parameter(NamedTuple):
-    """A key of the configuration as a parameter: `key` is dotted, `schema` is JSON schema without the null."""
+    """A key of the configuration as a parameter: `key` is dotted, `schema` is JSON schema without
+    the null.
+    """
 
     key: str
     schema: dict[str, Any]
@@ -36,7 +39,9 @@ class Parameter(NamedTuple):
 def parameters() -> Iterator[Parameter]:
     """Every key of the configuration, in its order."""
     for key, field in keys(RunConfig):
-        annotated: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        annotated: Any = (
+            Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        )
         schema = TypeAdapter(annotated).json_schema()
         choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
         # The first of the ways to write a value.

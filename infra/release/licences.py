@@ -1,4 +1,6 @@
-"""The licences of the locked dependencies, by their installed metadata: `python -m infra.release.licences`."""
+"""The licences of the locked dependencies, by their installed metadata: `python -m
+infra.release.licences`.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 _LOCKS = Path(__file__).parents[2] / "requirements"
-# What may be distributed together with code under Apache-2.0; MPL-2.0 asks for the source of its own files only.
+# What may be distributed together with code under Apache-2.0; MPL-2.0 asks for the source of its
+# own files only.
 _COMBINES = re.compile(
     r"(the )?(apache|mit\b|0bsd|bsd|3-clause bsd|isc\b|psf|python software foundation|mpl-2\.0|"
     r"mozilla public license 2\.0|unlicense|zlib|cc0|bsl-1\.0|cnri|hpnd)",
@@ -26,7 +29,9 @@ _DEVELOPMENT = ("dev", "docs", "peers")
 
 
 class Licence(NamedTuple):
-    """A locked package: who gets it (a user, or `False` a developer only), and why its licence is no problem, if so."""
+    """A locked package: who gets it (a user, or `False` a developer only), and why its licence is
+    no problem, if so.
+    """
 
     package: str
     version: str
@@ -38,7 +43,10 @@ class Licence(NamedTuple):
 def locked(python: str) -> dict[str, str]:
     """The versions of all packages in the lock of a Python (`3.12`), by name."""
     lines = (_LOCKS / f"python{python}.txt").read_text().splitlines()
-    return {name: version.partition(" ")[0] for name, _, version in (line.partition("==") for line in lines)}
+    return {
+        name: version.partition(" ")[0]
+        for name, _, version in (line.partition("==") for line in lines)
+    }
 
 
 def licences(python: str) -> tuple[list[Licence], list[str]]:
@@ -56,7 +64,9 @@ def licences(python: str) -> tuple[list[Licence], list[str]]:
     return found, missing
 
 
-def _needed(name: str, extras: frozenset[str], seen: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+def _needed(
+    name: str, extras: frozenset[str], seen: dict[str, frozenset[str]]
+) -> dict[str, frozenset[str]]:
     """All that a package needs, with the extras for which it is needed."""
     if name in seen and extras <= seen[name]:
         return seen
@@ -66,16 +76,24 @@ def _needed(name: str, extras: frozenset[str], seen: dict[str, frozenset[str]]) 
     except PackageNotFoundError:
         return seen
     for each in wanted:
-        if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
+        if each.marker is None or any(
+            each.marker.evaluate({"extra": extra}) for extra in (*extras, "")
+        ):
             _needed(canonicalize_name(each.name), frozenset(each.extras), seen)
     return seen
 
 
 def _text(name: str) -> str:
     metadata = distribution(name).metadata
-    classes = (each for each in metadata.get_all("Classifier") or () if each.startswith("License ::"))
-    named = "; ".join(each.rpartition(" :: ")[2] for each in classes if not each.endswith("OSI Approved"))
-    (expression, *_), (text, *_) = (metadata.get_all(key) or [""] for key in ("License-Expression", "License"))
+    classes = (
+        each for each in metadata.get_all("Classifier") or () if each.startswith("License ::")
+    )
+    named = "; ".join(
+        each.rpartition(" :: ")[2] for each in classes if not each.endswith("OSI Approved")
+    )
+    (expression, *_), (text, *_) = (
+        metadata.get_all(key) or [""] for key in ("License-Expression", "License")
+    )
     return expression or named or (text or "unknown").splitlines()[0]
 
 

@@ -1,4 +1,5 @@
-"""Outputs of releases, which all later versions must read: `python -m infra.release.outputs` keeps that of this one.
+"""Outputs of releases, which all later versions must read: `python -m infra.release.outputs` keeps
+that of this one.
 
 Run it once for each release, when its version and its `ENGINE_VERSION` are final.
 """
@@ -20,13 +21,20 @@ _DEPTH = 4
 
 
 def keep() -> Path:
-    """Runs a cascade of two shards, and keeps its output with its inputs, without what names this machine."""
+    """Runs a cascade of two shards, and keeps its output with its inputs, without what names this
+    machine.
+    """
     candidates = {query_id: CANDIDATES[query_id][:_DEPTH] for query_id in _QUERIES}
-    docs = {doc_id: DOCS[doc_id] for doc_id in sorted({doc_id for each in candidates.values() for doc_id in each})}
+    docs = {
+        doc_id: DOCS[doc_id]
+        for doc_id in sorted({doc_id for each in candidates.values() for doc_id in each})
+    }
     socket.gethostname = lambda: "host"
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         topics = {query_id: TOPICS[query_id] for query_id in _QUERIES}
-        collection = SmallCollection(Path(folder), docs, topics, shards=2).given_run(candidates, _DEPTH)
+        collection = SmallCollection(Path(folder), docs, topics, shards=2).given_run(
+            candidates, _DEPTH
+        )
         collection.with_models(Pair("embedded:mono", "embedded:duo"), mono_k=3, duo_k=2)
         judged = {query_id: each[1] for query_id, each in candidates.items()}
         collection.with_qrels(judged, ["RR@10", "nDCG@10"]).run()

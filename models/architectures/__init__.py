@@ -1,1 +1,3 @@
-"""The architectures of cross-encoders: each reads its config.json, checks its weights and builds its model."""
+"""The architectures of cross-encoders: each reads its config.json, checks its weights and builds
+its model.
+"""

@@ -1,7 +1,8 @@
-"""monoBERT that reads a passage in chunks (Mass et al. 2019, section 4.3.2), as `beamrank train` makes it.
+"""monoBERT that reads a passage in chunks (Mass et al. 2019, section 4.3.2), as `beamrank train`
+makes it.
 
-transformers does not know its model_type and refuses it; as a plain BERT it would load, and score chunks one by one.
-Needs no torch.
+transformers does not know its model_type and refuses it; as a plain BERT it would load, and score
+chunks one by one. Needs no torch.
 """
 
 from collections.abc import Mapping
@@ -61,11 +62,19 @@ class ChunkedBert(EncoderClassifier):
     def template(self, special: SpecialTokens) -> InputTemplate:
         return replace(super().template(special), doc_parts=self.chunks)
 
-    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
+    def build(
+        self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype"
+    ) -> "torch.nn.Module":
         from models.architectures.encoder.model import ChunkedScorer
 
-        pooling = {name.removeprefix(f"{POOLING}."): each for name, each in weights.items() if name.startswith(POOLING)}
-        return ChunkedScorer(super().build(weights, dtype), self.chunks, self.attention_size, pooling)
+        pooling = {
+            name.removeprefix(f"{POOLING}."): each
+            for name, each in weights.items()
+            if name.startswith(POOLING)
+        }
+        return ChunkedScorer(
+            super().build(weights, dtype), self.chunks, self.attention_size, pooling
+        )
 
 
 def read_chunked_bert(files: ModelFiles, segments: int) -> ChunkedBert:
@@ -76,8 +85,9 @@ def read_chunked_bert(files: ModelFiles, segments: int) -> ChunkedBert:
     bert = BERT.read(files, segments)
     if bert.own_layout is not None:
         raise PreflightError(
-            f"{files} reads passages in chunks, and its tokenizer does not lay them out as BERT's ([CLS] query [SEP] "
-            "passage [SEP] with token types 0 and 1): give it the tokenizer that it was trained with"
+            f"{files} reads passages in chunks, and its tokenizer does not lay them out as BERT's "
+            "([CLS] query [SEP] passage [SEP] with token types 0 and 1): give it the tokenizer "
+            "that it was trained with"
         )
     model = ChunkedBert(**vars(bert), chunks=chunks, attention_size=attention_size)
     check_tensors(files, model.tensors)
@@ -85,8 +95,14 @@ def read_chunked_bert(files: ModelFiles, segments: int) -> ChunkedBert:
 
 
 def chunk_entry(count: int, attention_size: int) -> dict[str, Any]:
-    """The entry `chunks`: how many, and the size of the attention over them, or 0 for max pooling."""
-    pooling = {"pooling": "attention", "attention_size": attention_size} if attention_size else {"pooling": "max"}
+    """The entry `chunks`: how many, and the size of the attention over them, or 0 for max
+    pooling.
+    """
+    pooling = (
+        {"pooling": "attention", "attention_size": attention_size}
+        if attention_size
+        else {"pooling": "max"}
+    )
     return {"count": count, **pooling}
 
 

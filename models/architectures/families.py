@@ -1,4 +1,6 @@
-"""The architectures by name, and those of our encoder: BERT, RoBERTa and its kin, ELECTRA, DistilBERT, ModernBERT."""
+"""The architectures by name, and those of our encoder: BERT, RoBERTa and its kin, ELECTRA,
+DistilBERT, ModernBERT.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,7 +38,9 @@ _GELUS: dict[str, Activation] = {
 }
 
 
-def _activation(key: str, name: str, files: ModelFiles, known: Mapping[str, Activation] = _GELUS) -> Activation:
+def _activation(
+    key: str, name: str, files: ModelFiles, known: Mapping[str, Activation] = _GELUS
+) -> Activation:
     """The activation that a key of config.json names."""
     if name not in known:
         raise PreflightError(f"{files} has {key} {name!r}; known: {', '.join(known)}")
@@ -46,14 +50,18 @@ def _activation(key: str, name: str, files: ModelFiles, known: Mapping[str, Acti
 def _check_heads(shape: EncoderShape, files: ModelFiles) -> EncoderShape:
     if shape.hidden % shape.heads:
         raise PreflightError(
-            f"config.json of {files} has {len(shape.attentions)} layers and {shape.heads} heads over a width of "
-            f"{shape.hidden}: the heads must share the width evenly"
+            f"config.json of {files} has {len(shape.attentions)} layers and {shape.heads} heads "
+            f"over a width of {shape.hidden}: the heads must share the width evenly"
         )
     return shape
 
 
-def _dense_head(dense: str, activation: Activation, classifier: str) -> Callable[[object, EncoderShape, int], Head]:
-    """The reader of a head: a dense map of the first token's vector, then the logits; both by their tensors' names."""
+def _dense_head(
+    dense: str, activation: Activation, classifier: str
+) -> Callable[[object, EncoderShape, int], Head]:
+    """The reader of a head: a dense map of the first token's vector, then the logits; both by their
+    tensors' names.
+    """
 
     def read(_: object, shape: EncoderShape, labels: int) -> Head:
         width = shape.hidden
@@ -89,11 +97,13 @@ def _sizes(sizes: "_BertSizes | _ModernbertSizes") -> dict[str, Any]:
     }
 
 
-def bert_shape(files: ModelFiles, token_types: int | None, kind: type[_BertSizes] = _BertSizes) -> EncoderShape:
+def bert_shape(
+    files: ModelFiles, token_types: int | None, kind: type[_BertSizes] = _BertSizes
+) -> EncoderShape:
     """The sizes in config.json, of BERT and of families with the same keys, or those of `kind`.
 
-    The number of token types is that of the weights: the first duoBERT was released with two rows and a configuration
-    of three. None is for a family without.
+    The number of token types is that of the weights: the first duoBERT was released with two rows
+    and a configuration of three. None is for a family without.
     """
     sizes = files.keys(kind)
     shape = EncoderShape(
@@ -159,8 +169,8 @@ def _roberta_shape(files: ModelFiles, prefix: str) -> EncoderShape:
     shape = _typed_shape(files, prefix)
     if shape.positions <= first:
         raise PreflightError(
-            f"config.json of {files} has max_position_embeddings {shape.positions}, of which the first {first} are for "
-            f"padding (pad_token_id {first - 1}): none is left for a token"
+            f"config.json of {files} has max_position_embeddings {shape.positions}, of which the "
+            f"first {first} are for padding (pad_token_id {first - 1}): none is left for a token"
         )
     return replace(shape, positions=shape.positions - first, first_position=first)
 
@@ -226,8 +236,12 @@ DISTILBERT = Family(
         "inner_norm": "transformer.layer.{}.output_layer_norm",
     },
     classifier="classifier",
-    layout=FamilyLayout(typed=False, classes=("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")),
-    read_shape=lambda files, _: replace(bert_shape(files, None, _DistilbertSizes), layer_norm_eps=1e-12),
+    layout=FamilyLayout(
+        typed=False, classes=("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+    ),
+    read_shape=lambda files, _: replace(
+        bert_shape(files, None, _DistilbertSizes), layer_norm_eps=1e-12
+    ),
     read_head=_dense_head("pre_classifier", "relu", "classifier"),
 )
 
@@ -243,7 +257,9 @@ class _Rope:
 
 @dataclass(frozen=True)
 class _ModernbertSizes:
-    """The keys of config.json that decide the model. Tables of rotary positions are made for every position."""
+    """The keys of config.json that decide the model. Tables of rotary positions are made for every
+    position.
+    """
 
     num_hidden_layers: Layers
     num_attention_heads: Size
@@ -285,7 +301,8 @@ def _modernbert_shape(files: ModelFiles, prefix: str) -> EncoderShape:  # noqa: 
     )
     if (size := _check_heads(shape, files).hidden // shape.heads) % 2:
         raise PreflightError(
-            f"config.json of {files} has heads of {size} dimensions: rotary positions turn pairs of them"
+            f"config.json of {files} has heads of {size} dimensions: rotary positions turn pairs "
+            "of them"
         )
     return shape
 
@@ -296,17 +313,25 @@ def _modernbert_attentions(sizes: _ModernbertSizes, files: ModelFiles) -> tuple[
         "sliding_attention" if number % every else "full_attention" for number in range(count)
     ]
     if len(layers) != count:
-        raise PreflightError(f"config.json of {files} contradicts itself: {count} layers and {len(layers)} layer_types")
-    full, near = (sizes.rope_parameters.get(each, _Rope()) for each in ("full_attention", "sliding_attention"))
+        raise PreflightError(
+            f"config.json of {files} contradicts itself: {count} layers and {len(layers)} "
+            "layer_types"
+        )
+    full, near = (
+        sizes.rope_parameters.get(each, _Rope()) for each in ("full_attention", "sliding_attention")
+    )
     types = [each.rope_type for each in (full, near) if each.rope_type != "default"]
     if scaled := sizes.rope_scaling or next(iter(types), None):
         raise PreflightError(
-            f"{files} scales its rotary positions ({scaled!r:.100}); only rope_type 'default' can be scored"
+            f"{files} scales its rotary positions ({scaled!r:.100}); only rope_type 'default' can "
+            "be scored"
         )
     # `local_attention` is the width of the whole window.
     of_type = {
         "full_attention": Attention(0, full.rope_theta or sizes.global_rope_theta),
-        "sliding_attention": Attention(sizes.local_attention // 2, near.rope_theta or sizes.local_rope_theta),
+        "sliding_attention": Attention(
+            sizes.local_attention // 2, near.rope_theta or sizes.local_rope_theta
+        ),
     }
     return tuple(of_type[each] for each in layers)
 
@@ -368,17 +393,26 @@ def find_reader(config: Mapping[str, Any]) -> ArchitectureReader | None:
 
 
 def read_architecture(files: ModelFiles, segments: int) -> Architecture:
-    """The architecture of a checkpoint for inputs of so many texts, or that which transformers computes."""
+    """The architecture of a checkpoint for inputs of so many texts, or that which transformers
+    computes.
+    """
     if reader := find_reader(files.config):
         return reader(files, segments)
-    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    )
 
     model_type, own_code = files.config.get("model_type"), files.config.get("auto_map")
-    if own_code or not isinstance(model_type, str) or model_type not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+    if (
+        own_code
+        or not isinstance(model_type, str)
+        or model_type not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    ):
         name = f" ({files.class_name})" if files.class_name else ""
         raise PreflightError(
-            f"{files} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; known: "
-            f"{', '.join(map(repr, ARCHITECTURES))}, every sequence classifier of transformers"
+            f"{files} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; "
+            f"known: {', '.join(map(repr, ARCHITECTURES))}, every sequence classifier of "
+            "transformers"
             + (". The code that it comes with (auto_map) is never run" if own_code else "")
         )
     from models.architectures.transformers import read_classifier

@@ -1,4 +1,6 @@
-"""The protocol of an architecture, the files that it is read from, and the checks of them that families share."""
+"""The protocol of an architecture, the files that it is read from, and the checks of them that
+families share.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,15 +21,35 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 _Keys = TypeVar("_Keys")
 
 _NUMBER = re.compile(r"\.\d+\.")
-_POSITIVE = {"relevant", "positive", "true", "yes", "1", "label_1", "entailment", "duplicate", "match"}
-_NEGATIVE = {"irrelevant", "negative", "false", "no", "0", "label_0", "not_entailment", "contradiction"}
+_POSITIVE = {
+    "relevant",
+    "positive",
+    "true",
+    "yes",
+    "1",
+    "label_1",
+    "entailment",
+    "duplicate",
+    "match",
+}
+_NEGATIVE = {
+    "irrelevant",
+    "negative",
+    "false",
+    "no",
+    "0",
+    "label_0",
+    "not_entailment",
+    "contradiction",
+}
 _NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
 _Label = bool | int | float | Annotated[str, Field(max_length=200)]
 _LABELS: TypeAdapter[dict[int, _Label] | None] = TypeAdapter(dict[int, _Label] | None)
 
 
 class Module(NamedTuple):
-    """A module of sentence-transformers: the name of its class, its folder, and its config.json, empty if it has none.
+    """A module of sentence-transformers: the name of its class, its folder, and its config.json,
+    empty if it has none.
 
     The names of its tensors in `ModelFiles.tensors` are `FOLDER/NAME`.
     """
@@ -61,7 +83,9 @@ class ModelFiles:
         return f"the checkpoint {self.reference}"
 
     def keys(self, kind: type[_Keys]) -> _Keys:
-        """Some keys of config.json as a dataclass; raises PreflightError where one is missing or invalid."""
+        """Some keys of config.json as a dataclass; raises PreflightError where one is missing or
+        invalid.
+        """
         return usable(kind, self.config, f"config.json of {self}")
 
     @property
@@ -74,7 +98,8 @@ class ModelFiles:
 class Architecture(Protocol):
     """A cross-encoder of one family, as its files describe it. The weights are not loaded.
 
-    One whose layout the checkpoint's tokenizer decides has `own_layout`, an `InputTemplate` or None for the family's.
+    One whose layout the checkpoint's tokenizer decides has `own_layout`, an `InputTemplate` or None
+    for the family's.
     """
 
     @property
@@ -104,7 +129,9 @@ class Architecture(Protocol):
     def template(self, special: SpecialTokens) -> InputTemplate:
         """The special tokens and token types around the texts of an input."""
 
-    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
+    def build(
+        self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype"
+    ) -> "torch.nn.Module":
         """Builds the model on the CPU.
 
         Args:
@@ -112,18 +139,19 @@ class Architecture(Protocol):
             dtype: of the layers; the head is float32, because log-odds in fewer bits tie.
 
         Returns:
-            A module whose `forward(rows)` takes the `kernels.token_rows.TokenRows` of inputs, as many for each score as
-            `template` has `doc_parts`, and returns float32 log-odds. On a CPU, the bits of a score must not depend on
-            the other inputs. A module with a method `pack() -> Layout` gets rows in that layout there; others get rows
-            without padding.
+            A module whose `forward(rows)` takes the `kernels.token_rows.TokenRows` of inputs, as
+            many for each score as `template` has `doc_parts`, and returns float32 log-odds. On a
+            CPU, the bits of a score must not depend on the other inputs. A module with a method
+            `pack() -> Layout` gets rows in that layout there; others get rows without padding.
         """
 
 
 ArchitectureReader: TypeAlias = Callable[[ModelFiles, int], Architecture]
-"""Reads an architecture for inputs of so many texts. Raises PreflightError for a checkpoint that cannot be scored.
+"""Reads an architecture for inputs of so many texts. Raises PreflightError for a checkpoint that
+cannot be scored.
 
-One whose texts are not tokenized by the checkpoint's tokenizer alone has `load_tokenizer(folder) -> Tokenizer`; one
-whose models read an instruction has `reads_instruction`, True.
+One whose texts are not tokenized by the checkpoint's tokenizer alone has `load_tokenizer(folder) ->
+Tokenizer`; one whose models read an instruction has `reads_instruction`, True.
 """
 
 
@@ -132,35 +160,40 @@ def check_class(files: ModelFiles) -> None:
     name = files.class_name
     if "For" in name and not name.endswith("ForSequenceClassification"):
         raise PreflightError(
-            f"{files} is a {name:.100}; a re-ranker's score is the logits of a sequence classifier. Fine-tune it as a "
-            "...ForSequenceClassification first"
+            f"{files} is a {name:.100}; a re-ranker's score is the logits of a sequence "
+            "classifier. Fine-tune it as a ...ForSequenceClassification first"
         )
     check_attention(files)
 
 
 def check_attention(files: ModelFiles) -> None:
-    """Makes sure that a model reads both ways, by positions that are embedded, without code of its own."""
+    """Makes sure that a model reads both ways, by positions that are embedded, without code of its
+    own.
+    """
     config = files.config
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise PreflightError(
-            f"{files} has position_embedding_type {config['position_embedding_type']!r}; only 'absolute' can be scored"
+            f"{files} has position_embedding_type {config['position_embedding_type']!r}; only "
+            "'absolute' can be scored"
         )
     if config.get("is_decoder"):
         raise PreflightError(f"{files} is a decoder (is_decoder): a re-ranker reads both ways")
     if config.get("auto_map"):
         raise PreflightError(
-            f"{files} comes with its own code (auto_map), which is never run: its model may differ from the "
-            f"{config['model_type']} that beamrank knows"
+            f"{files} comes with its own code (auto_map), which is never run: its model may "
+            f"differ from the {config['model_type']} that beamrank knows"
         )
 
 
 def count_labels(files: ModelFiles, classifier: str) -> int:
-    """The number of logits of the head, one or two, by the rows of its last matrix, the tensor `classifier`."""
+    """The number of logits of the head, one or two, by the rows of its last matrix, the tensor
+    `classifier`.
+    """
     size = files.tensors.get(classifier)
     if size is None:
         raise PreflightError(
-            f"{files} has no {classifier}: it is a bare encoder, which gives no scores. Fine-tune it as a re-ranker "
-            "first"
+            f"{files} has no {classifier}: it is a bare encoder, which gives no scores. Fine-tune "
+            "it as a re-ranker first"
         )
     if len(size) != 2:
         raise PreflightError(f"{files} has a {classifier} of {size}, not one row a label")
@@ -171,41 +204,56 @@ def count_labels(files: ModelFiles, classifier: str) -> int:
 
 
 def check_labels(files: ModelFiles, labels: int) -> None:
-    """Makes sure that config.json names as many labels as the head has, and the relevant one last."""
+    """Makes sure that config.json names as many labels as the head has, and the relevant one
+    last.
+    """
     try:
         names = validated(_LABELS, files.config.get("id2label"))
     except ValueError as error:
-        raise PreflightError(f"the id2label of {files} is not a mapping from numbers to names: {error}") from error
+        raise PreflightError(
+            f"the id2label of {files} is not a mapping from numbers to names: {error}"
+        ) from error
     if names is None:
         return
     if len(names) != labels:
-        raise PreflightError(f"{files} contradicts itself: id2label has {len(names)} labels, its weights {labels}")
-    plain = {key: str(name).strip().lower().replace("-", "_").replace(" ", "_") for key, name in names.items()}
+        raise PreflightError(
+            f"{files} contradicts itself: id2label has {len(names)} labels, its weights {labels}"
+        )
+    plain = {
+        key: str(name).strip().lower().replace("-", "_").replace(" ", "_")
+        for key, name in names.items()
+    }
     if labels == 2 and (plain.get(0) in _POSITIVE or plain.get(1) in _NEGATIVE):
         raise PreflightError(
-            f"{files} has a reversed id2label: {names}. The score is logit 1 - logit 0, so label 1 must be the "
-            "relevant one, or every ranking would be upside down; swap the classifier's two rows"
+            f"{files} has a reversed id2label: {names}. The score is logit 1 - logit 0, so label "
+            "1 must be the relevant one, or every ranking would be upside down; swap the "
+            "classifier's two rows"
         )
 
 
 def check_tensors(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = ()) -> None:
-    """Makes sure that a checkpoint has the tensors that its config.json calls for, and no others (`refuse_unread`)."""
+    """Makes sure that a checkpoint has the tensors that its config.json calls for, and no others
+    (`refuse_unread`).
+    """
     missing = [name for name in expected if name not in files.tensors]
     if missing:
         raise PreflightError(
-            f"{files} lacks {len(missing)} of the {len(expected)} tensors that its config.json calls for: "
-            f"{', '.join(missing[:3])}"
+            f"{files} lacks {len(missing)} of the {len(expected)} tensors that its config.json "
+            f"calls for: {', '.join(missing[:3])}"
         )
     for name, size in expected.items():
         if files.tensors[name] != size:
-            raise PreflightError(f"{files}: {name} is {files.tensors[name]}, config.json calls for {size}")
+            raise PreflightError(
+                f"{files}: {name} is {files.tensors[name]}, config.json calls for {size}"
+            )
     refuse_unread(files, expected, roots)
 
 
 def refuse_unread(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = ()) -> None:
     """Raises PreflightError for weights that the model of config.json would leave out.
 
-    They are those of further layers, biases, and others below the `roots`, such as adapters and relative positions.
+    They are those of further layers, biases, and others below the `roots`, such as adapters and
+    relative positions.
     """
     kinds = {_NUMBER.sub(".#.", name) for name in expected}
     parts = {name.rpartition(".")[0] for name in expected}
@@ -218,7 +266,8 @@ def refuse_unread(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = 
     ]
     if unread:
         raise PreflightError(
-            f"{files} has {len(unread)} tensors that config.json does not call for ({', '.join(unread[:3])}): without "
-            "them its scores would be those of another model. Give it the config.json that it was saved with (the "
-            "number of layers, the keys about biases), or merge its adapters into the weights"
+            f"{files} has {len(unread)} tensors that config.json does not call for "
+            f"({', '.join(unread[:3])}): without them its scores would be those of another model. "
+            "Give it the config.json that it was saved with (the number of layers, the keys about "
+            "biases), or merge its adapters into the weights"
         )

@@ -1,4 +1,6 @@
-"""Any sequence classifier of transformers as a mono that transformers computes: slower than the encoder here."""
+"""Any sequence classifier of transformers as a mono that transformers computes: slower than the
+encoder here.
+"""
 
 import re
 from abc import ABC, abstractmethod
@@ -19,7 +21,13 @@ from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.encoder.family import check_types
 from models.architectures.kernels.token_rows import Group, TokenRows
-from models.architectures.protocol import ModelFiles, Shapes, check_class, check_tensors, count_labels
+from models.architectures.protocol import (
+    ModelFiles,
+    Shapes,
+    check_class,
+    check_tensors,
+    count_labels,
+)
 from models.tokenizers.layout import pair_layout
 
 _MOST_LAYERS, _MOST_POSITIONS = 1000, 1 << 24
@@ -64,23 +72,27 @@ def find_classifier_class(config: Any) -> Any:
 
 
 def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
-    """Checks a sequence classifier of a family that has no architecture of its own; an `ArchitectureReader`."""
+    """Checks a sequence classifier of a family that has no architecture of its own; an
+    `ArchitectureReader`.
+    """
     model_type = files.config["model_type"]
     check_class(files)
     if segments != SEGMENTS["mono"]:
         raise PreflightError(
-            f"{files} has the model_type {model_type!r}, which is scored through transformers, for mono alone: its "
-            "tokenizer lays out two texts, and duo's input has three"
+            f"{files} has the model_type {model_type!r}, which is scored through transformers, "
+            "for mono alone: its tokenizer lays out two texts, and duo's input has three"
         )
     if len(files.modules) > 1:
         raise PreflightError(
-            f"{files} has modules of sentence-transformers after a {model_type!r}, which is scored through "
-            "transformers: only a ...ForSequenceClassification of this family is"
+            f"{files} has modules of sentence-transformers after a {model_type!r}, which is "
+            "scored through transformers: only a ...ForSequenceClassification of this family is"
         )
     skeleton = make_skeleton(files, find_classifier_class)
     classifier = _find_classifier(skeleton, files)
     labels, tensors = count_labels(files, classifier), checked_tensors(skeleton, files)
-    tables = (each for name, each in skeleton.named_modules() if name.endswith("token_type_embeddings"))
+    tables = (
+        each for name, each in skeleton.named_modules() if name.endswith("token_type_embeddings")
+    )
     types = next((each.num_embeddings for each in tables), None)
     layout = pair_layout(files.folder, files.reference, reads_types=None if types is None else True)
     check_types(str(files), types, layout.token_types)
@@ -100,8 +112,9 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
 def slower(files: ModelFiles) -> str:
     """The warning for a model that has no architecture of its own."""
     return (
-        f"{files.reference} is scored through transformers, because {files.config['model_type']!r} has no architecture "
-        "in beamrank: slower than a native architecture"
+        f"{files.reference} is scored through transformers, because "
+        f"{files.config['model_type']!r} has no architecture in beamrank: slower than a native "
+        "architecture"
     )
 
 
@@ -110,14 +123,15 @@ def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_input
 
     Args:
         files: the checkpoint's.
-        find_class: the class of transformers for a configuration of transformers; its errors are of any type.
+        find_class: the class of transformers for a configuration of transformers; its errors are of
+            any type.
         id_inputs: what the model needs beside input_ids, such as decoder_input_ids.
     """
     for key in _keys(files.config):
         if any(key.endswith(refused) for refused in _REFUSED_KEYS):
             raise PreflightError(
-                f"config.json of {files} has the key {key!r:.100}: other code and quantized weights are not supported. "
-                "Save the model without it"
+                f"config.json of {files} has the key {key!r:.100}: other code and quantized "
+                "weights are not supported. Save the model without it"
             )
     try:
         config = AutoConfig.for_model(**files.config)
@@ -125,7 +139,9 @@ def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_input
         if not 0 <= layers <= _MOST_LAYERS:
             raise ValueError(f"{layers} layers")
         if ropes := _growing_ropes(getattr(config, "rope_parameters", None)):
-            raise ValueError(f"rotary positions of type {ropes[0]!r} depend on inputs that were scored before")
+            raise ValueError(
+                f"rotary positions of type {ropes[0]!r} depend on inputs that were scored before"
+            )
         with torch.device("meta"):
             model = find_class(config)._from_config(config, attn_implementation="eager")
             _try_out(model, id_inputs)
@@ -139,7 +155,10 @@ def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_input
 
 
 def load_model(
-    config: Mapping[str, Any], find_class: Callable[[Any], Any], weights: Mapping[str, Tensor], dtype: torch.dtype
+    config: Mapping[str, Any],
+    find_class: Callable[[Any], Any],
+    weights: Mapping[str, Tensor],
+    dtype: torch.dtype,
 ) -> Any:
     """The model of transformers with its weights."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -154,14 +173,18 @@ def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ..
     saved = skeleton.state_dict()
     every = chain(skeleton.named_parameters(), skeleton.named_buffers())
     kept = {name: each for name, each in every if name in saved and each.is_floating_point()}
-    tensors = {name: tuple(each.shape) for name, each in revert_weight_conversion(skeleton, kept).items()}
+    tensors = {
+        name: tuple(each.shape) for name, each in revert_weight_conversion(skeleton, kept).items()
+    }
     check_tensors(files, tensors)
     return tensors
 
 
 def count_products(skeleton: Any) -> int:
     """The number of multiplications for one token."""
-    return sum(module.weight.numel() for module in skeleton.modules() if isinstance(module, nn.Linear))
+    return sum(
+        module.weight.numel() for module in skeleton.modules() if isinstance(module, nn.Linear)
+    )
 
 
 def _growing_ropes(parameters: object) -> list[str]:
@@ -169,11 +192,15 @@ def _growing_ropes(parameters: object) -> list[str]:
     if not isinstance(parameters, dict):
         return []
     nested = [kind for each in parameters.values() for kind in _growing_ropes(each)]
-    return [kind for kind in (parameters.get("rope_type"), *nested) if kind in ("dynamic", "longrope")]
+    return [
+        kind for kind in (parameters.get("rope_type"), *nested) if kind in ("dynamic", "longrope")
+    ]
 
 
 def _try_out(model: Any, id_inputs: tuple[str, ...]) -> None:
-    """Runs the model on ids alone, which all models here read. Raises an error of any type where it needs more."""
+    """Runs the model on ids alone, which all models here read. Raises an error of any type where it
+    needs more.
+    """
     model.get_input_embeddings().num_embeddings  # noqa: B018
     ids = torch.zeros(1, 4, dtype=torch.long)
     try:
@@ -186,7 +213,9 @@ def _try_out(model: Any, id_inputs: tuple[str, ...]) -> None:
 
 
 def _check_dtype(model: Any, dtype: torch.dtype) -> None:
-    """Raises PreflightError for a model whose code computes partly in float32, such as the first DeBERTa's."""
+    """Raises PreflightError for a model whose code computes partly in float32, such as the first
+    DeBERTa's.
+    """
     if dtype == torch.float32:
         return
     try:
@@ -197,8 +226,8 @@ def _check_dtype(model: Any, dtype: torch.dtype) -> None:
         if re.search("dtype|scalar type", str(error)):
             name = str(dtype).removeprefix("torch.")
             raise PreflightError(
-                f"transformers cannot compute a {model.config.model_type} in {name} ({error!s:.200}): set dtype to "
-                "float32"
+                f"transformers cannot compute a {model.config.model_type} in {name} "
+                f"({error!s:.200}): set dtype to float32"
             ) from error
 
 
@@ -216,7 +245,9 @@ def _find_classifier(skeleton: Any, files: ModelFiles) -> str:
     linear = {name: each for name, each in skeleton.named_modules() if isinstance(each, nn.Linear)}
     found: list[str] = [name for name, each in linear.items() if each.out_features == labels]
     if not found:
-        raise PreflightError(f"{files} has no linear classifier over {labels} labels, so its head is not known")
+        raise PreflightError(
+            f"{files} has no linear classifier over {labels} labels, so its head is not known"
+        )
     return f"{found[-1]}.weight"
 
 
@@ -224,8 +255,8 @@ def _count_positions(skeleton: Any, files: ModelFiles) -> int:
     positions = getattr(skeleton.config, "max_position_embeddings", None)
     if not isinstance(positions, int) or not 0 < positions <= _MOST_POSITIONS:
         raise PreflightError(
-            f"config.json of {files} has max_position_embeddings {positions!r:.100}, which must be the largest number "
-            "of tokens that the model reads"
+            f"config.json of {files} has max_position_embeddings {positions!r:.100}, which must "
+            "be the largest number of tokens that the model reads"
         )
     for name, module in skeleton.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
@@ -254,7 +285,9 @@ class TransformersScorer(nn.Module, ABC):
         return torch.cat([self._score(group, rows) for group in rows.groups])
 
     def _score(self, group: Group, rows: TokenRows) -> Tensor:
-        """Log-odds of inputs of one length; on a CPU one at a time, because a sum may round by its place in a batch."""
+        """Log-odds of inputs of one length; on a CPU one at a time, because a sum may round by its
+        place in a batch.
+        """
         ids, types = (group.split(each).long() for each in (rows.token_ids, rows.token_types))
         size = 1 if rows.token_ids.device.type == "cpu" else group.count
         some = zip(torch.split(ids, size), torch.split(types, size), strict=True)
@@ -263,9 +296,13 @@ class TransformersScorer(nn.Module, ABC):
 
 
 class ClassifierScorer(TransformersScorer):
-    """A sequence classifier, which gets token types if it is `typed`: some add an embedding for an untrained type."""
+    """A sequence classifier, which gets token types if it is `typed`: some add an embedding for an
+    untrained type.
+    """
 
-    def __init__(self, model: Any, classifier: str, weights: Mapping[str, Tensor], typed: bool) -> None:
+    def __init__(
+        self, model: Any, classifier: str, weights: Mapping[str, Tensor], typed: bool
+    ) -> None:
         name = classifier.removesuffix(".weight")
         head: nn.Module = model.get_submodule(name).float()
         head.load_state_dict({part: weights[f"{name}.{part}"] for part in head.state_dict()})
@@ -277,5 +314,7 @@ class ClassifierScorer(TransformersScorer):
 
     def logits(self, ids: Tensor, types: Tensor) -> Tensor:
         given = {"token_type_ids": types} if self._typed else {}
-        logits: Tensor = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), **given).logits
+        logits: Tensor = self.model(
+            input_ids=ids, attention_mask=torch.ones_like(ids), **given
+        ).logits
         return logits

@@ -1,6 +1,7 @@
 """Checkpoints: cross-encoders, checked by name and shape before anything starts.
 
-The check reads config.json and the header of the weights; it needs no torch where these are safetensors.
+The check reads config.json and the header of the weights; it needs no torch where these are
+safetensors.
 """
 
 import logging
@@ -84,29 +85,35 @@ class Checkpoint:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """`DigestedFile.unchanged` for all files; weights are mapped, so they are read while a model scores."""
+        """`DigestedFile.unchanged` for all files; weights are mapped, so they are read while a
+        model scores.
+        """
         with ExitStack() as stack:
             for file in self.files:
                 stack.enter_context(file.unchanged())
             yield
 
     def check_length(self, max_length: int, truncation: Truncation = "original") -> None:
-        """Raises PreflightError where inputs of max_length tokens are too long, or cut otherwise than the model's."""
+        """Raises PreflightError where inputs of max_length tokens are too long, or cut otherwise
+        than the model's.
+        """
         if truncation == "hf" and TokenizerFiles(self.folder).keeps_ends:
             raise PreflightError(
-                f"the tokenizer of the checkpoint {self.reference} cuts texts at the beginning (truncation_side left), "
-                "and input.truncation `hf` keeps it: set truncation_side to right in tokenizer_config.json, "
-                "or another input.truncation"
+                f"the tokenizer of the checkpoint {self.reference} cuts texts at the beginning "
+                "(truncation_side left), and input.truncation `hf` keeps it: set truncation_side "
+                "to right in tokenizer_config.json, or another input.truncation"
             )
         positions = self.architecture.positions
         if max_length > positions:
             raise PreflightError(
-                f"the checkpoint {self.reference} knows {positions} positions and input.max_length is {max_length}: "
-                f"set input.max_length to {positions} or less"
+                f"the checkpoint {self.reference} knows {positions} positions and "
+                f"input.max_length is {max_length}: set input.max_length to {positions} or less"
             )
 
     def check_weights(self) -> None:
-        """Raises PreflightError where a weight is NaN or infinite. It reads them all, so once a job is enough."""
+        """Raises PreflightError where a weight is NaN or infinite. It reads them all, so once a job
+        is enough.
+        """
         for _ in _read_weights(self):
             pass
 
@@ -115,31 +122,45 @@ class Checkpoint:
         template = self.architecture.template(special)
         around = (*template.start, *chain(*template.ends), template.pad_id)
         if NO_TOKEN in around:
-            missing = ", ".join(name for name, token_id in special._asdict().items() if token_id == NO_TOKEN)
-            raise PreflightError(
-                f"the tokenizer of the checkpoint {self.reference} lacks special tokens ({missing}) that go around the "
-                "texts of this model's input: name them in tokenizer_config.json (cls_token, sep_token, pad_token), or "
-                "give the checkpoint its own tokenizer"
+            missing = ", ".join(
+                name for name, token_id in special._asdict().items() if token_id == NO_TOKEN
             )
-        return check_fit(self.reference, self.config, self.architecture.vocab_size, max(ids, 1 + max(around)), special)
+            raise PreflightError(
+                f"the tokenizer of the checkpoint {self.reference} lacks special tokens "
+                f"({missing}) that go around the texts of this model's input: name them in "
+                "tokenizer_config.json (cls_token, sep_token, pad_token), or give the checkpoint "
+                "its own tokenizer"
+            )
+        return check_fit(
+            self.reference,
+            self.config,
+            self.architecture.vocab_size,
+            max(ids, 1 + max(around)),
+            special,
+        )
 
 
 def resolve_checkpoint(reference: str, kind: str, instruction: str | None = None) -> Checkpoint:
-    """Finds a checkpoint, brings it to this machine and checks that it can be used as `mono` or `duo`.
+    """Finds a checkpoint, brings it to this machine and checks that it can be used as `mono` or
+    `duo`.
 
     Args:
-        reference: `embedded:mono`, `embedded:duo`, a folder, an fsspec URL, or a Hugging Face id, `@revision` or not.
+        reference: `embedded:mono`, `embedded:duo`, a folder, an fsspec URL, or a Hugging Face id,
+            `@revision` or not.
         kind: `mono` or `duo`.
-        instruction: for a model whose prompt holds one; default: that of its card. The digest covers it.
+        instruction: for a model whose prompt holds one; default: that of its card. The digest
+            covers it.
 
     Raises:
-        PreflightError: the checkpoint does not exist, cannot be reached or is not a cross-encoder that can be scored.
+        PreflightError: the checkpoint does not exist, cannot be reached or is not a cross-encoder
+            that can be scored.
     """
     if kind not in SEGMENTS:
         raise ConfigError(f"a checkpoint is used as mono or duo, not as {kind!r}")
     if reference in EMBEDDED_PAIR and reference != f"{EMBEDDED}{kind}":
         raise PreflightError(
-            f"{reference} is not a {kind}BERT, so its scores would rank at random: give {EMBEDDED}{kind}"
+            f"{reference} is not a {kind}BERT, so its scores would rank at random: give "
+            f"{EMBEDDED}{kind}"
         )
     folder, definite = locate(reference)
     config = read_config(folder, definite)
@@ -156,7 +177,8 @@ def resolve_checkpoint(reference: str, kind: str, instruction: str | None = None
     architecture = read_architecture(found, SEGMENTS[kind])
     files = digest_files(folder)
     content = digest_of(files, folder)
-    # A layout that is not the family's decides scores too. An architecture from outside has one layout.
+    # A layout that is not the family's decides scores too. An architecture from outside has one
+    # layout.
     own = getattr(architecture, "own_layout", None)
     whole = content if own is None else digest([content, asdict(own)])
     return Checkpoint(folder, whole, definite, kind, weights, architecture, config, files)
@@ -170,7 +192,9 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
 
 
 def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]":
-    """The tensors by name, as they are stored; raises PreflightError where one is NaN or infinite."""
+    """The tensors by name, as they are stored; raises PreflightError where one is NaN or
+    infinite.
+    """
     check_process("load")
     readers: dict[str, Callable[[str], torch.Tensor]] = {}
     for name in sorted(checkpoint.architecture.tensors, key=lambda name: name.rpartition("/")[0]):
@@ -180,8 +204,8 @@ def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]
         tensor = readers[folder](own)
         if not tensor.isfinite().all():
             raise PreflightError(
-                f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its scores would be NaN. Its "
-                "training diverged, or the file is damaged"
+                f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its "
+                "scores would be NaN. Its training diverged, or the file is damaged"
             )
         yield name, tensor
 
@@ -190,16 +214,17 @@ def _refuse_prompts(path: str, reference: str) -> None:
     """Raises PreflightError for a model that puts an instruction before its inputs."""
     if prompt := os.path.isfile(path) and read_object(path).get("default_prompt_name"):
         raise PreflightError(
-            f"the checkpoint {reference} puts the prompt {prompt!r:.100} before its inputs (default_prompt_name in "
-            f"{PROMPTS}), which beamrank does not: its scores would be others"
+            f"the checkpoint {reference} puts the prompt {prompt!r:.100} before its inputs "
+            f"(default_prompt_name in {PROMPTS}), which beamrank does not: its scores would be "
+            "others"
         )
 
 
 # Tables of embeddings are padded to a multiple of this for a GPU.
 _PADDED_ROWS = 128
-# The keys of config.json that name a special token. RoBERTa's positions depend on the id of padding, and the other
-# two are those that begin and end its texts. Elsewhere they mean little: models with another family's tokenizer have
-# them from their family, and padding is not read.
+# The keys of config.json that name a special token. RoBERTa's positions depend on the id of
+# padding, and the other two are those that begin and end its texts. Elsewhere they mean little:
+# models with another family's tokenizer have them from their family, and padding is not read.
 _KEYS = {"cls_id": ("cls_token_id",), "sep_id": ("sep_token_id",)}
 _ROBERTA_KEYS = {
     "pad_id": ("pad_token_id",),
@@ -212,7 +237,8 @@ _ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 def check_fit(
     reference: str, config: Mapping[str, Any], rows: int, ids: int, special: SpecialTokens
 ) -> tuple[str, ...]:
-    """Compares a tokenizer, which gives `ids` ids, with a model, whose table of embeddings has so many rows.
+    """Compares a tokenizer, which gives `ids` ids, with a model, whose table of embeddings has so
+    many rows.
 
     Returns:
         Warnings: the table has many more rows than the tokenizer ids, or padding has another id.
@@ -222,20 +248,26 @@ def check_fit(
     """
     if ids > rows:
         raise PreflightError(
-            f"the tokenizer of the checkpoint {reference} has {ids:,} ids and the model's embedding table "
-            f"{rows:,} rows: it is not the tokenizer that the model was trained with, and some of its tokens have "
-            "no embedding. Give the checkpoint its own tokenizer"
+            f"the tokenizer of the checkpoint {reference} has {ids:,} ids and the model's "
+            f"embedding table {rows:,} rows: it is not the tokenizer that the model was trained "
+            "with, and some of its tokens have no embedding. Give the checkpoint its own tokenizer"
         )
     keys = _ROBERTA_KEYS if config.get("model_type") in _ROBERTAS else _KEYS
     for role, names in keys.items():
         found = getattr(special, role)
         for key in names:
             expected = config.get(key)
-            if found != NO_TOKEN and isinstance(expected, int) and expected >= 0 and expected != found:
+            if (
+                found != NO_TOKEN
+                and isinstance(expected, int)
+                and expected >= 0
+                and expected != found
+            ):
                 raise PreflightError(
-                    f"the tokenizer of the checkpoint {reference} has the id {found} for its {role[:3]}_token, and "
-                    f"config.json has {key} {expected}: it is probably not the tokenizer that the model was trained "
-                    f"with. Give the checkpoint its own tokenizer; if this is it, set {key} to {found} in config.json"
+                    f"the tokenizer of the checkpoint {reference} has the id {found} for its "
+                    f"{role[:3]}_token, and config.json has {key} {expected}: it is probably not "
+                    "the tokenizer that the model was trained with. Give the checkpoint its own "
+                    f"tokenizer; if this is it, set {key} to {found} in config.json"
                 )
     # A model that answers with a word: its prompt's tokens were looked up by their spelling.
     if special == SpecialTokens(NO_TOKEN, NO_TOKEN, NO_TOKEN):
@@ -244,20 +276,24 @@ def check_fit(
     padding = config.get("pad_token_id")
     if isinstance(padding, int) and special.pad_id not in (padding, NO_TOKEN) and padding >= 0:
         warnings.append(
-            f"the tokenizer of {reference} pads with the id {special.pad_id}, and config.json has pad_token_id "
-            f"{padding}: no score depends on it, but check that the tokenizer is the one of the model"
+            f"the tokenizer of {reference} pads with the id {special.pad_id}, and config.json has "
+            f"pad_token_id {padding}: no score depends on it, but check that the tokenizer is the "
+            "one of the model"
         )
     if rows > -(-ids // _PADDED_ROWS) * _PADDED_ROWS:
         warnings.append(
-            f"the tokenizer of {reference} has {ids:,} ids and the model's embedding table {rows:,} rows, more than "
-            f"padding to a multiple of {_PADDED_ROWS} explains: if it is not the tokenizer that the model was trained "
-            "with, tokens mean other words than the model has learned, and scores rank at random"
+            f"the tokenizer of {reference} has {ids:,} ids and the model's embedding table "
+            f"{rows:,} rows, more than padding to a multiple of {_PADDED_ROWS} explains: if it is "
+            "not the tokenizer that the model was trained with, tokens mean other words than the "
+            "model has learned, and scores rank at random"
         )
     return tuple(warnings)
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
-    """A checkpoint's tokenizer; raises PreflightError where it does not fit the checkpoint's model."""
+    """A checkpoint's tokenizer; raises PreflightError where it does not fit the checkpoint's
+    model.
+    """
     return _tokenizer_of(checkpoint, checkpoint.find_versions())
 
 
@@ -272,22 +308,31 @@ def _tokenizer_of(checkpoint: Checkpoint, _versions: tuple[str, ...]) -> Tokeniz
 
 
 def warnings_of(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """What the user of a checkpoint should know about its model, and about how its tokenizer fits it."""
+    """What the user of a checkpoint should know about its model, and about how its tokenizer fits
+    it.
+    """
     tokenizer = tokenizer_of(checkpoint)
     fit = checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     return (*checkpoint.architecture.warnings, *fit)
 
 
 def input_warnings(checkpoint: Checkpoint, limits: Mapping[str, object]) -> tuple[str, ...]:
-    """A line if a checkpoint of `beamrank train` was trained on inputs of other `limits`, the options of `input`."""
+    """A line if a checkpoint of `beamrank train` was trained on inputs of other `limits`, the
+    options of `input`.
+    """
     trained = checkpoint.config.get(TRAINED_INPUT)
     if not isinstance(trained, Mapping):
         return ()
-    other = [f"input.{name}={trained[name]}" for name in limits if trained.get(name, limits[name]) != limits[name]]
+    other = [
+        f"input.{name}={trained[name]}"
+        for name in limits
+        if trained.get(name, limits[name]) != limits[name]
+    ]
     if not other:
         return ()
     return (
-        f"the model {checkpoint.reference} was trained with {', '.join(other)}: scores with other inputs are worse",
+        f"the model {checkpoint.reference} was trained with {', '.join(other)}: scores with other "
+        "inputs are worse",
     )
 
 
@@ -299,21 +344,29 @@ def fetch_tokenizer(reference: str) -> Tokenizer:
 
 
 def _load_tokenizer(folder: str, config: Mapping[str, Any]) -> Tokenizer:
-    load: Callable[[str], Tokenizer] = getattr(find_reader(config), "load_tokenizer", load_tokenizer)
+    load: Callable[[str], Tokenizer] = getattr(
+        find_reader(config), "load_tokenizer", load_tokenizer
+    )
     return load(folder)
 
 
 def _check_case(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
-    """Raises PreflightError where sentence-transformers writes texts in lower case and the tokenizer does not."""
+    """Raises PreflightError where sentence-transformers writes texts in lower case and the
+    tokenizer does not.
+    """
     path = os.path.join(checkpoint.folder, TRANSFORMER)
-    if not all(os.path.isfile(each) for each in (path, os.path.join(checkpoint.folder, SENTENCE_TRANSFORMERS))):
+    if not all(
+        os.path.isfile(each)
+        for each in (path, os.path.join(checkpoint.folder, SENTENCE_TRANSFORMERS))
+    ):
         return
     text = "The Quick BROWN Fox É"
     upper, lower = tokenizer.encode([text, text.lower()], 512).ids.to_pylist()
     if read_object(path).get("do_lower_case") and upper != lower:
         raise PreflightError(
-            f"the checkpoint {checkpoint.reference} reads texts in lower case (do_lower_case in {TRANSFORMER}), and "
-            "its tokenizer keeps capitals: its scores would be others. Give tokenizer.json a Lowercase normalizer"
+            f"the checkpoint {checkpoint.reference} reads texts in lower case (do_lower_case in "
+            f"{TRANSFORMER}), and its tokenizer keeps capitals: its scores would be others. Give "
+            "tokenizer.json a Lowercase normalizer"
         )
 
 
@@ -323,15 +376,19 @@ _first: dict[_Use, int] = {}
 
 
 def check_process(use: _Use) -> None:
-    """Notes that this process is about to use torch; raises BeamrankError where it would hang, after a fork."""
+    """Notes that this process is about to use torch; raises BeamrankError where it would hang,
+    after a fork.
+    """
     process_id = os.getpid()
     # A model that was loaded and not used can score in several processes.
     uses: tuple[_Use, ...] = ("load", "score") if use == "load" else ("score",)
-    earlier = next((_first[each] for each in uses if _first.get(each, process_id) != process_id), None)
+    earlier = next(
+        (_first[each] for each in uses if _first.get(each, process_id) != process_id), None
+    )
     if earlier is not None:
         raise BeamrankError(
-            f"this process ({process_id}) was forked from one that computed with torch ({earlier}), whose threads do "
-            "not survive a fork: it would wait for them for ever. Start workers with the `spawn` method, or before the "
-            "first model is loaded"
+            f"this process ({process_id}) was forked from one that computed with torch "
+            f"({earlier}), whose threads do not survive a fork: it would wait for them for ever. "
+            "Start workers with the `spawn` method, or before the first model is loaded"
         )
     _first.setdefault(use, process_id)

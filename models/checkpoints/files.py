@@ -1,4 +1,6 @@
-"""The files of a checkpoint's folder: Hugging Face's names, what config.json and modules.json hold, a digest."""
+"""The files of a checkpoint's folder: Hugging Face's names, what config.json and modules.json hold,
+a digest.
+"""
 
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -33,7 +35,9 @@ SENTENCE_TRANSFORMERS = "modules.json"
 PROMPTS, TRANSFORMER = "config_sentence_transformers.json", "sentence_bert_config.json"
 MODULE_FILES = (CONFIG, SAFETENSORS, PICKLED)
 # As patterns, with the names that sentence-transformers gives the folders of modules.
-_MODULES_BELOW = tuple(f"[0-9]*_{kind}/{name}" for kind in ("Pooling", "Dense", "LayerNorm") for name in MODULE_FILES)
+_MODULES_BELOW = tuple(
+    f"[0-9]*_{kind}/{name}" for kind in ("Pooling", "Dense", "LayerNorm") for name in MODULE_FILES
+)
 CHECKPOINT_FILES = (
     *(CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, TRANSFORMER, ADAPTER),
     *(*WEIGHTS, *PARTS.values()),
@@ -43,13 +47,16 @@ _MOST_JSON_BYTES = 1 << 26
 _DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 """By the names of safetensors."""
 _FLOATS = frozenset({*_DTYPES, *(f"torch.{name}" for name in _DTYPES.values())})
-# The names that TensorFlow's checkpoints and the first conversions of BERT have for the parts of a normalisation.
+# The names that TensorFlow's checkpoints and the first conversions of BERT have for the parts of a
+# normalisation.
 _RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 
 
 @dataclass(frozen=True)
 class _Module:
-    """An entry of modules.json. A folder is a plain name: it must not lead out of the checkpoint's."""
+    """An entry of modules.json. A folder is a plain name: it must not lead out of the
+    checkpoint's.
+    """
 
     type: str
     path: Annotated[str, Field(pattern=r"^(\w[\w.-]*)?$")] = ""
@@ -57,7 +64,9 @@ class _Module:
 
 @dataclass(frozen=True)
 class _Index:
-    """The index of weights in several files. A file is a plain name: it must not lead out of the folder."""
+    """The index of weights in several files. A file is a plain name: it must not lead out of the
+    folder.
+    """
 
     weight_map: dict[str, Annotated[str, Field(pattern=r"^\w[\w.-]*$")]]
 
@@ -69,7 +78,11 @@ def read_modules(folder: str) -> tuple[Module, ...]:
     for entry in _read_entries(path) if os.path.isfile(path) else ():
         config = os.path.join(folder, entry.path, CONFIG)
         modules.append(
-            Module(entry.type.rpartition(".")[2], entry.path, read_object(config) if os.path.isfile(config) else {})
+            Module(
+                entry.type.rpartition(".")[2],
+                entry.path,
+                read_object(config) if os.path.isfile(config) else {},
+            )
         )
     return tuple(modules)
 
@@ -80,7 +93,9 @@ def module_folders(url: str) -> tuple[str, ...]:
 
 
 def _read_entries(url: str) -> list[_Module]:
-    return usable(list[_Module], read_json(url), f"the list of the modules of sentence-transformers {url}")
+    return usable(
+        list[_Module], read_json(url), f"the list of the modules of sentence-transformers {url}"
+    )
 
 
 def weighted_modules(modules: Sequence[Module]) -> tuple[Module, ...]:
@@ -89,22 +104,36 @@ def weighted_modules(modules: Sequence[Module]) -> tuple[Module, ...]:
 
 
 def digest_files(folder: str, names: Sequence[str] | None = None) -> tuple[DigestedFile, ...]:
-    """The digest of each file of a folder: of those named, or of configuration, tokenizer, weights and modules."""
-    read = (CONFIG, *TOKENIZER_FILES, *weight_files(folder), *_module_files(folder)) if names is None else names
+    """The digest of each file of a folder: of those named, or of configuration, tokenizer, weights
+    and modules.
+    """
+    read = (
+        (CONFIG, *TOKENIZER_FILES, *weight_files(folder), *_module_files(folder))
+        if names is None
+        else names
+    )
     paths = [os.path.join(folder, name) for name in read]
     return tuple(digest_file(path) for path in paths if os.path.exists(path))
 
 
 def _module_files(folder: str) -> tuple[str, ...]:
-    """The files of modules whose weights decide a score; none where the Transformer alone has weights."""
+    """The files of modules whose weights decide a score; none where the Transformer alone has
+    weights.
+    """
     modules = read_modules(folder)
     weighted = weighted_modules(modules)
     if not weighted:
         return ()
     weights = [
-        os.path.join(each.folder, name) for each in weighted for name in weight_files(os.path.join(folder, each.folder))
+        os.path.join(each.folder, name)
+        for each in weighted
+        for name in weight_files(os.path.join(folder, each.folder))
     ]
-    return (SENTENCE_TRANSFORMERS, *(os.path.join(each.folder, CONFIG) for each in modules[1:]), *weights)
+    return (
+        SENTENCE_TRANSFORMERS,
+        *(os.path.join(each.folder, CONFIG) for each in modules[1:]),
+        *weights,
+    )
 
 
 def digest_of(files: Sequence[DigestedFile], folder: str) -> str:
@@ -113,7 +142,9 @@ def digest_of(files: Sequence[DigestedFile], folder: str) -> str:
 
 
 def read_json(path: str) -> Any:
-    """The JSON document in a file; raises FileNotFoundError, and PreflightError where it is not valid or too large."""
+    """The JSON document in a file; raises FileNotFoundError, and PreflightError where it is not
+    valid or too large.
+    """
     try:
         return parse_json(read_at_most(path, _MOST_JSON_BYTES))
     except (ValueError, IsADirectoryError) as error:
@@ -127,8 +158,9 @@ def read_config(folder: str, reference: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         refuse_adapter(folder)
         raise PreflightError(
-            f"the checkpoint {reference} has no {CONFIG}: it is not in Hugging Face's format. `beamrank convert` makes "
-            "such a folder of a TensorFlow checkpoint (docs/reference/checkpoints.md)"
+            f"the checkpoint {reference} has no {CONFIG}: it is not in Hugging Face's format. "
+            "`beamrank convert` makes such a folder of a TensorFlow checkpoint "
+            "(docs/reference/checkpoints.md)"
         ) from error
 
 
@@ -138,12 +170,15 @@ def read_object(path: str) -> dict[str, Any]:
 
 
 def refuse_adapter(folder: str) -> None:
-    """Raises PreflightError for the folder of an adapter: transformers would load it onto weights that lie there."""
+    """Raises PreflightError for the folder of an adapter: transformers would load it onto weights
+    that lie there.
+    """
     if os.path.isfile(os.path.join(folder, ADAPTER)):
         raise PreflightError(
-            f"{folder} holds an adapter of PEFT, such as LoRA ({ADAPTER}): it changes a base model and gives no scores "
-            "on its own. Merge it into its base model, and give that folder: "
-            "PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload().save_pretrained(FOLDER), and the tokenizer"
+            f"{folder} holds an adapter of PEFT, such as LoRA ({ADAPTER}): it changes a base "
+            "model and gives no scores on its own. Merge it into its base model, and give that "
+            "folder: PeftModel.from_pretrained(BASE, "
+            "ADAPTER).merge_and_unload().save_pretrained(FOLDER), and the tokenizer"
         )
 
 
@@ -153,21 +188,29 @@ def first_format(names: Collection[str]) -> str | None:
 
 
 def weight_files(folder: str) -> tuple[str, ...]:
-    """The names of the files that a folder's weights are read from, their index first if they have one."""
+    """The names of the files that a folder's weights are read from, their index first if they have
+    one.
+    """
     refuse_adapter(folder)
     name = first_format([name for name in WEIGHTS if os.path.isfile(os.path.join(folder, name))])
     if name is None:
         raise PreflightError(
-            f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}, whole or with an index; no other "
-            "format is read"
+            f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}, whole or "
+            "with an index; no other format is read"
         )
     if not name.endswith(_INDEX):
         return (name,)
     parts = sorted(set(_read_index(folder, name).values()))
     missing = [part for part in parts if not os.path.isfile(os.path.join(folder, part))]
     if missing or not parts:
-        what = f"lacks {', '.join(missing[:3])}, which {name} names" if missing else f"has a {name} without tensors"
-        raise PreflightError(f"{folder} {what}: weights in several files need them all. Copy the folder again")
+        what = (
+            f"lacks {', '.join(missing[:3])}, which {name} names"
+            if missing
+            else f"has a {name} without tensors"
+        )
+        raise PreflightError(
+            f"{folder} {what}: weights in several files need them all. Copy the folder again"
+        )
     return (name, *parts)
 
 
@@ -186,13 +229,20 @@ def tensor_shapes(folder: str, reference: str) -> dict[str, tuple[int, ...]]:
         for stored, shape in _file_shapes(path, reference).items():
             tensor = _current_name(stored)
             if tensor in found:
-                raise PreflightError(f"the weights of the checkpoint {reference} hold {tensor} twice: again in {path}")
+                raise PreflightError(
+                    f"the weights of the checkpoint {reference} hold {tensor} twice: again in "
+                    f"{path}"
+                )
             found[tensor] = shape
-    missing = [name for name in (_read_index(folder, index) if parts else ()) if _current_name(name) not in found]
+    missing = [
+        name
+        for name in (_read_index(folder, index) if parts else ())
+        if _current_name(name) not in found
+    ]
     if missing:
         raise PreflightError(
-            f"{os.path.join(folder, index)} names {missing[0]}, which is not in its file: it belongs to other files. "
-            "Copy the folder again"
+            f"{os.path.join(folder, index)} names {missing[0]}, which is not in its file: it "
+            "belongs to other files. Copy the folder again"
         )
     return found
 
@@ -206,19 +256,27 @@ def tensor_reader(folder: str) -> "Callable[[str], torch.Tensor]":
     for name in parts or [index]:
         path = os.path.join(folder, name)
         is_pickled = not path.endswith(".safetensors")
-        read = torch.load(path, map_location="cpu", weights_only=True) if is_pickled else _map_tensors(path)
+        read = (
+            torch.load(path, map_location="cpu", weights_only=True)
+            if is_pickled
+            else _map_tensors(path)
+        )
         tensors |= {_current_name(stored): tensor for stored, tensor in read.items()}
     return tensors.__getitem__
 
 
 def _map_tensors(path: str) -> "dict[str, torch.Tensor]":
-    """The weights of a safetensors file, mapped into memory: the library's own reader leaks 64 bytes a tensor."""
+    """The weights of a safetensors file, mapped into memory: the library's own reader leaks 64
+    bytes a tensor.
+    """
     import torch
 
     data = np.memmap(path, mode="c")
     start = 8 + int.from_bytes(data[:8].tobytes(), "little")
     return {
-        name: torch.from_numpy(data[start + first : start + end]).view(getattr(torch, dtype)).view(entry["shape"])
+        name: torch.from_numpy(data[start + first : start + end])
+        .view(getattr(torch, dtype))
+        .view(entry["shape"])
         for name, entry in parse_json(data[8:start].tobytes()).items()
         if name != "__metadata__" and (dtype := _DTYPES.get(entry["dtype"]))
         for first, end in [entry["data_offsets"]]
@@ -247,10 +305,14 @@ def _file_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
         # Quantized weights mean nothing without their scales; positions may be integers.
         for name, kind in types.items():
             if kind not in _FLOATS and not name.endswith("_ids"):
-                raise ValueError(f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or float64")
+                raise ValueError(
+                    f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or "
+                    "float64"
+                )
         return shapes
     # An unpickler raises errors of any type on broken bytes.
     except Exception as error:
         raise PreflightError(
-            f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
+            f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only "
+            "plain tensors are"
         ) from error

@@ -1,4 +1,6 @@
-"""Finds a checkpoint by its reference, and copies it here from a hub or an object store if necessary."""
+"""Finds a checkpoint by its reference, and copies it here from a hub or an object store if
+necessary.
+"""
 
 import os
 import re
@@ -41,7 +43,8 @@ def locate(reference: str, files: Sequence[str] = CHECKPOINT_FILES) -> tuple[str
         files: which files are needed; `TOKENIZER_FILES` leaves the weights where they are.
 
     Returns:
-        The folder, and the definite reference: a Hugging Face id with its commit, a folder with its absolute path.
+        The folder, and the definite reference: a Hugging Face id with its commit, a folder with its
+        absolute path.
     """
     refuse_credentials(reference, "the checkpoint")
     if reference.startswith(EMBEDDED):
@@ -54,14 +57,16 @@ def locate(reference: str, files: Sequence[str] = CHECKPOINT_FILES) -> tuple[str
     named = _HUB_REFERENCE.fullmatch(reference)
     if named is None:
         raise PreflightError(
-            f"there is no checkpoint folder {folder}, and {reference!r} is not a Hugging Face id (org/name@revision), "
-            "a URL, embedded:mono or embedded:duo"
+            f"there is no checkpoint folder {folder}, and {reference!r} is not a Hugging Face id "
+            "(org/name@revision), a URL, embedded:mono or embedded:duo"
         )
     return _downloaded(named["repository"], named["revision"], files)
 
 
 def hub_id(reference: str) -> str | None:
-    """The Hugging Face id in a definite reference; None for an embedded checkpoint, a folder or a URL."""
+    """The Hugging Face id in a definite reference; None for an embedded checkpoint, a folder or a
+    URL.
+    """
     named = _HUB_REFERENCE.fullmatch(reference)
     return named["repository"] if named else None
 
@@ -70,8 +75,8 @@ def _embedded(reference: str) -> str:
     folder = Path(str(resources.files("models"))) / "embedded" / reference.removeprefix(EMBEDDED)
     if not (folder / CONFIG).is_file():
         raise PreflightError(
-            f"this installation has no checkpoint {reference!r}: it has {', '.join(EMBEDDED_PAIR)}. Give one of them, "
-            "a folder or a Hugging Face id"
+            f"this installation has no checkpoint {reference!r}: it has "
+            f"{', '.join(EMBEDDED_PAIR)}. Give one of them, a folder or a Hugging Face id"
         )
     return str(folder)
 
@@ -91,15 +96,17 @@ def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> 
         at_revision = f" --revision {revision}" if revision else ""
         raise PreflightError(
             f"cannot get the checkpoint {name}: no such folder exists here, and Hugging Face gave "
-            f"{hide_credentials(repr(error))}. Check the id, the network, and HF_TOKEN if it is private or gated; on "
-            f"a machine without network, download it elsewhere (`hf download {repository}{at_revision} --local-dir "
-            "DIR`) and give the folder"
+            f"{hide_credentials(repr(error))}. Check the id, the network, and HF_TOKEN if it is "
+            "private or gated; on a machine without network, download it elsewhere (`hf download "
+            f"{repository}{at_revision} --local-dir DIR`) and give the folder"
         ) from error
     return folder, f"{repository}@{commit}"
 
 
 def _copied(url: str, files: Sequence[str]) -> str:
-    """Copies a folder once a machine; its state at the store (sizes, checksums) finds the copy again."""
+    """Copies a folder once a machine; its state at the store (sizes, checksums) finds the copy
+    again.
+    """
     state = _state(url, files)
 
     def fetch(folder: Path) -> None:
@@ -107,24 +114,36 @@ def _copied(url: str, files: Sequence[str]) -> str:
             (folder / name).parent.mkdir(exist_ok=True)
             storage.download(storage.join(url, name), str(folder / name))
         copied = {name: (folder / name).stat().st_size for name in state}
-        if _state(url, files) != state or copied != {name: file.size_bytes for name, file in state.items()}:
-            raise PreflightError(f"the checkpoint {url} changed while it was copied: run the same command again")
+        if _state(url, files) != state or copied != {
+            name: file.size_bytes for name, file in state.items()
+        }:
+            raise PreflightError(
+                f"the checkpoint {url} changed while it was copied: run the same command again"
+            )
 
     try:
         return str(fetched(_KIND, digest([url, state]), fetch))
     except OSError as error:
-        raise PreflightError(f"cannot copy the checkpoint {url} to {cache_folder(_KIND)}: {error}") from error
+        raise PreflightError(
+            f"cannot copy the checkpoint {url} to {cache_folder(_KIND)}: {error}"
+        ) from error
 
 
 def _state(url: str, files: Sequence[str]) -> dict[str, RemoteFile]:
     """The files of a checkpoint at a store, each with its size and version there."""
     try:
         found = remote_files(url)
-        names = {name for name in found if any(fnmatchcase(name, each) for each in _of_one_format(files, found))}
+        names = {
+            name
+            for name in found
+            if any(fnmatchcase(name, each) for each in _of_one_format(files, found))
+        }
         if SENTENCE_TRANSFORMERS in names:
             for folder in module_folders(storage.join(url, SENTENCE_TRANSFORMERS)):
                 below = remote_files(storage.join(url, folder))
-                of_module = {f"{folder}/{name}": below[name] for name in set(MODULE_FILES) & below.keys()}
+                of_module = {
+                    f"{folder}/{name}": below[name] for name in set(MODULE_FILES) & below.keys()
+                }
                 found, names = found | of_module, names | of_module.keys()
     except OSError as error:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error

@@ -1,7 +1,8 @@
 """BM25 by Lucene: Anserini's searcher, without pyserini's layer in Python.
 
-pyserini makes a Python object of every hit and reads it field by field through JNI, which costs more than the search
-itself, and importing it imports torch. Here Java writes all the hits of a batch as one JSON document instead.
+pyserini makes a Python object of every hit and reads it field by field through JNI, which costs
+more than the search itself, and importing it imports torch. Here Java writes all the hits of a
+batch as one JSON document instead.
 """
 
 import itertools
@@ -30,7 +31,13 @@ class Bm25Searcher:
     """Searches a Lucene index with BM25. Any thread may use it."""
 
     def __init__(
-        self, folder: str, k1: float, b: float, threads: int, language: str = "en", expansion: str | None = None
+        self,
+        folder: str,
+        k1: float,
+        b: float,
+        threads: int,
+        language: str = "en",
+        expansion: str | None = None,
     ) -> None:
         """Opens an index.
 
@@ -38,27 +45,35 @@ class Bm25Searcher:
             folder: a local Lucene index folder.
             k1: how slowly a term's weight saturates.
             b: how much a doc's length counts.
-            threads: how many threads Java searches with; the first searcher of a process decides (`jvm.start`).
+            threads: how many threads Java searches with; the first searcher of a process decides
+                (`jvm.start`).
             language: of the texts (`index.language`).
-            expansion: `rm3` or `rocchio`, which need doc vectors. RM3 takes every term for feedback, and for `en`, as
-                Anserini does, only those of a to z and digits.
+            expansion: `rm3` or `rocchio`, which need doc vectors. RM3 takes every term for
+                feedback, and for `en`, as Anserini does, only those of a to z and digits.
         """
         self._folder = folder
         threads = usable_threads(threads)
         self._batch_topics = threads * 4
-        # Anserini's Rocchio learns from the docs that it is asked for: a depth must not change the ranking above it.
+        # Anserini's Rocchio learns from the docs that it is asked for: a depth must not change the
+        # ranking above it.
         self._least_k = _FEEDBACK_DOCS if expansion == "rocchio" else 1
         require_index(folder)
         jvm.start(threads)
         try:
             self._key = jvm.call(_open, folder, (k1, b), language, expansion)
         except jvm.JavaError as error:
-            raise PreflightError(f"Lucene cannot open the index {folder}: {error}. Build it again") from error
+            raise PreflightError(
+                f"Lucene cannot open the index {folder}: {error}. Build it again"
+            ) from error
 
     def search(self, topics: Sequence[Topic], k: int) -> pa.Table:
-        """The `k` best docs of each topic, whose ids are unique: `schemas.CANDIDATES`, topics in order, by rank."""
+        """The `k` best docs of each topic, whose ids are unique: `schemas.CANDIDATES`, topics in
+        order, by rank.
+        """
         depth = max(k, self._least_k)
-        hits = jvm.call(_search, self._key, list(topics), depth, max(self._batch_topics, _BATCH_HITS // depth))
+        hits = jvm.call(
+            _search, self._key, list(topics), depth, max(self._batch_topics, _BATCH_HITS // depth)
+        )
         return self._tabulate([topic.query_id for topic in topics], [found[:k] for found in hits])
 
     def close(self) -> None:
@@ -71,21 +86,29 @@ class Bm25Searcher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _tabulate(self, query_ids: Sequence[str], hits: Sequence[Sequence[Sequence[Any]]]) -> pa.Table:
+    def _tabulate(
+        self, query_ids: Sequence[str], hits: Sequence[Sequence[Sequence[Any]]]
+    ) -> pa.Table:
         doc_ids = [[doc_id for doc_id, _ in found] for found in hits]
         for query_id, found in zip(query_ids, doc_ids, strict=True):
             if len(set(found)) != len(found):
                 raise DataError(
-                    f"the index {self._folder} holds a doc_id twice: query_id {query_id!r} finds it twice. "
-                    "A run names docs by id, so each must be unique: build the index again"
+                    f"the index {self._folder} holds a doc_id twice: query_id {query_id!r} finds "
+                    "it twice. A run names docs by id, so each must be unique: build the index "
+                    "again"
                 )
-        table = candidates_table(query_ids, doc_ids, [[score for _, score in found] for found in hits])
+        table = candidates_table(
+            query_ids, doc_ids, [[score for _, score in found] for found in hits]
+        )
         if not np.isfinite(table["score"].to_numpy()).all():
-            raise DataError(f"the index {self._folder} gives a score that is not finite: build it again")
+            raise DataError(
+                f"the index {self._folder} gives a score that is not finite: build it again"
+            )
         return table
 
 
-# The functions below run on the thread that owns Java. Searchers stay there; other threads refer to them by number.
+# The functions below run on the thread that owns Java. Searchers stay there; other threads refer to
+# them by number.
 _searchers: dict[int, Any] = {}
 _keys = itertools.count()
 
@@ -93,12 +116,16 @@ _keys = itertools.count()
 def _open(folder: str, k1_b: tuple[float, float], language: str, expansion: str | None) -> int:
     searcher = _java()["searcher"](folder)
     if searcher.get_total_num_docs() == 0:
-        raise PreflightError(f"the index {folder} holds no docs: build it from a corpus that has some")
+        raise PreflightError(
+            f"the index {folder} holds no docs: build it from a corpus that has some"
+        )
     searcher.set_bm25(*k1_b)
     if language != "en":
         searcher.set_analyzer(_analyzer(language))
     if expansion == "rm3":
-        searcher.set_rm3(None, _FEEDBACK_TERMS, _FEEDBACK_DOCS, _QUERY_WEIGHT, False, language == "en")
+        searcher.set_rm3(
+            None, _FEEDBACK_TERMS, _FEEDBACK_DOCS, _QUERY_WEIGHT, False, language == "en"
+        )
     elif expansion == "rocchio":
         searcher.set_rocchio()
     key = next(_keys)
@@ -118,7 +145,9 @@ def _analyzer(language: str) -> Any:
 
 @cache
 def _java() -> dict[str, Any]:
-    """Classes, a JSON writer that gives a hit as [doc_id, score], and Lucene's global settings, made once."""
+    """Classes, a JSON writer that gives a hit as [doc_id, score], and Lucene's global settings,
+    made once.
+    """
     import jnius
 
     # Java forgets a logger's level when nothing refers to the logger.
@@ -133,7 +162,11 @@ def _java() -> dict[str, Any]:
     hit.setIgnorals(ignored.forIgnoredProperties("lucene_docid", "lucene_document"))
     hit.setFormat(layout.forShape(shape.ARRAY))
     classes = {"array_list": "java.util.ArrayList", "searcher": "io.anserini.search.SimpleSearcher"}
-    return {"logger": logger, "writer": writer, **{key: jnius.autoclass(name) for key, name in classes.items()}}
+    return {
+        "logger": logger,
+        "writer": writer,
+        **{key: jnius.autoclass(name) for key, name in classes.items()},
+    }
 
 
 def _search(key: int, topics: list[Topic], k: int, batch_topics: int) -> list[list[list[Any]]]:
@@ -153,18 +186,23 @@ def _search_batch(searcher: Any, topics: list[Topic], k: int) -> dict[str, list[
     for topic in topics:
         query_ids.add(topic.query_id)
         texts.add(topic.text)
-    # The last argument is the number of threads, which Anserini ignores: it takes as many as Java has processors.
+    # The last argument is the number of threads, which Anserini ignores: it takes as many as Java
+    # has processors.
     try:
         found = searcher.batch_search(texts, query_ids, k, 1)
     except jnius.JavaException:
         _explain(searcher, topics, k)
         raise
-    parsed: dict[str, list[list[Any]]] = json.loads(_java()["writer"].writeValueAsBytes(found).tostring())
+    parsed: dict[str, list[list[Any]]] = json.loads(
+        _java()["writer"].writeValueAsBytes(found).tostring()
+    )
     return parsed
 
 
 def _explain(searcher: Any, topics: list[Topic], k: int) -> None:
-    """Raises an error that names the query that fails; for a batch, Anserini only reports how many failed."""
+    """Raises an error that names the query that fails; for a batch, Anserini only reports how many
+    failed.
+    """
     import jnius
 
     for topic in topics:

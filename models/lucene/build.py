@@ -1,8 +1,10 @@
-"""Builds and updates indexes with Anserini, in a process of its own. An index appears whole or not at all.
+"""Builds and updates indexes with Anserini, in a process of its own. An index appears whole or not
+at all.
 
-An update analyzes new and changed docs only: removed and changed ones are deleted, an index of the new and changed ones
-is added, and all segments are merged into one. The merge drops deleted docs from Lucene's statistics, so scores and
-ranking are those of an index that is built anew. (Anserini's own `-append` loses the docs that an index holds.)
+An update analyzes new and changed docs only: removed and changed ones are deleted, an index of the
+new and changed ones is added, and all segments are merged into one. The merge drops deleted docs
+from Lucene's statistics, so scores and ranking are those of an index that is built anew.
+(Anserini's own `-append` loses the docs that an index holds.)
 """
 
 import json
@@ -57,7 +59,13 @@ _MOST_CHANGED = 0.5
 _KEPT_EXAMPLES = 10
 _COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors): +([\d,]+)$", re.MULTILINE)
 _LOG_TAIL_CHARS = 2000
-_CLASSES = ("store.FSDirectory", "index.IndexWriter", "index.IndexWriterConfig", "index.Term", "search.TermQuery")
+_CLASSES = (
+    "store.FSDirectory",
+    "index.IndexWriter",
+    "index.IndexWriterConfig",
+    "index.Term",
+    "search.TermQuery",
+)
 
 
 def build_index(
@@ -71,8 +79,8 @@ def build_index(
 ) -> IndexInfo:
     """Builds the index of a corpus, or keeps an existing one of this corpus.
 
-    It is built in a hidden folder beside its path, under a lock, and renamed; one on an object store is built in the
-    cache (BEAMRANK_CACHE) and uploaded.
+    It is built in a hidden folder beside its path, under a lock, and renamed; one on an object
+    store is built in the cache (BEAMRANK_CACHE) and uploaded.
 
     Args:
         corpus: the docs. Their ids must be unique.
@@ -80,14 +88,16 @@ def build_index(
         threads: how many threads Lucene uses.
         progress: receives how many docs have been read.
         max_bad_rows: how many rows of the corpus may be unusable.
-        update: an index of an earlier state of the corpus is updated, not refused. It is built anew where most docs
-            changed, a different Anserini built it, or the record of its docs is missing or damaged.
+        update: an index of an earlier state of the corpus is updated, not refused. It is built anew
+            where most docs changed, a different Anserini built it, or the record of its docs is
+            missing or damaged.
         kind: how texts are indexed.
 
     Raises:
-        PreflightError: the folder holds something else, or an index of another corpus or kind, or its parent cannot be
-            written.
-        DataError: a doc_id occurs twice, too many rows are unusable, no doc has text, or the corpus changed meanwhile.
+        PreflightError: the folder holds something else, or an index of another corpus or kind, or
+            its parent cannot be written.
+        DataError: a doc_id occurs twice, too many rows are unusable, no doc has text, or the corpus
+            changed meanwhile.
         BeamrankError: Anserini failed, or the disk is full.
     """
     # Where a link leads, so that it stays.
@@ -104,7 +114,9 @@ def build_index(
         for stale in base.parent.iterdir():
             if stale.name.startswith(prefix):
                 shutil.rmtree(stale, ignore_errors=True)
-        build = _Build(corpus, base.with_name(prefix + uuid.uuid4().hex), threads, progress, max_bad_rows, kind)
+        build = _Build(
+            corpus, base.with_name(prefix + uuid.uuid4().hex), threads, progress, max_bad_rows, kind
+        )
         try:
             with digested.unchanged():
                 info = build.update(url) if outdated else None
@@ -159,7 +171,10 @@ class _Docs:
         self.bad_examples += batch.bad[: _KEPT_EXAMPLES - len(self.bad_examples)]
 
     def write(self, folder: Path) -> None:
-        columns = [pa.chunked_array(self.ids, pa.string()), pa.chunked_array(self.text_hashes, pa.uint64())]
+        columns = [
+            pa.chunked_array(self.ids, pa.string()),
+            pa.chunked_array(self.text_hashes, pa.uint64()),
+        ]
         table = pa.table(columns, schema=_DOCS)
         pq.write_table(table, folder / DOCS_NAME, compression="zstd", write_page_checksum=True)
 
@@ -168,7 +183,9 @@ class _IndexedDocs:
     """The docs of an index that is updated: their ids and the hashes of their texts."""
 
     def __init__(self, folder: Path) -> None:
-        docs = pq.read_table(folder / DOCS_NAME, schema=_DOCS, page_checksum_verification=True).combine_chunks()
+        docs = pq.read_table(
+            folder / DOCS_NAME, schema=_DOCS, page_checksum_verification=True
+        ).combine_chunks()
         self._ids: Any = docs["doc_id"]
         hashes = hashes64(self._ids.to_pylist())
         self._order = np.argsort(hashes, kind="stable")
@@ -188,13 +205,17 @@ class _IndexedDocs:
         return ~same
 
     def superseded(self) -> list[str]:
-        """The ids of docs that the corpus lacks now, or has with a different text, once `changed` saw all batches."""
+        """The ids of docs that the corpus lacks now, or has with a different text, once `changed`
+        saw all batches.
+        """
         return list(self._ids.filter(pa.array(~self._kept)).to_pylist())
 
 
 @dataclass(frozen=True)
 class _Build:
-    """The work in a folder, which takes the size of the corpus and about twice that of the index."""
+    """The work in a folder, which takes the size of the corpus and about twice that of the
+    index.
+    """
 
     corpus: CorpusConfig
     folder: Path
@@ -207,10 +228,14 @@ class _Build:
         """Builds `index` from all docs."""
         shutil.rmtree(self.folder, ignore_errors=True)
         docs = self._write_docs(self.folder / "docs")
-        return self._describe(docs, run_anserini(self.folder, self.threads, docs.count, self.kind)["indexed"])
+        return self._describe(
+            docs, run_anserini(self.folder, self.threads, docs.count, self.kind)["indexed"]
+        )
 
     def update(self, url: str) -> IndexInfo | None:
-        """Makes the updated `index`; the one at `url` stays as it is. None where it must be built anew."""
+        """Makes the updated `index`; the one at `url` stays as it is. None where it must be built
+        anew.
+        """
         info = read_index_info(url)
         check_kind(url, info, self.kind)
         index, added = self.folder / "index", self.folder / "added"
@@ -222,16 +247,23 @@ class _Build:
             return None
         docs = self._write_docs(added / "docs", indexed.changed)
         superseded = indexed.superseded()
-        if info.anserini != _anserini_version() or docs.written + len(superseded) > _MOST_CHANGED * docs.count:
+        if (
+            info.anserini != _anserini_version()
+            or docs.written + len(superseded) > _MOST_CHANGED * docs.count
+        ):
             return None
         _link(Path(local_index(url, info.digest).folder), index, info.files)
         if docs.written:
             kind = self.kind._replace(doc_vectors=holds_doc_vectors(url, info.files))
             run_anserini(added, self.threads, docs.written, kind)
-        count = jvm.call(_merge, str(index), superseded, str(added / "index") if docs.written else None)
+        count = jvm.call(
+            _merge, str(index), superseded, str(added / "index") if docs.written else None
+        )
         return self._describe(docs, count)
 
-    def _write_docs(self, folder: Path, selected: Callable[[DocBatch], npt.NDArray[np.bool_]] | None = None) -> _Docs:
+    def _write_docs(
+        self, folder: Path, selected: Callable[[DocBatch], npt.NDArray[np.bool_]] | None = None
+    ) -> _Docs:
         """Writes docs as Anserini's JsonCollection reads them: it indexes one file a thread."""
         folder.mkdir(parents=True)
         units, docs = list_units(self.corpus), _Docs()
@@ -242,8 +274,15 @@ class _Build:
                 docs.add(batch)
                 if docs.bad_rows > self.max_bad_rows:
                     raise DataError(self._too_many_bad_rows(docs))
-                rows = range(len(batch.doc_ids)) if selected is None else np.flatnonzero(selected(batch)).tolist()
-                lines = [json.dumps({"id": batch.doc_ids[row], "contents": batch.texts[row]}) for row in rows]
+                rows = (
+                    range(len(batch.doc_ids))
+                    if selected is None
+                    else np.flatnonzero(selected(batch)).tolist()
+                )
+                lines = [
+                    json.dumps({"id": batch.doc_ids[row], "contents": batch.texts[row]})
+                    for row in rows
+                ]
                 outputs[number % self.threads].write("".join(f"{line}\n" for line in lines))
                 docs.written += len(lines)
                 self.progress.update(docs.count, None, "docs")
@@ -253,15 +292,17 @@ class _Build:
     def _too_many_bad_rows(self, docs: _Docs) -> str:
         examples = "".join(f"\n  {bad.place}: {bad.reason}" for bad in docs.bad_examples)
         return (
-            f"more than max_bad_rows ({self.max_bad_rows}) rows of the corpus {self.corpus.path} cannot be used, after "
-            f"{docs.count} docs that can. Correct them, or raise the limit. The first:{examples}"
+            f"more than max_bad_rows ({self.max_bad_rows}) rows of the corpus {self.corpus.path} "
+            f"cannot be used, after {docs.count} docs that can. Correct them, or raise the limit. "
+            f"The first:{examples}"
         )
 
     def _describe(self, docs: _Docs, indexed: int) -> IndexInfo:
         """Writes the record of its docs into `index`, and describes it."""
         if not indexed:
             raise DataError(
-                f"no doc of the corpus {self.corpus.path} has text ({docs.count} docs), so nothing can be found"
+                f"no doc of the corpus {self.corpus.path} has text ({docs.count} docs), so "
+                "nothing can be found"
             )
         docs.write(self.folder / "index")
         files = describe_files(str(self.folder / "index"))
@@ -301,16 +342,30 @@ def _anserini_version() -> str:
 
 
 def run_anserini(folder: Path, threads: int, docs: int, kind: IndexKind = PLAIN) -> dict[str, int]:
-    """Indexes the JSONL files of the folder `docs`, which hold this many docs, into `index`; both are in `folder`.
+    """Indexes the JSONL files of the folder `docs`, which hold this many docs, into `index`; both
+    are in `folder`.
 
     Returns:
         How many docs were `indexed`, and how many were `empty`.
     """
     heap_megabytes = jvm.heap_bytes() >> 20
-    language = ["-pretokenized"] if kind.language == "pretokenized" else ["-language", kind.language]
+    language = (
+        ["-pretokenized"] if kind.language == "pretokenized" else ["-language", kind.language]
+    )
     command = [
-        *[str(jvm.java_home().java), f"-Xmx{heap_megabytes}m", "-Duser.language=en", "-Duser.country=US"],
-        *["-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection", "-collection", "JsonCollection"],
+        *[
+            str(jvm.java_home().java),
+            f"-Xmx{heap_megabytes}m",
+            "-Duser.language=en",
+            "-Duser.country=US",
+        ],
+        *[
+            "-cp",
+            str(jvm.anserini_jar()),
+            "io.anserini.index.IndexCollection",
+            "-collection",
+            "JsonCollection",
+        ],
         *["-generator", "DefaultLuceneDocumentGenerator", "-input", "docs", "-index", "index"],
         *["-threads", str(threads), "-memoryBuffer", str(heap_megabytes // 3), "-optimize"],
         *language,
@@ -319,13 +374,15 @@ def run_anserini(folder: Path, threads: int, docs: int, kind: IndexKind = PLAIN)
     log_path = folder / "log"
     environment = os.environ | jvm.UTF8_NAMES
     with open(log_path, "wb") as log:
-        done = subprocess.run(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
+        )
     text = log_path.read_text(encoding="utf-8", errors="replace")
     counts = {name: int(number.replace(",", "")) for name, number in _COUNTER.findall(text)}
     if done.returncode or sum(counts.get(name, 0) for name in ("indexed", "empty")) != docs:
         raise BeamrankError(
-            f"Anserini could not index all {docs} docs (exit code {done.returncode}; {counts}). {' '.join(command)} "
-            f"ended with:\n{text[-_LOG_TAIL_CHARS:]}"
+            f"Anserini could not index all {docs} docs (exit code {done.returncode}; {counts}). "
+            f"{' '.join(command)} ended with:\n{text[-_LOG_TAIL_CHARS:]}"
         )
     return counts
 
@@ -340,16 +397,23 @@ def _link(source: Path, target: Path, names: Iterable[str]) -> None:
 
 
 def _merge(folder: str, superseded: list[str], added: str | None) -> int:
-    """Deletes docs of an index and adds an index to it, on the thread that owns Java. Returns the number of docs."""
+    """Deletes docs of an index and adds an index to it, on the thread that owns Java. Returns the
+    number of docs.
+    """
     import jnius
 
     lucene = {name: jnius.autoclass(f"org.apache.lucene.{name}") for name in _CLASSES}
     paths = jnius.autoclass("java.nio.file.Paths")
-    directories = [lucene["store.FSDirectory"].open(paths.get(each)) for each in (folder, added) if each is not None]
+    directories = [
+        lucene["store.FSDirectory"].open(paths.get(each))
+        for each in (folder, added)
+        if each is not None
+    ]
     writer = lucene["index.IndexWriter"](directories[0], lucene["index.IndexWriterConfig"]())
     try:
         for doc_id in superseded:
-            # Not the term itself: of the two methods of this name, pyjnius takes the one for queries.
+            # Not the term itself: of the two methods of this name, pyjnius takes the one for
+            # queries.
             writer.deleteDocuments(lucene["search.TermQuery"](lucene["index.Term"]("id", doc_id)))
         for directory in directories[1:]:
             writer.addIndexes(directory)

@@ -1,7 +1,8 @@
-"""A Lucene index: the hashes of its files, its record `beamrank.json`, checks of both, and local copies of remote ones.
+"""A Lucene index: the hashes of its files, its record `beamrank.json`, checks of both, and local
+copies of remote ones.
 
-An index that beamrank builds holds `beamrank.json`. An index without it, such as one of Anserini's prebuilt ones, is
-used as it is; the corpus that it was built from is then unknown.
+An index that beamrank builds holds `beamrank.json`. An index without it, such as one of Anserini's
+prebuilt ones, is used as it is; the corpus that it was built from is then unknown.
 """
 
 import re
@@ -18,15 +19,22 @@ from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file, file_version
 from beamrank.storage.disk_cache import cache_folder, discard, fetched
-from beamrank.storage.documents import SHORT, checked_json, checked_values, digest, sha256, validated
+from beamrank.storage.documents import (
+    SHORT,
+    checked_json,
+    checked_values,
+    digest,
+    sha256,
+    validated,
+)
 
 INFO_NAME = "beamrank.json"
 UPLOADING_NAME = "beamrank.uploading"
 CACHE_KIND = "indexes"
 _LUCENE_FILE = re.compile(r"segments_[0-9a-z]+|_[0-9a-z]+[._].*")
 _LUCENE_MAGIC = bytes.fromhex("3fd76c17")
-# Of a file of segments: a name, a version and an id, the number of the file; the version of Lucene that wrote it, and
-# the major one that began the index.
+# Of a file of segments: a name, a version and an id, the number of the file; the version of Lucene
+# that wrote it, and the major one that began the index.
 _LUCENE_VERSION = re.compile(rb".{4}\x08segments.{20}.[0-9a-z]+([^0-9a-z])(.)(.)(.)", re.DOTALL)
 _HEAD_BYTES = 64
 # That of the pinned pyserini, which reads indexes of this one and of the one before.
@@ -87,8 +95,9 @@ class IndexInfo(BaseModel):
         if self.corpus_digest is not None:
             return ()
         return (
-            "beamrank did not build this index, so nothing shows that it holds the docs of the corpus; a doc that it "
-            "finds and the corpus lacks is reported when the texts are joined",
+            "beamrank did not build this index, so nothing shows that it holds the docs of the "
+            "corpus; a doc that it finds and the corpus lacks is reported when the texts are "
+            "joined",
         )
 
 
@@ -97,12 +106,21 @@ _INFO = TypeAdapter(IndexInfo)
 
 def lucene_sizes(url: str) -> dict[str, int]:
     """The names and sizes of Lucene's files in a folder, by name."""
-    return {name: size for name, size in sorted(storage.sizes_bytes(url).items()) if _LUCENE_FILE.fullmatch(name)}
+    return {
+        name: size
+        for name, size in sorted(storage.sizes_bytes(url).items())
+        if _LUCENE_FILE.fullmatch(name)
+    }
 
 
 def describe_files(url: str) -> dict[str, IndexFile]:
-    """The size and content of each of Lucene's files in a folder, local or remote; reads them all."""
-    return {name: IndexFile(size, storage.sha256(storage.join(url, name))) for name, size in lucene_sizes(url).items()}
+    """The size and content of each of Lucene's files in a folder, local or remote; reads them
+    all.
+    """
+    return {
+        name: IndexFile(size, storage.sha256(storage.join(url, name)))
+        for name, size in lucene_sizes(url).items()
+    }
 
 
 def files_digest(files: Mapping[str, IndexFile]) -> str:
@@ -112,7 +130,9 @@ def files_digest(files: Mapping[str, IndexFile]) -> str:
 
 @dataclass(frozen=True)
 class LocalIndex:
-    """A local index folder, and Lucene's files in it with the versions (`file_version`) that were hashed."""
+    """A local index folder, and Lucene's files in it with the versions (`file_version`) that were
+    hashed.
+    """
 
     folder: str
     files: Mapping[str, IndexFile]
@@ -120,7 +140,8 @@ class LocalIndex:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Makes sure that no file was written since the hashes were taken and before the `with` block ends.
+        """Makes sure that no file was written since the hashes were taken and before the `with`
+        block ends.
 
         Raises:
             DataError: one was, or was added or removed.
@@ -134,18 +155,24 @@ class LocalIndex:
         self._check()
 
     def _check(self) -> None:
-        versions = {name: file_version(storage.join(self.folder, name)) for name in lucene_sizes(self.folder)}
+        versions = {
+            name: file_version(storage.join(self.folder, name))
+            for name in lucene_sizes(self.folder)
+        }
         changed = sorted(name for name, _ in versions.items() ^ self.versions.items())
         if changed:
             raise DataError(
-                f"the index {self.folder} changed while it was searched ({changed[0]} was written, added or removed), "
-                "so the hits may not be those of the plan's index. Nothing was committed from this search, and "
-                "finished shards are kept. Run the same command again, which checks the index and resumes"
+                f"the index {self.folder} changed while it was searched ({changed[0]} was "
+                "written, added or removed), so the hits may not be those of the plan's index. "
+                "Nothing was committed from this search, and finished shards are kept. Run the "
+                "same command again, which checks the index and resumes"
             )
 
 
 def _read_local(folder: str) -> LocalIndex:
-    """Hashes Lucene's files in a local folder, except those that this machine hashed before in the present version."""
+    """Hashes Lucene's files in a local folder, except those that this machine hashed before in the
+    present version.
+    """
     record = str(cache_folder("hashed") / f"{sha256(folder.encode())[:SHORT]}.json")
     try:
         before = checked_values(storage.read_bytes(record))["files"]
@@ -169,7 +196,8 @@ def _read_local(folder: str) -> LocalIndex:
 
 
 def local_index(url: str, index_digest: str) -> LocalIndex:
-    """A local folder with an index: the folder itself, or a copy of a remote one, made once a machine.
+    """A local folder with an index: the folder itself, or a copy of a remote one, made once a
+    machine.
 
     Copies are in `indexes/DIGEST` below BEAMRANK_CACHE. A damaged copy is made again.
 
@@ -195,19 +223,23 @@ def local_index(url: str, index_digest: str) -> LocalIndex:
             found = _read_local(str(fetched(CACHE_KIND, index_digest, fetch)))
         return found
     except OSError as error:
-        raise PreflightError(f"cannot copy the index {url} to {cache_folder(CACHE_KIND)}: {error}") from error
+        raise PreflightError(
+            f"cannot copy the index {url} to {cache_folder(CACHE_KIND)}: {error}"
+        ) from error
 
 
 def _check_digest(url: str, files: Mapping[str, IndexFile], expected: str) -> None:
     if files_digest(files) != expected:
         raise PreflightError(
-            f"the index {url} is not, or no longer, the one with digest {expected[:SHORT]} that this run was planned "
-            "with. Start the run again, or build the index again"
+            f"the index {url} is not, or no longer, the one with digest {expected[:SHORT]} that "
+            "this run was planned with. Start the run again, or build the index again"
         )
 
 
 def needs_building(url: str) -> bool:
-    """Whether an index has to be built: the folder does not exist, or holds only an interrupted upload."""
+    """Whether an index has to be built: the folder does not exist, or holds only an interrupted
+    upload.
+    """
     return storage.is_empty(url) or _is_unfinished(storage.sizes_bytes(url))
 
 
@@ -231,7 +263,9 @@ def read_written_info(url: str) -> IndexInfo | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise PreflightError(f"{path} is damaged; remove the folder and build the index again: {error}") from error
+        raise PreflightError(
+            f"{path} is damaged; remove the folder and build the index again: {error}"
+        ) from error
     return info
 
 
@@ -250,21 +284,29 @@ def require_index(url: str) -> IndexInfo | None:
                 raise _damaged(url, name, f"{found} where {file.size_bytes} bytes were written")
         return info
     if _is_unfinished(sizes):
-        raise PreflightError(f"{url} is an index whose upload did not finish: build it again with `beamrank index`")
-    segments = [name for name in sizes if name.startswith("segments_") and _LUCENE_FILE.fullmatch(name)]
-    faults = [f"its {name} was not written by Lucene" for name in segments if not _is_readable(url, name)]
+        raise PreflightError(
+            f"{url} is an index whose upload did not finish: build it again with `beamrank index`"
+        )
+    segments = [
+        name for name in sizes if name.startswith("segments_") and _LUCENE_FILE.fullmatch(name)
+    ]
+    faults = [
+        f"its {name} was not written by Lucene" for name in segments if not _is_readable(url, name)
+    ]
     if not segments:
         faults = ["it has no segments file" if sizes else "it does not exist or holds no files"]
     if faults:
         raise PreflightError(
-            f"{url} is not a Lucene index: {faults[0]}. Give the folder of an index, or a new one for `beamrank index` "
-            "to build"
+            f"{url} is not a Lucene index: {faults[0]}. Give the folder of an index, or a new one "
+            "for `beamrank index` to build"
         )
     return None
 
 
 def _is_readable(url: str, name: str) -> bool:
-    """Whether a file of segments is Lucene's; raises PreflightError for a version that cannot be read."""
+    """Whether a file of segments is Lucene's; raises PreflightError for a version that cannot be
+    read.
+    """
     with storage.open_binary(storage.join(url, name)) as file:
         head = file.read(_HEAD_BYTES)
     if not head.startswith(_LUCENE_MAGIC):
@@ -273,10 +315,11 @@ def _is_readable(url: str, name: str) -> bool:
     *written, begun = b"".join(version.groups()) if version else bytes([LUCENE] * 4)
     if written[0] > LUCENE or begun < LUCENE - 1:
         raise PreflightError(
-            f"the index {url} was begun by Lucene {begun} and written by Lucene {'.'.join(map(str, written))}, and "
-            f"beamrank reads Lucene {LUCENE - 1} and {LUCENE} (Pyserini 2 and Anserini 2 write Lucene 10). Give "
-            "index.path a new folder, in which `beamrank index CONFIG` builds it from the corpus; or search with the "
-            "other program, and give its run as `candidates.run`"
+            f"the index {url} was begun by Lucene {begun} and written by Lucene "
+            f"{'.'.join(map(str, written))}, and beamrank reads Lucene {LUCENE - 1} and {LUCENE} "
+            "(Pyserini 2 and Anserini 2 write Lucene 10). Give index.path a new folder, in which "
+            "`beamrank index CONFIG` builds it from the corpus; or search with the other program, "
+            "and give its run as `candidates.run`"
         )
     return True
 
@@ -284,13 +327,15 @@ def _is_readable(url: str, name: str) -> bool:
 def read_index_info(url: str) -> IndexInfo:
     """The metadata of an index folder, local or remote.
 
-    The files of a local index are hashed, once on a machine. Those of a remote one are hashed when they are copied;
-    where beamrank did not build it, they are read here too, for the digest.
+    The files of a local index are hashed, once on a machine. Those of a remote one are hashed when
+    they are copied; where beamrank did not build it, they are read here too, for the digest.
     """
     info = require_index(url)
     if info is not None and storage.is_remote(url):
         return info
-    files = describe_files(url) if storage.is_remote(url) else _read_local(storage.absolute(url)).files
+    files = (
+        describe_files(url) if storage.is_remote(url) else _read_local(storage.absolute(url)).files
+    )
     if info is None:
         return IndexInfo(digest=files_digest(files), files=dict(files))
     for name, problem in find_damage(info, files):
@@ -311,13 +356,15 @@ def find_damage(info: IndexInfo, found: Mapping[str, IndexFile]) -> Iterator[tup
 
 def _damaged(url: str, name: str, problem: str) -> PreflightError:
     return PreflightError(
-        f"the index {url} is damaged: {name} {problem}. BM25 would find other docs. Remove the folder and build it "
-        "again with `beamrank index`"
+        f"the index {url} is damaged: {name} {problem}. BM25 would find other docs. Remove the "
+        "folder and build it again with `beamrank index`"
     )
 
 
 def holds_doc_vectors(url: str, files: Iterable[str]) -> bool:
-    """Whether an index with these files holds doc vectors: as files, or in compound ones, which name what they hold."""
+    """Whether an index with these files holds doc vectors: as files, or in compound ones, which
+    name what they hold.
+    """
     compound = (name for name in files if name.endswith(".cfe"))
     return any(name.endswith(".tvd") for name in files) or any(
         b".tvd" in storage.read_bytes(storage.join(url, name)) for name in compound
@@ -325,26 +372,38 @@ def holds_doc_vectors(url: str, files: Iterable[str]) -> bool:
 
 
 def check_kind(url: str, info: IndexInfo, kind: IndexKind) -> None:
-    """Refuses an index that beamrank built for another language, or one without doc vectors where they are needed."""
-    again = "Give index.path a new folder, or remove this one, and run `beamrank index CONFIG`, which builds it"
+    """Refuses an index that beamrank built for another language, or one without doc vectors where
+    they are needed.
+    """
+    again = (
+        "Give index.path a new folder, or remove this one, and run `beamrank index CONFIG`, "
+        "which builds it"
+    )
     if info.corpus_digest is not None and info.language != kind.language:
         raise PreflightError(
-            f"the index {url} was built with `index.language: {info.language}`, not {kind.language}: its terms are "
-            f"not those of the topics. {again}"
+            f"the index {url} was built with `index.language: {info.language}`, not "
+            f"{kind.language}: its terms are not those of the topics. {again}"
         )
     if kind.doc_vectors and not holds_doc_vectors(url, info.files):
-        raise PreflightError(f"the index {url} has no doc vectors, which `bm25.expansion` reads. {again} with them")
+        raise PreflightError(
+            f"the index {url} has no doc vectors, which `bm25.expansion` reads. {again} with them"
+        )
 
 
 def check_index(url: str, corpus_digest: str | None, kind: IndexKind = PLAIN) -> IndexInfo:
     """The metadata of an index, which must be of this corpus and kind where these are known."""
     info = read_index_info(url)
     check_kind(url, info, kind)
-    if corpus_digest is not None and info.corpus_digest is not None and info.corpus_digest != corpus_digest:
+    if (
+        corpus_digest is not None
+        and info.corpus_digest is not None
+        and info.corpus_digest != corpus_digest
+    ):
         raise PreflightError(
-            f"the index {url} was built from another corpus: its digest is {info.corpus_digest[:SHORT]}, that of "
-            f"the configured corpus {corpus_digest[:SHORT]}. It would find docs that this corpus does not have. Give "
-            "index.path another folder, set `index.update: true` if the corpus has changed, or remove the folder "
-            "to have it built again"
+            f"the index {url} was built from another corpus: its digest is "
+            f"{info.corpus_digest[:SHORT]}, that of the configured corpus "
+            f"{corpus_digest[:SHORT]}. It would find docs that this corpus does not have. Give "
+            "index.path another folder, set `index.update: true` if the corpus has changed, or "
+            "remove the folder to have it built again"
         )
     return info

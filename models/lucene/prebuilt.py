@@ -51,10 +51,20 @@ class PrebuiltIndex(NamedTuple):
 def find_prebuilt(name: str) -> PrebuiltIndex:
     """An index for BM25 by its name."""
     with zipfile.ZipFile(jvm.anserini_jar()) as jar:
-        tables = [each for each in jar.namelist() if each.startswith(_INDEX_TABLES) and each.endswith(".json")]
-        rows = [row for table in tables for row in json.loads(jar.read(table)) if row["type"] == "inverted"]
+        tables = [
+            each
+            for each in jar.namelist()
+            if each.startswith(_INDEX_TABLES) and each.endswith(".json")
+        ]
+        rows = [
+            row
+            for table in tables
+            for row in json.loads(jar.read(table))
+            if row["type"] == "inverted"
+        ]
     indexes = {
-        row["name"]: PrebuiltIndex(row["name"], row["urls"][0], row["md5"], row["compressed_size"]) for row in rows
+        row["name"]: PrebuiltIndex(row["name"], row["urls"][0], row["md5"], row["compressed_size"])
+        for row in rows
     }
     return _named(indexes, name, f"prebuilt index {name!r} for BM25")
 
@@ -62,7 +72,9 @@ def find_prebuilt(name: str) -> PrebuiltIndex:
 def _named(entries: Mapping[str, _Named], name: str, what: str) -> _Named:
     if name not in entries:
         near = difflib.get_close_matches(name, entries, 5, 0.4) or sorted(entries)[:5]
-        raise PreflightError(f"pyserini has no {what}. Some of its {len(entries)}: {', '.join(near)}")
+        raise PreflightError(
+            f"pyserini has no {what}. Some of its {len(entries)}: {', '.join(near)}"
+        )
     return entries[name]
 
 
@@ -70,19 +82,24 @@ def fetch_prebuilt(index: PrebuiltIndex, progress: Progress) -> str:
     """The folder of an index, which is downloaded if this machine does not have it.
 
     Raises:
-        PreflightError: it cannot be downloaded, is not the archive that its table names, or holds no Lucene index.
+        PreflightError: it cannot be downloaded, is not the archive that its table names, or holds
+            no Lucene index.
     """
 
     def fetch(folder: Path) -> None:
-        progress.note(f"downloading the index {index.name} ({index.compressed_bytes / 1e9:.1f} GB) from {index.url}")
+        progress.note(
+            f"downloading the index {index.name} ({index.compressed_bytes / 1e9:.1f} GB) from "
+            f"{index.url}"
+        )
         archive = folder / "archive"
         storage.download(index.url, str(archive))
         with open(archive, "rb") as file:
             found = hashlib.file_digest(file, "md5").hexdigest()
         if found != index.md5:
             raise PreflightError(
-                f"{index.url} is not the index that pyserini names: its MD5 is {found}, not {index.md5}. Run the same "
-                "command again; if the message stays, the archive was replaced"
+                f"{index.url} is not the index that pyserini names: its MD5 is {found}, not "
+                f"{index.md5}. Run the same command again; if the message stays, the archive was "
+                "replaced"
             )
         _unpack(archive, folder)
         archive.unlink()
@@ -100,13 +117,16 @@ def _fetched(kind: str, key: str, fetch: Callable[[Path], None], what: str) -> P
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Moves the files of an archive, which are below one folder of it, into a folder; nothing else is written."""
+    """Moves the files of an archive, which are below one folder of it, into a folder; nothing else
+    is written.
+    """
     unpacked = folder / "unpacked"
     with tarfile.open(archive) as content:
         for member in content:
             if not (member.isfile() or member.isdir()):
                 raise PreflightError(
-                    f"the archive {archive} holds {member.name!r}, which is neither a file nor a folder"
+                    f"the archive {archive} holds {member.name!r}, which is neither a file nor a "
+                    "folder"
                 )
             # Refuses paths that lead out of the folder.
             content.extract(member, unpacked, filter="data")
@@ -117,7 +137,9 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def fetch_topics(name: str) -> str:
-    """The file of some topics, which is downloaded once a machine. Anserini keeps no checksums of them."""
+    """The file of some topics, which is downloaded once a machine. Anserini keeps no checksums of
+    them.
+    """
     base = topics_file_name(name)
     url = _TOPICS_URL + base
     key = sha256(url.encode())[:SHORT]
@@ -131,12 +153,16 @@ def fetch_topics(name: str) -> str:
 def topics_file_name(name: str) -> str:
     """The name of the file of some topics."""
     files = jvm.call(_topics_files)
-    named = {each: files[constant] for each, constant in _topics_constants().items() if constant in files}
+    named = {
+        each: files[constant] for each, constant in _topics_constants().items() if constant in files
+    }
     return _named(named, name, f"topics {name!r}")
 
 
 def _topics_constants() -> dict[str, str]:
-    """The names of topics, each with the constant of Anserini that it stands for, from pyserini's source."""
+    """The names of topics, each with the constant of Anserini that it stands for, from pyserini's
+    source.
+    """
     spec = importlib.util.find_spec("pyserini")
     if spec is None or spec.origin is None:
         raise PreflightError("names of topics come from the package pyserini: pip install pyserini")
@@ -146,7 +172,9 @@ def _topics_constants() -> dict[str, str]:
             case ast.Assign(targets=[ast.Name(id="topics_mapping")], value=ast.Dict() as table):
                 found: dict[str, str] = ast.literal_eval(table)
                 return found
-    raise PreflightError("this version of pyserini keeps the names of its topics elsewhere: give topics.path a file")
+    raise PreflightError(
+        "this version of pyserini keeps the names of its topics elsewhere: give topics.path a file"
+    )
 
 
 def _topics_files() -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""duoBERT: the log-odds that doc_i is more relevant to a query than doc_j (Nogueira et al. 2019, section 3.2)."""
+"""duoBERT: the log-odds that doc_i is more relevant to a query than doc_j (Nogueira et al. 2019,
+section 3.2).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +14,23 @@ import pyarrow.compute as pc
 from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.aggregation import sampled_opponents
-from beamrank.ranking.input_layout import InputLimits, InputTemplate, Lengths, PackedInputs, duo_kept
+from beamrank.ranking.input_layout import (
+    InputLimits,
+    InputTemplate,
+    Lengths,
+    PackedInputs,
+    duo_kept,
+)
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Prepared, Scores, StageCounts
-from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
+from models.scoring.packing import (
+    ChosenDocs,
+    ShardTokens,
+    choose_docs,
+    distinct,
+    number_texts,
+    read_shard,
+)
 from models.scoring.reuse import ReusableScores
 
 Asked: TypeAlias = npt.NDArray[np.bool_]
@@ -33,11 +48,12 @@ def prepare_duo(
 ) -> Prepared:
     """Prepares the ordered pairs of the docs of each query that a stage receives.
 
-    Inputs that are the same for a query once they are cut are scored once. Rows are `beamrank.join.schemas.DUO`, one a
-    query of `tokens` in its order.
+    Inputs that are the same for a query once they are cut are scored once. Rows are
+    `beamrank.join.schemas.DUO`, one a query of `tokens` in its order.
 
-    `tokens` are `beamrank.join.schemas.tokenized` with the special tokens as metadata, `received` the docs of each
-    query, best first. SAMPLE draws so many opponents for a doc by the seed; without a number, every pair is asked.
+    `tokens` are `beamrank.join.schemas.tokenized` with the special tokens as metadata, `received`
+    the docs of each query, best first. SAMPLE draws so many opponents for a doc by the seed;
+    without a number, every pair is asked.
     """
 
     def asked(query_id: str, doc_ids: Sequence[str]) -> Asked:
@@ -47,7 +63,11 @@ def prepare_duo(
 
 
 def prepare_pairs(
-    model: Architecture, tokens: pa.Table, chosen: Mapping[str, Sequence[str]], limits: InputLimits, asked: FindAsked
+    model: Architecture,
+    tokens: pa.Table,
+    chosen: Mapping[str, Sequence[str]],
+    limits: InputLimits,
+    asked: FindAsked,
 ) -> Prepared:
     """Prepares the pairs that are asked among the chosen docs of each query."""
     compared = _compare(model, tokens, chosen, limits)
@@ -56,14 +76,19 @@ def prepare_pairs(
     texts = number_texts(shard.tokens, shard.doc_starts[docs.docs], compared.doc_kept)
     rows, inverse = distinct(docs.queries[first], texts[first], texts[second])
     has_pairs = docs.counts > 1
-    cut_queries, cut_docs = compared.query_kept < shard.query_lengths, compared.doc_kept < shard.doc_lengths[docs.docs]
+    cut_queries, cut_docs = (
+        compared.query_kept < shard.query_lengths,
+        compared.doc_kept < shard.doc_lengths[docs.docs],
+    )
 
     def finish(scores: Scores) -> tuple[pa.Table, StageCounts]:
         matrices = np.full(int((docs.counts**2).sum()), np.nan, dtype=np.float32)
         matrices[cells] = scores.log_odds[inverse]
         columns = [
             shard.query_ids,
-            pa.ListArray.from_arrays(_offsets(docs.counts), shard.doc_ids.take(pa.array(docs.docs))),
+            pa.ListArray.from_arrays(
+                _offsets(docs.counts), shard.doc_ids.take(pa.array(docs.docs))
+            ),
             pa.ListArray.from_arrays(_offsets(docs.counts**2), pa.array(matrices)),
         ]
         return pa.table(columns, schema=schemas.DUO), StageCounts(
@@ -78,8 +103,11 @@ def prepare_pairs(
     return Prepared(compared.inputs(first[rows], second[rows]), finish)
 
 
-def reusable_duo(model: Architecture, tokens: pa.Table, duo: pa.Table, limits: InputLimits) -> ReusableScores:
-    """The inputs of `prepare_duo`, for some queries of a shard, with their scores: the rows of these queries.
+def reusable_duo(
+    model: Architecture, tokens: pa.Table, duo: pa.Table, limits: InputLimits
+) -> ReusableScores:
+    """The inputs of `prepare_duo`, for some queries of a shard, with their scores: the rows of
+    these queries.
 
     Raises:
         DataError: the rows are not those of the tokens.
@@ -90,7 +118,11 @@ def reusable_duo(model: Architecture, tokens: pa.Table, duo: pa.Table, limits: I
     compared = _compare(model, tokens, doc_ids if is_whole else {}, limits)
     counts = compared.chosen.counts
     sizes = counts**2
-    if not is_whole or list(map(len, doc_ids.values())) != counts.tolist() or len(log_odds) != sizes.sum():
+    if (
+        not is_whole
+        or list(map(len, doc_ids.values())) != counts.tolist()
+        or len(log_odds) != sizes.sum()
+    ):
         raise DataError("the rows of a part of duo are not those of its tokens")
     asked = np.flatnonzero(np.isfinite(log_odds))
     queries = np.repeat(np.arange(len(sizes)), sizes)[asked]
@@ -101,7 +133,9 @@ def reusable_duo(model: Architecture, tokens: pa.Table, duo: pa.Table, limits: I
 
 @dataclass(frozen=True)
 class _Compared:
-    """The chosen docs of a shard, and the wordpieces kept of each query, int64[q], and doc, int64[a], as i or j."""
+    """The chosen docs of a shard, and the wordpieces kept of each query, int64[q], and doc,
+    int64[a], as i or j.
+    """
 
     shard: ShardTokens
     chosen: ChosenDocs
@@ -112,25 +146,37 @@ class _Compared:
     def inputs(self, first: Lengths, second: Lengths) -> PackedInputs:
         """The inputs of pairs, by place among the chosen docs."""
         query, docs = self.chosen.queries[first], self.chosen.docs
-        starts = [self.shard.query_starts[query], *(self.shard.doc_starts[docs[each]] for each in (first, second))]
+        starts = [
+            self.shard.query_starts[query],
+            *(self.shard.doc_starts[docs[each]] for each in (first, second)),
+        ]
         kept = [self.query_kept[query], self.doc_kept[first], self.doc_kept[second]]
-        return PackedInputs(self.shard.tokens, np.stack(starts, axis=1), np.stack(kept, axis=1), self.template)
+        return PackedInputs(
+            self.shard.tokens, np.stack(starts, axis=1), np.stack(kept, axis=1), self.template
+        )
 
 
 def _compare(
-    model: Architecture, tokens: pa.Table, received: Mapping[str, Sequence[str]], limits: InputLimits
+    model: Architecture,
+    tokens: pa.Table,
+    received: Mapping[str, Sequence[str]],
+    limits: InputLimits,
 ) -> _Compared:
     shard = read_shard(tokens)
     chosen = choose_docs(shard, received)
     template = model.template(schemas.special_tokens(tokens.schema))
     lengths, none = shard.doc_lengths[chosen.docs], np.zeros_like(shard.query_lengths)
     query_kept, _, _ = duo_kept(template, limits, shard.query_lengths, none, none)
-    _, doc_kept, _ = duo_kept(template, limits, shard.query_lengths[chosen.queries], lengths, lengths)
+    _, doc_kept, _ = duo_kept(
+        template, limits, shard.query_lengths[chosen.queries], lengths, lengths
+    )
     return _Compared(shard, chosen, template, query_kept, doc_kept)
 
 
 def _pairs(compared: _Compared, asked: FindAsked) -> tuple[Lengths, Lengths, Lengths]:
-    """The p pairs that are asked: int64[p], twice by place among the chosen docs, and by cell of the flat matrices."""
+    """The p pairs that are asked: int64[p], twice by place among the chosen docs, and by cell of
+    the flat matrices.
+    """
     shard, chosen = compared.shard, compared.chosen
     found: list[list[Lengths]] = [[np.empty(0, np.int64)] for _ in range(3)]
     start = cell = 0

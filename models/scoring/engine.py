@@ -1,4 +1,6 @@
-"""The engine of both rerankers: takes the inputs of a shard, gives log-odds, of one shard at a time."""
+"""The engine of both rerankers: takes the inputs of a shard, gives log-odds, of one shard at a
+time.
+"""
 
 import logging
 import sys
@@ -21,18 +23,22 @@ from models.checkpoints.checkpoint import Checkpoint, check_process
 from models.scoring.backends.registry import OutOfMemory, find_backend
 from models.scoring.packing import Rows
 
-# Of the tokens of a batch that did not fit in memory, how many a later batch may have. Its halves have about 1/2.
+# Of the tokens of a batch that did not fit in memory, how many a later batch may have. Its halves
+# have about 1/2.
 _KEPT_OF_A_LIMIT = 3 / 4
 
 _log = logging.getLogger(__name__)
-# A batch that went through the model: its rows, float32[b] log-odds, and the tokens that were computed, with padding.
+# A batch that went through the model: its rows, float32[b] log-odds, and the tokens that were
+# computed, with padding.
 _Scored: TypeAlias = tuple[Rows, npt.NDArray[np.float32], int]
 # The shards that this process is scoring: their inputs, and the sizes of the batches that are done.
 _at_work: list[tuple[int, list[int]]] = []
 
 
 def inputs_done() -> tuple[int, int]:
-    """How many inputs of the shard that this process is scoring are done, of how many; zeros between two shards."""
+    """How many inputs of the shard that this process is scoring are done, of how many; zeros
+    between two shards.
+    """
     shards = _at_work[:]
     return sum(sum(batches) for _, batches in shards), sum(inputs for inputs, _ in shards)
 
@@ -62,10 +68,11 @@ class StageCounts:
     """The counts of a stage for one shard, for its receipt.
 
     `candidates` are query-document pairs, also where each takes several inferences. `tokens` and
-    `padded_tokens` are what went through the model, without and with padding. `truncated_queries` and `truncated_docs`
-    (counted among the candidates) lost wordpieces to the truncation rule. `duplicate_inputs` were not scored again.
-    `halvings` counts batches that had to be cut in two because memory ran out. `reused` inferences were not made,
-    since an earlier run has stored their scores.
+    `padded_tokens` are what went through the model, without and with padding. `truncated_queries`
+    and `truncated_docs` (counted among the candidates) lost wordpieces to the truncation rule.
+    `duplicate_inputs` were not scored again. `halvings` counts batches that had to be cut in two
+    because memory ran out. `reused` inferences were not made, since an earlier run has stored their
+    scores.
     """
 
     queries: int
@@ -93,7 +100,9 @@ class ScoringEngine:
         backend: str = "torch",
         kernel: str = "torch",
     ) -> None:
-        """Loads the checkpoint; arguments are those of `Backend`, and the most tokens of a batch."""
+        """Loads the checkpoint; arguments are those of `Backend`, and the most tokens of a
+        batch.
+        """
         self.checkpoint = checkpoint
         self.token_budget = token_budget
         self.threads = threads
@@ -106,8 +115,9 @@ class ScoringEngine:
     def score(self, inputs: PackedInputs) -> Scores:
         """Scores a shard's inputs.
 
-        On a CPU, a score's bits follow from its own input. On a GPU they depend on its batch, which follows from the
-        lengths of all inputs, and is cut in two, and counted, where memory runs out or has run out before.
+        On a CPU, a score's bits follow from its own input. On a GPU they depend on its batch, which
+        follows from the lengths of all inputs, and is cut in two, and counted, where memory runs
+        out or has run out before.
 
         Raises:
             DataError: an input does not fit the model, or scores are not finite.
@@ -124,21 +134,28 @@ class ScoringEngine:
             scored = list(chain.from_iterable(pool.map(score, batches)))
         splits = len(scored) - len(batches)
         if splits:
-            _log.warning("out of memory: %d batches were scored in %d parts", len(batches), len(scored))
+            _log.warning(
+                "out of memory: %d batches were scored in %d parts", len(batches), len(scored)
+            )
         log_odds = np.empty(len(inputs), dtype=np.float32)
         for rows, values, _ in scored:
             log_odds[rows] = values
         if broken := int(np.count_nonzero(~np.isfinite(log_odds))):
             raise DataError(
-                f"{broken} of {len(log_odds)} scores of the checkpoint {self.checkpoint.reference} are not finite, and "
-                "cannot be ranked: its activations overflow in this dtype, or its weights are broken. Run with dtype "
+                f"{broken} of {len(log_odds)} scores of the checkpoint "
+                f"{self.checkpoint.reference} are not finite, and cannot be ranked: its "
+                "activations overflow in this dtype, or its weights are broken. Run with dtype "
                 "float32"
             )
         padded_tokens = sum(tokens for _, _, tokens in scored)
         return Scores(log_odds, len(inputs), int(lengths.sum()), padded_tokens, halvings=splits)
 
-    def _score_batch(self, parts: PackedInputs, lengths: Lengths, done: list[int], rows: Rows) -> list[_Scored]:
-        """Scores some inputs together, in halves where memory is short, and adds their number to what is done."""
+    def _score_batch(
+        self, parts: PackedInputs, lengths: Lengths, done: list[int], rows: Rows
+    ) -> list[_Scored]:
+        """Scores some inputs together, in halves where memory is short, and adds their number to
+        what is done.
+        """
         tokens = int(lengths[rows].sum())
         if len(rows) == 1 or tokens <= self._limit:
             places = np.arange(lengths.size).reshape(lengths.shape)[rows].ravel()
@@ -150,8 +167,8 @@ class ScoringEngine:
             except OutOfMemory as error:
                 if len(rows) == 1:
                     raise BeamrankError(
-                        f"{self._device} runs out of memory with a single input of {tokens} tokens: use a machine "
-                        "with more memory, or fewer workers on this one"
+                        f"{self._device} runs out of memory with a single input of {tokens} "
+                        "tokens: use a machine with more memory, or fewer workers on this one"
                     ) from error
                 self._limit = min(self._limit, int(_KEPT_OF_A_LIMIT * tokens))
         middle = len(rows) // 2
@@ -160,15 +177,18 @@ class ScoringEngine:
 
     def _check(self, inputs: PackedInputs) -> None:
         model, reference = self.checkpoint.architecture, self.checkpoint.reference
-        if len(inputs) and (longest := int(inputs.lengths.max())) > model.positions * inputs.template.doc_parts:
+        if (
+            len(inputs)
+            and (longest := int(inputs.lengths.max())) > model.positions * inputs.template.doc_parts
+        ):
             raise DataError(
-                f"an input has {longest} tokens, and the checkpoint {reference} knows {model.positions} positions: "
-                "lower input.max_length"
+                f"an input has {longest} tokens, and the checkpoint {reference} knows "
+                f"{model.positions} positions: lower input.max_length"
             )
         if len(inputs.tokens) and (largest := int(inputs.tokens.max())) >= model.vocab_size:
             raise DataError(
-                f"token id {largest} is not in the vocabulary of the checkpoint {reference}, which has "
-                f"{model.vocab_size} entries: the shard was tokenized for another model"
+                f"token id {largest} is not in the vocabulary of the checkpoint {reference}, "
+                f"which has {model.vocab_size} entries: the shard was tokenized for another model"
             )
 
 
@@ -184,7 +204,9 @@ def _counting(inputs: int) -> Iterator[list[int]]:
 
 
 class Prepared(NamedTuple):
-    """A shard that can be scored: its inputs, and what makes its rows, and the counts for its receipt, of scores."""
+    """A shard that can be scored: its inputs, and what makes its rows, and the counts for its
+    receipt, of scores.
+    """
 
     inputs: PackedInputs
     finish: Callable[[Scores], tuple[pa.Table, StageCounts]]

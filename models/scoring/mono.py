@@ -22,7 +22,14 @@ from beamrank.ranking.input_layout import (
 )
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Prepared, Scores, StageCounts
-from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
+from models.scoring.packing import (
+    ChosenDocs,
+    ShardTokens,
+    choose_docs,
+    distinct,
+    number_texts,
+    read_shard,
+)
 from models.scoring.reuse import ReusableScores
 
 
@@ -35,11 +42,11 @@ def prepare_mono(
 ) -> Prepared:
     """Prepares the docs of each query of a shard that a stage receives.
 
-    Inputs that are the same for a query once they are cut are scored once. Rows are `beamrank.join.schemas.MONO`, a row
-    a segment, sorted by query_id, rank and segment.
+    Inputs that are the same for a query once they are cut are scored once. Rows are
+    `beamrank.join.schemas.MONO`, a row a segment, sorted by query_id, rank and segment.
 
-    `tokens` are `beamrank.join.schemas.tokenized` with the special tokens as metadata, `received` the docs of each
-    query, best first. Without a rule for segments, each doc is scored as a whole.
+    `tokens` are `beamrank.join.schemas.tokenized` with the special tokens as metadata, `received`
+    the docs of each query, best first. Without a rule for segments, each doc is scored as a whole.
     """
     laid_out = _lay_out(model, tokens, received, limits, segment_rule)
     shard, inputs = laid_out.shard, laid_out.inputs
@@ -47,11 +54,15 @@ def prepare_mono(
     queries, candidates = laid_out.queries, laid_out.chosen.docs
     read = np.zeros(len(shard.doc_lengths), np.int64)
     np.maximum.at(read, laid_out.docs, laid_out.segments.starts + doc_kept)
-    rows, inverse = distinct(queries, query_kept, number_texts(inputs.tokens, inputs.starts[:, -1], doc_kept))
+    rows, inverse = distinct(
+        queries, query_kept, number_texts(inputs.tokens, inputs.starts[:, -1], doc_kept)
+    )
 
     def finish(scores: Scores) -> tuple[pa.Table, StageCounts]:
         table = laid_out.table(scores.log_odds[inverse])
-        return table.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]), StageCounts(
+        return table.sort_by(
+            [("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]
+        ), StageCounts(
             **scores.cost,
             queries=tokens.num_rows,
             candidates=len(candidates),
@@ -64,22 +75,31 @@ def prepare_mono(
 
 
 def reusable_mono(
-    model: Architecture, tokens: pa.Table, mono: pa.Table, limits: InputLimits, segment_rule: SegmentRule | None = None
+    model: Architecture,
+    tokens: pa.Table,
+    mono: pa.Table,
+    limits: InputLimits,
+    segment_rule: SegmentRule | None = None,
 ) -> ReusableScores:
-    """The inputs of `prepare_mono`, for some queries of a shard, with their scores: the rows of these queries.
+    """The inputs of `prepare_mono`, for some queries of a shard, with their scores: the rows of
+    these queries.
 
     Raises:
         DataError: the rows are not those of the tokens.
     """
     firsts = mono.filter(pc.equal(mono["segment"], 0))
     received: dict[str, list[str]] = {}
-    for query_id, doc_id in zip(firsts["query_id"].to_pylist(), firsts["doc_id"].to_pylist(), strict=True):
+    for query_id, doc_id in zip(
+        firsts["query_id"].to_pylist(), firsts["doc_id"].to_pylist(), strict=True
+    ):
         received.setdefault(query_id, []).append(doc_id)
     laid_out = _lay_out(model, tokens, received, limits, segment_rule)
     log_odds = mono["score"].to_numpy()
     # Docs that the corpus lacked have ranks, and no rows.
     same = ["query_id", "doc_id", "segment"]
-    if len(log_odds) != len(laid_out.inputs) or not laid_out.table(log_odds).select(same).equals(mono.select(same)):
+    if len(log_odds) != len(laid_out.inputs) or not laid_out.table(log_odds).select(same).equals(
+        mono.select(same)
+    ):
         raise DataError("the rows of a part of mono are not those of its tokens")
     return ReusableScores(laid_out.inputs, log_odds)
 
@@ -129,9 +149,19 @@ def _lay_out(
     segments = cut_segments(shard.doc_lengths[chosen.docs], segment_rule)
     docs, queries = chosen.docs[segments.docs], chosen.queries[segments.docs]
     template = model.template(schemas.special_tokens(tokens.schema))
-    starts, instructions = [shard.query_starts[queries], shard.doc_starts[docs] + segments.starts], list[Lengths]()
+    starts, instructions = (
+        [shard.query_starts[queries], shard.doc_starts[docs] + segments.starts],
+        list[Lengths](),
+    )
     if len(template.ends) > SEGMENTS["mono"]:
-        starts, instructions = [shard.instruction_starts[queries], *starts], [shard.instruction_lengths[queries]]
-    kept = mono_kept(template, limits, shard.query_lengths[queries], segments.lengths, *instructions)
-    inputs = PackedInputs(shard.tokens, np.stack(starts, axis=1), np.stack([*instructions, *kept], axis=1), template)
+        starts, instructions = (
+            [shard.instruction_starts[queries], *starts],
+            [shard.instruction_lengths[queries]],
+        )
+    kept = mono_kept(
+        template, limits, shard.query_lengths[queries], segments.lengths, *instructions
+    )
+    inputs = PackedInputs(
+        shard.tokens, np.stack(starts, axis=1), np.stack([*instructions, *kept], axis=1), template
+    )
     return _LaidOut(shard, chosen, segments, docs, queries, inputs)

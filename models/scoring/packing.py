@@ -1,4 +1,6 @@
-"""A tokenized shard as flat numpy arrays, and batches of inputs by their lengths alone: the same on every machine."""
+"""A tokenized shard as flat numpy arrays, and batches of inputs by their lengths alone: the same on
+every machine.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ _SMALLEST_BUDGET = 1024
 
 @dataclass(frozen=True)
 class ShardTokens:
-    """The texts of a shard of q queries with c candidates in all, candidates in the order of their queries and ranks.
+    """The texts of a shard of q queries with c candidates in all, candidates in the order of their
+    queries and ranks.
 
     Attributes:
         query_ids: string[q].
@@ -34,7 +37,8 @@ class ShardTokens:
         candidates: int64[q], how many candidates each query has.
         doc_starts: int64[c].
         doc_lengths: int64[c].
-        instruction_starts: int64[q], where each query's instruction begins in `tokens`; empty where it is not read.
+        instruction_starts: int64[q], where each query's instruction begins in `tokens`; empty where
+            it is not read.
         instruction_lengths: int64[q].
     """
 
@@ -68,7 +72,9 @@ class ChosenDocs:
 
 
 def choose_docs(shard: ShardTokens, received: Mapping[str, Sequence[str]]) -> ChosenDocs:
-    """Finds the docs that a stage receives, best first, but for those that the corpus lacks, which have no tokens."""
+    """Finds the docs that a stage receives, best first, but for those that the corpus lacks, which
+    have no tokens.
+    """
     query_ids, doc_ids = shard.query_ids.to_pylist(), shard.doc_ids.to_pylist()
     foreign = received.keys() - set(query_ids)
     if foreign:
@@ -91,12 +97,17 @@ def read_shard(table: pa.Table) -> ShardTokens:
     query_values, doc_values = _numpy(query_tokens.flatten()), _numpy(docs.flatten())
     query_lengths, doc_lengths = _list_lengths(query_tokens), _list_lengths(docs)
     instructions = column.get(INSTRUCTION_TOKENS, query_tokens[:0])
-    instruction_values, instruction_lengths = _numpy(instructions.flatten()), _list_lengths(instructions)
+    instruction_values, instruction_lengths = (
+        _numpy(instructions.flatten()),
+        _list_lengths(instructions),
+    )
     before = len(query_values) + len(doc_values)
     return ShardTokens(
         query_ids=column["query_id"],
         doc_ids=column["doc_ids"].flatten(),
-        tokens=np.concatenate([query_values, doc_values, instruction_values, np.zeros(1, query_values.dtype)]),
+        tokens=np.concatenate(
+            [query_values, doc_values, instruction_values, np.zeros(1, query_values.dtype)]
+        ),
         query_starts=np.cumsum(query_lengths) - query_lengths,
         query_lengths=query_lengths,
         candidates=_list_lengths(docs_of_query),
@@ -107,7 +118,9 @@ def read_shard(table: pa.Table) -> ShardTokens:
     )
 
 
-def number_texts(tokens: Tokens, starts: Lengths, kept: Lengths, numbers: dict[bytes, int] | None = None) -> Lengths:
+def number_texts(
+    tokens: Tokens, starts: Lengths, kept: Lengths, numbers: dict[bytes, int] | None = None
+) -> Lengths:
     """int64[n] numbers of the texts `tokens[start : start + kept]`: equal where the texts are.
 
     `numbers` holds those of texts that were numbered before, and receives the new ones.
@@ -119,8 +132,12 @@ def number_texts(tokens: Tokens, starts: Lengths, kept: Lengths, numbers: dict[b
 
 
 def distinct(*keys: Lengths) -> tuple[Lengths, Lengths]:
-    """The first of each group of equal rows, int64[d], and the group of each row, int64[n], by keys of int64[n]."""
-    _, rows, inverse = np.unique(np.stack(keys, axis=1), axis=0, return_index=True, return_inverse=True)
+    """The first of each group of equal rows, int64[d], and the group of each row, int64[n], by keys
+    of int64[n].
+    """
+    _, rows, inverse = np.unique(
+        np.stack(keys, axis=1), axis=0, return_index=True, return_inverse=True
+    )
     return rows, inverse.reshape(-1)
 
 
@@ -134,7 +151,9 @@ def _numpy(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def padded_width(lengths: Lengths, positions: int) -> int:
-    """The width of a batch: its longest input, padded up to a multiple of 8, at most the model's positions."""
+    """The width of a batch: its longest input, padded up to a multiple of 8, at most the model's
+    positions.
+    """
     longest = int(lengths.max())
     return min(-(-longest // _MULTIPLE_TOKENS) * _MULTIPLE_TOKENS, positions)
 
@@ -147,7 +166,8 @@ def even_budget(lengths: Lengths, token_budget: int, streams: int) -> int:
 
 
 def fill_batches(lengths: Lengths, token_budget: int) -> list[Rows]:
-    """Cuts inputs of int64[n] tokens into batches of so many tokens without padding; an input above goes alone.
+    """Cuts inputs of int64[n] tokens into batches of so many tokens without padding; an input above
+    goes alone.
 
     The longest come first, so that inputs of one length meet. Every row is in one of the batches.
     """
@@ -163,7 +183,8 @@ def fill_batches(lengths: Lengths, token_budget: int) -> list[Rows]:
 
 
 def fill_blocks(rows: Lengths, block: int) -> list[Rows]:
-    """Cuts inputs of int64[n] rows into batches of so many rows, each filled with the longest that still fit.
+    """Cuts inputs of int64[n] rows into batches of so many rows, each filled with the longest that
+    still fit.
 
     An input above goes alone; every input is in one of the batches.
     """
@@ -186,7 +207,8 @@ def fill_blocks(rows: Lengths, block: int) -> list[Rows]:
 def cut_batches(lengths: Lengths, token_budget: int, positions: int) -> list[Rows]:
     """Cuts inputs of int64[n] tokens into batches of inputs of about one length, the longest first.
 
-    A batch holds so many tokens, padding included; an input above goes alone. Every row is in one of the batches.
+    A batch holds so many tokens, padding included; an input above goes alone. Every row is in one
+    of the batches.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     batches = []

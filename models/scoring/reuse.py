@@ -1,4 +1,6 @@
-"""Reuse: parts of earlier runs answer inputs with the same token ids, and hold tokens of docs that did not change."""
+"""Reuse: parts of earlier runs answer inputs with the same token ids, and hold tokens of docs that
+did not change.
+"""
 
 import logging
 from collections import Counter
@@ -26,7 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 class ReusableScores(NamedTuple):
-    """Inputs that were scored with the same checkpoint and special tokens, and their float32[n] log-odds."""
+    """Inputs that were scored with the same checkpoint and special tokens, and their float32[n]
+    log-odds.
+    """
 
     inputs: PackedInputs
     log_odds: npt.NDArray[np.float32]
@@ -38,7 +42,9 @@ FindReusable = Callable[[pa.Table, pa.Table, Mapping[str, Any]], ReusableScores]
 
 @dataclass(frozen=True)
 class Reused:
-    """The n inputs of a shard, and the log-odds that earlier parts have for them: for all but the `missing` places."""
+    """The n inputs of a shard, and the log-odds that earlier parts have for them: for all but the
+    `missing` places.
+    """
 
     inputs: PackedInputs
     log_odds: npt.NDArray[np.float32]
@@ -50,7 +56,9 @@ class Reused:
         return self.inputs.take(self.missing)
 
     def complete(self, scores: Scores | None = None) -> Scores:
-        """The scores of all inputs, given those of `rest`; without them, those are 0, and counted as inferences."""
+        """The scores of all inputs, given those of `rest`; without them, those are 0, and counted
+        as inferences.
+        """
         count = len(self.missing)
         rest = Scores(np.zeros(count, np.float32), count, 0, 0, 0) if scores is None else scores
         log_odds = self.log_odds.copy()
@@ -59,7 +67,9 @@ class Reused:
 
 
 def find_reused(inputs: PackedInputs, reusable: Iterable[ReusableScores]) -> Reused:
-    """Looks inputs up in earlier parts, and reads the next of these only while an input is missing."""
+    """Looks inputs up in earlier parts, and reads the next of these only while an input is
+    missing.
+    """
     log_odds = np.empty(len(inputs), np.float32)
     missing = np.arange(len(inputs))
     numbers: dict[bytes, int] = {}
@@ -75,11 +85,15 @@ def _numbered(inputs: PackedInputs, numbers: dict[bytes, int]) -> Lengths:
     """int64[n, s] numbers of the texts of inputs, equal where their token ids are."""
     places = (inputs.starts << 32) | inputs.kept
     distinct, inverse = np.unique(places, return_inverse=True)
-    return number_texts(inputs.tokens, distinct >> 32, distinct & 0xFFFFFFFF, numbers)[inverse].reshape(places.shape)
+    return number_texts(inputs.tokens, distinct >> 32, distinct & 0xFFFFFFFF, numbers)[
+        inverse
+    ].reshape(places.shape)
 
 
 def _same_rows(rows: Lengths, others: Lengths) -> tuple[Lengths, Lengths]:
-    """The places of rows, all distinct, that are among others: int64[m] in `rows` and int64[m] in `others`."""
+    """The places of rows, all distinct, that are among others: int64[m] in `rows` and int64[m] in
+    `others`.
+    """
     both = np.concatenate([rows, others])
     codes = both[:, 0]
     for column in both.T[1:]:
@@ -90,9 +104,14 @@ def _same_rows(rows: Lengths, others: Lengths) -> tuple[Lengths, Lengths]:
 
 
 def read_reusable(
-    parts: Sequence[ReusablePart], tokens: pa.Table, find: FindReusable, of_any_machine: bool, unused: Counter[str]
+    parts: Sequence[ReusablePart],
+    tokens: pa.Table,
+    find: FindReusable,
+    of_any_machine: bool,
+    unused: Counter[str],
 ) -> Iterator[ReusableScores]:
-    """The scores of earlier parts for the queries of a shard's table, each part read when it is needed.
+    """The scores of earlier parts for the queries of a shard's table, each part read when it is
+    needed.
 
     A part that cannot be used is left out, and counted in `unused`: its scores are computed again.
     """
@@ -104,7 +123,9 @@ def read_reusable(
                 some = [each.read() for each in (part.tokens, part.scores)]
                 if not some[0].schema.equals(tokens.schema, check_metadata=True):
                     raise DataError("a different tokenizer made its tokens")
-                theirs, scores = (each.filter(pc.is_in(each["query_id"], query_ids)) for each in some)
+                theirs, scores = (
+                    each.filter(pc.is_in(each["query_id"], query_ids)) for each in some
+                )
                 found = find(theirs, scores, part.keys)
             except (BeamrankError, OSError) as error:
                 count, reason = "unusable_parts", str(error)
@@ -113,7 +134,9 @@ def read_reusable(
                 continue
         else:
             count, reason = "parts_of_other_machines", "a different kind of machine computed it"
-        _log.warning("%s is not reused: %s", part.scores.folder.part_url(part.scores.receipt), reason)
+        _log.warning(
+            "%s is not reused: %s", part.scores.folder.part_url(part.scores.receipt), reason
+        )
         unused[count] += 1
 
 
@@ -141,11 +164,18 @@ def reusable_tokens(
             raise UnusableTokensError(f"tokens cannot be reused: {error}") from error
         keys = pc.list_flatten(table["doc_ids"]).to_pylist()
         if of_queries:
-            keys = doc_keys(table["query_id"].take(pc.list_parent_indices(table["doc_ids"])).to_pylist(), keys)
+            keys = doc_keys(
+                table["query_id"].take(pc.list_parent_indices(table["doc_ids"])).to_pylist(), keys
+            )
         rows: dict[str, int] = {}
         for row in np.flatnonzero(np.isin(hashes64(keys), needed)).tolist():
             if keys[row] not in found:
                 rows.setdefault(keys[row], row)
         found |= dict.fromkeys(rows)
-        columns += pc.list_flatten(table["doc_tokens"]).take(pa.array(rows.values(), pa.int64())).cast(of_type).chunks
+        columns += (
+            pc.list_flatten(table["doc_tokens"])
+            .take(pa.array(rows.values(), pa.int64()))
+            .cast(of_type)
+            .chunks
+        )
     return list(found), pa.concat_arrays(columns)

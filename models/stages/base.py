@@ -1,7 +1,8 @@
-"""The base of all stages: a frozen dataclass that is the job of a worker, and describes itself to the rest of a run.
+"""The base of all stages: a frozen dataclass that is the job of a worker, and describes itself to
+the rest of a run.
 
-A stage's fields are its settings. Those marked with `Key` decide the bytes of its parts, and their digests cover them.
-The others, such as the place of a model, can change without a new run.
+A stage's fields are its settings. Those marked with `Key` decide the bytes of its parts, and their
+digests cover them. The others, such as the place of a model, can change without a new run.
 """
 
 from abc import ABC, abstractmethod
@@ -37,9 +38,9 @@ RANKED_BY = "ranked_by"
 class Key(NamedTuple):
     """Marks a field that decides the bytes of a stage's parts.
 
-    `name` is that of the configuration; names in braces are filled in from the stage. If the field's own name ends in
-    `_digest`, the configuration has the path or name of the digested content. A field that `selects` decides which
-    inputs are scored, and not the score of an input.
+    `name` is that of the configuration; names in braces are filled in from the stage. If the
+    field's own name ends in `_digest`, the configuration has the path or name of the digested
+    content. A field that `selects` decides which inputs are scored, and not the score of an input.
     """
 
     name: str
@@ -64,23 +65,30 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC):
-    """One stage of a run. Subclasses are frozen dataclasses that can be pickled, and import models when they run."""
+    """One stage of a run. Subclasses are frozen dataclasses that can be pickled, and import models
+    when they run.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     type_name: ClassVar[str]
     does: ClassVar[Literal["shards", "join", "run"]] = "shards"
-    """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a given run."""
+    """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a
+    given run.
+    """
     ranks: ClassVar[bool] = True
     """Whether its parts yield rankings."""
     tokens = ""
     """The stage that makes its tokens; empty where it reads none."""
     whole = ""
-    """The one of its inputs of which each of its shards depends on all parts, through `decided`; empty for none."""
+    """The one of its inputs of which each of its shards depends on all parts, through `decided`;
+    empty for none.
+    """
     reads_input: ClassVar[bool] = False
     worker: ClassVar[Worker] = Worker.CPU
     sample_docs: ClassVar[int] = 0
-    """With how many docs of a topic its model is tried for an estimate; 0 for a stage without one."""
+    """With how many docs of a topic its model is tried for an estimate; 0 for a stage without one.
+    """
 
     @classmethod
     def needs_workers(cls, config: RunConfig) -> bool:  # noqa: ARG003
@@ -88,7 +96,9 @@ class Stage(ABC):
         return True
 
     def cost(self, sample: Sample, topics: int) -> Cost:  # noqa: ARG002
-        """The cost for so many topics, if all have as many candidates as possible; by default nothing."""
+        """The cost for so many topics, if all have as many candidates as possible; by default
+        nothing.
+        """
         return Cost()
 
     @property
@@ -112,7 +122,9 @@ class Stage(ABC):
         return ()
 
     def decided(self, plan: Any) -> Self:  # noqa: ARG002
-        """The stage with what follows from all parts of `whole`, which is sealed: made once, by the launcher."""
+        """The stage with what follows from all parts of `whole`, which is sealed: made once, by the
+        launcher.
+        """
         return self
 
     @property
@@ -133,7 +145,9 @@ class Stage(ABC):
     @property
     def score_keys(self) -> dict[str, Any]:
         """The keys that decide the score of an input."""
-        return {name: value for name, value in self.keys.items() if not _keys(type(self))[name].selects}
+        return {
+            name: value for name, value in self.keys.items() if not _keys(type(self))[name].selects
+        }
 
     @property
     def config_keys(self) -> dict[str, str]:
@@ -162,16 +176,22 @@ class Stage(ABC):
         return {}
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
-        """The rankings of a shard after this stage (`beamrank.commit.stage.Stage`): by default those before it."""
+        """The rankings of a shard after this stage (`beamrank.commit.stage.Stage`): by default
+        those before it.
+        """
         return before or {}
 
     def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None:  # noqa: ARG002
-        """The settings and the `k` behind the name of a run that its parts can be ranked as; None for no such run."""
+        """The settings and the `k` behind the name of a run that its parts can be ranked as; None
+        for no such run.
+        """
         return None
 
     @property
     def alternatives(self) -> Sequence[Self]:
-        """The stage, and the same with other settings that its parts can be ranked with, such as aggregations."""
+        """The stage, and the same with other settings that its parts can be ranked with, such as
+        aggregations.
+        """
         return (self,)
 
     def variants(self, depths: Depths) -> Variants | None:  # noqa: ARG002
@@ -183,7 +203,9 @@ class Stage(ABC):
         return {}
 
     def read_tokens(self, queries: Lengths, docs: Lengths, instructions: Lengths) -> Lengths:  # noqa: ARG002
-        """How many tokens of each doc its model reads, given the lengths of all texts; by default all."""
+        """How many tokens of each doc its model reads, given the lengths of all texts; by default
+        all.
+        """
         return docs
 
     def record(self) -> StageRecord:
@@ -207,18 +229,22 @@ class Stage(ABC):
 
     @classmethod
     def of_record(cls, record: StageRecord) -> Self:
-        """The stage that a plan holds; raises PreflightError where the plan is of another version."""
+        """The stage that a plan holds; raises PreflightError where the plan is of another
+        version.
+        """
         try:
             stage: Self = adapter(cls).validate_python({**record.keys, **record.settings})
         except ValueError as error:
             raise PreflightError(
-                f"the plan's stage {record.name} does not have the settings of {record.type_name}: {error}. Run again "
-                "to plan it again"
+                f"the plan's stage {record.name} does not have the settings of "
+                f"{record.type_name}: {error}. Run again to plan it again"
             ) from error
         return stage
 
     def review(self, manifest: Manifest, scan: ScanReport) -> list[str]:  # noqa: ARG002
-        """Notes on the sealed stage and the reports of its scan; raises an error where it cannot be used."""
+        """Notes on the sealed stage and the reports of its scan; raises an error where it cannot be
+        used.
+        """
         return []
 
     def verify(self, found: Verification) -> None:  # noqa: B027
@@ -226,15 +252,21 @@ class Stage(ABC):
 
 
 class ShardStage(Stage):
-    """A stage that does each shard by itself. Its `section` has the keys of the configuration that are its own."""
+    """A stage that does each shard by itself. Its `section` has the keys of the configuration that
+    are its own.
+    """
 
     section: ClassVar[type[StageConfig]]
 
     @classmethod
     def from_config(cls, own: ConfiguredStage, planning: Planning) -> Self:
-        """Made from its section: a field with the name of a key has its value; all others are `settings`."""
+        """Made from its section: a field with the name of a key has its value; all others are
+        `settings`.
+        """
         names = {each.name for each in fields(cls)} & type(own.section).model_fields.keys()
-        return cls(**{name: getattr(own.section, name) for name in names} | cls.settings(own, planning))
+        return cls(
+            **{name: getattr(own.section, name) for name in names} | cls.settings(own, planning)
+        )
 
     @classmethod
     def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence["ShardStage"]:
@@ -248,7 +280,9 @@ class ShardStage(Stage):
 
     @property
     def shards_at_a_time(self) -> int:
-        """How many shards a process does at a time; by default one, because a model or the JVM uses all cores."""
+        """How many shards a process does at a time; by default one, because a model or the JVM uses
+        all cores.
+        """
         return 1
 
     @abstractmethod
@@ -260,8 +294,8 @@ class ShardStage(Stage):
 class LaterStage(ShardStage):
     """A stage after the first: it re-ranks the first `k` docs of the stage before.
 
-    Its inputs are the tokens, where it reads any, then the parts of all stages that rank before it, in order.
-    `chain` holds those stages; a plan gives them (`models.stages.core.open_stages`).
+    Its inputs are the tokens, where it reads any, then the parts of all stages that rank before it,
+    in order. `chain` holds those stages; a plan gives them (`models.stages.core.open_stages`).
     """
 
     own_name: str
@@ -277,7 +311,9 @@ class LaterStage(ShardStage):
         """Where it stands in the cascade."""
         return {
             "own_name": own.name,
-            "ranked_by": {key: value for stage in planning.before for key, value in stage.rank_keys.items()},
+            "ranked_by": {
+                key: value for stage in planning.before for key, value in stage.rank_keys.items()
+            },
             "reads": tuple(stage.name for stage in planning.before),
             "tokens": planning.tokens.get(own.name, ""),
         }
@@ -291,12 +327,16 @@ class LaterStage(ShardStage):
         return (*([self.tokens] if self.tokens else []), *self.reads)
 
     def parts_before(self, task: ShardTask) -> ShardParts:
-        """The parts of the stages before, from which the rankings follow that this stage re-ranks."""
+        """The parts of the stages before, from which the rankings follow that this stage
+        re-ranks.
+        """
         inputs = dict(zip(self.inputs, task.inputs, strict=True))
         return ShardParts(task.shard, self.chain, lambda name: inputs[name].read())
 
     def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
-        """The docs of each query of a shard that this stage scores, best first: never of the tail."""
+        """The docs of each query of a shard that this stage scores, best first: never of the
+        tail.
+        """
         return received(self.parts_before(task).rankings(self.chain[-1].name), self.k)
 
 

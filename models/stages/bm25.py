@@ -67,7 +67,11 @@ class RetrieveBm25(FirstStage):
         assert config.index is not None
         found = planning.builds or not _must_build(config, planning.corpus_digest)
         digest = ensure_index(config, planning.corpus_digest, planning.progress) if found else ""
-        index = {"index_digest": digest, "index": config.index.path, "language": config.index.language}
+        index = {
+            "index_digest": digest,
+            "index": config.index.path,
+            "language": config.index.language,
+        }
         return super().settings(own, planning) | index | {"threads": threads_of(config)}
 
     @property
@@ -86,7 +90,15 @@ class RetrieveBm25(FirstStage):
         return Trial((time.monotonic() - start) / len(topics), found["doc_id"].unique().to_pylist())
 
     def _open(self) -> "tuple[LocalIndex, Bm25Searcher]":
-        return _opened(self.index, self.index_digest, self.k1, self.b, self.threads, self.language, self.expansion)
+        return _opened(
+            self.index,
+            self.index_digest,
+            self.k1,
+            self.b,
+            self.threads,
+            self.language,
+            self.expansion,
+        )
 
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard; a topic that matches nothing has no rows and is counted.
@@ -109,7 +121,9 @@ class RetrieveBm25(FirstStage):
     def verify(self, found: Verification) -> None:
         """Reads all files of a local index."""
         if storage.is_remote(self.index):
-            found.notes.append(f"not checked: the index {self.index}; each copy of it is checked when it is made")
+            found.notes.append(
+                f"not checked: the index {self.index}; each copy of it is checked when it is made"
+            )
         elif needs_building(self.index):
             found.notes.append(f"not checked: the index {self.index} no longer exists")
         else:
@@ -121,11 +135,15 @@ class RetrieveBm25(FirstStage):
             info = read_written_info(url)
         except PreflightError:
             yield Finding(
-                storage.join(url, INFO_NAME), "is not the file that beamrank wrote into the index", _BUILD_AGAIN
+                storage.join(url, INFO_NAME),
+                "is not the file that beamrank wrote into the index",
+                _BUILD_AGAIN,
             )
             return
         if info is not None and info.digest != self.index_digest:
-            found.notes.append(f"not checked: the index {url} is not the one that the run was made from")
+            found.notes.append(
+                f"not checked: the index {url} is not the one that the run was made from"
+            )
             return
         files = describe_files(url)
         found.files += len(files)
@@ -135,13 +153,21 @@ class RetrieveBm25(FirstStage):
                 yield Finding(storage.join(url, name), problem, _BUILD_AGAIN)
         elif files_digest(files) != self.index_digest:
             yield Finding(
-                url, "is not the index that the run was made from", "get that index again, or run again with this one"
+                url,
+                "is not the index that the run was made from",
+                "get that index again, or run again with this one",
             )
 
 
 @lru_cache(maxsize=1)
 def _opened(
-    index_url: str, index_digest: str, k1: float, b: float, threads: int, language: str, expansion: str | None
+    index_url: str,
+    index_digest: str,
+    k1: float,
+    b: float,
+    threads: int,
+    language: str,
+    expansion: str | None,
 ) -> "tuple[LocalIndex, Bm25Searcher]":
     from models.lucene.bm25 import Bm25Searcher
 
@@ -152,29 +178,47 @@ def _opened(
 def _must_build(config: RunConfig, corpus: str) -> bool:
     """Whether the index does not exist, or is to be updated to the corpus with this digest."""
     assert config.index is not None
-    return needs_building(config.index.path) or (config.index.update and is_outdated(config.index.path, corpus))
+    return needs_building(config.index.path) or (
+        config.index.update and is_outdated(config.index.path, corpus)
+    )
 
 
 def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> str:
     """The digest of the configured index, which is built or updated first if necessary."""
     assert config.index is not None
     path, update = config.index.path, config.index.update
-    kind = IndexKind(config.index.language, config.bm25 is not None and config.bm25.expansion is not None)
+    kind = IndexKind(
+        config.index.language, config.bm25 is not None and config.bm25.expansion is not None
+    )
     if config.index.prebuilt is not None:
         fetch_prebuilt(find_prebuilt(config.index.prebuilt), progress)
     elif _must_build(config, corpus):
         changed = is_outdated(path, corpus)
-        progress.note(f"updating the index {path}: the corpus changed" if changed else f"building the index {path}")
+        progress.note(
+            f"updating the index {path}: the corpus changed"
+            if changed
+            else f"building the index {path}"
+        )
         with progress.bar("index") as bar:
             info = build_index(
-                config.corpus, path, usable_threads(config.threads), bar, config.max_bad_rows.docs, update, kind
+                config.corpus,
+                path,
+                usable_threads(config.threads),
+                bar,
+                config.max_bad_rows.docs,
+                update,
+                kind,
             )
         if info.bad_rows:
             first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
-            progress.warn(f"{info.bad_rows} rows of the corpus are not in the index (first: {first})")
+            progress.warn(
+                f"{info.bad_rows} rows of the corpus are not in the index (first: {first})"
+            )
     info = check_index(path, corpus, kind)
     if info.empty_docs:
-        progress.note(f"{info.empty_docs:,} docs of the corpus have no text: BM25 finds none of them")
+        progress.note(
+            f"{info.empty_docs:,} docs of the corpus have no text: BM25 finds none of them"
+        )
     for warning in info.warnings:
         progress.warn(warning)
     return info.digest

@@ -24,29 +24,41 @@ from models.stages.pairs import ScorePairs
 from models.stages.planning import Planning
 from models.stages.tokenize import TokenizeDocs
 
-_CORE: tuple[type[Stage], ...] = (*(RetrieveBm25, GivenRun, TokenizeDocs), *(ScoreMono, ScoreDuo, ScorePairs))
+_CORE: tuple[type[Stage], ...] = (
+    *(RetrieveBm25, GivenRun, TokenizeDocs),
+    *(ScoreMono, ScoreDuo, ScorePairs),
+)
 _BY_KIND: dict[str, type[Any]] = {each.type_name: each for each in _CORE}
 
 
 def stage_class(kind: str) -> type[Any]:
-    """The class of a kind of stage; raises PreflightError where no package that is installed here has it."""
+    """The class of a kind of stage; raises PreflightError where no package that is installed here
+    has it.
+    """
     if kind in _BY_KIND:
         return _BY_KIND[kind]
     try:
         found: type[Any] = PLUGINS[kind]
     except KeyError:
         raise PreflightError(
-            f"the plan has a stage of the kind {kind!r}, and this beamrank has {', '.join([*_BY_KIND, *PLUGINS])}: "
-            "install the package that brings it, or run again into a different folder"
+            f"the plan has a stage of the kind {kind!r}, and this beamrank has "
+            f"{', '.join([*_BY_KIND, *PLUGINS])}: install the package that brings it, or run "
+            "again into a different folder"
         ) from None
     return found
 
 
 def steps_of(config: RunConfig) -> dict[str, type[Stage]]:
-    """The steps of a configuration that is not planned yet, in order: all tokens are made before all scores."""
+    """The steps of a configuration that is not planned yet, in order: all tokens are made before
+    all scores.
+    """
     first, *later = config.stages
     tokenize = {"tokenize": TokenizeDocs} if _token_readers(config) else {}
-    return {FIRST: stage_class(first.kind), **tokenize, **{each.name: stage_class(each.kind) for each in later}}
+    return {
+        FIRST: stage_class(first.kind),
+        **tokenize,
+        **{each.name: stage_class(each.kind) for each in later},
+    }
 
 
 def worker_paths(config: RunConfig) -> dict[str, str]:
@@ -61,7 +73,8 @@ def worker_paths(config: RunConfig) -> dict[str, str]:
             value = getattr(own.section, key)
             if relative(field) is None or value in (None, SELF):
                 continue
-            # Of several, one that workers may not reach. A Hugging Face id is the same on every machine.
+            # Of several, one that workers may not reach. A Hugging Face id is the same on every
+            # machine.
             path = min(paths_of(value), key=storage.is_remote)
             if relative(field) is not Relative.CHECKPOINT or is_checkpoint_path(path):
                 found[f"{own.name}.{key}"] = path
@@ -79,25 +92,31 @@ def plan_stages(planning: Planning) -> list[Stage]:
     ranking: list[Stage] = [stage_class(first.kind).from_config(first, planning)]
     same_tokenizer: dict[str, list[ConfiguredStage]] = {}
     for each in _token_readers(planning.config):
-        same_tokenizer.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(each)
+        same_tokenizer.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(
+            each
+        )
     tokenizing = [TokenizeDocs.of_models(group, planning) for group in same_tokenizer.values()]
     groups = zip(tokenizing, same_tokenizer.values(), strict=True)
     tokens = {each.name: stage.name for stage, group in groups for each in group}
     for own in later:
-        placed = replace(planning, tokens=tokens, before=tuple(stage for stage in ranking if stage.ranks))
+        placed = replace(
+            planning, tokens=tokens, before=tuple(stage for stage in ranking if stage.ranks)
+        )
         ranking.extend(stage_class(own.kind).planned(own, placed))
     _check_run_names(ranking)
     return [ranking[0], *tokenizing, *ranking[1:]]
 
 
 def _check_run_names(stages: Sequence[Stage]) -> None:
-    """Raises ConfigError where the run of a stage has the name of a run that another's parts can be ranked as."""
+    """Raises ConfigError where the run of a stage has the name of a run that another's parts can be
+    ranked as.
+    """
     for stage, other in itertools.permutations(stages, 2):
         name = str(stage.run_name)
         if name == other.run_name or other.parse_run_name(name) is not None:
             raise ConfigError(
-                f"the run of {stage.name} would be {name}, which is a run of {other.name}: one would replace the "
-                "other. Choose a different `name`"
+                f"the run of {stage.name} would be {name}, which is a run of {other.name}: one "
+                "would replace the other. Choose a different `name`"
             )
 
 
@@ -110,7 +129,8 @@ def open_stages(records: Sequence[StageRecord]) -> list[Any]:
     """The stages of a plan, in its order, each with those that rank before it.
 
     Raises:
-        PreflightError: this beamrank does not have such a stage, or the plan is of a different version.
+        PreflightError: this beamrank does not have such a stage, or the plan is of a different
+            version.
     """
     found: dict[str, Stage] = {}
     for record in records:

@@ -63,11 +63,15 @@ class ScoreDuo(ScoringStage):
 
     def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None:
         """See `Stage.parse_run_name` and `varied_run_name`."""
-        found = re.fullmatch(rf"{re.escape(self.name)}-(\w+)(?:-k(\d+))?(?:-m(\d+)-s(-?\d+))?", name)
+        found = re.fullmatch(
+            rf"{re.escape(self.name)}-(\w+)(?:-k(\d+))?(?:-m(\d+)-s(-?\d+))?", name
+        )
         if found is None or found[1] not in METHODS:
             return None
         drawn = None if found[3] is None else (int(found[3]), int(found[4]))
-        return (("aggregation", found[1]), ("drawn", drawn)), None if found[2] is None else int(found[2])
+        return (("aggregation", found[1]), ("drawn", drawn)), None if found[2] is None else int(
+            found[2]
+        )
 
     @property
     def rank_keys(self) -> dict[str, Any]:

@@ -30,7 +30,9 @@ FIRST = "retrieve"
 
 @dataclass(frozen=True, kw_only=True)
 class FirstStage(ShardStage):
-    """A first stage. Its type_name is also the name of its section of the configuration, and of its run."""
+    """A first stage. Its type_name is also the name of its section of the configuration, and of its
+    run.
+    """
 
     name = FIRST
     schema = schemas.CANDIDATES
@@ -66,7 +68,9 @@ class FirstStage(ShardStage):
         return Cost(0, topics * self.k * CANDIDATE_BYTES, topics * sample.seconds_a_topic)
 
     def trial(self, topics: Sequence[Topic]) -> Trial:  # noqa: ARG002
-        """The time of a topic on this machine, and candidates of some, from which later stages estimate their cost."""
+        """The time of a topic on this machine, and candidates of some, from which later stages
+        estimate their cost.
+        """
         return Trial()
 
     @abstractmethod
@@ -74,9 +78,15 @@ class FirstStage(ShardStage):
         """Finds `to_retrieve` docs of each topic of a shard, and commits them by `commit`."""
 
     def to_retrieve(self, task: ShardTask) -> int:
-        """How many docs of a topic `run` finds, so that `commit` has `k` beside those that are left out."""
+        """How many docs of a topic `run` finds, so that `commit` has `k` beside those that are left
+        out.
+        """
         excluded = self._excluded()
-        return self.k if excluded is None else excluded.depth((topic.query_id for topic in task.topics), self.k)
+        return (
+            self.k
+            if excluded is None
+            else excluded.depth((topic.query_id for topic in task.topics), self.k)
+        )
 
     def _excluded(self) -> Excluded | None:
         return None if self.exclude is None else _read_excluded(self.excluded, self.exclude)
@@ -121,7 +131,10 @@ class FirstStage(ShardStage):
             candidates,
             seconds=time.monotonic() - start,
             counts=found_counts | added,
-            examples=[*examples, *(f"query {query_id!r} has no candidates" for query_id in missing)],
+            examples=[
+                *examples,
+                *(f"query {query_id!r} has no candidates" for query_id in missing),
+            ],
         )
 
 
@@ -148,8 +161,8 @@ def _read_excluded(path: str, expected: str) -> Excluded:
     excluded = read_excluded(path)
     if excluded.digest != expected:
         raise DataError(
-            f"the file of docs to exclude {path} changed since the run was planned. Nothing was committed: run the "
-            "same command again"
+            f"the file of docs to exclude {path} changed since the run was planned. Nothing was "
+            "committed: run the same command again"
         )
     return excluded
 
@@ -163,5 +176,6 @@ def _check_doc_ids(candidates: pa.Table) -> None:
             check_doc_id(doc_id)
         except RowError as error:
             raise DataError(
-                f"a candidate of query {query_id!r} {error}. Build the index again from a corpus without it"
+                f"a candidate of query {query_id!r} {error}. Build the index again from a corpus "
+                "without it"
             ) from error

@@ -25,7 +25,15 @@ from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.join.join import by_shard
 from beamrank.join.run_shards import ShardRun, in_place_order, order_shard, sent
-from beamrank.join.run_units import SMALL_BYTES, RunReader, RunUnit, digest_run, open_run, read_units, run_bytes
+from beamrank.join.run_units import (
+    SMALL_BYTES,
+    RunReader,
+    RunUnit,
+    digest_run,
+    open_run,
+    read_units,
+    run_bytes,
+)
 from beamrank.notes import counted
 from beamrank.records import Topic
 from beamrank.storage import files as storage
@@ -42,8 +50,9 @@ _SHARDS_AT_ONCE = 4
 _NO_TOPIC = " is not a topic"
 _AS_THEY_ARE = "read as they are. Another file of these docs, as the corpus, may have them correct"
 _TIES: dict[Ties, str] = {
-    "rank": "ordered by their ranks. `beamrank eval` and trec_eval order them by doc_id, descending, so their measures "
-    "of this file can differ; `candidates.ties: doc_id` takes that order here too",
+    "rank": "ordered by their ranks. `beamrank eval` and trec_eval order them by doc_id, "
+    "descending, so their measures of this file can differ; `candidates.ties: doc_id` takes that "
+    "order here too",
     "doc_id": "ordered by doc_id, descending, as `beamrank eval` and trec_eval do",
 }
 # (shard, rows of a run)
@@ -52,7 +61,9 @@ SentRows = tuple[int, pa.RecordBatch]
 
 @dataclass(frozen=True, kw_only=True)
 class GivenRun(FirstStage):
-    """Takes each topic's best `k` docs of a run, in the order of its scores; `ties` decides among equal ones."""
+    """Takes each topic's best `k` docs of a run, in the order of its scores; `ties` decides among
+    equal ones.
+    """
 
     type_name = "candidates"
     does = "run"
@@ -71,7 +82,8 @@ class GivenRun(FirstStage):
         return super().settings(own, planning) | of_run
 
     def trial(self, topics: Sequence[Topic]) -> Trial:  # noqa: ARG002
-        """The docs of the first rows; the time is negligible. None where a corpus lists them: they are its docs.
+        """The docs of the first rows; the time is negligible. None where a corpus lists them: they
+        are its docs.
 
         Raises:
             PreflightError: there is no such run, or it cannot be read.
@@ -79,7 +91,9 @@ class GivenRun(FirstStage):
         reader, units = self.open()
         doc_ids, rows = set[str](), 0
         rejects = Rejects("run", NO_LIMIT)
-        for batch in chain.from_iterable(reader.read(unit, rejects) for unit in units if not reader.layout.listed):
+        for batch in chain.from_iterable(
+            reader.read(unit, rejects) for unit in units if not reader.layout.listed
+        ):
             doc_ids.update(batch.rows.column("doc_id").to_pylist())
             rows += len(batch.rows)
             if rows >= _TRIAL_ROWS:
@@ -108,7 +122,9 @@ class GivenRun(FirstStage):
         return open_run(self.url, column_names(self.columns), self.run_digest)
 
     def run(self, task: ShardTask) -> Receipt:
-        scan = RunScan(self, task.folder, *self.open(), np.zeros(1, np.uint64), np.ones(1, np.bool_))
+        scan = RunScan(
+            self, task.folder, *self.open(), np.zeros(1, np.uint64), np.ones(1, np.bool_)
+        )
         return scan.join(task, [batch for _, batch in scan.read_all()])
 
     def check_scan(self, scan: ScanReport) -> None:
@@ -116,8 +132,8 @@ class GivenRun(FirstStage):
         if scan.bad_rows > self.limit(scan.kind):
             first = "".join(f"\n  {example}" for example in scan.examples)
             raise PreflightError(
-                f"{counted(scan.bad_rows, 'row')} of {shown_paths(self.url)} cannot be used, and max_bad_rows."
-                f"{scan.kind} is {self.limit(scan.kind)}{first}"
+                f"{counted(scan.bad_rows, 'row')} of {shown_paths(self.url)} cannot be used, and "
+                f"max_bad_rows.{scan.kind} is {self.limit(scan.kind)}{first}"
             )
 
     def limit(self, kind: str) -> int:
@@ -133,30 +149,51 @@ class GivenRun(FirstStage):
         self.check_scan(scan)
         total = manifest.total
         examples = (text for receipt in manifest.receipts for text in receipt.examples)
-        foreign = next((text.removesuffix(_NO_TOPIC)[6:] for text in examples if text.endswith(_NO_TOPIC)), "")
+        foreign = next(
+            (text.removesuffix(_NO_TOPIC)[6:] for text in examples if text.endswith(_NO_TOPIC)), ""
+        )
         if total("topics_without_candidates") == total("topics") and not total("excluded"):
             raise self.without_topics(f"it has, for example, {foreign}")
         ties: Ties = "doc_id" if total("without_ranks") else self.ties
         counts = (
-            ("rows that cannot be used", scan.bad_rows, f" (first: {next(iter(scan.examples), '')}); left out"),
+            (
+                "rows that cannot be used",
+                scan.bad_rows,
+                f" (first: {next(iter(scan.examples), '')}); left out",
+            ),
             (
                 "texts that were encoded as UTF-8 twice",
                 scan.twice_encoded,
                 f" (first: {scan.twice_example}); {_AS_THEY_ARE}",
             ),
-            ("queries that are not topics", total("foreign_queries"), f" ({foreign}, ...); they are ignored"),
+            (
+                "queries that are not topics",
+                total("foreign_queries"),
+                f" ({foreign}, ...); they are ignored",
+            ),
             ("rows with the score of the row before", total("tied_scores"), f"; {_TIES[ties]}"),
-            ("rows whose rank disagrees with the scores", total("rank_disagreements"), "; the scores decide"),
-            ("rows with the rank of the row before", total("tied_ranks"), "; in the order of the file"),
+            (
+                "rows whose rank disagrees with the scores",
+                total("rank_disagreements"),
+                "; the scores decide",
+            ),
+            (
+                "rows with the rank of the row before",
+                total("tied_ranks"),
+                "; in the order of the file",
+            ),
         )
         notes = [f"{what}: {count:,}{more}" for what, count, more in counts if count]
-        return [f"{shown_paths(self.url)}: {note}" for note in ([scan.remark] if scan.remark else []) + notes]
+        return [
+            f"{shown_paths(self.url)}: {note}"
+            for note in ([scan.remark] if scan.remark else []) + notes
+        ]
 
     def without_topics(self, shown: str) -> PreflightError:
         """The error of a run without a topic."""
         return PreflightError(
-            f"the run {shown_paths(self.url)} has none of the topics: {shown}. Give the run that was made for these "
-            "topics"
+            f"the run {shown_paths(self.url)} has none of the topics: {shown}. Give the run that "
+            "was made for these topics"
         )
 
 
@@ -185,7 +222,8 @@ class RunScan:
         return read_units(self.units) if isinstance(self.units, str) else self.units
 
     def read(self, start: int, end: int) -> Iterator[SentRows]:
-        """Reads some units, addresses their rows to the shards of their queries, and leaves a report on the units.
+        """Reads some units, addresses their rows to the shards of their queries, and leaves a
+        report on the units.
 
         Raises:
             PreflightError: a unit cannot be read, or has wrong rows.
@@ -233,7 +271,9 @@ class RunScan:
         return reread(lambda: list(self.read(0, len(self._units))))
 
     def order(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> ShardRun:
-        """The candidates of a shard from its rows in any order; raises PreflightError where a query has a doc twice."""
+        """The candidates of a shard from its rows in any order; raises PreflightError where a query
+        has a doc twice.
+        """
         return order_shard(
             in_place_order(batches),
             [topic.query_id for topic in task.topics],
@@ -267,9 +307,15 @@ class RunScan:
         self.stage.check_scan(read_scans(self.folder.url, self.stage.scan_digest))
         found = [self.order(task, rows.pop(task.shard, [])) for task in tasks]
         if self.is_open.all() and not any(len(each.candidates) for each in found):
-            _, first = min((each.foreign for each in found if each.foreign is not None), default=(None, None))
+            _, first = min(
+                (each.foreign for each in found if each.foreign is not None), default=(None, None)
+            )
             topic = tasks[0].topics[0].query_id
-            raise self.stage.without_topics(f"its first query_id is {first!r}, the topics' {topic!r}")
+            raise self.stage.without_topics(
+                f"its first query_id is {first!r}, the topics' {topic!r}"
+            )
         with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
-            for receipt in pool.map(lambda task, each: self._commit(task, each, start), tasks, found):
+            for receipt in pool.map(
+                lambda task, each: self._commit(task, each, start), tasks, found
+            ):
                 done(receipt.shard)

@@ -11,7 +11,13 @@ from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import OF_TOPICS, MonoConfig, SegmentsConfig
 from beamrank.join import schemas
-from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, cut_segments, mono_kept
+from beamrank.ranking.input_layout import (
+    Lengths,
+    SegmentPooling,
+    SegmentRule,
+    cut_segments,
+    mono_kept,
+)
 from beamrank.ranking.rankings import Rankings, rank_docs
 from beamrank.ranking.variants import Depths, Variants, depth_variants
 from models.scoring.engine import Prepared
@@ -32,7 +38,9 @@ class ScoreMono(ScoringStage):
     schema = schemas.MONO
     sample_docs = 4
 
-    segments: Annotated[SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)] = None
+    segments: Annotated[
+        SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)
+    ] = None
     pooling: SegmentPooling = "max"
 
     @classmethod
@@ -69,13 +77,17 @@ class ScoreMono(ScoringStage):
         """Up to the end of the last segment, as far as it is kept."""
         segments = cut_segments(docs, self.segments)
         before = instructions[segments.docs] if self.instruction == OF_TOPICS else 0
-        kept = mono_kept(self.input_lengths, self.limits, queries[segments.docs], segments.lengths, before)[1]
+        kept = mono_kept(
+            self.input_lengths, self.limits, queries[segments.docs], segments.lengths, before
+        )[1]
         found = np.zeros_like(docs)
         np.maximum.at(found, segments.docs, segments.starts + kept)
         return found
 
     def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
-        return prepare_mono(self.resolved().architecture, tokens, self.received(task), self.limits, self.segments)
+        return prepare_mono(
+            self.resolved().architecture, tokens, self.received(task), self.limits, self.segments
+        )
 
     def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:
         rule = None if keys["segments"] is None else SegmentRule(*keys["segments"])

@@ -29,7 +29,9 @@ from models.stages.tokenize import open_tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePairs(ModelStage):
-    """Scores rows of files. The worker that scores a text also tokenizes it, as no other shard needs its tokens."""
+    """Scores rows of files. The worker that scores a text also tokenizes it, as no other shard
+    needs its tokens.
+    """
 
     type_name = "pairs"
     name = "scores"
@@ -45,7 +47,9 @@ class ScorePairs(ModelStage):
     tokenizer_digest: Annotated[str, Key("checkpoint")]
 
     @classmethod
-    def of_files(cls, config: ScoreConfig, file: PairsFile, checkpoint: Checkpoint, device: Device) -> Self:
+    def of_files(
+        cls, config: ScoreConfig, file: PairsFile, checkpoint: Checkpoint, device: Device
+    ) -> Self:
         """The stage for files like `file`.
 
         Raises:
@@ -77,10 +81,12 @@ class ScorePairs(ModelStage):
         return replace(found, schema=(*found.schema, *self.passed))
 
     def run(self, task: ShardTask) -> Receipt:
-        """Scores one shard; rows that cannot be scored are counted and written to `rejects/`, and have no score.
+        """Scores one shard; rows that cannot be scored are counted and written to `rejects/`, and
+        have no score.
 
         Raises:
-            DataError: the checkpoint's files or the file with the rows changed, so that nothing is committed.
+            DataError: the checkpoint's files or the file with the rows changed, so that nothing is
+                committed.
         """
         assert task.rows is not None
         self.engine()
@@ -98,14 +104,26 @@ class ScorePairs(ModelStage):
         )
 
     def score(self, rows: RowRange) -> tuple[pa.Table, StageCounts, list[BadRow]]:
-        """The scores of some rows, `schemas.scores` and the other columns; those of bad rows are null."""
+        """The scores of some rows, `schemas.scores` and the other columns; those of bad rows are
+        null.
+        """
         passed = [name for name, _ in self.passed]
-        pairs = read_pairs(rows, self.columns, pa.type_for_alias(self.id_type), self.renamed, passed)
+        pairs = read_pairs(
+            rows, self.columns, pa.type_for_alias(self.id_type), self.renamed, passed
+        )
         with self.resolved().unchanged():
             engine = self.engine()
             tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest)
             log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)
         scores = np.zeros(len(pairs.ids), np.float32)
         scores[pairs.usable] = log_odds
-        columns: list[Any] = [pairs.ids, pa.array(scores, mask=~pairs.usable), *pairs.passed.columns]
-        return pa.table(columns, schema=pa.schema([*self.schema, *pairs.passed.schema])), counts, pairs.bad
+        columns: list[Any] = [
+            pairs.ids,
+            pa.array(scores, mask=~pairs.usable),
+            *pairs.passed.columns,
+        ]
+        return (
+            pa.table(columns, schema=pa.schema([*self.schema, *pairs.passed.schema])),
+            counts,
+            pairs.bad,
+        )

@@ -1,4 +1,6 @@
-"""What stages are made from, the configuration with its checkpoints and device; and a sample that tells their cost."""
+"""What stages are made from, the configuration with its checkpoints and device; and a sample that
+tells their cost.
+"""
 
 import itertools
 import time
@@ -71,24 +73,30 @@ def threads_of(config: JobConfig) -> int:
 
 
 def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
-    """The checkpoints by stage; raises PreflightError where one is missing, or does not fit the configuration."""
+    """The checkpoints by stage; raises PreflightError where one is missing, or does not fit the
+    configuration.
+    """
     models = [each for each in config.stages if isinstance(each.section, ModelConfig)]
     found = {}
     for name, kind, section in models:
-        checkpoint = resolve_checkpoint(section.checkpoint, kind, getattr(section, "instruction", None))
+        checkpoint = resolve_checkpoint(
+            section.checkpoint, kind, getattr(section, "instruction", None)
+        )
         checkpoint.check_length(config.input.max_length, config.input.truncation)
         checkpoint.check_weights()
         if checkpoint.doc_parts > 1 and getattr(section, "segments", None):
             raise PreflightError(
-                f"the checkpoint {checkpoint.reference} cuts a doc into {checkpoint.doc_parts} parts itself, as it was "
-                f"trained to: leave out {name}.segments"
+                f"the checkpoint {checkpoint.reference} cuts a doc into {checkpoint.doc_parts} "
+                f"parts itself, as it was trained to: leave out {name}.segments"
             )
         found[name] = checkpoint
     return found
 
 
 class Trial(NamedTuple):
-    """A first stage that was tried on some topics: the seconds of one, and docs that it finds, if these are known."""
+    """A first stage that was tried on some topics: the seconds of one, and docs that it finds, if
+    these are known.
+    """
 
     seconds_a_topic: float = 0.0
     doc_ids: Collection[str] = ()
@@ -119,8 +127,15 @@ class Sample:
     seconds_per_input: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: RunConfig, topics: Sequence[Topic], stages: Sequence[Any], first: Trial | None = None) -> Self:
-        """Measures stages of a plan, the first and those that make tokens among them; `first` is what is known of it.
+    def of(
+        cls,
+        config: RunConfig,
+        topics: Sequence[Topic],
+        stages: Sequence[Any],
+        first: Trial | None = None,
+    ) -> Self:
+        """Measures stages of a plan, the first and those that make tokens among them; `first` is
+        what is known of it.
 
         Raises:
             PreflightError: the corpus holds no doc that can be read.
@@ -137,7 +152,9 @@ class Sample:
         most = max(stage.max_doc_tokens for stage in tokenizing)
         tokenizer = fetch_tokenizer(tokenizing[0].checkpoint)
         start = time.monotonic()
-        lengths = np.diff(tokenizer.encode(list(texts.values()), most).ids.offsets.to_numpy()).astype(np.int64)
+        lengths = np.diff(
+            tokenizer.encode(list(texts.values()), most).ids.offsets.to_numpy()
+        ).astype(np.int64)
         return cls(
             trial.seconds_a_topic,
             not candidates and not FORMATS[config.corpus.format].lists_candidates,
@@ -145,7 +162,11 @@ class Sample:
             seconds / len(docs) * corpus_docs,
             (time.monotonic() - start) / len(texts),
             lengths,
-            {each.name: _seconds(config, each, topics, texts, most) for each in stages if each.sample_docs},
+            {
+                each.name: _seconds(config, each, topics, texts, most)
+                for each in stages
+                if each.sample_docs
+            },
         )
 
 
@@ -173,10 +194,16 @@ def _docs(unit: CorpusUnit) -> Iterator[Doc]:
 
 
 def _seconds(
-    config: RunConfig, stage: Any, topics: Sequence[Topic], texts: Mapping[str, str], max_doc_tokens: int
+    config: RunConfig,
+    stage: Any,
+    topics: Sequence[Topic],
+    texts: Mapping[str, str],
+    max_doc_tokens: int,
 ) -> float:
     """Seconds for one input of a stage's model, measured with `sample_docs` for each topic."""
-    options = {name: getattr(config, name) for name in ("dtype", "device", "threads", "backend", "kernel")}
+    options = {
+        name: getattr(config, name) for name in ("dtype", "device", "threads", "backend", "kernel")
+    }
     # Of the topics', that of the card stands in.
     instruction = None if stage.instruction == OF_TOPICS else stage.instruction
     options |= {"instruction": instruction, **config.input.model_dump()}
@@ -197,9 +224,16 @@ def shared_out(topics: Sequence[Topic], doc_ids: Sequence[str], docs: int) -> di
     """So many docs for each topic, all of them in use if there are enough topics."""
     step = max(1, len(doc_ids) // (docs * len(topics)))
     places = (step * np.arange(docs * len(topics)) % len(doc_ids)).reshape(len(topics), docs)
-    return {topic.query_id: [doc_ids[place] for place in row] for topic, row in zip(topics, places, strict=True)}
+    return {
+        topic.query_id: [doc_ids[place] for place in row]
+        for topic, row in zip(topics, places, strict=True)
+    }
 
 
 def _spread(items: Sequence[_T], count: int) -> list[_T]:
     """At most `count` of the items, evenly spread over them."""
-    return [items[at * len(items) // count] for at in range(count)] if len(items) > count else list(items)
+    return (
+        [items[at * len(items) // count] for at in range(count)]
+        if len(items) > count
+        else list(items)
+    )

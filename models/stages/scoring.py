@@ -67,7 +67,9 @@ class ModelStage(ShardStage):
     worker = Worker.MODEL
 
     @classmethod
-    def model_settings(cls, config: JobConfig, checkpoint: Checkpoint, device: Device) -> dict[str, Any]:
+    def model_settings(
+        cls, config: JobConfig, checkpoint: Checkpoint, device: Device
+    ) -> dict[str, Any]:
         """The settings that every model has."""
         backend = resolve_backend(config.backend)
         kind, _, number = device.device.partition(":")
@@ -97,14 +99,25 @@ class ModelStage(ShardStage):
         """The use of the checkpoint, `mono` or `duo`."""
 
     def resolved(self) -> Checkpoint:
-        """The checkpoint on this machine; raises PreflightError where it is not the one that was planned."""
+        """The checkpoint on this machine; raises PreflightError where it is not the one that was
+        planned.
+        """
         return _checkpoint(self.checkpoint, self.checkpoint_digest, self.kind, self.instruction)
 
     def engine(self) -> ScoringEngine:
-        """This process's engine, loaded again where a file was written: weights are mapped into memory."""
+        """This process's engine, loaded again where a file was written: weights are mapped into
+        memory.
+        """
         checkpoint = self.resolved()
         device = self.device if self.gpu is None else f"{self.device}:{self.gpu}"
-        settings = (device, self.dtype, usable_threads(self.threads), self.token_budget, self.backend, self.kernel)
+        settings = (
+            device,
+            self.dtype,
+            usable_threads(self.threads),
+            self.token_budget,
+            self.backend,
+            self.kernel,
+        )
         key = (self.checkpoint_digest, checkpoint.find_versions(), self.kind, settings)
         with _LOADING:
             if key not in _engines:
@@ -137,13 +150,16 @@ class ModelStage(ShardStage):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringStage(LaterStage, ModelStage):
-    """Scores the tokens of the docs that it receives. Its type_name is also the checkpoint's kind."""
+    """Scores the tokens of the docs that it receives. Its type_name is also the checkpoint's
+    kind.
+    """
 
     of_any_machine: ClassVar[bool] = False
     """Whether it also reuses scores of different kinds of machines, whose last digits differ."""
 
     token_cost: int
-    # The special tokens of an input, and how many parts the model cuts a doc into: reports tell which docs are cut.
+    # The special tokens of an input, and how many parts the model cuts a doc into: reports tell
+    # which docs are cut.
     start_tokens: int
     end_tokens: tuple[int, ...]
     doc_parts: int
@@ -174,14 +190,18 @@ class ScoringStage(LaterStage, ModelStage):
     def input_lengths(self) -> InputTemplate:
         """A template with as many special tokens as that of the checkpoint, which is not opened."""
         ends = tuple((0,) * count for count in self.end_tokens)
-        return InputTemplate((0,) * self.start_tokens, ends, token_types=(), pad_id=0, doc_parts=self.doc_parts)
+        return InputTemplate(
+            (0,) * self.start_tokens, ends, token_types=(), pad_id=0, doc_parts=self.doc_parts
+        )
 
     @property
     def work(self) -> ScoringWork:
         return ScoringWork(self.k, 1, None, self.max_length, self.token_cost)
 
     def run(self, task: ShardTask) -> Receipt:
-        """Scores one shard; raises DataError where the checkpoint's files changed, so that nothing is committed."""
+        """Scores one shard; raises DataError where the checkpoint's files changed, so that nothing
+        is committed.
+        """
         if not task.reusable:
             self.engine()
         start = time.monotonic()
@@ -210,12 +230,16 @@ class ScoringStage(LaterStage, ModelStage):
         reused = find_reused(prepared.inputs, self._earlier(task, tokens, Counter()))
         return prepared.finish(reused.complete())[1]
 
-    def _earlier(self, task: ShardTask, tokens: pa.Table, unused: Counter[str]) -> Iterator[ReusableScores]:
+    def _earlier(
+        self, task: ShardTask, tokens: pa.Table, unused: Counter[str]
+    ) -> Iterator[ReusableScores]:
         return read_reusable(task.reusable, tokens, self.reusable, self.of_any_machine, unused)
 
     @abstractmethod
     def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
-        """The inputs of one shard, of the docs in `received(task)`, and what makes its rows of their scores."""
+        """The inputs of one shard, of the docs in `received(task)`, and what makes its rows of
+        their scores.
+        """
 
     @abstractmethod
     def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:
@@ -237,8 +261,8 @@ def _checkpoint(reference: str, digest: str, kind: str, instruction: str | None)
     if checkpoint.digest != digest:
         raise PreflightError(
             f"the checkpoint {reference} changed since the run was planned: its digest is "
-            f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be mixed: start the "
-            "run again to plan it again"
+            f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be "
+            "mixed: start the run again to plan it again"
         )
     return checkpoint
 

@@ -1,4 +1,6 @@
-"""Joins candidates with the tokens of their docs: one scan of the corpus, one shuffle (docs/internals/join.md)."""
+"""Joins candidates with the tokens of their docs: one scan of the corpus, one shuffle
+(docs/internals/join.md).
+"""
 
 import logging
 import time
@@ -20,8 +22,22 @@ from beamrank.formats.corpora import FORMATS, read_unit, unit_digest
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
-from beamrank.join.doc_hashes import Hashes, NeededDocs, NeededList, OpenedList, cut_needed, publish_unit_docs
-from beamrank.join.join import MissingDoc, by_shard, candidate_keys, doc_tokens, doc_tokens_schema, join_shard
+from beamrank.join.doc_hashes import (
+    Hashes,
+    NeededDocs,
+    NeededList,
+    OpenedList,
+    cut_needed,
+    publish_unit_docs,
+)
+from beamrank.join.join import (
+    MissingDoc,
+    by_shard,
+    candidate_keys,
+    doc_tokens,
+    doc_tokens_schema,
+    join_shard,
+)
 from beamrank.join.schemas import tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage import files as storage
@@ -46,7 +62,9 @@ SentTokens = tuple[int, pa.RecordBatch]
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeDocs(Stage):
-    """Tokenizes the first `k` candidates of each query for a model: one stage for each distinct tokenizer."""
+    """Tokenizes the first `k` candidates of each query for a model: one stage for each distinct
+    tokenizer.
+    """
 
     type_name = "tokenize"
     step = "tokenize"
@@ -79,12 +97,17 @@ class TokenizeDocs(Stage):
         """
         config, checkpoint = planning.config, planning.checkpoints[models[0].name]
         first = max(config.stages[1:], key=lambda own: own.section.k)
-        most = {name: config.input.max_length * each.doc_parts for name, each in planning.checkpoints.items()}
+        most = {
+            name: config.input.max_length * each.doc_parts
+            for name, each in planning.checkpoints.items()
+        }
         tokenizer = tokenizer_of(checkpoint)
         return cls(
             corpus_digest=planning.corpus_digest,
             tokenizer_digest=tokenizer.digest,
-            max_doc_tokens=max(max_doc_tokens(each.section.doc_tokens(most[each.name])) for each in models),
+            max_doc_tokens=max(
+                max_doc_tokens(each.section.doc_tokens(most[each.name])) for each in models
+            ),
             k=first.section.k,
             on_missing_doc=config.on_missing_doc,
             model=models[0].name,
@@ -96,7 +119,9 @@ class TokenizeDocs(Stage):
         )
 
     def cost(self, sample: Sample, topics: int) -> Cost:
-        """The whole corpus is read, whatever the number of topics, which decides how many docs are tokenized."""
+        """The whole corpus is read, whatever the number of topics, which decides how many docs are
+        tokenized.
+        """
         docs = topics * self.k
         seconds = sample.read_seconds + min(sample.corpus_docs, docs) * sample.tokenize_seconds
         return Cost(0, int(docs * float(sample.doc_lengths.mean()) * 2), seconds if topics else 0.0)
@@ -114,7 +139,8 @@ class TokenizeDocs(Stage):
         return schemas.tokenized(self.vocab_size, self.instructions)
 
     def needed(self, task: ShardTask, ranges: int) -> Iterator[tuple[int, bytes]]:
-        """The docs that a shard needs, cut by range of the hash (`beamrank.join.doc_hashes.cut_needed`).
+        """The docs that a shard needs, cut by range of the hash
+        (`beamrank.join.doc_hashes.cut_needed`).
 
         Those for which an earlier run has tokens are marked.
         """
@@ -125,16 +151,21 @@ class TokenizeDocs(Stage):
             except (BeamrankError, OSError) as error:
                 # They are read from the corpus.
                 _log.warning("tokens are not reused: %s", error)
-        return cut_needed(task.shard, self._hashes(task.inputs[0], self.k), np.concatenate(with_tokens), ranges)
+        return cut_needed(
+            task.shard, self._hashes(task.inputs[0], self.k), np.concatenate(with_tokens), ranges
+        )
 
     def _hashes(self, part: InputPart, k: int) -> Hashes:
-        """The hashes of the first `k` docs of each query; a doc may be there once for each query."""
+        """The hashes of the first `k` docs of each query; a doc may be there once for each
+        query.
+        """
         return hashes64(candidate_keys(_first(part, k), self.of_queries))
 
     def scan(
         self, unit: CorpusUnit, file: DigestedFile, needed: NeededList, folder: StageFolder
     ) -> Iterator[SentTokens]:
-        """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them.
+        """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards
+        that want them.
 
         Args:
             unit: the unit.
@@ -143,7 +174,8 @@ class TokenizeDocs(Stage):
             folder: the stage's, where a report of the unit and the hashes of its docs are left.
 
         Raises:
-            DataError: the unit cannot be read, or its file is not, or no longer, the one that was digested.
+            DataError: the unit cannot be read, or its file is not, or no longer, the one that was
+                digested.
         """
         tokenizer, opened = self._tokenizer, _opened(needed.urls)
         schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
@@ -163,10 +195,13 @@ class TokenizeDocs(Stage):
                 if len(rows):
                     distinct, row_of = np.unique(rows, return_inverse=True)
                     found_keys, positions, texts = (
-                        [column[row] for row in distinct] for column in (keys, batch.positions, batch.texts)
+                        [column[row] for row in distinct]
+                        for column in (keys, batch.positions, batch.texts)
                     )
                     tokens = tokenizer.encode(texts, self.max_doc_tokens)
-                    found = doc_tokens(schema, found_keys, unit.index, positions, tokens.ids, tokens.truncated)
+                    found = doc_tokens(
+                        schema, found_keys, unit.index, positions, tokens.ids, tokens.truncated
+                    )
                     buffer.append(found.take(pa.array(row_of)))
                     shards.append(needed_by)
                 if sum(len(each["tokens"].values) for each in buffer) > _FLUSH_TOKENS:
@@ -178,7 +213,14 @@ class TokenizeDocs(Stage):
         rejects_file = rejects.publish(storage.parent(folder.url), unit.index)
         seconds, digest = round(time.monotonic() - start, 3), unit_digest(unit, file)
         ScanReport(
-            unit.index, len(docs), rejects.count, rejects.examples, seconds, digest, docs_file, rejects_file
+            unit.index,
+            len(docs),
+            rejects.count,
+            rejects.examples,
+            seconds,
+            digest,
+            docs_file,
+            rejects_file,
         ).publish(folder.url, self.corpus_digest)
 
     def join(
@@ -194,7 +236,8 @@ class TokenizeDocs(Stage):
             task: the shard's.
             batches: the tokens.
             place: puts the number of a corpus unit and a position into words.
-            reusable: the list of the docs whose tokens are in `task.reusable_tokens`, if there are any.
+            reusable: the list of the docs whose tokens are in `task.reusable_tokens`, if there are
+                any.
 
         Raises:
             DataError: a needed doc is missing from the corpus or appears twice in it.
@@ -202,9 +245,17 @@ class TokenizeDocs(Stage):
         """
         start = time.monotonic()
         tokenizer = self._tokenizer
-        docs = pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.vocab_size)))
-        reused = docs.slice(0, 0) if reusable is None else self._reused(task, docs, _opened(reusable.urls))
-        queries = tokenizer.encode_queries([topic.text for topic in task.topics], self.max_doc_tokens)
+        docs = pa.Table.from_batches(
+            batches, doc_tokens_schema(schemas.token_type(self.vocab_size))
+        )
+        reused = (
+            docs.slice(0, 0)
+            if reusable is None
+            else self._reused(task, docs, _opened(reusable.urls))
+        )
+        queries = tokenizer.encode_queries(
+            [topic.text for topic in task.topics], self.max_doc_tokens
+        )
         joined = join_shard(
             tokenized_schema(tokenizer),
             [topic.query_id for topic in task.topics],
@@ -241,40 +292,54 @@ class TokenizeDocs(Stage):
     def _reused(self, task: ShardTask, docs: pa.Table, listed: OpenedList) -> pa.Table:
         """The docs whose tokens are reused, as rows of the shuffle.
 
-        Parts do not hold whether a doc was truncated: one with as many tokens as are kept of a doc counts as such.
+        Parts do not hold whether a doc was truncated: one with as many tokens as are kept of a doc
+        counts as such.
 
         Raises:
-            UnusableTokensError: they cannot be read, or the part of the corpus that is read holds one of them too.
+            UnusableTokensError: they cannot be read, or the part of the corpus that is read holds
+                one of them too.
         """
         needed = listed.of_shard(task.shard, np.unique(self._hashes(task.inputs[0], self.k)))
         parts = [part.tokens for part in task.reusable_tokens]
-        keys, tokens = reusable_tokens(parts, needed, docs.schema.field("tokens").type, self.of_queries)
+        keys, tokens = reusable_tokens(
+            parts, needed, docs.schema.field("tokens").type, self.of_queries
+        )
         if len(keys) < len(needed):
-            raise UnusableTokensError("the hash of a doc in an unchanged file is that of another doc")
+            raise UnusableTokensError(
+                "the hash of a doc in an unchanged file is that of another doc"
+            )
         twice = set(keys) & set(docs["doc_id"].to_pylist())
         if twice:
-            raise UnusableTokensError(f"{min(twice)!r} is in an unchanged file of the corpus and in one that changed")
+            raise UnusableTokensError(
+                f"{min(twice)!r} is in an unchanged file of the corpus and in one that changed"
+            )
         truncated = pc.equal(pc.list_value_length(tokens), self.max_doc_tokens)
-        return pa.Table.from_batches([doc_tokens(docs.schema, keys, -1, [-1] * len(keys), tokens, truncated)])
+        return pa.Table.from_batches(
+            [doc_tokens(docs.schema, keys, -1, [-1] * len(keys), tokens, truncated)]
+        )
 
     def _missing_error(self, task: ShardTask, missing: Sequence[MissingDoc]) -> DataError:
-        """Names the docs, and the rows of the corpus that could not be read: they may be among those."""
+        """Names the docs, and the rows of the corpus that could not be read: they may be among
+        those.
+        """
         scan = read_scans(task.folder.url, self.corpus_digest)
         cause = "Check that the corpus is the one that the index or the given run was made from"
         if scan.bad_rows:
             cause = (
-                f"Rows of the corpus that could not be read: {scan.bad_rows:,} (first: {scan.examples[0]}). These docs "
-                "may be among them: correct those rows"
+                f"Rows of the corpus that could not be read: {scan.bad_rows:,} (first: "
+                f"{scan.examples[0]}). These docs may be among them: correct those rows"
             )
         return DataError(
-            f"candidate docs of shard {task.shard} that are not in the corpus: {len(missing)} (first: "
-            f"{', '.join(map(str, missing[:5]))}). Their scores would be missing from the run. {cause}, or set "
-            "on_missing_doc: drop"
+            f"candidate docs of shard {task.shard} that are not in the corpus: {len(missing)} "
+            f"(first: {', '.join(map(str, missing[:5]))}). Their scores would be missing from the "
+            f"run. {cause}, or set on_missing_doc: drop"
         )
 
     @property
     def _tokenizer(self) -> Tokenizer:
-        """This process's tokenizer. Only the checkpoint's tokenizer files are fetched, not its weights."""
+        """This process's tokenizer. Only the checkpoint's tokenizer files are fetched, not its
+        weights.
+        """
         return open_tokenizer(self.checkpoint, self.tokenizer_digest)
 
 
@@ -284,8 +349,9 @@ def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
     tokenizer = fetch_tokenizer(checkpoint)
     if tokenizer.digest != digest:
         raise PreflightError(
-            f"the tokenizer of {checkpoint} changed since the run was planned: its digest is {tokenizer.digest[:12]}, "
-            f"the plan has {digest[:12]}. Tokens of two vocabularies would be mixed: run again to plan it again"
+            f"the tokenizer of {checkpoint} changed since the run was planned: its digest is "
+            f"{tokenizer.digest[:12]}, the plan has {digest[:12]}. Tokens of two vocabularies "
+            "would be mixed: run again to plan it again"
         )
     return tokenizer
 

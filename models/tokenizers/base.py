@@ -35,13 +35,16 @@ class TokenColumn:
 
 
 class Tokenizer(Vocabulary, Protocol):
-    """Texts to token ids. No text, whatever it spells, gives a special token. Threads can share one."""
+    """Texts to token ids. No text, whatever it spells, gives a special token. Threads can share
+    one.
+    """
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
         """The first `max_tokens` ids of each text, without special tokens.
 
         Raises:
-            DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
+            DataError: a text holds half of a surrogate pair, which no encoding of Unicode can
+                carry.
         """
 
     def encode_queries(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
@@ -73,8 +76,9 @@ def encode_in_slices(
 ) -> TokenColumn:
     """Encodes texts a few thousand at a time and keeps the first `max_tokens` ids of each.
 
-    `encode` gives the ids of some texts, one after the other, and how many each text has. Where `splits_at_spaces`, the
-    ids of a word depend on no word after it, so that the beginning of a long text is enough.
+    `encode` gives the ids of some texts, one after the other, and how many each text has. Where
+    `splits_at_spaces`, the ids of a word depend on no word after it, so that the beginning of a
+    long text is enough.
     """
     token_type = schemas.token_type(vocab_size)
     ids: list[Ids] = [np.empty(0, token_type.to_pandas_dtype())]
@@ -90,7 +94,9 @@ def encode_in_slices(
         ]
         if any(short):
             whole = zip(texts[some], heads[some], short, strict=True)
-            slice_ids, slice_counts = encode([text if is_short else head for text, head, is_short in whole])
+            slice_ids, slice_counts = encode(
+                [text if is_short else head for text, head, is_short in whole]
+            )
         kept = np.minimum(slice_counts, max_tokens)
         if kept.sum() < len(slice_ids):
             slice_ids = gather_rows(slice_ids, np.cumsum(slice_counts) - slice_counts, kept)
@@ -99,7 +105,9 @@ def encode_in_slices(
         truncated.append(slice_counts > max_tokens)
     offsets = np.cumsum(np.concatenate(counts))
     return TokenColumn(
-        ids=pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(np.concatenate(ids), token_type)),
+        ids=pa.ListArray.from_arrays(
+            pa.array(offsets, pa.int32()), pa.array(np.concatenate(ids), token_type)
+        ),
         truncated=np.concatenate(truncated),
     )
 
@@ -133,7 +141,7 @@ def check_unicode(texts: Sequence[str]) -> None:
             text.encode()
         except UnicodeEncodeError as error:
             raise DataError(
-                f"text {place} of this batch holds U+{ord(text[error.start]):04X}, half of a surrogate pair, at "
-                f"character {error.start}: it is not Unicode text and has no tokens. Repair the input; a JSON escape "
-                "that was cut in two is a common cause"
+                f"text {place} of this batch holds U+{ord(text[error.start]):04X}, half of a "
+                f"surrogate pair, at character {error.start}: it is not Unicode text and has no "
+                "tokens. Repair the input; a JSON escape that was cut in two is a common cause"
             ) from error

@@ -1,11 +1,13 @@
-"""BERT's tokenizer: texts to Arrow lists of token ids, exactly those that the checkpoints were trained on.
+"""BERT's tokenizer: texts to Arrow lists of token ids, exactly those that the checkpoints were
+trained on.
 
-The ids are those of Google's `FullTokenizer` as the `tokenizers` library computes them, with one exception: a special
-token in a text, such as `[SEP]`, is plain text, as it is for Google, and gives `[`, `sep`, `]`.
+The ids are those of Google's `FullTokenizer` as the `tokenizers` library computes them, with one
+exception: a special token in a text, such as `[SEP]`, is plain text, as it is for Google, and gives
+`[`, `sep`, `]`.
 
-BERT tokenizes each whitespace-separated word by itself, so the ids of a word are computed once and then looked up.
-It is 3 to 5 times as fast as the library, which matters for a large corpus such as MS MARCO. See
-docs/reference/model-inputs.md.
+BERT tokenizes each whitespace-separated word by itself, so the ids of a word are computed once and
+then looked up. It is 3 to 5 times as fast as the library, which matters for a large corpus such as
+MS MARCO. See docs/reference/model-inputs.md.
 """
 
 import io
@@ -26,8 +28,22 @@ from beamrank.join import schemas
 from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most, sha256
-from models.tokenizers.base import Ids, Lengths, TokenColumn, check_unicode, encode_in_slices, gather_rows
-from models.tokenizers.files import FAST, MOST_BYTES, VOCABULARY, TokenizerConfig, TokenizerFiles, is_control
+from models.tokenizers.base import (
+    Ids,
+    Lengths,
+    TokenColumn,
+    check_unicode,
+    encode_in_slices,
+    gather_rows,
+)
+from models.tokenizers.files import (
+    FAST,
+    MOST_BYTES,
+    VOCABULARY,
+    TokenizerConfig,
+    TokenizerFiles,
+    is_control,
+)
 from models.tokenizers.id_table import IdTable
 
 BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
@@ -47,22 +63,31 @@ class BertTokenizer:
         token_ids: the vocabulary.
     """
 
-    def __init__(self, folder: str, library: Any, config: TokenizerConfig, named: Mapping[str, str]) -> None:
-        """Makes it of the library's; settings and names in `config` and `named` override those of its files."""
+    def __init__(
+        self, folder: str, library: Any, config: TokenizerConfig, named: Mapping[str, str]
+    ) -> None:
+        """Makes it of the library's; settings and names in `config` and `named` override those of
+        its files.
+        """
         model, normalizer = library.model, library.normalizer
         self.token_ids: dict[str, int] = library.get_vocab(with_added_tokens=False)
         tokens = {"unk": model.unk_token, "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]"}
         tokens = {role: named.get(role, token) for role, token in tokens.items()}
         for role, token in tokens.items():
             if token not in self.token_ids:
-                raise PreflightError(f"{folder}: the vocabulary has no {token!r}, its {role}_token: {_WANTED}")
+                raise PreflightError(
+                    f"{folder}: the vocabulary has no {token!r}, its {role}_token: {_WANTED}"
+                )
         self._lowercase = _first(config.do_lower_case, normalizer.lowercase)
         chinese = _first(config.tokenize_chinese_chars, normalizer.handle_chinese_chars)
         accents = _first(config.strip_accents, normalizer.strip_accents, self._lowercase)
         wordpiece = (tokens["unk"], model.continuing_subword_prefix, model.max_input_chars_per_word)
-        self.special = SpecialTokens(*(self.token_ids[tokens[role]] for role in ("cls", "sep", "pad")))
+        self.special = SpecialTokens(
+            *(self.token_ids[tokens[role]] for role in ("cls", "sep", "pad"))
+        )
         self.vocab_size = max(self.token_ids.values()) + 1
-        # SHA-256 of the vocabulary and of every setting that decides an id; names of files do not count.
+        # SHA-256 of the vocabulary and of every setting that decides an id; names of files do not
+        # count.
         content = [
             sorted((token_id, token) for token, token_id in self.token_ids.items()),
             [self._lowercase, accents, chinese],
@@ -73,7 +98,10 @@ class BertTokenizer:
         # It has no special tokens, so that no part of a text becomes one.
         self._reference = Tokenizer(_wordpiece(self.token_ids, *wordpiece))
         self._reference.normalizer = normalizers.BertNormalizer(
-            clean_text=True, handle_chinese_chars=chinese, strip_accents=accents, lowercase=self._lowercase
+            clean_text=True,
+            handle_chinese_chars=chinese,
+            strip_accents=accents,
+            lowercase=self._lowercase,
         )
         self._reference.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         self._model = self._reference.model
@@ -83,12 +111,17 @@ class BertTokenizer:
         self._lock = Lock()
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
-        return encode_in_slices(texts, max_tokens, self.vocab_size, self._encode_whole, splits_at_spaces=True)
+        return encode_in_slices(
+            texts, max_tokens, self.vocab_size, self._encode_whole, splits_at_spaces=True
+        )
 
     encode_queries = encode
 
     def _encode_whole(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        cleaned = [text if "\v" not in text and "\f" not in text else text.translate(_REMOVED) for text in texts]
+        cleaned = [
+            text if "\v" not in text and "\f" not in text else text.translate(_REMOVED)
+            for text in texts
+        ]
         try:
             split = pc.ascii_split_whitespace(pa.array(cleaned, pa.large_string()))
         except UnicodeEncodeError:
@@ -104,7 +137,9 @@ class BertTokenizer:
         return ids, np.diff(ends[split.offsets.to_numpy()])
 
     def _compute_chunks(self, chunks: Sequence[str]) -> tuple[Ids, Lengths]:
-        """The ids of whitespace-separated words: printable ASCII by its pieces, the others by the library."""
+        """The ids of whitespace-separated words: printable ASCII by its pieces, the others by the
+        library.
+        """
         is_plain = np.array([chunk.isascii() and chunk.isprintable() for chunk in chunks], np.bool_)
         plain_ids, plain_lengths = self._compute_plain(list(compress(chunks, is_plain)))
         other_ids, other_lengths = self._compute_other(list(compress(chunks, ~is_plain)))
@@ -127,8 +162,12 @@ class BertTokenizer:
 
     def _compute_pieces(self, pieces: Sequence[str]) -> tuple[Ids, Lengths]:
         tokenize = self._model.tokenize
-        found = [[] if piece == _BREAK else [token.id for token in tokenize(piece)] for piece in pieces]
-        return np.fromiter(chain.from_iterable(found), self._dtype), np.fromiter(map(len, found), np.int64, len(found))
+        found = [
+            [] if piece == _BREAK else [token.id for token in tokenize(piece)] for piece in pieces
+        ]
+        return np.fromiter(chain.from_iterable(found), self._dtype), np.fromiter(
+            map(len, found), np.int64, len(found)
+        )
 
     def _compute_other(self, chunks: Sequence[str]) -> tuple[Ids, Lengths]:
         ids: list[Ids] = [np.empty(0, self._dtype)]
@@ -142,7 +181,9 @@ class BertTokenizer:
 
 
 def load_bert(folder: str) -> BertTokenizer:
-    """Loads the tokenizer of a Hugging Face folder or fsspec URL, by `tokenizer.json`, else `vocab.txt`."""
+    """Loads the tokenizer of a Hugging Face folder or fsspec URL, by `tokenizer.json`, else
+    `vocab.txt`.
+    """
     files = TokenizerFiles(folder)
     if files.added:
         raise PreflightError(f"{folder}: {_adds(files.added)}: {_WANTED}")
@@ -163,18 +204,27 @@ def names_bert(config: TokenizerConfig) -> bool:
 
 
 def why_not_bert(tokenizer: Any, named: Mapping[str, str]) -> str | None:
-    """Why a tokenizer of the library, whose files name these special tokens, is not plain BERT's; None if it is."""
+    """Why a tokenizer of the library, whose files name these special tokens, is not plain BERT's;
+    None if it is.
+    """
     for part, found, expected in (
         ("model", tokenizer.model, models.WordPiece),
         ("normalizer", tokenizer.normalizer, normalizers.BertNormalizer),
         ("pre-tokenizer", tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer),
     ):
         if not isinstance(found, expected):
-            return f"its {part} is {'none' if found is None else type(found).__name__}, not {expected.__name__}"
+            return (
+                f"its {part} is {'none' if found is None else type(found).__name__}, not "
+                f"{expected.__name__}"
+            )
     if not tokenizer.normalizer.clean_text:
         return "its normalizer has clean_text off, which BERT has on"
     added = tokenizer.get_added_tokens_decoder().values()
-    extra = [token.content for token in added if not (token.special and is_control(token.content, named.values()))]
+    extra = [
+        token.content
+        for token in added
+        if not (token.special and is_control(token.content, named.values()))
+    ]
     return _adds(extra) if extra else None
 
 
@@ -184,21 +234,30 @@ def _adds(tokens: Collection[str]) -> str:
 
 def _read_vocab_txt(url: str, config: TokenizerConfig) -> Any:
     if not names_bert(config):
-        raise PreflightError(f"{url} belongs to a {config.tokenizer_class} without a {FAST}: {_WANTED}")
+        raise PreflightError(
+            f"{url} belongs to a {config.tokenizer_class} without a {FAST}: {_WANTED}"
+        )
     try:
         lines = io.StringIO(read_at_most(url, MOST_BYTES).decode(), newline=None).readlines()
     except UnicodeDecodeError as error:
         raise PreflightError(f"{url} is not UTF-8 text: {error}") from error
     except ValueError as error:
         raise PreflightError(f"{url} is not a vocabulary: {error}") from error
-    library = Tokenizer(_wordpiece({line.rstrip("\n"): number for number, line in enumerate(lines)}, "[UNK]"))
+    library = Tokenizer(
+        _wordpiece({line.rstrip("\n"): number for number, line in enumerate(lines)}, "[UNK]")
+    )
     library.normalizer = normalizers.BertNormalizer()
     return library
 
 
-def _wordpiece(token_ids: dict[str, int], unknown: str, prefix: str = "##", most_chars: int = 100) -> Any:
+def _wordpiece(
+    token_ids: dict[str, int], unknown: str, prefix: str = "##", most_chars: int = 100
+) -> Any:
     return models.WordPiece(
-        token_ids, unk_token=unknown, continuing_subword_prefix=prefix, max_input_chars_per_word=most_chars
+        token_ids,
+        unk_token=unknown,
+        continuing_subword_prefix=prefix,
+        max_input_chars_per_word=most_chars,
     )
 
 

@@ -1,4 +1,6 @@
-"""The files of a tokenizer: tokenizer.json, and what the configurations and lists beside it add to it."""
+"""The files of a tokenizer: tokenizer.json, and what the configurations and lists beside it add to
+it.
+"""
 
 import re
 from collections.abc import Collection
@@ -14,23 +16,36 @@ from beamrank.storage.documents import parse_json, read_at_most, usable
 
 FAST, VOCABULARY = "tokenizer.json", "vocab.txt"
 _SETTINGS, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-# The SentencePiece models of XLM-R and CamemBERT, T5, DeBERTa, and others; the byte-level BPE of RoBERTa.
-_VOCABULARIES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model", "vocab.json", "merges.txt")
+# The SentencePiece models of XLM-R and CamemBERT, T5, DeBERTa, and others; the byte-level BPE of
+# RoBERTa.
+_VOCABULARIES = (
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+)
 TOKENIZER_FILES = (VOCABULARY, FAST, _SETTINGS, _MAP, _ADDED, *_VOCABULARIES)
 MOST_BYTES = 1 << 28
 ROLES = ("unk", "cls", "sep", "pad", "mask", "bos", "eos")
-# The spellings of special tokens with a role, and the forms of those that language models are controlled with.
+# The spellings of special tokens with a role, and the forms of those that language models are
+# controlled with.
 _CONTROL = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "<unk>", "<s>", "</s>", "<pad>", "<mask>"}
 _CONTROL_FORMS = re.compile(r"<\|.*\|>|<extra_id_\d+>", re.DOTALL)
 
 _T = TypeVar("_T")
 # A token, or an object that describes it.
-_Token = Annotated[str, BeforeValidator(lambda token: token.get("content") if isinstance(token, dict) else token)]
+_Token = Annotated[
+    str, BeforeValidator(lambda token: token.get("content") if isinstance(token, dict) else token)
+]
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """tokenizer_config.json, or special_tokens_map.json, as far as it decides ids or the layout of a pair."""
+    """tokenizer_config.json, or special_tokens_map.json, as far as it decides ids or the layout of
+    a pair.
+    """
 
     tokenizer_class: str | None = None
     do_lower_case: StrictBool | None = None
@@ -85,10 +100,12 @@ class TokenizerFiles:
     Attributes:
         config: tokenizer_config.json; config.json names its class where that does not.
         url: of tokenizer.json, which need not exist.
-        named: the special tokens by role; tokenizer_config.json goes before special_tokens_map.json.
-        names_agree: whether the two files name the same; transformers prefers either, by its version.
-        added: the tokens without a role that the files beside a vocabulary add to it: each is an id of its own in a
-            text.
+        named: the special tokens by role; tokenizer_config.json goes before
+            special_tokens_map.json.
+        names_agree: whether the two files name the same; transformers prefers either, by its
+            version.
+        added: the tokens without a role that the files beside a vocabulary add to it: each is an id
+            of its own in a text.
     """
 
     def __init__(self, folder: str) -> None:
@@ -100,12 +117,16 @@ class TokenizerFiles:
             model = self._read("config.json", _ModelConfig) or _ModelConfig()
             config = replace(config, tokenizer_class=model.tokenizer_class)
         self.config, self.named = config, mapped.named | config.named
-        self.names_agree = all(mapped.named.get(role, token) == token for role, token in config.named.items())
+        self.names_agree = all(
+            mapped.named.get(role, token) == token for role, token in config.named.items()
+        )
         listed = mapped.added | config.added | {*(self._read(_ADDED, dict[str, int]) or ())}
         self.added = {token for token in listed if not is_control(token, self.named.values())}
 
     def read_fast(self) -> tuple[Any, bytes] | None:
-        """tokenizer.json: the library's tokenizer, and the file's content; None where there is none."""
+        """tokenizer.json: the library's tokenizer, and the file's content; None where there is
+        none.
+        """
         if not storage.exists(self.url):
             return None
         try:
@@ -139,5 +160,7 @@ class TokenizerFiles:
 
 
 def is_control(token: str, named: Collection[str]) -> bool:
-    """Whether a special token has a role in inputs, so that a text that spells it is text; others stand in texts."""
+    """Whether a special token has a role in inputs, so that a text that spells it is text; others
+    stand in texts.
+    """
     return token in named or token in _CONTROL or _CONTROL_FORMS.fullmatch(token) is not None

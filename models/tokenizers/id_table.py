@@ -16,10 +16,10 @@ _LONGEST_KEPT_CHARS = 40
 class IdTable:
     """Token ids by text. Missing texts are computed once, all new texts of a call together.
 
-    A full table keeps, of the first half of its rows, the short ones: frequent words come early and are rarely long.
-    So it never holds more than `max_rows` texts of `max_chars` characters in all, and one call's new texts. With the
-    defaults and English words a full table takes about 60 MB. `compute` gives the ids of new texts one after the other
-    and how many each has.
+    A full table keeps, of the first half of its rows, the short ones: frequent words come early and
+    are rarely long. So it never holds more than `max_rows` texts of `max_chars` characters in all,
+    and one call's new texts. With the defaults and English words a full table takes about 60 MB.
+    `compute` gives the ids of new texts one after the other and how many each has.
     """
 
     def __init__(
@@ -82,7 +82,9 @@ class IdTable:
 
     def _forget(self) -> None:
         half = list(islice(self._rows, self._max_rows // 2))
-        rows = np.array([row for row, text in enumerate(half) if len(text) <= _LONGEST_KEPT_CHARS], np.int32)
+        rows = np.array(
+            [row for row, text in enumerate(half) if len(text) <= _LONGEST_KEPT_CHARS], np.int32
+        )
         lengths = self.lengths(rows)
         ids = self.gather(rows, lengths)
         self._clear()

@@ -1,7 +1,7 @@
 """The layout of a pair as a checkpoint's own tokenizer makes it, for every family of models.
 
-Its files decide: the post-processor of tokenizer.json, else the class of transformers. transformers is asked only where
-they may not make the family's own layout: importing it takes seconds.
+Its files decide: the post-processor of tokenizer.json, else the class of transformers. transformers
+is asked only where they may not make the family's own layout: importing it takes seconds.
 """
 
 from itertools import groupby
@@ -13,10 +13,17 @@ from tokenizers.models import WordLevel
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import NO_TOKEN, SpecialTokens
-from models.tokenizers.files import FAST, TOKENIZER_FILES, VOCABULARY, TokenizerConfig, TokenizerFiles
+from models.tokenizers.files import (
+    FAST,
+    TOKENIZER_FILES,
+    VOCABULARY,
+    TokenizerConfig,
+    TokenizerFiles,
+)
 from models.tokenizers.library import load_fast, load_tokenizer, special_ids
 
-# The class that takes tokenizer.json as it is, in transformers 4 and 5: the former gives token types, the latter none.
+# The class that takes tokenizer.json as it is, in transformers 4 and 5: the former gives token
+# types, the latter none.
 _GENERIC_4, _GENERIC = "PreTrainedTokenizer", "TokenizersBackend"
 _TYPES = "token_type_ids"
 # Classes with one separator between two texts in transformers 4, and two in transformers 5.
@@ -44,10 +51,14 @@ class FamilyLayout(NamedTuple):
         return InputTemplate((special.cls_id,), ends, types, special.pad_id)
 
 
-def own_layout(folder: str, reference: str, family: FamilyLayout, reads_types: bool) -> InputTemplate | None:
-    """The layout of a pair where the tokenizer's is not the family's; None where it is, or without a tokenizer.
+def own_layout(
+    folder: str, reference: str, family: FamilyLayout, reads_types: bool
+) -> InputTemplate | None:
+    """The layout of a pair where the tokenizer's is not the family's; None where it is, or without
+    a tokenizer.
 
-    `reference` names the checkpoint in errors; `reads_types` is whether the model has a table of token types.
+    `reference` names the checkpoint in errors; `reads_types` is whether the model has a table of
+    token types.
     """
     files = TokenizerFiles(folder)
     config, named = files.config, files.named
@@ -58,16 +69,23 @@ def own_layout(folder: str, reference: str, family: FamilyLayout, reads_types: b
     if (fast := files.read_fast()) is not None:
         library = fast[0]
         special = special_ids(files.url, library, named)
-        # Without a post-processor the class decides; without the family's tokens the tokenizer is refused later.
+        # Without a post-processor the class decides; without the family's tokens the tokenizer is
+        # refused later.
         silent = library.post_processor is None and not generic
-        is_family = usual and (silent or _library_pair(library, reads_types) == _pair(family, special))
+        is_family = usual and (
+            silent or _library_pair(library, reads_types) == _pair(family, special)
+        )
         if is_family or NO_TOKEN in special[:2]:
             return None
     elif not files.has(*TOKENIZER_FILES):
         return None
     else:
         plain = files.has(VOCABULARY) and "BertTokenizer" in family.classes
-        if usual and plain and all(named.get(role, token) == token for role, token in _BERT.items()):
+        if (
+            usual
+            and plain
+            and all(named.get(role, token) == token for role, token in _BERT.items())
+        ):
             return None
         special = load_tokenizer(folder).special
     own = pair_layout(folder, reference, reads_types)
@@ -75,7 +93,8 @@ def own_layout(folder: str, reference: str, family: FamilyLayout, reads_types: b
 
 
 def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputTemplate:
-    """The special tokens and token types that the tokenizer of a local folder puts around a query and a doc.
+    """The special tokens and token types that the tokenizer of a local folder puts around a query
+    and a doc.
 
     `reads_types` is whether the model has a table of token types, or None if it is not known.
     """
@@ -87,21 +106,28 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
     problem = ""
     if reads_types and not typed and _leaves_types_open(files.config, tokenizer.backend_tokenizer):
         problem = (
-            "is a PreTrainedTokenizerFast, which gives token types in transformers 4 and none in transformers 5, so "
-            "beamrank does not know which its model was trained on. Set model_input_names in tokenizer_config.json, to "
-            '["input_ids", "token_type_ids", "attention_mask"] if it was trained with transformers 4'
+            "is a PreTrainedTokenizerFast, which gives token types in transformers 4 and none in "
+            "transformers 5, so beamrank does not know which its model was trained on. Set "
+            "model_input_names in tokenizer_config.json, to "
+            '["input_ids", "token_type_ids", "attention_mask"] if it was trained with '
+            "transformers 4"
         )
     elif stated is None and name in _CHANGED:
         problem = (
-            f"has no {FAST}, and {name}, its class, puts one separator between two texts in transformers 4 and two in "
-            f"transformers 5, so the layout that the model was trained on is not known. Give it the {FAST} that "
-            "transformers 4 saves"
+            f"has no {FAST}, and {name}, its class, puts one separator between two texts in "
+            "transformers 4 and two in transformers 5, so the layout that the model was trained "
+            f"on is not known. Give it the {FAST} that transformers 4 saves"
         )
-    elif stated is not None and stated.post_processor is not None and _library_pair(stated, typed) != own:
+    elif (
+        stated is not None
+        and stated.post_processor is not None
+        and _library_pair(stated, typed) != own
+    ):
         problem = (
-            f"contradicts itself: its class, {name} of transformers, lays a pair out otherwise than its {FAST}, so the "
-            "layout that the model was trained on is not known. Set tokenizer_class in tokenizer_config.json to "
-            f"PreTrainedTokenizerFast if {FAST} is right, else save the tokenizer again "
+            f"contradicts itself: its class, {name} of transformers, lays a pair out otherwise "
+            f"than its {FAST}, so the layout that the model was trained on is not known. Set "
+            f"tokenizer_class in tokenizer_config.json to PreTrainedTokenizerFast if {FAST} is "
+            "right, else save the tokenizer again "
             "(`AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)`)"
         )
     elif isinstance(own, InputTemplate):
@@ -111,7 +137,9 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
 
 
 def extend_layout(pair: InputTemplate, segments: int) -> InputTemplate:
-    """The layout of more texts, as a pair's continues: each text but the last has what the first has after it."""
+    """The layout of more texts, as a pair's continues: each text but the last has what the first
+    has after it.
+    """
     between, end = pair.ends
     first, second = pair.token_types
     types = tuple(first + (second - first) * place for place in range(segments))
@@ -131,12 +159,17 @@ def _pair(family: FamilyLayout, special: SpecialTokens) -> InputTemplate:
 
 
 def _library_pair(library: Any, typed: bool) -> InputTemplate | str:
-    """The layout of a pair, or why it cannot be expressed; `typed` is whether the model reads token types."""
+    """The layout of a pair, or why it cannot be expressed; `typed` is whether the model reads token
+    types.
+    """
     words = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
     words.post_processor = library.post_processor
     pair = words.encode("a", "a")
     types = pair.type_ids if typed else [0] * len(pair.ids)
-    runs = [(text, [place for place, _ in run]) for text, run in groupby(enumerate(pair.sequence_ids), lambda e: e[1])]
+    runs = [
+        (text, [place for place, _ in run])
+        for text, run in groupby(enumerate(pair.sequence_ids), lambda e: e[1])
+    ]
     before = runs.pop(0)[1] if runs[0][0] is None else []
     if [text for text, _ in runs] not in ([0, None, 1], [0, None, 1, None]):
         return "puts no token between a query and a doc"

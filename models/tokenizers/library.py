@@ -1,10 +1,12 @@
-"""The tokenizer of a folder: BERT's from a table of words, any other (Unigram, byte-level BPE) from the library.
+"""The tokenizer of a folder: BERT's from a table of words, any other (Unigram, byte-level BPE) from
+the library.
 
-The library finds special tokens in a text by their spelling, and a document could end its own segment or speak for a
-model's user. Its `encode_special_tokens` stops that search, but a model may still know the spelling as a piece of its
-vocabulary: a Unigram model takes `</s>` for the best piece of all. So special tokens get names here that no text can
-reach, in the vocabulary and among the added tokens. Their ids stay, and so do those of all other text. Special tokens
-without a role in an input were added for texts, and are found there, as in transformers.
+The library finds special tokens in a text by their spelling, and a document could end its own
+segment or speak for a model's user. Its `encode_special_tokens` stops that search, but a model may
+still know the spelling as a piece of its vocabulary: a Unigram model takes `</s>` for the best
+piece of all. So special tokens get names here that no text can reach, in the vocabulary and among
+the added tokens. Their ids stay, and so do those of all other text. Special tokens without a role
+in an input were added for texts, and are found there, as in transformers.
 """
 
 import importlib
@@ -22,21 +24,47 @@ from beamrank.errors import PreflightError
 from beamrank.join import schemas
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.documents import digest
-from models.tokenizers.base import Ids, Lengths, TokenColumn, Tokenizer, check_unicode, encode_in_slices
+from models.tokenizers.base import (
+    Ids,
+    Lengths,
+    TokenColumn,
+    Tokenizer,
+    check_unicode,
+    encode_in_slices,
+)
 from models.tokenizers.bert import load_bert, names_bert, why_not_bert
-from models.tokenizers.files import FAST, ROLES, TOKENIZER_FILES, VOCABULARY, TokenizerFiles, is_control
+from models.tokenizers.files import (
+    FAST,
+    ROLES,
+    TOKENIZER_FILES,
+    VOCABULARY,
+    TokenizerFiles,
+    is_control,
+)
 
 # What tokenizers call the special tokens of an input where no file names them.
 _USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
 # Pre-tokenizers that split at spaces, and the setting without which they do not.
-_SPLITTERS = {"BertPreTokenizer": "", "Whitespace": "", "WhitespaceSplit": "", "ByteLevel": "use_regex"}
+_SPLITTERS = {
+    "BertPreTokenizer": "",
+    "Whitespace": "",
+    "WhitespaceSplit": "",
+    "ByteLevel": "use_regex",
+}
 _SPLITTERS |= {"Metaspace": "split"}
 _SPACES = " {2,}"
-# The classes of transformers whose add_prefix_space replaces that of tokenizer.json; by default it is off.
-_SET_PREFIX_SPACE = ("RobertaTokenizer", "BartTokenizer", "GPT2Tokenizer", "DebertaTokenizer", "LongformerTokenizer")
+# The classes of transformers whose add_prefix_space replaces that of tokenizer.json; by default it
+# is off.
+_SET_PREFIX_SPACE = (
+    "RobertaTokenizer",
+    "BartTokenizer",
+    "GPT2Tokenizer",
+    "DebertaTokenizer",
+    "LongformerTokenizer",
+)
 _ADVICE = (
-    "save its tokenizer.json where it can be loaded (`AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)`) "
-    "and add it to the checkpoint"
+    "save its tokenizer.json where it can be loaded "
+    "(`AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)`) and add it to the checkpoint"
 )
 
 _DECIDES_IDS = ("normalizer", "pre_tokenizer", "model", "added_tokens")
@@ -56,14 +84,17 @@ def load_tokenizer(folder: str) -> Tokenizer:
         return load_bert(folder)
     if not set(present) - {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}:
         raise PreflightError(
-            f"{folder} has no tokenizer: neither {FAST} nor a vocabulary ({VOCABULARY}, a SentencePiece model, or "
-            "vocab.json with merges.txt). Give a checkpoint with its tokenizer's files"
+            f"{folder} has no tokenizer: neither {FAST} nor a vocabulary ({VOCABULARY}, a "
+            "SentencePiece model, or vocab.json with merges.txt). Give a checkpoint with its "
+            "tokenizer's files"
         )
     return LibraryTokenizer(*_convert(folder))
 
 
 def load_with_transformers(folder: str, reference: str | None = None) -> Any:
-    """The tokenizer of a local folder as transformers loads it; neither code of the folder nor the network is used."""
+    """The tokenizer of a local folder as transformers loads it; neither code of the folder nor the
+    network is used.
+    """
     from transformers import AutoTokenizer
 
     provide_sentencepiece_format()
@@ -74,9 +105,12 @@ def load_with_transformers(folder: str, reference: str | None = None) -> Any:
         found = f"{type(error).__name__}: {error!s:.400}"
         if _has_fast(folder):
             name = reference or folder
-            raise PreflightError(f"transformers cannot load the tokenizer of the checkpoint {name}: {found}") from error
+            raise PreflightError(
+                f"transformers cannot load the tokenizer of the checkpoint {name}: {found}"
+            ) from error
         raise PreflightError(
-            f"{folder} has no {FAST}, and transformers cannot make one of its other files: {found}; {_ADVICE}"
+            f"{folder} has no {FAST}, and transformers cannot make one of its other files: "
+            f"{found}; {_ADVICE}"
         ) from error
 
 
@@ -88,13 +122,25 @@ def load_fast(folder: str, reference: str | None = None) -> Any:
     if not tokenizer.is_fast:
         raise PreflightError(
             f"{refusal} is Python code without a counterpart in the tokenizers library: "
-            + (f"the {FAST} is that of another tokenizer. Give the checkpoint its own" if fast else _ADVICE)
+            + (
+                f"the {FAST} is that of another tokenizer. Give the checkpoint its own"
+                if fast
+                else _ADVICE
+            )
         )
-    needed = [name for key, name in tokenizer.vocab_files_names.items() if key != "tokenizer_file" and not fast]
+    needed = [
+        name
+        for key, name in tokenizer.vocab_files_names.items()
+        if key != "tokenizer_file" and not fast
+    ]
     missing = [name for name in needed if not os.path.isfile(os.path.join(folder, name))]
     # transformers makes a tokenizer without words where it finds none.
     if missing or tokenizer.vocab_size <= len(tokenizer.all_special_ids):
-        found = f"lacks {' and '.join(missing)}" if missing else f"has no words in {' and '.join(needed) or FAST}"
+        found = (
+            f"lacks {' and '.join(missing)}"
+            if missing
+            else f"has no words in {' and '.join(needed) or FAST}"
+        )
         raise PreflightError(f"{refusal} {found}: {_ADVICE}")
     return tokenizer
 
@@ -104,7 +150,9 @@ def _has_fast(folder: str) -> bool:
 
 
 def read_library(folder: str) -> tuple[str, Any, bytes | str, dict[str, str]]:
-    """The arguments of `LibraryTokenizer`: by tokenizer.json, else by the other files as transformers converts them."""
+    """The arguments of `LibraryTokenizer`: by tokenizer.json, else by the other files as
+    transformers converts them.
+    """
     files = TokenizerFiles(folder)
     fast = files.read_fast()
     return _convert(folder) if fast is None else (files.url, *fast, files.named)
@@ -115,7 +163,12 @@ def _convert(folder: str) -> tuple[str, Any, str, dict[str, str]]:
     tokenizer = load_fast(folder)
     library = tokenizer.backend_tokenizer
     named = {role: getattr(tokenizer, f"{role}_token") for role in ROLES}
-    return folder, library, library.to_str(), {role: token for role, token in named.items() if token}
+    return (
+        folder,
+        library,
+        library.to_str(),
+        {role: token for role, token in named.items() if token},
+    )
 
 
 def provide_sentencepiece_format() -> None:
@@ -128,19 +181,26 @@ def provide_sentencepiece_format() -> None:
         importlib.import_module(name)
     # protobuf's error for this is not an ImportError.
     except Exception:
-        sys.modules[name] = importlib.import_module("transformers.utils.sentencepiece_model_pb2_new")
+        sys.modules[name] = importlib.import_module(
+            "transformers.utils.sentencepiece_model_pb2_new"
+        )
 
 
 class LibraryTokenizer:
     """A `Tokenizer` that the library computes, on all cores. Threads share it.
 
     Attributes:
-        splits_at_spaces: whether no token crosses a space that follows a letter or digit, so that the ids before it
-            do not depend on what follows.
+        splits_at_spaces: whether no token crosses a space that follows a letter or digit, so that
+            the ids before it do not depend on what follows.
     """
 
     def __init__(
-        self, source: str, original: Any, content: bytes | str, named: Mapping[str, str], all_special: bool = False
+        self,
+        source: str,
+        original: Any,
+        content: bytes | str,
+        named: Mapping[str, str],
+        all_special: bool = False,
     ) -> None:
         """Makes the tokenizer of a tokenizer.json, whose special tokens must be told from text.
 
@@ -153,7 +213,10 @@ class LibraryTokenizer:
         """
         roles = _by_role(source, original, named).values()
         self.special = special_ids(source, original, named)
-        added = {token.content: (token_id, token) for token_id, token in original.get_added_tokens_decoder().items()}
+        added = {
+            token.content: (token_id, token)
+            for token_id, token in original.get_added_tokens_decoder().items()
+        }
         in_texts = {
             content: token_id
             for content, (token_id, token) in added.items()
@@ -164,16 +227,24 @@ class LibraryTokenizer:
         try:
             # The library also reads what is not quite JSON.
             definition = json.loads(content)
-            plain = _without_special(definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))})
+            plain = _without_special(
+                definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))}
+            )
             model = definition["model"]
             unknown = model.get("unk_id", original.token_to_id(model.get("unk_token") or ""))
             self._library = Library.from_str(json.dumps(plain))
             self._library.encode_special_tokens = True
-            _check_spelling(source, self._library, {each: token for each, token in control.items() if each != unknown})
+            _check_spelling(
+                source,
+                self._library,
+                {each: token for each, token in control.items() if each != unknown},
+            )
         except PreflightError:
             raise
         except Exception as error:
-            raise PreflightError(f"{source}: its special tokens cannot be told from its text: {error}") from error
+            raise PreflightError(
+                f"{source}: its special tokens cannot be told from its text: {error}"
+            ) from error
         vocabulary = original.get_vocab(with_added_tokens=False)
         self.vocab_size = max(chain(vocabulary.values(), self.special, in_texts.values())) + 1
         self.digest = digest([{part: plain.get(part) for part in _DECIDES_IDS}, self.special])
@@ -182,7 +253,11 @@ class LibraryTokenizer:
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
         return encode_in_slices(
-            texts, max_tokens, self.vocab_size, self._compute, splits_at_spaces=self.splits_at_spaces
+            texts,
+            max_tokens,
+            self.vocab_size,
+            self._compute,
+            splits_at_spaces=self.splits_at_spaces,
         )
 
     encode_queries = encode
@@ -194,13 +269,17 @@ class LibraryTokenizer:
             check_unicode(texts)
             raise
         found = [encoding.ids for encoding in encodings]
-        return np.fromiter(chain.from_iterable(found), self._dtype), np.fromiter(map(len, found), np.int64, len(found))
+        return np.fromiter(chain.from_iterable(found), self._dtype), np.fromiter(
+            map(len, found), np.int64, len(found)
+        )
 
 
 def check_prefix_space(folder: str) -> None:
-    """Raises PreflightError where a byte-level tokenizer's class puts a space before a text, and its file does not.
+    """Raises PreflightError where a byte-level tokenizer's class puts a space before a text, and
+    its file does not.
 
-    Or the other way round: the class takes the setting of tokenizer_config.json and not that of tokenizer.json.
+    Or the other way round: the class takes the setting of tokenizer_config.json and not that of
+    tokenizer.json.
     """
     files = TokenizerFiles(folder)
     config, fast = files.config, files.read_fast()
@@ -210,16 +289,19 @@ def check_prefix_space(folder: str) -> None:
     for part in _parts(definition.get("pre_tokenizer"), "pretokenizers"):
         if part["type"] == "ByteLevel" and part["add_prefix_space"] != prefixed:
             raise PreflightError(
-                f"{folder} contradicts itself: tokenizer.json has add_prefix_space {not prefixed}, and its class, "
-                f"{config.tokenizer_class}, reads {prefixed} from tokenizer_config.json, so the ids that the model was "
-                "trained on are not known. Set add_prefix_space in tokenizer_config.json and in tokenizer.json to one"
+                f"{folder} contradicts itself: tokenizer.json has add_prefix_space "
+                f"{not prefixed}, and its class, {config.tokenizer_class}, reads {prefixed} from "
+                "tokenizer_config.json, so the ids that the model was trained on are not known. "
+                "Set add_prefix_space in tokenizer_config.json and in tokenizer.json to one"
             )
 
 
 def special_ids(source: str, original: Any, named: Mapping[str, str]) -> SpecialTokens:
     """The special tokens of a tokenizer of the library; arguments as for `LibraryTokenizer`."""
     found = _by_role(source, original, named).values()
-    cls_id, sep_id, pad_id = (NO_TOKEN if token is None else original.token_to_id(token) for token in found)
+    cls_id, sep_id, pad_id = (
+        NO_TOKEN if token is None else original.token_to_id(token) for token in found
+    )
     return SpecialTokens(cls_id, sep_id, pad_id)
 
 
@@ -229,10 +311,12 @@ def _by_role(source: str, original: Any, named: Mapping[str, str]) -> dict[str, 
         token = named.get(role)
         if token is not None and original.token_to_id(token) is None:
             raise PreflightError(
-                f"{source}: the vocabulary has no {token!r}, its {role}_token: give the checkpoint the tokenizer that "
-                "its model was trained with"
+                f"{source}: the vocabulary has no {token!r}, its {role}_token: give the "
+                "checkpoint the tokenizer that its model was trained with"
             )
-        found[role] = token or next((each for each in usual if original.token_to_id(each) is not None), None)
+        found[role] = token or next(
+            (each for each in usual if original.token_to_id(each) is not None), None
+        )
     return found
 
 
@@ -246,7 +330,8 @@ def _splits_at_spaces(definition: Mapping[str, Any]) -> bool:
     normalizers = list(_parts(definition.get("normalizer"), "normalizers"))
     replaced = [each["pattern"] for each in normalizers if "pattern" in each]
     if _UNKNOWN in normalizers or any(
-        " " in pattern.get("String", "") or pattern.get("Regex", _SPACES) != _SPACES for pattern in replaced
+        " " in pattern.get("String", "") or pattern.get("Regex", _SPACES) != _SPACES
+        for pattern in replaced
     ):
         return False
     first = next(_parts(definition.get("pre_tokenizer"), "pretokenizers"), _UNKNOWN)
@@ -287,12 +372,15 @@ def _without_special(definition: dict[str, Any], names: Mapping[str, str]) -> di
 
 
 def _check_spelling(source: str, library: Any, special: Mapping[int, str]) -> None:
-    """Raises PreflightError where a special token's spelling still gives its id; any error for an unknown character."""
+    """Raises PreflightError where a special token's spelling still gives its id; any error for an
+    unknown character.
+    """
     texts = [text for token in special.values() for text in (token, f"a{token}a", f"a {token} a")]
     texts.append("\U0010fffd")
     for encoding in library.encode_batch_fast(texts, add_special_tokens=False):
         for token_id in special.keys() & set(encoding.ids):
             raise PreflightError(
-                f"{source}: a text that spells {special[token_id]!r} gives this special token, so that a document "
-                "could end its own part of an input. Such a tokenizer is not supported"
+                f"{source}: a text that spells {special[token_id]!r} gives this special token, so "
+                "that a document could end its own part of an input. Such a tokenizer is not "
+                "supported"
             )

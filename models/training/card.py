@@ -1,4 +1,6 @@
-"""The model card, README.md in a model's folder: training data, hyperparameters and measured effectiveness."""
+"""The model card, README.md in a model's folder: training data, hyperparameters and measured
+effectiveness.
+"""
 
 import platform
 from importlib.resources import files
@@ -34,9 +36,14 @@ def write_card(session: Session, state: TrainState, command: str) -> None:
     on_gpu = processes.device.type == "cuda"
     template = files(__package__).joinpath("card.md.j2").read_text(encoding="utf-8")
     # Markdown is not escaped.
-    card = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True).from_string(template)  # noqa: S701
+    card = Environment(  # noqa: S701
+        undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    ).from_string(template)
     content = card.render(
-        **{name: getattr(session, name) for name in ("kind", "labels", "config", "schedule", "source", "dev")},
+        **{
+            name: getattr(session, name)
+            for name in ("kind", "labels", "config", "schedule", "source", "dev")
+        },
         head=yaml.safe_dump({key: value for key, value in head.items() if value}, sort_keys=False),
         name=storage.name(config.output),
         sizes=session.model.config,
@@ -62,11 +69,22 @@ def _start(session: Session) -> str:
     if session.config.random_weights:
         return f"random weights, configuration of {name}"
     new = session.kind != "tcp" and session.start.lines(session.labels)
-    return f"{name}; its head of {counted(session.start.labels or 0, 'label')} is not used" if new else name
+    return (
+        f"{name}; its head of {counted(session.start.labels or 0, 'label')} is not used"
+        if new
+        else name
+    )
 
 
 def _files(data: DataConfig) -> list[tuple[str, str]]:
     """Each file with its key, without its folder."""
     files = {name: getattr(data, name) for name in ("triples", "qrels", "run", "teacher")}
-    files |= {name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))}
-    return [(name, storage.name(path)) for name, paths in files.items() if paths for path in paths_of(paths)]
+    files |= {
+        name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))
+    }
+    return [
+        (name, storage.name(path))
+        for name, paths in files.items()
+        if paths
+        for path in paths_of(paths)
+    ]

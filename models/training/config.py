@@ -1,4 +1,5 @@
-"""The configuration of a training: every option, validated before anything starts (docs/guide/training.md).
+"""The configuration of a training: every option, validated before anything starts
+(docs/guide/training.md).
 
 A recipe is a table of hyperparameters of a paper or its code, in recipes.yaml.
 """
@@ -33,21 +34,27 @@ OBJECTIVES: dict[str, tuple[str, ...]] = {
     "tcp": ("masked_words", "next_sentence"),
 }
 _LEAST_QUERY_TOKENS = 3
-# A model that its own fold chose among several would be flattered: the fold is measured once, after the last step.
+# A model that its own fold chose among several would be flattered: the fold is measured once, after
+# the last step.
 _ONCE = "dev.every_steps=1000000000"
 TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
 
-RECIPES: dict[str, dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("recipes.yaml").read_bytes())
+RECIPES: dict[str, dict[str, Any]] = yaml.safe_load(
+    files(__package__).joinpath("recipes.yaml").read_bytes()
+)
 _DEFAULTS = RECIPES.pop("defaults")
 _ALTERNATIVES = (("steps", "epochs"), ("warmup_steps", "warmup_share"))
 
 
 class DataConfig(Section):
-    """Training data: `triples`, or `corpus`, `topics`, `qrels` and a `run` with negatives; for tcp, only `corpus`."""
+    """Training data: `triples`, or `corpus`, `topics`, `qrels` and a `run` with negatives; for tcp,
+    only `corpus`.
+    """
 
     triples: Path | None = None
-    """MS MARCO's triples, in place of `data.qrels` and `data.run`. Triples of ids need `data.corpus` and `data.topics`,
-    triples of texts, which can be Parquet or a folder of `beamrank negatives`, neither."""
+    """MS MARCO's triples, in place of `data.qrels` and `data.run`. Triples of ids need
+    `data.corpus` and `data.topics`, triples of texts, which can be Parquet or a folder of `beamrank
+    negatives`, neither."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
     qrels: QrelsFiles | None = None
@@ -59,8 +66,8 @@ class DataConfig(Section):
     min_relevance: Positive = 1
     """Judged docs with at least this relevance are positives."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
-    """More broken corpus rows than this are an error, and so are more triples with an id that has no text, or more
-    broken lines among 1,000 lines of triples."""
+    """More broken corpus rows than this are an error, and so are more triples with an id that has
+    no text, or more broken lines among 1,000 lines of triples."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -69,7 +76,9 @@ class DataConfig(Section):
         if any(each is not None for each in (self.qrels, self.run, self.teacher)):
             raise ValueError("give either `triples`, or qrels, run and teacher, not both")
         if (self.corpus is None) != (self.topics is None):
-            raise ValueError("triples of ids need both `corpus` and `topics`, and triples of texts neither")
+            raise ValueError(
+                "triples of ids need both `corpus` and `topics`, and triples of texts neither"
+            )
         if self.topics is not None and self.topics.only_judged:
             raise ValueError("`topics.only_judged` needs qrels, and triples have none: remove it")
         return self
@@ -79,12 +88,13 @@ class SamplingConfig(Section):
     """How groups are drawn from the candidates of a run."""
 
     mode: Literal["balanced", "triplets", "natural"] = "balanced"
-    """`balanced`: each positive once per epoch, with `sampling.negatives` other candidates, drawn again each time.
-    `triplets`: each of a topic's m positives with n/m of its n negatives, always the same, at most `sampling.negatives`
-    of them. `natural`: each candidate by itself, relevant or not (`pointwise` only)."""
+    """`balanced`: each positive once per epoch, with `sampling.negatives` other candidates, drawn
+    again each time. `triplets`: each of a topic's m positives with n/m of its n negatives, always
+    the same, at most `sampling.negatives` of them. `natural`: each candidate by itself, relevant or
+    not (`pointwise` only)."""
     negatives: Positive | None = None
-    """See `sampling.mode`; default: 1, with `triplets` all. A topic with fewer in the run has them several times in a
-    group."""
+    """See `sampling.mode`; default: 1, with `triplets` all. A topic with fewer in the run has them
+    several times in a group."""
     ranks: tuple[Positive, Positive] = (1, 1000)
     """The first and the last rank of the run that candidates are drawn from."""
 
@@ -110,8 +120,8 @@ class OptimizerConfig(Section):
     warmup_share: Share | None = None
     """The share of all steps."""
     steps: Positive | None = None
-    """The length of the training: give this or `optimizer.epochs`. Of triples only as many are read as the steps need;
-    packed passages need steps."""
+    """The length of the training: give this or `optimizer.epochs`. Of triples only as many are read
+    as the steps need; packed passages need steps."""
     epochs: Above0 | None = None
     """Passes over the positives."""
     batch_size: Positive = 32
@@ -169,7 +179,9 @@ class FoldsConfig(Section):
     @model_validator(mode="after")
     def _check_fold(self) -> Self:
         if self.held_out >= self.count:
-            raise ValueError(f"held_out {self.held_out} is not one of the folds 0 to {self.count - 1}")
+            raise ValueError(
+                f"held_out {self.held_out} is not one of the folds 0 to {self.count - 1}"
+            )
         return self
 
     def holds_out(self, query_id: str) -> bool:
@@ -189,7 +201,9 @@ class CardConfig(Section):
 
 
 class ChunksConfig(Section):
-    """Mono: each passage is split into even chunks, and their [CLS] vectors are combined (Mass et al. 2019)."""
+    """Mono: each passage is split into even chunks, and their [CLS] vectors are combined (Mass et
+    al. 2019).
+    """
 
     count: Annotated[int, Field(ge=2)]
     """Chunks of a passage; without `chunks` a passage is one input."""
@@ -201,7 +215,9 @@ class ChunksConfig(Section):
     @model_validator(mode="after")
     def _check_size(self) -> Self:
         if self.pooling == "max" and "attention_size" in self.model_fields_set:
-            raise ValueError("`attention_size` belongs to `pooling: attention`: remove it for `max`")
+            raise ValueError(
+                "`attention_size` belongs to `pooling: attention`: remove it for `max`"
+            )
         return self
 
 
@@ -211,14 +227,18 @@ class TrainConfig(Section):
     recipe: str | None = None
     """One of the table above."""
     start: CheckpointName
-    """The initial model: a Hugging Face id, a folder or its URL. A head with as many logits as `labels` is kept;
-    otherwise it is new. `embedded:mono` has constructed weights; training all of them was not tried."""
+    """The initial model: a Hugging Face id, a folder or its URL. A head with as many logits as
+    `labels` is kept; otherwise it is new. `embedded:mono` has constructed weights; training all of
+    them was not tried.
+    """
     random_weights: bool = False
-    """Read only config.json and the tokenizer of `start`, and draw the weights as BERT's pre-training does."""
+    """Read only config.json and the tokenizer of `start`, and draw the weights as BERT's
+    pre-training does.
+    """
     data: DataConfig
     objective: dict[str, Above0] = Field(default_factory=dict)
-    """A name, or names with weights; default: the recipe's, or else `pointwise`, for duo `pairwise`, for tcp
-    `masked_words`."""
+    """A name, or names with weights; default: the recipe's, or else `pointwise`, for duo
+    `pairwise`, for tcp `masked_words`."""
     temperature: Above0 = 1.0
     """The factor of the teacher's scores."""
     margin: Above0 = 0.2
@@ -230,10 +250,12 @@ class TrainConfig(Section):
     dev: DevConfig | None = None
     folds: FoldsConfig | None = None
     pack: bool = True
-    """tcp: several passages to an input, as many as fit; with `false` each passage is an input of its own."""
+    """tcp: several passages to an input, as many as fit; with `false` each passage is an input of
+    its own.
+    """
     labels: Literal[1, 2] | None = None
-    """Logits of the head; default: those of the trained head of `start`, without one 2. Another number than its head
-    has makes the head new."""
+    """Logits of the head; default: those of the trained head of `start`, without one 2. Another
+    number than its head has makes the head new."""
     weights: Literal["float32", "float16"] = "float32"
     """The dtype that is written; `float16` needs half the space."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
@@ -247,8 +269,8 @@ class TrainConfig(Section):
     save_minutes: Above0 = 10.0
     """Minutes between two states."""
     report_to: tuple[str, ...] = ()
-    """Trackers that receive each step's loss and learning rate and the dev measure: names of transformers, such as
-    `tensorboard`, `wandb` or `mlflow`, whose packages are installed."""
+    """Trackers that receive each step's loss and learning rate and the dev measure: names of
+    transformers, such as `tensorboard`, `wandb` or `mlflow`, whose packages are installed."""
     card: CardConfig = CardConfig()
     output: Path
     """A local folder."""
@@ -269,22 +291,43 @@ class TrainConfig(Section):
         if not self.objective:
             raise ValueError("objective is empty")
         if taught and data.teacher is None:
-            raise ValueError(f"objective {min(taught)} needs a teacher's scores: give `data.teacher`, a TREC run")
+            raise ValueError(
+                f"objective {min(taught)} needs a teacher's scores: give `data.teacher`, a TREC run"
+            )
         if data.teacher is not None and not taught:
-            raise ValueError("`data.teacher` is given, and no objective uses it: remove it, or add one that does")
+            raise ValueError(
+                "`data.teacher` is given, and no objective uses it: remove it, or add one that does"
+            )
         if data.triples is not None and self.sampling != SamplingConfig():
-            raise ValueError("`sampling` draws from a run's candidates, and triples are already sampled: remove it")
+            raise ValueError(
+                "`sampling` draws from a run's candidates, and triples are already sampled: "
+                "remove it"
+            )
         if self.sampling.mode == "natural" and self.objective.keys() != {"pointwise"}:
-            raise ValueError("sampling.mode natural takes each candidate by itself, so the objective must be pointwise")
-        if self.folds is not None and (dev is None or data.topics is None or data.triples is not None):
-            raise ValueError("`folds` splits topics between training and dev run: give both, and no `data.triples`")
+            raise ValueError(
+                "sampling.mode natural takes each candidate by itself, so the objective must be "
+                "pointwise"
+            )
+        if self.folds is not None and (
+            dev is None or data.topics is None or data.triples is not None
+        ):
+            raise ValueError(
+                "`folds` splits topics between training and dev run: give both, and no "
+                "`data.triples`"
+            )
         if dev is not None and dev.corpus is None and data.corpus is None:
-            raise ValueError("`dev` has no corpus: give `dev.corpus`, because triples of texts need no `data.corpus`")
+            raise ValueError(
+                "`dev` has no corpus: give `dev.corpus`, because triples of texts need no "
+                "`data.corpus`"
+            )
         return self
 
 
-def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), output: str | None = None) -> TrainConfig:
-    """Reads a YAML configuration over the recipe that it names; relative paths in it are relative to its folder.
+def load_train_config(
+    path: str, kind: Kind, overrides: Sequence[str] = (), output: str | None = None
+) -> TrainConfig:
+    """Reads a YAML configuration over the recipe that it names; relative paths in it are relative
+    to its folder.
 
     `output` replaces that of the configuration, relative to the current folder.
     """
@@ -301,8 +344,12 @@ def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), outp
     return config
 
 
-def fold_configs(path: str, kind: Kind, overrides: Sequence[str], output: str | None, count: int) -> list[TrainConfig]:
-    """The configuration of each fold's training, which writes to fold-N in the configured output."""
+def fold_configs(
+    path: str, kind: Kind, overrides: Sequence[str], output: str | None, count: int
+) -> list[TrainConfig]:
+    """The configuration of each fold's training, which writes to fold-N in the configured
+    output.
+    """
 
     def load(held_out: int, output: str | None) -> TrainConfig:
         folds = (f"folds.count={count}", f"folds.held_out={held_out}")
@@ -317,26 +364,40 @@ def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
     needed = ("corpus",) if tcp else ("corpus", "topics", "qrels", "run")
     missing = [name for name in needed if getattr(data, name) is None]
     if missing and (tcp or data.triples is None):
-        choice = f"{'' if tcp else '`triples`, or '}{', '.join(needed)} ({', '.join(missing)} missing)"
+        choice = (
+            f"{'' if tcp else '`triples`, or '}{', '.join(needed)} ({', '.join(missing)} missing)"
+        )
         raise ConfigError(f"{path}: data: there is nothing to train on: give {choice}")
     if tcp and any(each is not None for each in (config.dev, data.topics, data.qrels, data.run)):
-        raise ConfigError(f"{path}: tcp reads only a corpus: remove `dev` and, under `data`, everything but `corpus`")
+        raise ConfigError(
+            f"{path}: tcp reads only a corpus: remove `dev` and, under `data`, everything but "
+            "`corpus`"
+        )
     unknown = [name for name in config.objective if name not in OBJECTIVES[kind]]
     if unknown:
         listed = ", ".join(OBJECTIVES[kind])
-        raise ConfigError(f"{path}: objective: {unknown[0]!r} is not an objective of {kind}: {listed}")
+        raise ConfigError(
+            f"{path}: objective: {unknown[0]!r} is not an objective of {kind}: {listed}"
+        )
     if kind != "mono" and config.chunks is not None:
         raise ConfigError(f"{path}: chunks: only mono reads a passage in chunks: remove them")
     if not tcp and "pack" in config.model_fields_set:
         raise ConfigError(f"{path}: pack: only tcp packs passages: remove it")
     if kind == "duo" and config.input.truncation == "hf":
-        raise ConfigError(f"{path}: truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
+        raise ConfigError(
+            f"{path}: truncation `hf` is defined for pairs only, and duoBERT's input has three "
+            "segments"
+        )
     if storage.is_remote(config.output):
-        raise ConfigError(f"{path}: output: a training writes to a local folder; copy it afterwards")
+        raise ConfigError(
+            f"{path}: output: a training writes to a local folder; copy it afterwards"
+        )
 
 
 def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A configuration's document over the defaults of its recipe, for a kind: `mono`, `duo` or `tcp`."""
+    """A configuration's document over the defaults of its recipe, for a kind: `mono`, `duo` or
+    `tcp`.
+    """
     name = document.get("recipe")
     if name is not None and (not isinstance(name, str) or name not in RECIPES):
         close = difflib.get_close_matches(str(name), RECIPES, n=1)
@@ -344,7 +405,8 @@ def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
         raise ConfigError(f"recipe: unknown recipe {name!r}{hint}")
     if name is not None and (name == "tcp") != (kind == "tcp"):
         raise ConfigError(
-            f"recipe: {name} is not for {kind}: `beamrank train tcp` takes only `tcp`, and mono and duo the others"
+            f"recipe: {name} is not for {kind}: `beamrank train tcp` takes only `tcp`, and mono "
+            "and duo the others"
         )
     recipe = _of_kind(copy.deepcopy(RECIPES.get(str(name), _DEFAULTS)), kind)
     if isinstance(document.get("data"), dict) and "triples" in document["data"]:

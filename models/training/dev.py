@@ -1,6 +1,8 @@
-"""The dev run: candidates that a model in training re-ranks, with the code that scores in a run; and cross-validation.
+"""The dev run: candidates that a model in training re-ranks, with the code that scores in a run;
+and cross-validation.
 
-In cross-validation each fold's topics are ranked by a model that did not see them, and all of them are measured.
+In cross-validation each fold's topics are ranked by a model that did not see them, and all of them
+are measured.
 """
 
 from collections import Counter
@@ -38,7 +40,9 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class DevSet:
-    """A dev run, tokenized: the first `k` candidates of a topic are re-ranked; `lines` report about it."""
+    """A dev run, tokenized: the first `k` candidates of a topic are re-ranked; `lines` report about
+    it.
+    """
 
     kind: Kind
     k: int
@@ -55,7 +59,9 @@ class DevSet:
         return self._value(doc_orders(rank_candidates(self.candidates)))
 
     def sees_order(self) -> bool:
-        """Whether the measure of some order of the first candidates differs from that of another."""
+        """Whether the measure of some order of the first candidates differs from that of
+        another.
+        """
         best, worst = [], []
         for query_id, doc_ids in doc_orders(rank_candidates(self.candidates)):
             levels, tail = self.qrels.relevance[query_id], doc_ids[self.k :]
@@ -71,7 +77,9 @@ class DevSet:
     def reranked(self, folder: str, device: str, threads: int) -> Rankings:
         """The run, re-ranked by the checkpoint in a folder; DataError if a score is not finite."""
         assert self.kind != "tcp"
-        reranker = Reranker(folder, self.kind, device=device, threads=threads, **self.limits._asdict())
+        reranker = Reranker(
+            folder, self.kind, device=device, threads=threads, **self.limits._asdict()
+        )
         section = (MonoConfig if self.kind == "mono" else DuoConfig)(checkpoint=folder, k=self.k)
         return rerank_shard(reranker, section, rank_candidates(self.candidates), self.tokens)
 
@@ -87,8 +95,8 @@ class DevSet:
 def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind: Kind) -> DevSet:
     """Reads and tokenizes a dev run.
 
-    The measure is over its judged topics, those without candidates included; with `max_topics`, over the first of those
-    that have candidates.
+    The measure is over its judged topics, those without candidates included; with `max_topics`,
+    over the first of those that have candidates.
     """
     corpus = dev.corpus or config.data.corpus
     assert corpus is not None
@@ -103,19 +111,29 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     ranked = {topic.query_id: order[topic.query_id] for topic in topics if topic.query_id in order}
     if not ranked:
         raise PreflightError(
-            f"no topic of {shown_paths(dev.topics.path)} is both judged in {shown_paths(dev.qrels)} and in the run "
-            f"{dev.run}: there is nothing to measure. Give files of the same topics"
+            f"no topic of {shown_paths(dev.topics.path)} is both judged in "
+            f"{shown_paths(dev.qrels)} and in the run {dev.run}: there is nothing to measure. "
+            "Give files of the same topics"
         )
     depth = dev.k or _DEPTHS[kind]
     shown = {query_id: doc_ids[:depth] for query_id, doc_ids in ranked.items()}
-    texts, lines = read_texts(corpus, {one for doc_ids in shown.values() for one in doc_ids}, config.data.max_bad_rows)
+    texts, lines = read_texts(
+        corpus, {one for doc_ids in shown.values() for one in doc_ids}, config.data.max_bad_rows
+    )
     queries = {topic.query_id: topic.text for topic in topics}
     counts = {
-        "judged topics that the run does not have, which count as 0": (len(queries) - len(ranked), len(queries)),
+        "judged topics that the run does not have, which count as 0": (
+            len(queries) - len(ranked),
+            len(queries),
+        ),
         "topics without a text": (_empty(queries.values()), len(queries)),
         "candidates without a text": (_empty(texts.values()), len(texts)),
     }
-    lines += [f"dev run, {what}: {count:,} of {total:,}" for what, (count, total) in counts.items() if count]
+    lines += [
+        f"dev run, {what}: {count:,} of {total:,}"
+        for what, (count, total) in counts.items()
+        if count
+    ]
     limits = InputLimits(**config.input.model_dump())
     return DevSet(
         kind=kind,
@@ -142,7 +160,9 @@ def _empty(texts: Iterable[str]) -> int:
 
 
 def rank_held_out(dev: DevSet, output: str, device: str) -> Rankings:
-    """Ranks the held-out topics by the model in the output of a finished training, and writes their run beside it."""
+    """Ranks the held-out topics by the model in the output of a finished training, and writes their
+    run beside it.
+    """
     reranked = dev.reranked(output, device, torch.get_num_threads())
     write_run(storage.join(output, HELD_OUT), reranked, "held-out")
     return reranked
@@ -154,9 +174,14 @@ def _merged(mappings: Sequence[Mapping[str, _Value]]) -> dict[str, _Value]:
 
 
 def write_pooled(folds: Sequence[tuple[DevSet, Rankings]], output: str) -> Table:
-    """Writes the runs of all folds together, reranked and as given; measures each fold and all topics together."""
+    """Writes the runs of all folds together, reranked and as given; measures each fold and all
+    topics together.
+    """
     parts = [(dev.qrels, reranked, rank_candidates(dev.candidates)) for dev, reranked in folds]
-    pooled = _merged([reranked for _, reranked, _ in parts]), _merged([given for *_, given in parts])
+    pooled = (
+        _merged([reranked for _, reranked, _ in parts]),
+        _merged([given for *_, given in parts]),
+    )
     write_run(storage.join(output, POOLED), pooled[0], "pooled")
     write_run(storage.join(output, POOLED_GIVEN), pooled[1], "given")
     judged = Judgments.of(_merged([qrels.relevance for qrels, *_ in parts]))
@@ -168,4 +193,6 @@ def write_pooled(folds: Sequence[tuple[DevSet, Rankings]], output: str) -> Table
         for kind, rankings in zip(("reranked", "given"), both, strict=True):
             found = evaluate(doc_orders(rankings), qrels, measures)
             rows.append([f"{name}, {kind}", len(found.per_query), *found.means.values()])
-    return Table([Column("topics"), Column("count", COUNT), *(Column(name, MEAN) for name in measures)], rows)
+    return Table(
+        [Column("topics"), Column("count", COUNT), *(Column(name, MEAN) for name in measures)], rows
+    )

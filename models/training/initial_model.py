@@ -1,4 +1,6 @@
-"""The model that a training starts from, its forward passes, and the Hugging Face folder that it writes."""
+"""The model that a training starts from, its forward passes, and the Hugging Face folder that it
+writes.
+"""
 
 import os
 import shutil
@@ -46,7 +48,8 @@ from models.training.data.pretraining import NOT_PREDICTED
 
 _TYPES = "embeddings.token_type_embeddings.weight"
 _NEW = ("classifier.weight", "classifier.bias", "pooler.dense.weight", "pooler.dense.bias", _TYPES)
-# What pre-training leaves for other trainings, and heads that another training than that of the start needs.
+# What pre-training leaves for other trainings, and heads that another training than that of the
+# start needs.
 _LEARNED_BEFORE = {
     "bert.embeddings.token_type_embeddings.": "table of token types",
     "bert.pooler.": "pooler",
@@ -60,13 +63,17 @@ _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
 
 
 class ChunkedBertConfig(BertConfig):  # type: ignore[no-untyped-call]
-    """BERT's configuration with an entry `chunks`; transformers does not know its model_type and refuses to load it."""
+    """BERT's configuration with an entry `chunks`; transformers does not know its model_type and
+    refuses to load it.
+    """
 
     model_type = CHUNKED_BERT
 
 
 class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-call]
-    """BertForSequenceClassification that combines the [CLS] vectors of a passage's chunks before the head."""
+    """BertForSequenceClassification that combines the [CLS] vectors of a passage's chunks before
+    the head.
+    """
 
     config_class = ChunkedBertConfig
 
@@ -76,25 +83,38 @@ class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-cal
         self.chunk_pooling = ChunkPooling(chunks, config.hidden_size, attention_size)
         self.post_init()  # type: ignore[no-untyped-call]
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> SequenceClassifierOutput:
-        """int64[b * chunks, n] each, the chunks of a passage one after the other -> float[b, labels] logits."""
-        vectors = self.bert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).pooler_output
-        return SequenceClassifierOutput(logits=self.classifier(self.dropout(self.chunk_pooling(vectors))))
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    ) -> SequenceClassifierOutput:
+        """int64[b * chunks, n] each, the chunks of a passage one after the other -> float[b,
+        labels] logits.
+        """
+        vectors = self.bert(
+            input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        ).pooler_output
+        return SequenceClassifierOutput(
+            logits=self.classifier(self.dropout(self.chunk_pooling(vectors)))
+        )
 
 
 class BertForPreTraining(transformers.BertForPreTraining):  # type: ignore[no-untyped-call]
     """Has the name that is written to config.json."""
 
     def forward(self, hidden: Tensor | None = None, **inputs: Tensor) -> BertForPreTrainingOutput:
-        """Predicts the wordpieces that `hidden`, int64[b, n], holds: the vocabulary is the widest layer."""
+        """Predicts the wordpieces that `hidden`, int64[b, n], holds: the vocabulary is the widest
+        layer.
+        """
         vectors, pooled = self.bert(**inputs)[:2]
         chosen = vectors if hidden is None else vectors[hidden != NOT_PREDICTED]
         words, next_sentence = self.cls.predictions(chosen), self.cls.seq_relationship(pooled)
-        return BertForPreTrainingOutput(prediction_logits=words, seq_relationship_logits=next_sentence)
+        return BertForPreTrainingOutput(
+            prediction_logits=words, seq_relationship_logits=next_sentence
+        )
 
 
 class Start:
-    """A BERT on this machine, with its tokenizer: an encoder, a classifier, or a configuration for random weights.
+    """A BERT on this machine, with its tokenizer: an encoder, a classifier, or a configuration for
+    random weights.
 
     Attributes:
         reference: its reference, valid on any machine.
@@ -107,40 +127,54 @@ class Start:
     def __init__(self, reference: str, max_length: int, random_weights: bool = False) -> None:
         """Locates the start and checks it against its tokenizer and the length of the inputs."""
         read = (CONFIG, *TOKENIZER_FILES)
-        self.folder, self.reference = locate(reference, read if random_weights else CHECKPOINT_FILES)
+        self.folder, self.reference = locate(
+            reference, read if random_weights else CHECKPOINT_FILES
+        )
         self._random_weights = random_weights
         config = _read_config(self.folder, self.reference, random_weights)
-        self.digest = digest_of(digest_files(self.folder, read if random_weights else None), self.folder)
+        self.digest = digest_of(
+            digest_files(self.folder, read if random_weights else None), self.folder
+        )
         self.tokenizer: BertTokenizer = load_bert(self.folder)
         shapes = {} if random_weights else tensor_shapes(self.folder, self.reference)
         self.labels = next(iter(shapes.get(f"{CLASSIFIER}.weight", ())), None)
         self.default_labels: Literal[1, 2] = 1 if self.labels == 1 else 2
         tokens, document = self.tokenizer, read_config(self.folder, self.reference)
-        self._own_warnings = check_fit(self.reference, document, config.vocab_size, tokens.vocab_size, tokens.special)
+        self._own_warnings = check_fit(
+            self.reference, document, config.vocab_size, tokens.vocab_size, tokens.special
+        )
         self.warnings = self._own_warnings
         if own_layout(self.folder, self.reference, BERT.layout, reads_types=True) is not None:
             raise PreflightError(
-                f"the tokenizer of the model {self.reference} lays a pair out otherwise than BERT's, as inputs are "
-                "trained. The trained model would keep its files (tokenizer_class and model_input_names in "
-                "tokenizer_config.json, the post-processor of tokenizer.json) and be scored on other inputs. Give it "
-                "BERT's: [CLS] query [SEP] doc [SEP] with token types 0 and 1"
+                f"the tokenizer of the model {self.reference} lays a pair out otherwise than "
+                "BERT's, as inputs are trained. The trained model would keep its files "
+                "(tokenizer_class and model_input_names in tokenizer_config.json, the "
+                "post-processor of tokenizer.json) and be scored on other inputs. Give it BERT's: "
+                "[CLS] query [SEP] doc [SEP] with token types 0 and 1"
             )
         positions = config.max_position_embeddings
         if max_length > positions:
             raise PreflightError(
-                f"the model {self.reference} has {positions} positions and input.max_length is {max_length}: "
-                f"set input.max_length to {positions} or less"
+                f"the model {self.reference} has {positions} positions and input.max_length is "
+                f"{max_length}: set input.max_length to {positions} or less"
             )
 
     def model(
-        self, kind: str, labels: int, dropout: float, train_word_embeddings: bool, chunks: ChunksConfig | None = None
+        self,
+        kind: str,
+        labels: int,
+        dropout: float,
+        train_word_embeddings: bool,
+        chunks: ChunksConfig | None = None,
     ) -> BertForSequenceClassification:
         """The classifier to train, float32: keeps a head of as many labels, or adds a random one.
 
         A duo gets a third token type if there are two.
         """
         if labels == self.labels:
-            check_labels(ModelFiles(self.reference, read_config(self.folder, self.reference)), labels)
+            check_labels(
+                ModelFiles(self.reference, read_config(self.folder, self.reference)), labels
+            )
         configured_duo = read_config(self.folder, self.reference).get("type_vocab_size", 2) > 2
         config = self._configured(labels, dropout)
         architecture: Any = BertForSequenceClassification
@@ -160,7 +194,10 @@ class Start:
         if self.labels is None or self.labels == labels:
             return ()
         keep = f"; labels: {self.labels} keeps it" if self.labels in _LABELS else ""
-        return (f"the head is new: that of {self.reference} has {counted(self.labels, 'label')}, not {labels}{keep}",)
+        return (
+            f"the head is new: that of {self.reference} has {counted(self.labels, 'label')}, not "
+            f"{labels}{keep}",
+        )
 
     def _configured(self, labels: int, dropout: float) -> BertConfig:
         config = _read_config(self.folder, self.reference, self._random_weights)
@@ -171,17 +208,23 @@ class Start:
         return config
 
     def masked_model(
-        self, dropout: float, train_word_embeddings: bool, next_sentence: bool = False, masked_words: bool = True
+        self,
+        dropout: float,
+        train_word_embeddings: bool,
+        next_sentence: bool = False,
+        masked_words: bool = True,
     ) -> BertForPreTraining:
         """BERT with its pre-training heads, float32.
 
-        The head of an objective that is not trained is frozen, and the pooler with that of `next_sentence`: several
-        processes would wait for their gradients.
+        The head of an objective that is not trained is frozen, and the pooler with that of
+        `next_sentence`: several processes would wait for their gradients.
         """
         model = self._fitting(BertForPreTraining, self._configured(2, dropout))
         for name, parameter in model.named_parameters():
             is_trained = next_sentence or not name.startswith(_OF_NEXT_SENTENCE)
-            parameter.requires_grad_(is_trained and (masked_words or not name.startswith(_OF_MASKED_WORDS)))
+            parameter.requires_grad_(
+                is_trained and (masked_words or not name.startswith(_OF_MASKED_WORDS))
+            )
         model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)
         return model
 
@@ -193,7 +236,11 @@ class Start:
         found: dict[str, Any]
         try:
             model, found = architecture.from_pretrained(
-                self.folder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True
+                self.folder,
+                config=config,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
             )  # type: ignore[misc]
         # ImportError: of weights that only another library reads, such as quantized ones.
         except (OSError, ValueError, RuntimeError, ImportError) as error:
@@ -208,7 +255,9 @@ def _silence_transformers() -> None:
 
 
 def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weights: str) -> None:
-    """Writes a folder that transformers loads: configuration, weights of this dtype, the start folder's tokenizer."""
+    """Writes a folder that transformers loads: configuration, weights of this dtype, the start
+    folder's tokenizer.
+    """
     _silence_transformers()
     model.save_pretrained(folder, state_dict=_copied(model.state_dict(), getattr(torch, weights)))
     # safetensors writes files that only their owner can read.
@@ -237,11 +286,17 @@ def _initialized(model: _Model) -> _Model:
 
 
 def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfig:
-    """The configuration, after its sizes were compared with any weights: transformers allocates any size."""
+    """The configuration, after its sizes were compared with any weights: transformers allocates any
+    size.
+    """
     document = read_config(folder, reference)
     if document.get("model_type") != "bert":
-        raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
-    files = ModelFiles(reference, document, {} if random_weights else tensor_shapes(folder, reference))
+        raise PreflightError(
+            f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'"
+        )
+    files = ModelFiles(
+        reference, document, {} if random_weights else tensor_shapes(folder, reference)
+    )
     check_attention(files)
     sizes = bert_tensors(bert_shape(files, 0), labels=1)
     types = None if random_weights else _check_weights(files, sizes)
@@ -251,7 +306,9 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
         config: BertConfig = BertConfig.from_dict(document)
     # transformers validates some keys, and raises anything for others.
     except Exception as error:
-        raise PreflightError(f"the {CONFIG} of the model {reference} cannot be used: {error}") from error
+        raise PreflightError(
+            f"the {CONFIG} of the model {reference} cannot be used: {error}"
+        ) from error
     # As many token types as the weights have: the first duoBERTs promise three over a table of two.
     config.type_vocab_size = types or config.type_vocab_size
     check_types(f"the model {reference}", config.type_vocab_size, (0, 1), adds_type=True)
@@ -259,17 +316,23 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
 
 
 def _check_weights(files: ModelFiles, sizes: Shapes) -> int | None:
-    """Compares the encoder's weights with the sizes of a configuration; returns the token types that they have."""
+    """Compares the encoder's weights with the sizes of a configuration; returns the token types
+    that they have.
+    """
     found = files.tensors
     prefix = "" if f"{BERT.names['words']}.weight" in found else BERT.prefix
-    expected = {name.removeprefix("" if prefix else BERT.prefix): size for name, size in sizes.items()}
+    expected = {
+        name.removeprefix("" if prefix else BERT.prefix): size for name, size in sizes.items()
+    }
     check_tensors(files, {name: size for name, size in expected.items() if not name.endswith(_NEW)})
     refuse_unread(files, expected, BERT.roots(prefix))
     return next(iter(found.get(f"{prefix}{_TYPES}", ())), None)
 
 
 def _weight_warnings(reference: str, found: Mapping[str, Any]) -> list[str]:
-    """Lines about parts of a loaded model that are new without being a head of the task, and tensors not in it."""
+    """Lines about parts of a loaded model that are new without being a head of the task, and
+    tensors not in it.
+    """
     new = [
         f"the {what} is new: {reference} has none"
         for prefix, what in _LEARNED_BEFORE.items()
@@ -278,15 +341,19 @@ def _weight_warnings(reference: str, found: Mapping[str, Any]) -> list[str]:
     unused = sorted(name for name in found["unexpected_keys"] if not name.startswith(_OTHER_HEADS))
     if not unused:
         return new
-    return [*new, f"tensors of {reference} that are not used: {len(unused):,} ({first_few(unused)})"]
+    return [
+        *new,
+        f"tensors of {reference} that are not used: {len(unused):,} ({first_few(unused)})",
+    ]
 
 
 def _add_token_type(model: BertForSequenceClassification, zero: bool) -> None:
     """Adds a third token type to a model with two.
 
-    If the configuration promises three, the model is one of the first duoBERTs, to which TensorFlow gave zeros.
-    Otherwise it is a mono. A plain copy of its second type would leave only positions to distinguish the docs; with a
-    random vector of length 1 added, z_ij averaged over j orders docs nearly as mono does before training.
+    If the configuration promises three, the model is one of the first duoBERTs, to which TensorFlow
+    gave zeros. Otherwise it is a mono. A plain copy of its second type would leave only positions
+    to distinguish the docs; with a random vector of length 1 added, z_ij averaged over j orders
+    docs nearly as mono does before training.
     """
     rows = model.bert.embeddings.token_type_embeddings.weight.detach()
     offset = torch.nn.functional.normalize(torch.randn(1, rows.shape[1]))

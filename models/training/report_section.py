@@ -1,4 +1,6 @@
-"""What `beamrank train` leaves of a training, and the section of a report about it: figure 1 of monoBERT's paper."""
+"""What `beamrank train` leaves of a training, and the section of a report about it: figure 1 of
+monoBERT's paper.
+"""
 
 import csv
 import io
@@ -19,7 +21,13 @@ from beamrank.report.report import Report
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document
 
-FOLDER, RECORD, STEPS, DEV, PICTURE = "training", "training.json", "curve.csv", "dev.csv", "curves.svg"
+FOLDER, RECORD, STEPS, DEV, PICTURE = (
+    "training",
+    "training.json",
+    "curve.csv",
+    "dev.csv",
+    "curves.svg",
+)
 # The first column of the row of the candidates, which belong to no step.
 GIVEN = "as given"
 _SMOOTHED_SHARE = 50
@@ -40,7 +48,8 @@ class TrainingRecord(Document):
     Attributes:
         kind: mono, duo or tcp.
         steps: how many it has.
-        inputs_per_step: how many inputs of the model; an input of mono is a pair of a query and a doc.
+        inputs_per_step: how many inputs of the model; an input of mono is a pair of a query and a
+            doc.
         measure: of the dev run; None without one.
         given: the measure of the dev run as it was given, before re-ranking.
     """
@@ -58,7 +67,9 @@ class TrainingRecord(Document):
 
 @dataclass(frozen=True)
 class Training:
-    """A training, finished or not: the name of its folder, what it is, its steps and measurements so far."""
+    """A training, finished or not: the name of its folder, what it is, its steps and measurements
+    so far.
+    """
 
     name: str
     record: TrainingRecord
@@ -76,13 +87,24 @@ class Training:
 
 
 def begin_curves(output: str, record: TrainingRecord, step: int) -> None:
-    """Writes the record; keeps the rows up to a step, and drops later ones of an interrupted training."""
+    """Writes the record; keeps the rows up to a step, and drops later ones of an interrupted
+    training.
+    """
     folder = Path(output, FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     record.write(output)
-    kept = {name: [row for row in read_rows(folder, name) if row.step <= step] for name in (STEPS, DEV)}
+    kept = {
+        name: [row for row in read_rows(folder, name) if row.step <= step] for name in (STEPS, DEV)
+    }
     _write(folder, STEPS, [("step", "loss", "learning_rate")])
-    _write(folder, DEV, [("step", record.measure or ""), *([] if record.given is None else [(GIVEN, record.given)])])
+    _write(
+        folder,
+        DEV,
+        [
+            ("step", record.measure or ""),
+            *([] if record.given is None else [(GIVEN, record.given)]),
+        ],
+    )
     for name, rows in kept.items():
         add_rows(output, name, rows)
 
@@ -102,7 +124,9 @@ def add_rows(output: str, name: str, rows: Sequence[Row]) -> None:
 def draw_curves(output: str) -> None:
     """Draws the curves of a training into its folder."""
     training = read_training(output)
-    storage.replace(storage.join(output, FOLDER, PICTURE), learning_curves([training], dev=bool(training.dev)))
+    storage.replace(
+        storage.join(output, FOLDER, PICTURE), learning_curves([training], dev=bool(training.dev))
+    )
 
 
 def is_training(folder: str) -> bool:
@@ -115,9 +139,13 @@ def read_training(folder: str) -> Training:
     url = storage.join(folder, FOLDER, RECORD)
     record = TrainingRecord.from_json(storage.read_bytes(url))
     if record is None:
-        raise PreflightError(f"{url} is damaged: run the same `beamrank train` again, which writes it")
+        raise PreflightError(
+            f"{url} is damaged: run the same `beamrank train` again, which writes it"
+        )
     records = storage.join(folder, FOLDER)
-    return Training(storage.name(folder), record, read_rows(records, STEPS), read_rows(records, DEV))
+    return Training(
+        storage.name(folder), record, read_rows(records, STEPS), read_rows(records, DEV)
+    )
 
 
 def read_rows(folder: str | Path, name: str) -> list[Row]:
@@ -125,14 +153,16 @@ def read_rows(folder: str | Path, name: str) -> list[Row]:
     url = storage.join(str(folder), name)
     try:
         text = storage.read_bytes(url).decode()
-        # A killed training may have left half a row at the end, whose last number can look whole, or an empty file.
+        # A killed training may have left half a row at the end, whose last number can look whole,
+        # or an empty file.
         rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))[1:]
         return [Row(int(row[0]), *map(float, row[1:])) for row in rows if row[:1] != [GIVEN]]
     except FileNotFoundError:
         return []
     except (ValueError, TypeError, IndexError, csv.Error) as error:
         raise PreflightError(
-            f"{url} is damaged ({error}). Restore it, or remove it: the training goes on, and its curve begins there"
+            f"{url} is damaged ({error}). Restore it, or remove it: the training goes on, and its "
+            "curve begins there"
         ) from error
 
 
@@ -151,9 +181,15 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
 
     with figure() as (axes, content):
         for each in trainings:
-            axes.plot(each.inputs(each.dev), [row.value for row in each.dev], marker=".", label=each.name)
-        for given in dict.fromkeys(each.record.given for each in trainings if each.record.given is not None):
-            axes.axhline(given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}")
+            axes.plot(
+                each.inputs(each.dev), [row.value for row in each.dev], marker=".", label=each.name
+            )
+        for given in dict.fromkeys(
+            each.record.given for each in trainings if each.record.given is not None
+        ):
+            axes.axhline(
+                given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}"
+            )
         axes.set_xscale("log")
         # The default labels are formulas.
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -169,10 +205,14 @@ def learning_curves(trainings: Sequence[Training], *, dev: bool = False) -> byte
     with figure(panels=2 + dev, height=5.9 + 2 * dev) as (axes, content):
         for each in trainings:
             steps = [row.step for row in each.steps]
-            axes[0].plot(steps, smoothed(np.array([row.value for row in each.steps])), label=each.name)
+            axes[0].plot(
+                steps, smoothed(np.array([row.value for row in each.steps])), label=each.name
+            )
             axes[1].plot(steps, [row.learning_rate for row in each.steps])
             if dev:
-                axes[2].plot([row.step for row in each.dev], [row.value for row in each.dev], marker=".")
+                axes[2].plot(
+                    [row.step for row in each.dev], [row.value for row in each.dev], marker="."
+                )
                 axes[2].set(ylabel=f"dev {each.record.measure}")
         axes[0].set(ylabel="loss")
         axes[1].set(ylabel="learning rate")
@@ -182,31 +222,57 @@ def learning_curves(trainings: Sequence[Training], *, dev: bool = False) -> byte
 
 
 def training_blocks(report: Report) -> Sequence[Block]:
-    """Trainings beside each other: a table, a picture for each measure, the curves of losses and learning rates."""
+    """Trainings beside each other: a table, a picture for each measure, the curves of losses and
+    learning rates.
+    """
     names = short_names([folder for folder in report.folders if is_training(folder)])
     trainings = [replace(read_training(folder), name=name) for folder, name in names.items()]
     if not trainings:
         return []
     pairs = "pairs" if {each.record.kind for each in trainings} == {"mono"} else "inputs"
     found: list[Block] = [TableBlock("Trainings", _table(trainings), exported=True)]
-    for number, measure in enumerate(dict.fromkeys(each.record.measure for each in trainings if each.dev), 1):
+    for number, measure in enumerate(
+        dict.fromkeys(each.record.measure for each in trainings if each.dev), 1
+    ):
         ours = [each for each in trainings if each.dev and each.record.measure == measure]
-        caption = f"{measure} of the dev run against training {pairs}; dashed: the run before it is re-ranked"
-        found.append(Picture(f"training-{number}", caption, training_curves(ours, str(measure), f"training {pairs}")))
+        caption = (
+            f"{measure} of the dev run against training {pairs}; dashed: the run before it "
+            "is re-ranked"
+        )
+        found.append(
+            Picture(
+                f"training-{number}",
+                caption,
+                training_curves(ours, str(measure), f"training {pairs}"),
+            )
+        )
     unmeasured = [each.name for each in trainings if not each.dev]
     if unmeasured:
         found.append(Paragraph(f"Without a measurement of a dev run: {', '.join(unmeasured)}."))
     learning = [each for each in trainings if each.steps]
     if learning:
-        caption = "Loss (the mean over the last fiftieth of the steps) and learning rate of each step"
+        caption = (
+            "Loss (the mean over the last fiftieth of the steps) and learning rate of each step"
+        )
         found.append(Picture("learning", caption, learning_curves(learning)))
     return found
 
 
 def _table(trainings: Sequence[Training]) -> Table:
     columns = [
-        *(Column("training"), Column("model"), Column("steps", COUNT), Column("of", COUNT), Column("inputs", COUNT)),
-        *(Column("measure"), Column("as given", MEAN), Column("best", MEAN), Column("after inputs", COUNT)),
+        *(
+            Column("training"),
+            Column("model"),
+            Column("steps", COUNT),
+            Column("of", COUNT),
+            Column("inputs", COUNT),
+        ),
+        *(
+            Column("measure"),
+            Column("as given", MEAN),
+            Column("best", MEAN),
+            Column("after inputs", COUNT),
+        ),
         Column("last loss", MEAN),
     ]
     rows: list[list[Cell]] = []

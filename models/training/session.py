@@ -52,14 +52,16 @@ def join_processes(requested_device: str) -> PartialState:
     device, rank = resolve_device(requested_device), int(os.environ.get("LOCAL_RANK", "0"))
     if device == "cuda" and rank >= (gpus := torch.cuda.device_count()):
         raise PreflightError(
-            f"process {rank + 1} of this machine has no GPU, because there are {gpus}: give torchrun "
-            f"--nproc-per-node {gpus}"
+            f"process {rank + 1} of this machine has no GPU, because there are {gpus}: give "
+            f"torchrun --nproc-per-node {gpus}"
         )
     return PartialState(cpu=device == "cpu", timeout=_TIMEOUT)
 
 
 class Schedule(NamedTuple):
-    """The steps of a training, those of its warm-up and between two dev measurements; groups of the data in a step."""
+    """The steps of a training, those of its warm-up and between two dev measurements; groups of the
+    data in a step.
+    """
 
     steps: int
     groups_per_step: int
@@ -70,13 +72,17 @@ class Schedule(NamedTuple):
 class Session:
     """A training that is ready to start."""
 
-    def __init__(self, config: TrainConfig, kind: Kind, processes: PartialState, *, dry_run: bool = False) -> None:
+    def __init__(
+        self, config: TrainConfig, kind: Kind, processes: PartialState, *, dry_run: bool = False
+    ) -> None:
         """Reads and checks everything. A dry run leaves nothing in the output folder."""
         self.start = Start(config.start, config.input.max_length, config.random_weights)
         self.labels: int = config.labels or self.start.default_labels
         config = config.model_copy(update={"labels": self.labels})
         self.config, self.kind, self.processes = config, kind, processes
-        torch.set_num_threads(usable_threads(config.threads) if config.threads else torch.get_num_threads())
+        torch.set_num_threads(
+            usable_threads(config.threads) if config.threads else torch.get_num_threads()
+        )
         _check_output(config.output, self.start.folder)
         _check_trackers(config.report_to)
         self.limits = InputLimits(**config.input.model_dump())
@@ -87,7 +93,9 @@ class Session:
         )
         if config.dev is not None:
             _check_measure(config.dev.measure)
-        self.states = StateFolder(Path(config.output, FOLDER), training_identity(config, kind, self.start, processes))
+        self.states = StateFolder(
+            Path(config.output, FOLDER), training_identity(config, kind, self.start, processes)
+        )
         self.before = self.states.read()
         # A training may have been killed while it published a model.
         if processes.is_main_process and self.before.published:
@@ -96,20 +104,26 @@ class Session:
         self.source: Source = self.data.source
         if self.before.step and not self.before.finished and self.data.digest != self.before.data:
             raise ConfigError(
-                f"the training data is not that of the state in {config.output}: files of `data` changed after it was "
-                "written, and keep their size. Restore them, or give another output"
+                f"the training data is not that of the state in {config.output}: files of `data` "
+                "changed after it was written, and keep their size. Restore them, or give another "
+                "output"
             )
         self.before.data = self.data.digest
         docs = self.source.docs_per_group
         self.inputs_per_group = 2 * (docs - 1) if kind == "duo" else docs
-        self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.num_processes)
-        self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
+        self.schedule = _schedule(
+            config, self.source, self.inputs_per_group, processes.num_processes
+        )
+        self.dev = (
+            None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
+        )
         once = self.schedule.steps <= self.schedule.dev_steps
         if self.dev is not None and not (once or self.before.finished or self.dev.sees_order()):
             raise PreflightError(
-                f"dev.measure {self.dev.measure} is {self.dev.first_stage():.4f} in any order of the first "
-                f"{self.dev.k} candidates, so it cannot choose the best model: give a measure of the first ranks, such "
-                "as RR@10, or a run and qrels with relevant docs among these candidates"
+                f"dev.measure {self.dev.measure} is {self.dev.first_stage():.4f} in any order of "
+                f"the first {self.dev.k} candidates, so it cannot choose the best model: give a "
+                "measure of the first ranks, such as RR@10, or a run and qrels with relevant docs "
+                "among these candidates"
             )
         torch.manual_seed(config.seed)
         self.model = self._model()
@@ -118,7 +132,12 @@ class Session:
     def lines(self) -> list[str]:
         """Lines to report about the start and the data."""
         head = () if self.kind == "tcp" else self.start.lines(self.labels)
-        return [*self.start.warnings, *head, *self.data_lines(), *(self.dev.lines if self.dev else ())]
+        return [
+            *self.start.warnings,
+            *head,
+            *self.data_lines(),
+            *(self.dev.lines if self.dev else ()),
+        ]
 
     def data_lines(self) -> list[str]:
         """Lines to report about the data."""
@@ -146,7 +165,9 @@ class Session:
         model: Any
         if self.kind == "tcp":
             model = self.start.masked_model(
-                dropout, words, *(name in config.objective for name in ("next_sentence", "masked_words"))
+                dropout,
+                words,
+                *(name in config.objective for name in ("next_sentence", "masked_words")),
             )
         else:
             model = self.start.model(self.kind, self.labels, dropout, words, config.chunks)
@@ -159,31 +180,47 @@ class Session:
         mask_id = self.start.tokenizer.token_ids.get("[MASK]")
         if mask_id is None:
             raise PreflightError(
-                f"the vocabulary in {self.start.folder} has no [MASK], so words of the corpus cannot be masked"
+                f"the vocabulary in {self.start.folder} has no [MASK], so words of the corpus "
+                "cannot be masked"
             )
         next_sentence = "next_sentence" in self.config.objective
-        return Masking(self.start.tokenizer, mask_id, self.limits.max_length, next_sentence, self.config.seed)
+        return Masking(
+            self.start.tokenizer, mask_id, self.limits.max_length, next_sentence, self.config.seed
+        )
 
     def _task(self) -> Task:
         config, tokens = self.config, self.data.tokens
         budget = _GPU_TOKEN_BUDGET if self.processes.device.type == "cuda" else _CPU_TOKEN_BUDGET
         if self.kind == "tcp":
-            return MaskedTask(self._masking(), tokens, config.objective, self.limits.max_length, budget)
-        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, config.inputs_per_passage, tokens)
+            return MaskedTask(
+                self._masking(), tokens, config.objective, self.limits.max_length, budget
+            )
+        encoder = InputEncoder(
+            self.start.tokenizer, self.limits, budget, config.inputs_per_passage, tokens
+        )
         task = MonoTask if self.kind == "mono" else DuoTask
         return task(encoder, config.objective, config.temperature, config.margin)
 
 
-def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: PartialState) -> dict[str, Any]:
+def training_identity(
+    config: TrainConfig, kind: Kind, start: Start, processes: PartialState
+) -> dict[str, Any]:
     """The settings that a training must share with the state that it resumes, by dotted key."""
     try:
         files = [*data_files(config.data), *(data_files(config.dev) if config.dev else ())]
         sizes = {url: storage.size_bytes(url) for url in files}
     except FileNotFoundError as error:
-        raise PreflightError(f"there is no file {error.filename or error}: the training data names it") from error
+        raise PreflightError(
+            f"there is no file {error.filename or error}: the training data names it"
+        ) from error
     except OSError as error:
         raise PreflightError(f"cannot read the training data: {error}") from error
-    also = {"kind": kind, "start digest": start.digest, "processes": processes.num_processes, "bytes": sizes}
+    also = {
+        "kind": kind,
+        "start digest": start.digest,
+        "processes": processes.num_processes,
+        "bytes": sizes,
+    }
     return _flat(config.model_dump(mode="json", exclude=_FREE)) | _flat(also)
 
 
@@ -196,12 +233,14 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _check_output(output: str, start_folder: str) -> None:
     if os.path.realpath(output) == os.path.realpath(start_folder):
-        raise ConfigError(f"output: {output} is also the start, which would be overwritten: give another folder")
+        raise ConfigError(
+            f"output: {output} is also the start, which would be overwritten: give another folder"
+        )
     found = [name for name in (CONFIG, *WEIGHTS) if os.path.exists(os.path.join(output, name))]
     if found and not os.path.isdir(os.path.join(output, FOLDER)):
         raise ConfigError(
-            f"output: {output} holds a model that was not made by a training here ({found[0]} without {FOLDER}/) and "
-            "would be overwritten: give another folder, or remove it"
+            f"output: {output} holds a model that was not made by a training here ({found[0]} "
+            f"without {FOLDER}/) and would be overwritten: give another folder, or remove it"
         )
 
 
@@ -218,15 +257,19 @@ def _check_measure(name: str) -> None:
     """Raises ConfigError if a name means several measures: one chooses the best model."""
     measures = parse_measures([name])
     if len(measures) > 1:
-        raise ConfigError(f"dev.measure {name!r} means {len(measures)} measures ({', '.join(measures)}): give one")
+        raise ConfigError(
+            f"dev.measure {name!r} means {len(measures)} measures ({', '.join(measures)}): give one"
+        )
     if any(measure.NAME in _COUNTS for measure in measures.values()):
         raise ConfigError(
-            f"dev.measure {name!r} counts topics, docs or judgments, which says nothing about a model: give a measure "
-            "such as RR@10 or nDCG@10"
+            f"dev.measure {name!r} counts topics, docs or judgments, which says nothing about a "
+            "model: give a measure such as RR@10 or nDCG@10"
         )
 
 
-def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, processes: int) -> Schedule:
+def _schedule(
+    config: TrainConfig, source: Source, inputs_per_group: int, processes: int
+) -> Schedule:
     """Steps and groups from epochs and inputs."""
     optimizer = config.optimizer
     least = inputs_per_group * processes * optimizer.accumulation
@@ -234,23 +277,27 @@ def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, proces
     pairs = ", in pairs for objective next_sentence" if "next_sentence" in config.objective else ""
     if optimizer.batch_size % (least := 2 * least if pairs else least):
         raise ConfigError(
-            f"optimizer.batch_size is {optimizer.batch_size}, and must be a multiple of {least}: {inputs_per_group} "
-            f"inputs a group, {processes} processes, {optimizer.accumulation} micro-batches{pairs}"
+            f"optimizer.batch_size is {optimizer.batch_size}, and must be a multiple of {least}: "
+            f"{inputs_per_group} inputs a group, {processes} processes, {optimizer.accumulation} "
+            f"micro-batches{pairs}"
         )
     groups_per_step, steps = optimizer.batch_size // inputs_per_group, optimizer.steps
     if steps is None:
         if source.groups_per_epoch is None:
             raise ConfigError(
-                "passages are packed, so the length of an epoch is unknown: give optimizer.steps, not epochs"
+                "passages are packed, so the length of an epoch is unknown: give optimizer.steps, "
+                "not epochs"
             )
-        steps = max(1, math.ceil(source.groups_per_epoch * (optimizer.epochs or 0.0) / groups_per_step))
+        steps = max(
+            1, math.ceil(source.groups_per_epoch * (optimizer.epochs or 0.0) / groups_per_step)
+        )
     warmup = optimizer.warmup_steps
     if warmup is None:
         warmup = round(steps * (optimizer.warmup_share or 0.0))
     if warmup >= steps:
         raise ConfigError(
-            f"optimizer.warmup_steps is {warmup:,}, and there are {steps:,} steps: the learning rate would never "
-            "reach its peak. Lower it, or give warmup_share"
+            f"optimizer.warmup_steps is {warmup:,}, and there are {steps:,} steps: the learning "
+            "rate would never reach its peak. Lower it, or give warmup_share"
         )
     return Schedule(steps, groups_per_step, warmup, config.dev.every_steps if config.dev else steps)
 
@@ -262,16 +309,16 @@ def _trained_topics(dev: DevSet, source: Source) -> list[str]:
     if not found:
         return []
     return [
-        f"topics of the dev run that are also trained on: {len(found):,} of {len(trained):,} ({first_few(found)}), so "
-        "its measure is better than for new topics"
+        f"topics of the dev run that are also trained on: {len(found):,} of {len(trained):,} "
+        f"({first_few(found)}), so its measure is better than for new topics"
     ]
 
 
 def plan_training(session: Session) -> dict[str, Any]:
     """Plans a training without changing anything.
 
-    `groups` is None if not all data are read or passages are packed, `first_stage` the dev measure of the given run,
-    and `seconds` is estimated from two steps, without dev measurements.
+    `groups` is None if not all data are read or passages are packed, `first_stage` the dev measure
+    of the given run, and `seconds` is estimated from two steps, without dev measurements.
     """
     config, source, steps, dev = session.config, session.source, session.schedule.steps, session.dev
     groups = source.groups_per_epoch
@@ -280,7 +327,9 @@ def plan_training(session: Session) -> dict[str, Any]:
         "recipe": config.recipe,
         "objective": config.objective,
         "start": session.start.reference,
-        "parameters": sum(each.numel() for each in session.model.parameters() if each.requires_grad),
+        "parameters": sum(
+            each.numel() for each in session.model.parameters() if each.requires_grad
+        ),
         "device": session.processes.device.type,
         "dtype": str(session.dtype).removeprefix("torch."),
         "processes": session.processes.num_processes,
@@ -288,7 +337,9 @@ def plan_training(session: Session) -> dict[str, Any]:
         "inputs_per_group": session.inputs_per_group,
         "batch_size": config.optimizer.batch_size,
         "steps": steps,
-        "epochs": None if groups is None else round(steps * session.schedule.groups_per_step / groups, 3),
+        "epochs": None
+        if groups is None
+        else round(steps * session.schedule.groups_per_step / groups, 3),
         "dev_topics": 0 if dev is None else len(dev.qrels.relevance),
         "first_stage": None if dev is None else dev.first_stage(),
         "resumes_after": session.before.step,

@@ -1,8 +1,9 @@
 """What a training writes to resume from, and the model that it publishes.
 
-A state is a checkpoint of transformers' Trainer, complete where it holds state.json, which is written last and has the
-hash of each other file: all are hashed before any is opened. A model is first recorded by its hashes in a state, then
-moved to the output folder, so that a training that is killed in between completes the move when it resumes.
+A state is a checkpoint of transformers' Trainer, complete where it holds state.json, which is
+written last and has the hash of each other file: all are hashed before any is opened. A model is
+first recorded by its hashes in a state, then moved to the output folder, so that a training that is
+killed in between completes the move when it resumes.
 """
 
 import hashlib
@@ -54,7 +55,9 @@ class TrainState:
 
 @dataclass(frozen=True)
 class _Document(Document):
-    """state.json: the identity of the training, its progress, and the hashes of the other files by name."""
+    """state.json: the identity of the training, its progress, and the hashes of the other files by
+    name.
+    """
 
     identity: dict[str, Any]
     progress: TrainState
@@ -69,7 +72,9 @@ class StateFolder:
         self.path, self._identity = folder, identity
 
     def read(self) -> TrainState:
-        """The progress of the training; step 0 if there is no state. Every file of the state is checked."""
+        """The progress of the training; step 0 if there is no state. Every file of the state is
+        checked.
+        """
         newest = self.newest()
         if newest is None:
             return TrainState()
@@ -79,35 +84,53 @@ class StateFolder:
         wrong = [name for name in sorted(names) if not _has_hash(newest / name, expected.get(name))]
         if document is None or wrong:
             raise PreflightError(
-                f"the training cannot resume: {newest / (wrong[0] if document else _STATE)} cannot be used (it is "
-                "missing, damaged, or was changed or added after the state was written). Restore it, or remove "
-                f"{newest} to start over"
+                f"the training cannot resume: {newest / (wrong[0] if document else _STATE)} "
+                "cannot be used (it is missing, damaged, or was changed or added after the state "
+                f"was written). Restore it, or remove {newest} to start over"
             )
         found, now = document.identity, self._identity
-        different = sorted(key for key in found.keys() | now.keys() if found.get(key) != now.get(key))
+        different = sorted(
+            key for key in found.keys() | now.keys() if found.get(key) != now.get(key)
+        )
         if different:
-            listed = "".join(f"\n  {key}: {found.get(key)!r} in the state, {now.get(key)!r} now" for key in different)
+            listed = "".join(
+                f"\n  {key}: {found.get(key)!r} in the state, {now.get(key)!r} now"
+                for key in different
+            )
             raise ConfigError(
-                f"{newest} is the state of another training:{listed}\nGive another output, or remove the folder to "
-                "start over"
+                f"{newest} is the state of another training:{listed}\nGive another output, or "
+                "remove the folder to start over"
             )
         return document.progress
 
     def newest(self) -> Path | None:
         """The newest complete state."""
-        steps = {int(number): path for path in self._states() if (number := path.name.removeprefix(_PREFIX)).isdigit()}
-        return max(((step, path) for step, path in steps.items() if (path / _STATE).exists()), default=(0, None))[1]
+        steps = {
+            int(number): path
+            for path in self._states()
+            if (number := path.name.removeprefix(_PREFIX)).isdigit()
+        }
+        return max(
+            ((step, path) for step, path in steps.items() if (path / _STATE).exists()),
+            default=(0, None),
+        )[1]
 
     def is_unfinished(self) -> bool:
-        """Whether there are files of a state that was not completed, or lost its state.json, and no complete one."""
+        """Whether there are files of a state that was not completed, or lost its state.json, and no
+        complete one.
+        """
         return self.newest() is None and bool(self._states())
 
     def complete(self, state: TrainState) -> None:
-        """Completes the checkpoint of a step, and removes all others; of a finished training it is without weights."""
+        """Completes the checkpoint of a step, and removes all others; of a finished training it is
+        without weights.
+        """
         folder = self.path / f"{_PREFIX}{state.step}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _UNREAD).unlink(missing_ok=True)
-        hashes = {path.name: synced_hash(path) for path in sorted(folder.iterdir()) if path.name != _STATE}
+        hashes = {
+            path.name: synced_hash(path) for path in sorted(folder.iterdir()) if path.name != _STATE
+        }
         storage.replace(str(folder / _STATE), _Document(self._identity, state, hashes).to_json())
         for path in self._states():
             if path != folder:
@@ -118,7 +141,9 @@ class StateFolder:
 
 
 def synced_hash(path: Path) -> str:
-    """The SHA-256 of a file that was just written, in hex; its content is on the disk afterwards."""
+    """The SHA-256 of a file that was just written, in hex; its content is on the disk
+    afterwards.
+    """
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -136,14 +161,19 @@ def candidate_hashes(output: str) -> dict[str, str]:
 
 
 def publish(output: str, hashes: Mapping[str, str], *, dry_run: bool = False) -> None:
-    """Moves the files of a candidate that are not there yet to the output folder, each atomically."""
+    """Moves the files of a candidate that are not there yet to the output folder, each
+    atomically.
+    """
     candidate, folder = candidate_folder(output), Path(output)
-    missing = [name for name in _PUBLISHED if name in hashes and not _has_hash(folder / name, hashes[name])]
+    missing = [
+        name for name in _PUBLISHED if name in hashes and not _has_hash(folder / name, hashes[name])
+    ]
     for name in missing:
         if not _has_hash(candidate / name, hashes[name]):
             raise PreflightError(
-                f"{folder / name} is not as the training wrote it: it was changed, damaged or removed. Restore it, or "
-                f"remove the folder {folder}, or give another output, to train again"
+                f"{folder / name} is not as the training wrote it: it was changed, damaged or "
+                f"removed. Restore it, or remove the folder {folder}, or give another output, to "
+                "train again"
             )
     if not dry_run:
         for name in missing:

@@ -1,4 +1,6 @@
-"""What a step learns: the tensors of some groups, the loss of a model over them, and the objectives."""
+"""What a step learns: the tensors of some groups, the loss of a model over them, and the
+objectives.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,16 +34,19 @@ def _encoded(encoder: InputEncoder, inputs: Sequence[Texts]) -> Tensors:
 
 
 def _scores(model: Model, tensors: Tensors) -> Tensor:
-    return torch.cat([log_odds(model(**batch).logits) for batch in tensors["batches"]])[tensors["order"]]
+    return torch.cat([log_odds(model(**batch).logits) for batch in tensors["batches"]])[
+        tensors["order"]
+    ]
 
 
 @dataclass(frozen=True)
 class MonoTask:
     """monoBERT: scores each doc of a group by itself; the loss is over the group's scores.
 
-    A task gives the tensors of some groups, before which the training had `number` groups; how many items each term of
-    the loss is a mean of; and the part of these groups in the mean loss of a step, from the counts of the whole step:
-    each item counts the same in any micro-batch and process.
+    A task gives the tensors of some groups, before which the training had `number` groups; how many
+    items each term of the loss is a mean of; and the part of these groups in the mean loss of a
+    step, from the counts of the whole step: each item counts the same in any micro-batch and
+    process.
     """
 
     encoder: InputEncoder
@@ -51,8 +56,12 @@ class MonoTask:
 
     def collate(self, groups: Sequence[Group[Any]], number: int) -> Tensors:  # noqa: ARG002
         """For g groups of n docs: `relevant` and `teacher`, float[g, n]; `labelled`, float[g]."""
-        return _encoded(self.encoder, [(group.query, doc) for group in groups for doc in group.docs]) | {
-            "relevant": torch.tensor([group.relevant or (False,) * len(group.docs) for group in groups]).float(),
+        return _encoded(
+            self.encoder, [(group.query, doc) for group in groups for doc in group.docs]
+        ) | {
+            "relevant": torch.tensor(
+                [group.relevant or (False,) * len(group.docs) for group in groups]
+            ).float(),
             "labelled": torch.tensor([group.relevant is not None for group in groups]).float(),
             "teacher": torch.tensor([group.teacher_scores or () for group in groups]).float(),
         }
@@ -62,7 +71,9 @@ class MonoTask:
 
     def loss(self, model: Model, tensors: Tensors, counts: Tensor) -> Tensor:
         scores = _scores(model, tensors)
-        losses = [weight * self.term(name, scores, tensors) for name, weight in self.objective.items()]
+        losses = [
+            weight * self.term(name, scores, tensors) for name, weight in self.objective.items()
+        ]
         return torch.stack(losses).sum() * (len(tensors["labelled"]) / counts.item())
 
     def term(self, name: str, scores: Tensor, tensors: Tensors) -> Tensor:
@@ -86,11 +97,17 @@ class DuoTask(MonoTask):
     """duoBERT: scores the labelled pairs of a group's docs, in both orders."""
 
     def collate(self, groups: Sequence[Group[Any]], number: int) -> Tensors:  # noqa: ARG002
-        """For p pairs: `relevant`, float[p], 1 where doc i is the relevant one; `teacher`, its score of i minus j's."""
+        """For p pairs: `relevant`, float[p], 1 where doc i is the relevant one; `teacher`, its
+        score of i minus j's.
+        """
         chosen = [(group, i, j) for group in groups for i, j in labelled_pairs(group)]
         taught = [(group.teacher_scores or [0.0] * len(group.docs), i, j) for group, i, j in chosen]
-        return _encoded(self.encoder, [(group.query, group.docs[i], group.docs[j]) for group, i, j in chosen]) | {
-            "relevant": torch.tensor([bool(group.relevant and group.relevant[i]) for group, i, _ in chosen]).float(),
+        return _encoded(
+            self.encoder, [(group.query, group.docs[i], group.docs[j]) for group, i, j in chosen]
+        ) | {
+            "relevant": torch.tensor(
+                [bool(group.relevant and group.relevant[i]) for group, i, _ in chosen]
+            ).float(),
             "labelled": torch.ones(len(groups)),
             "teacher": torch.tensor([scores[i] - scores[j] for scores, i, j in taught]),
         }
@@ -106,7 +123,9 @@ class DuoTask(MonoTask):
 
 
 def labelled_pairs(group: Group[Any]) -> list[tuple[int, int]]:
-    """(d+, d-) for each relevant doc and each other one, then (d-, d+); never two relevant docs, nor two others."""
+    """(d+, d-) for each relevant doc and each other one, then (d-, d+); never two relevant docs,
+    nor two others.
+    """
     relevant = group.relevant or ()
     positives = [number for number, each in enumerate(relevant) if each]
     pairs = [(i, j) for i in positives for j, each in enumerate(relevant) if not each]
@@ -128,16 +147,23 @@ class MaskedTask:
 
     def collate(self, groups: Sequence[Group[Any]], number: int) -> Tensors:
         rows = iter(self.tokens[[row for group in groups for row in group.docs]].to_pylist())
-        inputs = self.masking.inputs([[np.array(next(rows), np.int64) for _ in group.docs] for group in groups], number)
+        inputs = self.masking.inputs(
+            [[np.array(next(rows), np.int64) for _ in group.docs] for group in groups], number
+        )
         lengths = np.array([len(each.ids) for each in inputs], np.int64)
         batches = []
         for rows in cut_batches(lengths, self.token_budget, self.max_length):
-            width, chosen = padded_width(lengths[rows], self.max_length), [inputs[row] for row in rows]
+            width, chosen = (
+                padded_width(lengths[rows], self.max_length),
+                [inputs[row] for row in rows],
+            )
             batches.append(
                 {
                     "input_ids": _padded([each.ids for each in chosen], width, self.masking.pad_id),
                     "token_type_ids": _padded([each.types for each in chosen], width, 0),
-                    "attention_mask": (torch.arange(width) < torch.from_numpy(lengths[rows])[:, None]).long(),
+                    "attention_mask": (
+                        torch.arange(width) < torch.from_numpy(lengths[rows])[:, None]
+                    ).long(),
                     "hidden": _padded([each.hidden for each in chosen], width, NOT_PREDICTED),
                     "next_labels": torch.tensor([each.next_label for each in chosen]),
                 }
@@ -163,32 +189,45 @@ class MaskedTask:
             }
             for name, losses in sums.items():
                 logits, labels = found[name]
-                losses.append(F.cross_entropy(logits.float(), labels, ignore_index=NOT_PREDICTED, reduction="sum"))
+                losses.append(
+                    F.cross_entropy(
+                        logits.float(), labels, ignore_index=NOT_PREDICTED, reduction="sum"
+                    )
+                )
         terms = zip(self.objective.items(), counts.tolist(), strict=True)
-        return torch.stack([w * torch.stack(sums[name]).sum() / max(1, count) for (name, w), count in terms]).sum()
+        return torch.stack(
+            [w * torch.stack(sums[name]).sum() / max(1, count) for (name, w), count in terms]
+        ).sum()
 
 
 Task: TypeAlias = MonoTask | MaskedTask
 
 
 def _padded(rows: Sequence[Ids], width: int, filler: int) -> Tensor:
-    return torch.stack([F.pad(torch.from_numpy(row), (0, width - len(row)), value=filler) for row in rows])
+    return torch.stack(
+        [F.pad(torch.from_numpy(row), (0, width - len(row)), value=filler) for row in rows]
+    )
 
 
-# The objectives, as functions of scores. Scores are log-odds z = logit 1 - logit 0; a group is one query's docs, the
-# first of which is relevant if it is labelled. `scores` and `teacher_scores` are float[groups, docs]; `labelled` is
-# float[groups], 1 where the labels of a group are known, else 0; `temperature` is the factor of the teacher's scores.
-# For duoBERT, `scores` and `margins`, the teacher's score of doc i minus that of doc j, are float[pairs].
+# The objectives, as functions of scores. Scores are log-odds z = logit 1 - logit 0; a group is one
+# query's docs, the first of which is relevant if it is labelled. `scores` and `teacher_scores` are
+# float[groups, docs]; `labelled` is float[groups], 1 where the labels of a group are known, else 0;
+# `temperature` is the factor of the teacher's scores. For duoBERT, `scores` and `margins`, the
+# teacher's score of doc i minus that of doc j, are float[pairs].
 
 
 def log_odds(logits: Tensor) -> Tensor:
-    """float[..., 2] -> float[...], float32: logit 1 - logit 0; or float[..., 1], the logit itself."""
+    """float[..., 2] -> float[...], float32: logit 1 - logit 0; or float[..., 1], the logit
+    itself.
+    """
     logits = logits.float()
     return logits[..., 1] - logits[..., 0] if logits.shape[-1] == 2 else logits[..., 0]
 
 
 def pointwise_cross_entropy(scores: Tensor, relevant: Tensor, labelled: Tensor) -> Tensor:
-    """Equation 1 of both papers: binary cross-entropy of each doc; `relevant` is float[groups, docs], 0 or 1."""
+    """Equation 1 of both papers: binary cross-entropy of each doc; `relevant` is float[groups,
+    docs], 0 or 1.
+    """
     losses = F.binary_cross_entropy_with_logits(scores, relevant, reduction="none").mean(dim=-1)
     return _mean_over(losses, labelled)
 
@@ -202,7 +241,8 @@ def listwise_cross_entropy(scores: Tensor, labelled: Tensor) -> Tensor:
 
 
 def triplet_hinge(scores: Tensor, labelled: Tensor, margin: float) -> Tensor:
-    """BERTlets, equation 2 of Mass et al. 2019: max(m - (s+ hat - s- hat), 0), over the first doc and each other.
+    """BERTlets, equation 2 of Mass et al. 2019: max(m - (s+ hat - s- hat), 0), over the first doc
+    and each other.
 
     s+ hat and s- hat are the softmax of the two scores, so their difference is tanh((s+ - s-) / 2).
     """
@@ -211,24 +251,32 @@ def triplet_hinge(scores: Tensor, labelled: Tensor, margin: float) -> Tensor:
 
 
 def listwise_kl(scores: Tensor, teacher_scores: Tensor, temperature: float) -> Tensor:
-    """KL divergence from the teacher's softmax over each group to the student's, averaged over groups."""
+    """KL divergence from the teacher's softmax over each group to the student's, averaged over
+    groups.
+    """
     teacher = F.log_softmax(teacher_scores * temperature, dim=-1)
     return F.kl_div(F.log_softmax(scores, dim=-1), teacher, reduction="batchmean", log_target=True)
 
 
 def margin_mse(scores: Tensor, teacher_scores: Tensor, temperature: float) -> Tensor:
-    """Margin-MSE: squared error of the student's margins of the first doc over the others, against the teacher's."""
+    """Margin-MSE: squared error of the student's margins of the first doc over the others, against
+    the teacher's.
+    """
     margins = scores[:, :1] - scores[:, 1:]
     return F.mse_loss(margins, temperature * (teacher_scores[:, :1] - teacher_scores[:, 1:]))
 
 
 def pairwise_cross_entropy(scores: Tensor, preferred: Tensor) -> Tensor:
-    """Equation 2 of the multi-stage paper: cross-entropy of z_ij; `preferred` is 1 for (d+, d-), 0 for (d-, d+)."""
+    """Equation 2 of the multi-stage paper: cross-entropy of z_ij; `preferred` is 1 for (d+, d-), 0
+    for (d-, d+).
+    """
     return F.binary_cross_entropy_with_logits(scores, preferred)
 
 
 def pairwise_kl(scores: Tensor, margins: Tensor, temperature: float) -> Tensor:
-    """KL divergence from the teacher's preference sigma(temperature * margin) to the student's sigma(z_ij)."""
+    """KL divergence from the teacher's preference sigma(temperature * margin) to the student's
+    sigma(z_ij).
+    """
     margins = margins * temperature
     student = torch.stack([F.logsigmoid(scores), F.logsigmoid(-scores)])
     teacher = torch.stack([F.logsigmoid(margins), F.logsigmoid(-margins)])

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def option(help_text: str, *names: str, **settings: Any) -> Any:
-    """An option of a command; its name follows from the parameter unless `names` has it. `settings` are typer's."""
+    """An option of a command; its name follows from the parameter unless `names` has it. `settings`
+    are typer's.
+    """
     return typer.Option(*names, help=help_text, **settings)
 
 
@@ -43,7 +45,10 @@ def add_options(command: Callable[..., Any], extensions: Iterable[Callable[..., 
     """Gives a command the options of extensions, which it takes in place of its `**` parameter."""
     own = dict([*inspect.signature(command).parameters.items()][:-1])
     added = {each.name: each for extension in extensions for each in options_of(extension)}
-    chosen = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in {**own, **added, **own}.values()]
+    chosen = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in {**own, **added, **own}.values()
+    ]
     command.__signature__ = inspect.Signature(chosen)  # type: ignore[attr-defined]
 
 
@@ -67,29 +72,41 @@ def qrels_option(help_text: str) -> Any:
 Exclude = Annotated[
     str | None,
     option(
-        "Leave docs out of the rankings: `self` the doc with the query's own id (ArguAna, Quora), FILE those that it "
-        "names, a query_id and a doc_id a line, or BRIGHT's JSONL.",
+        "Leave docs out of the rankings: `self` the doc with the query's own id (ArguAna, Quora), "
+        "FILE those that it names, a query_id and a doc_id a line, or BRIGHT's JSONL.",
         metavar="self|FILE",
     ),
 ]
 MaxBadRows = Annotated[
     int,
     option(
-        "Leave out, and count, up to N rows of each file that cannot be used; more are an error.", min=0, metavar="N"
+        "Leave out, and count, up to N rows of each file that cannot be used; more are an error.",
+        min=0,
+        metavar="N",
     ),
 ]
 ConfigPath = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md.")
+    str,
+    typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md."),
 ]
 Overrides = Annotated[
-    list[str] | None, option("Override a key of the configuration: --set dtype=float32.", "--set", metavar="KEY=VALUE")
+    list[str] | None,
+    option(
+        "Override a key of the configuration: --set dtype=float32.", "--set", metavar="KEY=VALUE"
+    ),
 ]
 Output = Annotated[str | None, option("The output folder; overrides `output`.")]
 Reuse = Annotated[
     list[str] | None,
-    option("The output of an earlier run, whose scores and tokens of the same texts are reused.", metavar="URL"),
+    option(
+        "The output of an earlier run, whose scores and tokens of the same texts are reused.",
+        metavar="URL",
+    ),
 ]
-Limit = Annotated[int | None, option("Trial run on the first N topics of the plan (topics.limit).", min=1, metavar="N")]
+Limit = Annotated[
+    int | None,
+    option("Trial run on the first N topics of the plan (topics.limit).", min=1, metavar="N"),
+]
 Verbose = Annotated[bool, option("Also print the events of the log.", "--verbose", "-v")]
 AsJson = Annotated[bool, option("Print one JSON object.", "--json")]
 ResultFormat = Annotated[str, one_of("--format", RESULT_FORMATS, "The format of the result.")]
@@ -111,7 +128,9 @@ def load_run_config(
     limit: int | None = None,
     reuse: Sequence[str] | None = None,
 ) -> RunConfig:
-    """The configuration that the arguments of a command give, with the sections of all registered first stages."""
+    """The configuration that the arguments of a command give, with the sections of all registered
+    first stages.
+    """
     # It takes a second to import, and other commands do without.
     import models.stages  # noqa: F401
 
@@ -131,7 +150,9 @@ def open_runs(output: str, changed: Mapping[str, object] | None = None) -> "Plan
 
 
 def scored_stage(runs: "PlanRuns", wanted: str | None) -> str:
-    """The name of the finished stage whose scores are read: by default the last that scores docs one by one."""
+    """The name of the finished stage whose scores are read: by default the last that scores docs
+    one by one.
+    """
     works = {stage.name: runs.plan.stage(stage.name).work for stage in runs.finished}
     pointwise = [name for name, work in works.items() if work is not None and work.docs == 1]
     if wanted in works or (wanted is None and pointwise):
@@ -140,15 +161,19 @@ def scored_stage(runs: "PlanRuns", wanted: str | None) -> str:
     if wanted is not None:
         raise ConfigError(f"--stage {wanted!r} is not a finished stage that ranks: {listed}")
     raise PreflightError(
-        f"{runs.plan.output} has no finished stage that scores docs one by one: finish the run, or choose another "
-        f"stage with --stage ({listed})"
+        f"{runs.plan.output} has no finished stage that scores docs one by one: finish the run, "
+        f"or choose another stage with --stage ({listed})"
     )
 
 
 def check_run_output(output: str, runs: Sequence[str]) -> None:
-    """Refuses an output of a run made of others that is one of these, a folder, or not a lasting file."""
+    """Refuses an output of a run made of others that is one of these, a folder, or not a lasting
+    file.
+    """
     if storage.resolved(output) in map(storage.resolved, runs):
-        raise ConfigError(f"--output {output} is one of the runs: give a different path, or it would be replaced")
+        raise ConfigError(
+            f"--output {output} is one of the runs: give a different path, or it would be replaced"
+        )
     if storage.is_folder(output):
         raise ConfigError(f"--output {output} is a folder: give the path of a file")
     check_packable(output)

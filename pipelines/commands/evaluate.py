@@ -1,4 +1,6 @@
-"""`beamrank eval RUN` and `beamrank compare RUN...`: run files of any system, measured against qrels."""
+"""`beamrank eval RUN` and `beamrank compare RUN...`: run files of any system, measured against
+qrels.
+"""
 
 import json
 import sys
@@ -11,12 +13,25 @@ import typer
 from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import compare_runs
 from beamrank.evaluation.evaluate import Evaluation, RunEvaluation, evaluate_run_files
-from beamrank.evaluation.measures import COMPARED_MEASURES, DEFAULT_MEASURES, explain_names, split_measures
+from beamrank.evaluation.measures import (
+    COMPARED_MEASURES,
+    DEFAULT_MEASURES,
+    explain_names,
+    split_measures,
+)
 from beamrank.evaluation.significance import CORRECTIONS, TESTS, Comparison, compare_evaluations
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, P_VALUE, shown
 from beamrank.formats.excluded import read_excluded
 from beamrank.notes import of_files
-from pipelines.commands.arguments import AsJson, Exclude, MaxBadRows, ResultFormat, one_of, option, qrels_option
+from pipelines.commands.arguments import (
+    AsJson,
+    Exclude,
+    MaxBadRows,
+    ResultFormat,
+    one_of,
+    option,
+    qrels_option,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table
 from pipelines.console.terminal import write_error, write_line
@@ -26,22 +41,32 @@ _COMPARED = ("measure", "baseline", "difference", "95 % interval", "p", "better"
 _EVALUATED, _IN_COMPARISONS = " ".join(DEFAULT_MEASURES), " ".join(COMPARED_MEASURES)
 # What a baseline is called, and the comparison with it by measure.
 _Compared = Sequence[tuple[str, Mapping[str, Comparison]]]
-_Measures = Annotated[str, option("Names of ir_measures or trec_eval, separated by spaces or commas.")]
+_Measures = Annotated[
+    str, option("Names of ir_measures or trec_eval, separated by spaces or commas.")
+]
 
 
 def eval_run(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A TREC or MS MARCO run: a path or a URL, compressed or not.")
+        str,
+        typer.Argument(
+            metavar="RUN", help="A TREC or MS MARCO run: a path or a URL, compressed or not."
+        ),
     ],
     qrels: Annotated[str, qrels_option("The judgments: TREC, MS MARCO or BEIR.")],
     measures: _Measures = _EVALUATED,
     against: Annotated[
         list[str] | None,
-        option("Compare with a baseline run (paired t-test). May be given several times.", metavar="RUN"),
+        option(
+            "Compare with a baseline run (paired t-test). May be given several times.",
+            metavar="RUN",
+        ),
     ] = None,
     exclude: Exclude = None,
     max_bad_rows: MaxBadRows = 0,
-    per_query: Annotated[bool, option("Also print the values of each topic.", "--per-query")] = False,
+    per_query: Annotated[
+        bool, option("Also print the values of each topic.", "--per-query")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run: means over all topics of the qrels (trec_eval's -c)."""
@@ -51,12 +76,16 @@ def eval_run(
     excluded = None if exclude is None else read_excluded(exclude)
     found, *others = evaluate_run_files([run, *baselines], qrels, names, excluded, max_bad_rows)
     _note(found.lines())
-    for name, each in zip(["", *(f"{name}: " for name in baselines)], [found, *others], strict=True):
+    for name, each in zip(
+        ["", *(f"{name}: " for name in baselines)], [found, *others], strict=True
+    ):
         for warning in each.evaluation.notes.warnings:
             write_error(f"warning: {name}{warning}")
     compared = _compare(found.evaluation, list(zip(baselines, others, strict=True)))
     if as_json:
-        write_line(json.dumps(_as_object(run, found.evaluation, per_query, compared), ensure_ascii=False))
+        write_line(
+            json.dumps(_as_object(run, found.evaluation, per_query, compared), ensure_ascii=False)
+        )
     elif sys.stdout.isatty():
         print_tables(run, found, per_query, compared)
     else:
@@ -72,25 +101,44 @@ def _note(lines: Iterable[str]) -> None:
 def _compare(run: Evaluation, baselines: Sequence[tuple[str, RunEvaluation]]) -> _Compared:
     # The notes on the qrels are printed once.
     _note(of_files({name: baseline.facts() for name, baseline in baselines}))
-    compared = [(name, compare_evaluations(run, baseline.evaluation)) for name, baseline in baselines]
+    compared = [
+        (name, compare_evaluations(run, baseline.evaluation)) for name, baseline in baselines
+    ]
     left_out = [name for name in run.means if name not in compared[0][1]] if compared else []
     if left_out:
-        _note([f"not compared, because they are not means over two or more topics: {', '.join(left_out)}"])
+        _note(
+            [
+                "not compared, because they are not means over two or more topics: "
+                f"{', '.join(left_out)}"
+            ]
+        )
     return compared
 
 
-def _as_object(run: str, evaluation: Evaluation, per_query: bool, compared: _Compared) -> dict[str, Any]:
-    found: dict[str, Any] = {"run": run, "queries": evaluation.notes.topics, "measures": evaluation.means}
+def _as_object(
+    run: str, evaluation: Evaluation, per_query: bool, compared: _Compared
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "run": run,
+        "queries": evaluation.notes.topics,
+        "measures": evaluation.means,
+    }
     if compared:
         found["against"] = [
-            {"run": name, "measures": {measure: asdict(each) for measure, each in by_measure.items()}}
+            {
+                "run": name,
+                "measures": {measure: asdict(each) for measure, each in by_measure.items()},
+            }
             for name, by_measure in compared
         ]
     return found | ({"per_query": dict(evaluation.per_query.items())} if per_query else {})
 
 
-def _rows(evaluation: Evaluation, per_query: bool, compared: _Compared) -> Iterator[tuple[str, ...]]:
-    """With per_query first `query_id, measure, value` of each topic, then `measure, value`; values in full.
+def _rows(
+    evaluation: Evaluation, per_query: bool, compared: _Compared
+) -> Iterator[tuple[str, ...]]:
+    """With per_query first `query_id, measure, value` of each topic, then `measure, value`; values
+    in full.
 
     For each baseline, its value, the difference and p follow.
     """
@@ -106,10 +154,16 @@ def print_tables(run: str, found: RunEvaluation, per_query: bool, compared: _Com
     """Prints what `eval` shows on a terminal."""
     evaluation = found.evaluation
     if per_query:
-        rows = [[one, *(shown(each, MEAN) for each in values.values())] for one, values in evaluation.per_query.items()]
+        rows = [
+            [one, *(shown(each, MEAN) for each in values.values())]
+            for one, values in evaluation.per_query.items()
+        ]
         print_table(["query_id", *evaluation.means], rows)
     write_line(f"{run} ({found.run_notes.format}), {evaluation.notes.topics:,} topics")
-    print_table(["measure", "mean"], [[name, shown(value, MEAN)] for name, value in evaluation.means.items()])
+    print_table(
+        ["measure", "mean"],
+        [[name, shown(value, MEAN)] for name, value in evaluation.means.items()],
+    )
     for name, by_measure in compared:
         write_line(f"against {name}, paired t-test over topics")
         # Without the run's own mean: it is in the table above, and 80 columns have no room for it.
@@ -118,47 +172,74 @@ def print_tables(run: str, found: RunEvaluation, per_query: bool, compared: _Com
             interval = f"{shown(each.low, DIFFERENCE)} to {shown(each.high, DIFFERENCE)}"
             means = [shown(each.baseline, MEAN), shown(each.difference, DIFFERENCE), interval]
             rows.append(
-                [measure, *means, shown(each.p_value, P_VALUE), *map(str, (each.better, each.equal, each.worse))]
+                [
+                    measure,
+                    *means,
+                    shown(each.p_value, P_VALUE),
+                    *map(str, (each.better, each.equal, each.worse)),
+                ]
             )
         print_table(_COMPARED, rows)
 
 
 def compare(
     run: Annotated[
-        list[str], typer.Argument(metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
+        list[str],
+        typer.Argument(
+            metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not."
+        ),
     ],
     qrels: Annotated[
-        str | None, qrels_option("The judgments: TREC, MS MARCO or BEIR. Without them only the rankings are compared.")
+        str | None,
+        qrels_option(
+            "The judgments: TREC, MS MARCO or BEIR. Without them only the rankings are compared."
+        ),
     ] = None,
     baseline: Annotated[
-        str | None, option("The run that the others are compared with; default: the first.", metavar="RUN")
+        str | None,
+        option("The run that the others are compared with; default: the first.", metavar="RUN"),
     ] = None,
     measures: _Measures = _IN_COMPARISONS,
-    test: Annotated[str, one_of("--test", TESTS, "The paired test of a difference over topics.")] = "t-test",
+    test: Annotated[
+        str, one_of("--test", TESTS, "The paired test of a difference over topics.")
+    ] = "t-test",
     correction: Annotated[
-        str, one_of("--correction", CORRECTIONS, "Corrects the p-values for the number of tests in the table.")
+        str,
+        one_of(
+            "--correction",
+            CORRECTIONS,
+            "Corrects the p-values for the number of tests in the table.",
+        ),
     ] = "holm",
     exclude: Exclude = None,
     max_bad_rows: MaxBadRows = 0,
     names: Annotated[
         str | None,
         option(
-            "What the runs are called, in their order; that of a --baseline which is not among them comes last.",
+            "What the runs are called, in their order; that of a --baseline which is not among "
+            "them comes last.",
             metavar="NAME,NAME",
         ),
     ] = None,
     agreement: Annotated[
-        bool, option("Also show how far the rankings agree; always shown without --qrels.", "--agreement")
+        bool,
+        option(
+            "Also show how far the rankings agree; always shown without --qrels.", "--agreement"
+        ),
     ] = False,
     result_format: ResultFormat = "table",
 ) -> None:
-    """Compare runs with a baseline: measures, differences, corrected tests, and the agreement of the rankings."""
+    """Compare runs with a baseline: measures, differences, corrected tests, and the agreement of
+    the rankings.
+    """
     first = baseline or run[0]
     others = list(run)
     if first in others:
         others.remove(first)
     if not others:
-        raise ConfigError("there is nothing to compare: give two runs or more, or one and a --baseline")
+        raise ConfigError(
+            "there is nothing to compare: give two runs or more, or one and a --baseline"
+        )
     measured = split_measures(measures)
     with ConsoleProgress().bar("compare") as bar:
         found = compare_runs(
@@ -181,10 +262,14 @@ def compare(
 
 
 def _named(names: str | None, runs: Sequence[str]) -> dict[str, str] | None:
-    """The name of each run; ConfigError if there are more or fewer names than runs, or one twice."""
+    """The name of each run; ConfigError if there are more or fewer names than runs, or one
+    twice.
+    """
     if names is None:
         return None
     parts = [name.strip() for name in names.split(",")]
     if len(parts) != len(runs) or len(set(parts)) < len(parts) or not all(parts):
-        raise ConfigError(f"--names {names!r}: give {len(runs)} names, one for each run, separated by commas")
+        raise ConfigError(
+            f"--names {names!r}: give {len(runs)} names, one for each run, separated by commas"
+        )
     return dict(zip(runs, parts, strict=True))

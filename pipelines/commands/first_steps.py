@@ -23,12 +23,16 @@ _MEASURES = ("RR@10", "nDCG@10", "R@100")
 
 
 def demo(
-    output: Annotated[str, option("The folder for the collection, the index and the run.")] = "beamrank-demo",
+    output: Annotated[
+        str, option("The folder for the collection, the index and the run.")
+    ] = "beamrank-demo",
     as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Answer questions from Python's documentation with BM25, monoBERT and duoBERT. Needs no download."""
+    """Answer questions from Python's documentation with BM25, monoBERT and duoBERT. Needs no
+    download.
+    """
     # Beam takes seconds to import, and other commands do without.
     from beamrank.report.page import report_part, write_report
     from beamrank.report.report import ReportSettings, gather
@@ -89,7 +93,10 @@ def _stages(plan: Plan, evaluations: Mapping[str, Evaluation]) -> list[dict[str,
         # A stage that only prepares the next one counts as a part of it.
         seconds += status.seconds
         if stage.run_name is not None:
-            cost = {"inferences_per_query": status.inferences_per_query or 0.0, "seconds": round(seconds, 1)}
+            cost = {
+                "inferences_per_query": status.inferences_per_query or 0.0,
+                "seconds": round(seconds, 1),
+            }
             rows.append({"stage": stage.type_name, **next(means), **cost})
             seconds = 0.0
     return rows

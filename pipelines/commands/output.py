@@ -29,7 +29,9 @@ _Folder = Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a p
 
 
 def status(folder: _Folder, as_json: AsJson = False) -> None:
-    """Show the progress, the ETA and the cost of each stage. Reads receipts, so it works with every runner."""
+    """Show the progress, the ETA and the cost of each stage. Reads receipts, so it works with every
+    runner.
+    """
     plan = read_plan(folder)
     stages = read_status(plan)
     eta = run_eta_seconds(stages)
@@ -44,7 +46,9 @@ def status(folder: _Folder, as_json: AsJson = False) -> None:
         spent = price.cost(sum(stage.seconds for stage in stages))
         cost = price.model_dump() | {"predicted": price.cost(sum(by_step.values())), "spent": spent}
     if as_json:
-        rows = [asdict(stage) | {"predicted_seconds": predicted.get(stage.stage)} for stage in stages]
+        rows = [
+            asdict(stage) | {"predicted_seconds": predicted.get(stage.stage)} for stage in stages
+        ]
         rejects = {kind: asdict(each) for kind, each in plan.rejects.items()}
         print(json.dumps({"stages": rows, "eta_seconds": eta, "cost": cost, "rejects": rejects}))
         return
@@ -52,13 +56,16 @@ def status(folder: _Folder, as_json: AsJson = False) -> None:
     if plan.limited:
         print(f"a trial on {counted(len(plan.topics), 'topic')} (topics.limit)")
     for kind, rejected in plan.rejects.items():
-        write_line(f"{kind}: {counted(rejected.rows, 'bad row')} left out ({REJECTS}/{rejected.file})")
+        write_line(
+            f"{kind}: {counted(rejected.rows, 'bad row')} left out ({REJECTS}/{rejected.file})"
+        )
     for stage in stages:
         write_line(f"{stage.stage}: {', '.join(_facts(stage, predicted.get(stage.stage)))}")
     print(f"run: {_run(plan, stages, eta)}")
     if cost is not None:
         write_line(
-            "cost on {machine} at {per_hour:g} an hour: {predicted:,.2f} predicted, {spent:,.2f} spent".format(**cost)
+            "cost on {machine} at {per_hour:g} an hour: {predicted:,.2f} predicted, {spent:,.2f} "
+            "spent".format(**cost)
         )
 
 
@@ -85,15 +92,18 @@ def _run(plan: Plan, stages: Sequence[StageStatus], eta: float | None) -> str:
     if eta is not None:
         return f"ETA {duration(eta)}"
     unknown = [stage.stage for stage in stages if stage.eta_seconds is None]
-    scoring = (stage.name for stage in plan.stages if stage.work is not None and stage.name in unknown)
+    scoring = (
+        stage.name for stage in plan.stages if stage.work is not None and stage.name in unknown
+    )
     return f"ETA unknown until {next(scoring, unknown[0])} starts"
 
 
 def verify(folder: _Folder, as_json: AsJson = False) -> None:
-    """Check every file of a run's output, and its local index, against receipts and digests. Writes nothing.
+    """Check every file of a run's output, and its local index, against receipts and digests. Writes
+    nothing.
 
-    Prints one line for each corrupted or missing file: what is wrong with it, and what to do. Exit code 1 if there are
-    any.
+    Prints one line for each corrupted or missing file: what is wrong with it, and what to do. Exit
+    code 1 if there are any.
     """
     console = ConsoleProgress()
     found = _verified(storage.absolute(folder), console)
@@ -108,7 +118,9 @@ def verify(folder: _Folder, as_json: AsJson = False) -> None:
         console.note(f"unreferenced files: {found.stray:,}; `beamrank gc` removes them")
     read = f"files read: {found.files:,} ({found.bytes:,} bytes)"
     if found.findings:
-        console.note(f"{read}; corrupted or missing: {len({finding.file for finding in found.findings}):,}")
+        console.note(
+            f"{read}; corrupted or missing: {len({finding.file for finding in found.findings}):,}"
+        )
         raise typer.Exit(1)
     console.note(f"{read}; all files verified")
 
@@ -140,12 +152,15 @@ def gc(
     folder: _Folder,
     dry_run: Annotated[bool, option("List the files and remove nothing.", "--dry-run")] = False,
     yes: Annotated[bool, option("Remove without asking.", "--yes")] = False,
-    min_age_hours: Annotated[float, option("Keep files newer than this; a running job may use them.", min=0)] = 24.0,
+    min_age_hours: Annotated[
+        float, option("Keep files newer than this; a running job may use them.", min=0)
+    ] = 24.0,
 ) -> None:
-    """Remove unreferenced files: parts of lost attempts, temporary files, unfinished work of earlier plans.
+    """Remove unreferenced files: parts of lost attempts, temporary files, unfinished work of
+    earlier plans.
 
-    Keeps all plans, runs and logs, and what an interrupted run of the current plan needs to resume. Prints each file,
-    its bytes and the reason, separated by tabs.
+    Keeps all plans, runs and logs, and what an interrupted run of the current plan needs to resume.
+    Prints each file, its bytes and the reason, separated by tabs.
     """
     console = ConsoleProgress()
     garbage = find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS)
@@ -156,7 +171,8 @@ def gc(
     elif dry_run:
         console.note(f"files to remove: {_total(garbage)}")
     elif yes or _confirmed(garbage):
-        # The user may have answered after hours, and a run that resumed meanwhile uses what it finds.
+        # The user may have answered after hours, and a run that resumed meanwhile uses what it
+        # finds.
         still = set(garbage) & set(find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS))
         remove_garbage(folder, still)
         console.note(f"files removed: {_total(still)}")
@@ -176,16 +192,27 @@ def _confirmed(garbage: Collection[Garbage]) -> bool:
 
 
 def aggregate(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a run with a stage that compares pairs.")],
-    aggregation: Annotated[str, option(f"One or several, separated by commas: {', '.join(METHODS)}.")],
-    k1: Annotated[int | None, option("The number of candidates, at most the stage's k.", min=1)] = None,
-    opponents: Annotated[int | None, option("With sample: the number of opponents of a candidate.", min=1)] = None,
+    folder: Annotated[
+        str,
+        typer.Argument(metavar="DIR", help="The output of a run with a stage that compares pairs."),
+    ],
+    aggregation: Annotated[
+        str, option(f"One or several, separated by commas: {', '.join(METHODS)}.")
+    ],
+    k1: Annotated[
+        int | None, option("The number of candidates, at most the stage's k.", min=1)
+    ] = None,
+    opponents: Annotated[
+        int | None, option("With sample: the number of opponents of a candidate.", min=1)
+    ] = None,
     seed: Annotated[int | None, option("With sample: the random seed; 0 by default.")] = None,
     stage: Annotated[
-        str | None, option("The stage that compared pairs, where there are several.", metavar="NAME")
+        str | None,
+        option("The stage that compared pairs, where there are several.", metavar="NAME"),
     ] = None,
 ) -> None:
-    """Write runs with other aggregations of the stored pairs, or with a smaller k1, in the formats of DIR's runs.
+    """Write runs with other aggregations of the stored pairs, or with a smaller k1, in the formats
+    of DIR's runs.
 
     Prints the path of each.
     """

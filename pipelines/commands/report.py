@@ -1,4 +1,6 @@
-"""`beamrank report DIR|RUN...`, `beamrank inspect DIR`: what runs and trainings did, as a page or in the terminal."""
+"""`beamrank report DIR|RUN...`, `beamrank inspect DIR`: what runs and trainings did, as a page or
+in the terminal.
+"""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +30,15 @@ from beamrank.storage.globs import absolute_glob
 from beamrank.storage.streams import has_ending
 from beamrank.storage.urls import refuse_credentials
 from pipelines.commands import arguments
-from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, open_runs, option, qrels_option
+from pipelines.commands.arguments import (
+    AsJson,
+    Quiet,
+    Verbose,
+    console_progress,
+    open_runs,
+    option,
+    qrels_option,
+)
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
@@ -42,18 +52,22 @@ def report(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR|RUN...", help="Outputs of runs and of trainings, finished or not; run files of any system."
+            metavar="DIR|RUN...",
+            help="Outputs of runs and of trainings, finished or not; run files of any system.",
         ),
     ],
     output: Annotated[
         str | None,
-        option("Where the files go; by default DIR/report, or for a RUN `report` beside it.", metavar="FOLDER"),
+        option(
+            "Where the files go; by default DIR/report, or for a RUN `report` beside it.",
+            metavar="FOLDER",
+        ),
     ] = None,
     baseline: Annotated[
         str | None,
         option(
-            "The run that others are compared with, by default the first; or the output of an earlier run: what "
-            "changed since?",
+            "The run that others are compared with, by default the first; or the output of an "
+            "earlier run: what changed since?",
             metavar="RUN|DIR",
         ),
     ] = None,
@@ -64,23 +78,33 @@ def report(
     exclude: Annotated[
         str | None,
         option(
-            "Leave docs out of the rankings of run files, as `eval` does. An output has left out what its first stage "
-            "excludes.",
+            "Leave docs out of the rankings of run files, as `eval` does. An output has left out "
+            "what its first stage excludes.",
             metavar="self|FILE",
         ),
     ] = None,
     k0: Annotated[
         str | None,
-        option("Depths in the curve of a stage that scores docs; by default all up to its k.", metavar="N,N"),
+        option(
+            "Depths in the curve of a stage that scores docs; by default all up to its k.",
+            metavar="N,N",
+        ),
     ] = None,
     k1: Annotated[
         str | None,
-        option("Depths in the curves of a stage that compares pairs; by default up to twenty, or five.", metavar="N,N"),
+        option(
+            "Depths in the curves of a stage that compares pairs; by default up to twenty, or "
+            "five.",
+            metavar="N,N",
+        ),
     ] = None,
     opponents: Annotated[
-        str | None, option("Opponents of a candidate with `sample`; by default four.", metavar="N,N")
+        str | None,
+        option("Opponents of a candidate with `sample`; by default four.", metavar="N,N"),
     ] = None,
-    trials: Annotated[int, option("Random draws of `sample` that are averaged.", min=1, max=1000)] = 10,
+    trials: Annotated[
+        int, option("Random draws of `sample` that are averaged.", min=1, max=1000)
+    ] = 10,
     queries: Annotated[int, option("How many queries have a section of their own.", min=0)] = 30,
     changes: Annotated[int, option("How many rank changes of each stage are shown.", min=0)] = 10,
     texts: _Texts = True,
@@ -88,19 +112,24 @@ def report(
     quiet: Quiet = False,
     **of_sections: Any,
 ) -> None:
-    """Write a page about runs or trainings, with curves, tables and pictures, from what they stored. Needs no model.
+    """Write a page about runs or trainings, with curves, tables and pictures, from what they
+    stored. Needs no model.
 
     Prints the path of the page, which needs no network.
     """
     console = console_progress(verbose, quiet)
     before = None if baseline is None else storage.absolute(baseline)
-    earlier = before if before is not None and storage.is_folder(before) and not _is_run(before) else None
+    earlier = (
+        before if before is not None and storage.is_folder(before) and not _is_run(before) else None
+    )
     settings = ReportSettings(
         baseline=None if earlier else baseline,
         changes=changes,
         queries=queries,
         texts=texts,
-        depths=Depths(_numbers("--k0", k0), _numbers("--k1", k1), _numbers("--opponents", opponents), trials),
+        depths=Depths(
+            _numbers("--k0", k0), _numbers("--k1", k1), _numbers("--opponents", opponents), trials
+        ),
     )
     names = () if measures is None else tuple(parse_measures(split_measures(measures)))
     for path in paths:
@@ -113,11 +142,14 @@ def report(
     others = [path for path in absolute if path not in files and is_shown(path)]
     folders = [path for path in absolute if path not in files and path not in others]
     if files and earlier is not None:
-        raise ConfigError(f"--baseline {earlier} is an output, but run files ({files[0]}) are compared with a run file")
+        raise ConfigError(
+            f"--baseline {earlier} is an output, but run files ({files[0]}) are compared with a "
+            "run file"
+        )
     if exclude is not None and (folders or others):
         raise ConfigError(
-            f"--exclude leaves docs out of run files, and {(folders + others)[0]} is an output: set `exclude` in "
-            "the section of its first stage, and run it again"
+            f"--exclude leaves docs out of run files, and {(folders + others)[0]} is an output: "
+            "set `exclude` in the section of its first stage, and run it again"
         )
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": names} if names else {}
@@ -149,14 +181,18 @@ def _is_run(path: str) -> bool:
     if not storage.is_folder(path):
         return storage.exists(path)
     is_output = storage.exists(storage.join(path, CURRENT))
-    return not is_output and any(has_ending(name, _RUNS) for name in (path, *storage.sizes_bytes(path)))
+    return not is_output and any(
+        has_ending(name, _RUNS) for name in (path, *storage.sizes_bytes(path))
+    )
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     try:
         numbers = tuple(sorted({int(part) for part in (text or "").split(",") if part.strip()}))
     except ValueError as error:
-        raise ConfigError(f"{option} {text!r} is not a list of whole numbers: write it like 10,20,50") from error
+        raise ConfigError(
+            f"{option} {text!r} is not a list of whole numbers: write it like 10,20,50"
+        ) from error
     if numbers and numbers[0] < 0:
         raise ConfigError(f"{option} {text!r} has a negative number: give 0 or more")
     return numbers
@@ -169,20 +205,25 @@ def inspect(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
     query: Annotated[str | None, option("Show the candidates of this query.", metavar="ID")] = None,
     shard: Annotated[
-        int | None, option("Show each attempt at this shard, and whether it counts.", min=0, metavar="N")
+        int | None,
+        option("Show each attempt at this shard, and whether it counts.", min=0, metavar="N"),
     ] = None,
     changes: Annotated[
-        int | None, option("Show the N largest rank changes of judged docs by stage.", min=1, metavar="N")
+        int | None,
+        option("Show the N largest rank changes of judged docs by stage.", min=1, metavar="N"),
     ] = None,
     baseline: Annotated[
-        str | None, option("The run that the differences are to; by default the first.", metavar="STAGE")
+        str | None,
+        option("The run that the differences are to; by default the first.", metavar="STAGE"),
     ] = None,
     qrels: _OwnQrels = None,
     depth: Annotated[int, option("With --query: how many candidates are shown.", min=1)] = 20,
     texts: _Texts = True,
     as_json: AsJson = False,
 ) -> None:
-    """Show the queries of a run by difference, or the candidates of one query at every stage. Needs no model."""
+    """Show the queries of a run by difference, or the candidates of one query at every stage. Needs
+    no model.
+    """
     if sum(each is not None for each in (query, changes, shard)) > 1:
         raise ConfigError("--query, --changes and --shard show different things: give one of them")
     if shard is not None:
@@ -193,7 +234,9 @@ def inspect(
         _show_query(runs, query, depth, texts, as_json)
         return
     texts = texts and changes is not None
-    settings = ReportSettings(baseline=baseline, changes=changes or 0, queries=0, texts=texts, curves=False)
+    settings = ReportSettings(
+        baseline=baseline, changes=changes or 0, queries=0, texts=texts, curves=False
+    )
     report = gather(runs, settings)
     for line in report.missing:
         write_error(f"note: {line}")
@@ -203,7 +246,9 @@ def inspect(
 def _show_shard(folder: str, shard: int, as_json: bool) -> None:
     plan = read_plan(folder)
     if shard >= len(plan.shards):
-        raise ConfigError(f"--shard {shard}: the shards of {plan.output} are 0 to {len(plan.shards) - 1}")
+        raise ConfigError(
+            f"--shard {shard}: the shards of {plan.output} are 0 to {len(plan.shards) - 1}"
+        )
     attempts = list(shard_attempts(plan, shard))
     topics = [topic.query_id for topic in plan.shards[shard].topics]
     if as_json:
@@ -215,7 +260,10 @@ def _show_shard(folder: str, shard: int, as_json: bool) -> None:
         if (receipt := attempt.receipt) is not None:
             when = datetime.fromtimestamp(receipt.committed_seconds).isoformat(" ", "seconds")
             counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
-            write_line(f"  {when} on {receipt.host}, process {receipt.process}, {receipt.seconds:,.1f} s: {counts}")
+            write_line(
+                f"  {when} on {receipt.host}, process {receipt.process}, {receipt.seconds:,.1f} "
+                f"s: {counts}"
+            )
 
 
 def _show_query(runs: PlanRuns, query_id: str, depth: int, texts: bool, as_json: bool) -> None:
@@ -228,7 +276,11 @@ def _show_query(runs: PlanRuns, query_id: str, depth: int, texts: bool, as_json:
     views = runs.views(query_id, {} if qrels is None else qrels.relevance.get(query_id, {}))[:depth]
     found = runs.texts({view.doc_id for view in views}) if texts else {}
     if as_json:
-        _print_json(query_id=query_id, text=topics[query_id], candidates=[_candidate(view, found) for view in views])
+        _print_json(
+            query_id=query_id,
+            text=topics[query_id],
+            candidates=[_candidate(view, found) for view in views],
+        )
         return
     write_line(f"{query_id}: {topics[query_id]}")
     if not views:
@@ -246,7 +298,10 @@ def _show_changes(report: Report, as_json: bool) -> None:
         _print_json(
             changes=[
                 {"before": each.before, "after": each.after, "places": each.places}
-                | {"query": report.topics[each.candidate.query_id], **_candidate(each.candidate, report.texts)}
+                | {
+                    "query": report.topics[each.candidate.query_id],
+                    **_candidate(each.candidate, report.texts),
+                }
                 for each in report.changes
             ]
         )
@@ -254,7 +309,10 @@ def _show_changes(report: Report, as_json: bool) -> None:
     for each in report.changes:
         view = each.candidate
         moved = f"{each.before} {view.ranks[each.before]}, {each.after} {view.ranks[each.after]}"
-        write_line(f"{moved}  {_facts(view)}  {view.doc_id}  for {view.query_id}: {report.topics[view.query_id]}")
+        write_line(
+            f"{moved}  {_facts(view)}  {view.doc_id}  for {view.query_id}: "
+            f"{report.topics[view.query_id]}"
+        )
         _print_passage(view, report.texts)
         write_line()
 
@@ -262,11 +320,20 @@ def _show_changes(report: Report, as_json: bool) -> None:
 def _show_queries(report: Report, as_json: bool) -> None:
     table = differences_table(report)
     queries = [
-        {"query_id": query_id, "text": text, "measures": dict(zip(report.steps, values, strict=False))}
+        {
+            "query_id": query_id,
+            "text": text,
+            "measures": dict(zip(report.steps, values, strict=False)),
+        }
         | {"difference": difference}
         for query_id, text, *values, difference in table.rows
     ]
-    result = {"measure": report.main_measure, "baseline": report.baseline, "run": report.last, "queries": queries}
+    result = {
+        "measure": report.main_measure,
+        "baseline": report.baseline,
+        "run": report.last,
+        "queries": queries,
+    }
     print_result(table, result, "json" if as_json else "table")
 
 
@@ -286,7 +353,10 @@ def _facts(view: CandidateView) -> str:
 
 def _candidate(view: CandidateView, texts: Mapping[str, str]) -> dict[str, Any]:
     by_run = {
-        run: {name: value._asdict() if isinstance(value, Opponent) else value for name, value in each.items()}
+        run: {
+            name: value._asdict() if isinstance(value, Opponent) else value
+            for name, value in each.items()
+        }
         for run, each in view.details.items()
     }
     # Those of the last stage that has them, beside those of each.
@@ -295,7 +365,12 @@ def _candidate(view: CandidateView, texts: Mapping[str, str]) -> dict[str, Any]:
         last |= each
     values = asdict(replace(view, details={}))
     del values["truncated"]
-    return values | last | {"details": by_run} | {"truncated": view.truncated, "text": texts.get(view.doc_id)}
+    return (
+        values
+        | last
+        | {"details": by_run}
+        | {"truncated": view.truncated, "text": texts.get(view.doc_id)}
+    )
 
 
 def _print_json(**values: object) -> None:

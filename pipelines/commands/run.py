@@ -1,4 +1,6 @@
-"""`beamrank index|plan|run CONFIG`, `beamrank score PAIRS...`: build an index, estimate, run, score texts."""
+"""`beamrank index|plan|run CONFIG`, `beamrank score PAIRS...`: build an index, estimate, run, score
+texts.
+"""
 
 import itertools
 import json
@@ -34,9 +36,14 @@ _HERE = "this machine"
 
 
 def index(
-    config: args.ConfigPath, overrides: args.Overrides = None, verbose: args.Verbose = False, quiet: args.Quiet = False
+    config: args.ConfigPath,
+    overrides: args.Overrides = None,
+    verbose: args.Verbose = False,
+    quiet: args.Quiet = False,
 ) -> None:
-    """Build the index of a configuration from its corpus, or check an existing index against the corpus."""
+    """Build the index of a configuration from its corpus, or check an existing index against the
+    corpus.
+    """
     # They take a second to import, and other commands do without.
     from models.stages.bm25 import ensure_index
     from pipelines.plan.make_plan import check_apart
@@ -61,39 +68,65 @@ def plan(
     limit: args.Limit = None,
     reuse: args.Reuse = None,
     price: Annotated[
-        float | None, option("What a machine costs an hour, in any currency: shows the cost.", min=0)
+        float | None,
+        option("What a machine costs an hour, in any currency: shows the cost.", min=0),
     ] = None,
-    machine: Annotated[str, option("With --price: the machine's name, for the reader.", metavar="NAME")] = "",
-    machines: Annotated[int, option("How many machines work at once: shows how long they take.", min=1)] = 1,
+    machine: Annotated[
+        str, option("With --price: the machine's name, for the reader.", metavar="NAME")
+    ] = "",
+    machines: Annotated[
+        int, option("How many machines work at once: shows how long they take.", min=1)
+    ] = 1,
     save: Annotated[
-        bool, option("Write the prediction into the output: `status` shows it beside what was spent.", "--save")
+        bool,
+        option(
+            "Write the prediction into the output: `status` shows it beside what was spent.",
+            "--save",
+        ),
     ] = False,
     as_json: args.AsJson = False,
 ) -> None:
-    """Estimate shards, inferences, bytes and seconds from a short measurement on this machine. Only --save writes.
+    """Estimate shards, inferences, bytes and seconds from a short measurement on this machine. Only
+    --save writes.
 
-    After earlier runs into the same output it shows what remains, and what a changed key repeats. BM25 timings are
-    rough estimates until the index exists.
+    After earlier runs into the same output it shows what remains, and what a changed key repeats.
+    BM25 timings are rough estimates until the index exists.
     """
     # Beam takes seconds to import, and other commands do without.
     from pipelines.plan.estimate import estimate
     from pipelines.plan.named_inputs import named_inputs
 
-    settings = named_inputs(args.load_run_config(config, overrides, output, limit, reuse), ConsoleProgress())
+    settings = named_inputs(
+        args.load_run_config(config, overrides, output, limit, reuse), ConsoleProgress()
+    )
     found = estimate(settings)
-    cost = None if price is None else Price(machine=machine or _HERE, per_hour=price, machines=machines)
+    cost = (
+        None
+        if price is None
+        else Price(machine=machine or _HERE, per_hour=price, machines=machines)
+    )
     if save:
         Prediction(
-            seconds={stage.stage: stage.predicted_seconds(found.shards) for stage in found.stages}, price=cost
+            seconds={stage.stage: stage.predicted_seconds(found.shards) for stage in found.stages},
+            price=cost,
         ).save(settings.output)
     if as_json:
         print(json.dumps(asdict(found)))
         return
-    print(f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper bounds")
+    print(
+        f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper "
+        "bounds"
+    )
     if found.resumes:
         print("remaining work, after earlier runs into this output:")
-    print_table(["stage", "shards", "inferences", "reused", "bytes written", "seconds, one worker"], _rows(found))
-    for line in (*_words(found), *_money(found, cost or Price(machine=machine or _HERE, machines=machines))):
+    print_table(
+        ["stage", "shards", "inferences", "reused", "bytes written", "seconds, one worker"],
+        _rows(found),
+    )
+    for line in (
+        *_words(found),
+        *_money(found, cost or Price(machine=machine or _HERE, machines=machines)),
+    ):
         write_line(line)
 
 
@@ -103,16 +136,31 @@ def _money(found: "Estimate", price: Price) -> Iterator[str]:
     if price.machines > 1 or price.per_hour:
         names = f"{price.machines:,} machines" if price.machines > 1 else "a machine"
         elapsed = duration(price.elapsed_seconds(seconds))
-        yield f"about {elapsed} on {names} ({price.machine}), with a worker as fast as one here on each"
+        yield (
+            f"about {elapsed} on {names} ({price.machine}), with a worker as fast as one here "
+            "on each"
+        )
     if price.per_hour:
-        yield f"cost: {seconds / 3600:,.2f} machine hours at {price.per_hour:g}: {price.cost(seconds):,.2f}"
+        yield (
+            f"cost: {seconds / 3600:,.2f} machine hours at {price.per_hour:g}: "
+            f"{price.cost(seconds):,.2f}"
+        )
 
 
 def _rows(found: "Estimate") -> Iterator[list[str]]:
     for stage in found.stages:
-        shards = f"{stage.remaining_shards:,} of {found.shards:,}" if found.resumes else f"{found.shards:,}"
+        shards = (
+            f"{stage.remaining_shards:,} of {found.shards:,}"
+            if found.resumes
+            else f"{found.shards:,}"
+        )
         figures = (stage.remaining_inferences, stage.remaining_reused, stage.remaining_bytes)
-        yield [stage.stage, shards, *(f"{figure:,}" for figure in figures), f"{stage.remaining_seconds:,.1f}"]
+        yield [
+            stage.stage,
+            shards,
+            *(f"{figure:,}" for figure in figures),
+            f"{stage.remaining_seconds:,.1f}",
+        ]
     inferences, reused, seconds = (
         sum(getattr(stage, f"remaining_{name}") for stage in found.stages)
         for name in ("inferences", "reused", "seconds")
@@ -125,23 +173,33 @@ def _words(found: "Estimate") -> Iterator[str]:
     unfinished = [stage.stage for stage in found.stages if stage.remaining_shards]
     for change in found.changed:
         again = [kind for kind in change.stages if kind in unfinished]
-        yield f"{change}: {_are(again)} redone" if again else f"{change}: an earlier run has done these stages"
+        yield (
+            f"{change}: {_are(again)} redone"
+            if again
+            else f"{change}: an earlier run has done these stages"
+        )
     if found.resumes and len(unfinished) > 1:
         first, *later = unfinished
-        yield f"{_are(later)} counted whole: which of their shards still count is known once {first} is finished"
+        yield (
+            f"{_are(later)} counted whole: which of their shards still count is known once "
+            f"{first} is finished"
+        )
     if not unfinished:
         yield "all stages finished"
     undecided = [stage.stage for stage in found.stages if stage.remaining_undecided]
     if undecided:
         yield (
-            f"{_are(undecided)} counted in both columns: whether an inference is made or reused is known once its "
-            "candidates are"
+            f"{_are(undecided)} counted in both columns: whether an inference is made or reused "
+            "is known once its candidates are"
         )
     yield from found.not_reused
     if found.note is not None:
         yield found.note
     if "tokenize" in unfinished:
-        free = " with the memory that is free now; in 1 where the runner does not shuffle in this machine's memory"
+        free = (
+            " with the memory that is free now; in 1 where the runner does not shuffle in this "
+            "machine's memory"
+        )
         passes = counted(found.join_passes, "pass", "passes")
         yield f"tokenize reads the corpus in {passes}{free if found.join_passes > 1 else ''}"
 
@@ -162,27 +220,37 @@ def run(
     stage: Annotated[
         str | None,
         option(
-            "Run only this stage: retrieve, tokenize, mono, duo, the name of a stage of `cascade`, or runs. The "
-            "stages before it must be finished.",
+            "Run only this stage: retrieve, tokenize, mono, duo, the name of a stage of "
+            "`cascade`, or runs. The stages before it must be finished.",
             metavar="NAME",
         ),
     ] = None,
-    max_inferences: Annotated[int | None, option("Start nothing if `plan` counts more.", min=0)] = None,
-    max_hours: Annotated[float | None, option("Start nothing if `plan` expects more hours of a worker.", min=0)] = None,
+    max_inferences: Annotated[
+        int | None, option("Start nothing if `plan` counts more.", min=0)
+    ] = None,
+    max_hours: Annotated[
+        float | None, option("Start nothing if `plan` expects more hours of a worker.", min=0)
+    ] = None,
     wait: Annotated[bool, option("Wait for the job to finish.", "--wait/--no-wait")] = True,
     only: Annotated[
         str | None,
         option(
-            "Only the shards of process I, from 0, of N: all stages, here, without an engine. Who finishes the last "
-            "shard writes the runs.",
+            "Only the shards of process I, from 0, of N: all stages, here, without an engine. Who "
+            "finishes the last shard writes the runs.",
             metavar="I/N",
         ),
     ] = None,
     retries: Annotated[
-        int, option("How often open shards are started again after a worker or a job server died.", min=0)
+        int,
+        option(
+            "How often open shards are started again after a worker or a job server died.", min=0
+        ),
     ] = 2,
     grace_seconds: Annotated[
-        float, option("What the first SIGTERM leaves to the shards in progress; no other is started.", min=0)
+        float,
+        option(
+            "What the first SIGTERM leaves to the shards in progress; no other is started.", min=0
+        ),
     ] = GRACE_SECONDS,
     verbose: args.Verbose = False,
     quiet: args.Quiet = False,
@@ -190,10 +258,13 @@ def run(
 ) -> None:
     """Run BM25, monoBERT and duoBERT, and write TREC runs. Resumes: finished shards are skipped.
 
-    Only Beam's own flags follow `--`: beamrank run config.yaml -- --direct_running_mode=multi_processing
+    Only Beam's own flags follow `--`: beamrank run config.yaml --
+    --direct_running_mode=multi_processing
     """
     if not wait and runner is not Runner.DATAFLOW:
-        raise ConfigError(f"--no-wait needs --runner dataflow: jobs of `{runner}` end with this command")
+        raise ConfigError(
+            f"--no-wait needs --runner dataflow: jobs of `{runner}` end with this command"
+        )
     settings = args.load_run_config(config, overrides, output, limit, reuse)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
@@ -203,7 +274,18 @@ def run(
     limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds
     console = args.console_progress(verbose, quiet)
     with own_temporary_files(), run_log(console.events()):
-        result = execute(settings, runner, context.args, stage, wait, console, limits, retries, share, of_packages)
+        result = execute(
+            settings,
+            runner,
+            context.args,
+            stage,
+            wait,
+            console,
+            limits,
+            retries,
+            share,
+            of_packages,
+        )
     for job in result.submitted:
         write_line(job)
     if result.evaluations:
@@ -220,48 +302,69 @@ def score(
         list[str],
         typer.Argument(
             metavar="PAIRS",
-            help="Parquet files, folders of them or globs; local or URLs. Columns: id, query and doc; or id, query, "
-            "doc_i and doc_j.",
+            help="Parquet files, folders of them or globs; local or URLs. Columns: id, query and "
+            "doc; or id, query, doc_i and doc_j.",
         ),
     ],
-    checkpoint: Annotated[str, option("embedded:mono or embedded:duo, a Hugging Face id, a folder or its URL.")],
+    checkpoint: Annotated[
+        str, option("embedded:mono or embedded:duo, a Hugging Face id, a folder or its URL.")
+    ],
     output: Annotated[str, option("The output folder.", metavar="DIR")],
     columns: Annotated[
         str | None,
         option(
-            "Renames columns, such as query=question,doc=passage,id=qid. All others are passed through to the scores.",
+            "Renames columns, such as query=question,doc=passage,id=qid. All others are passed "
+            "through to the scores.",
             metavar="NEW=OLD,...",
         ),
     ] = None,
     instruction: Annotated[
-        str | None, option("The task, for models whose prompt has one; by default that of their card.", metavar="TEXT")
+        str | None,
+        option(
+            "The task, for models whose prompt has one; by default that of their card.",
+            metavar="TEXT",
+        ),
     ] = None,
     runner: Annotated[Runner, option("The Beam runner.")] = Runner.LOCAL,
-    truncation: Annotated[str, option("The rule for long texts: original, paper or hf.")] = "original",
+    truncation: Annotated[
+        str, option("The rule for long texts: original, paper or hf.")
+    ] = "original",
     max_query_length: Annotated[int, option("Tokens of the query, special tokens included.")] = 64,
     max_length: Annotated[int, option("Tokens of an input, up to the model's positions.")] = 512,
     dtype: Annotated[str, option("Of the model: auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, option("Where the model runs: auto, cpu, cuda, or cuda:N.")] = "auto",
-    backend: Annotated[str, option("The library that runs the model: torch, openvino or auto.")] = "torch",
-    kernel: Annotated[str, option("What computes attention on a CPU: torch, compiled or auto.")] = "auto",
+    backend: Annotated[
+        str, option("The library that runs the model: torch, openvino or auto.")
+    ] = "torch",
+    kernel: Annotated[
+        str, option("What computes attention on a CPU: torch, compiled or auto.")
+    ] = "auto",
     threads: Annotated[int | None, option("Threads of a process; by default all cores.")] = None,
     shard_rows: Annotated[int, option("Rows of a shard, the unit of work and of resuming.")] = 4096,
     max_bad_rows: Annotated[
-        int, option("Give up to N rows that cannot be used no score; more are an error.", metavar="N")
+        int,
+        option("Give up to N rows that cannot be used no score; more are an error.", metavar="N"),
     ] = 0,
     stall_minutes: Annotated[
-        float | None, option("Stop a job that completes no shard for so long; by default 30, or three shards' time.")
+        float | None,
+        option(
+            "Stop a job that completes no shard for so long; by default 30, or three shards' time."
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, option("Check the input, print what would be done as JSON, and write nothing.", "--dry-run")
+        bool,
+        option(
+            "Check the input, print what would be done as JSON, and write nothing.", "--dry-run"
+        ),
     ] = False,
     verbose: args.Verbose = False,
     quiet: args.Quiet = False,
 ) -> None:
-    """Score pairs or triples of texts, such as for distillation. Resumes: finished shards are skipped.
+    """Score pairs or triples of texts, such as for distillation. Resumes: finished shards are
+    skipped.
 
-    Prints the folder of the Parquet files with the scores, in the order of the pairs. Only Beam's own flags follow
-    `--`.
+    Prints the folder of the Parquet files with the scores, in the order of the pairs. Only Beam's
+    own flags follow `--`.
     """
     # All that follows `--` arrives here too.
     paths = list(itertools.takewhile(lambda each: not each.startswith("-"), pairs))
@@ -271,7 +374,11 @@ def score(
         "output": output,
         "columns": _renamed(columns),
         "instruction": instruction,
-        "input": {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length},
+        "input": {
+            "truncation": truncation,
+            "max_query_length": max_query_length,
+            "max_length": max_length,
+        },
         "shard_rows": shard_rows,
         "max_bad_rows": max_bad_rows,
         "threads": threads,
@@ -301,6 +408,7 @@ def _renamed(columns: str | None) -> dict[str, str]:
     found = {new.strip(): old.strip() for new, old in names}
     if not all(new and old for new, old in found.items()) or len({*found.values()}) < len(names):
         raise ConfigError(
-            f"--columns {columns!r}: give pairs of a new and an old name, such as query=question,doc=passage"
+            f"--columns {columns!r}: give pairs of a new and an old name, such as "
+            "query=question,doc=passage"
         )
     return found

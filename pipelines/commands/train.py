@@ -1,4 +1,6 @@
-"""`beamrank train mono|duo|tcp CONFIG`: fine-tunes a re-ranker, or resumes an interrupted training."""
+"""`beamrank train mono|duo|tcp CONFIG`: fine-tunes a re-ranker, or resumes an interrupted
+training.
+"""
 
 import contextlib
 import json
@@ -15,7 +17,14 @@ import typer
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.logs import open_in_output, run_log
 from beamrank.storage import files as storage
-from pipelines.commands.arguments import ConfigPath, Output, Overrides, Quiet, Verbose, console_progress
+from pipelines.commands.arguments import (
+    ConfigPath,
+    Output,
+    Overrides,
+    Quiet,
+    Verbose,
+    console_progress,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table
 
@@ -27,7 +36,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def _received_signals() -> Iterator[list[int]]:
-    """The signals so far: the first Ctrl-C or SIGTERM stops the training after its step, the second at once."""
+    """The signals so far: the first Ctrl-C or SIGTERM stops the training after its step, the second
+    at once.
+    """
     received: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -51,17 +62,28 @@ def _received_signals() -> Iterator[list[int]]:
 def train(
     model: Annotated[
         Literal["mono", "duo", "tcp"],
-        typer.Argument(help="What to train; tcp: masked-LM pre-training on the target corpus, to start mono from."),
+        typer.Argument(
+            help="What to train; tcp: masked-LM pre-training on the target corpus, to start mono "
+            "from."
+        ),
     ],
     config: ConfigPath,
     overrides: Overrides = None,
     output: Output = None,
     folds: Annotated[
         int | None,
-        typer.Option(min=2, help="Cross-validation: train as often, each time hold out a part, and measure all parts."),
+        typer.Option(
+            min=2,
+            help="Cross-validation: train as often, each time hold out a part, and measure all "
+            "parts.",
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate and print the plan, then exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Validate and print the plan, then exit.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --dry-run: print one JSON object.")
+    ] = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,7 +92,9 @@ def train(
     Several GPUs: torchrun --nproc-per-node 4 --no-python beamrank train mono config.yaml
     """
     if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
-        raise PreflightError(f"training needs {' and '.join(missing)}: pip install 'beamrank[train]'")
+        raise PreflightError(
+            f"training needs {' and '.join(missing)}: pip install 'beamrank[train]'"
+        )
     from models.training.config import fold_configs, load_train_config
     from models.training.dev import POOLED, POOLED_GIVEN, rank_held_out, write_pooled
     from models.training.session import Session, join_processes, plan_training
@@ -122,7 +146,9 @@ def _train(session: "Session", console: ConsoleProgress) -> int:
     with _received_signals() as received, console.bar(f"train {session.kind}") as bar:
         progress = train(session, lambda: bool(received), bar, command)
     if not progress.finished:
-        console.note(f"interrupted after step {progress.step:,}: run the same command again to resume")
+        console.note(
+            f"interrupted after step {progress.step:,}: run the same command again to resume"
+        )
         return 128 + next(iter(received), signal.SIGTERM)
     console.note(f"wrote {output}")
     return 0

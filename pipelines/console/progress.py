@@ -1,4 +1,6 @@
-"""Progress of a task, a stage and the run on standard error: a bar on a terminal, else a line every half minute."""
+"""Progress of a task, a stage and the run on standard error: a bar on a terminal, else a line every
+half minute.
+"""
 
 import errno
 import logging
@@ -33,7 +35,9 @@ _log = logging.getLogger(__name__)
 
 
 class PrintableConsole(Console):
-    """A console that shows control characters and brackets. A broken pipe of standard error is ignored."""
+    """A console that shows control characters and brackets. A broken pipe of standard error is
+    ignored.
+    """
 
     def __init__(self, file: IO[str]) -> None:
         super().__init__(file=file, highlight=False, markup=False, emoji=False)
@@ -42,7 +46,9 @@ class PrintableConsole(Console):
         # Rich would drop some control characters.
         return super().render_str(printable(text), **options)
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         # Without control characters other than rich's own.
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
@@ -65,7 +71,9 @@ class Meter:
         self.pace: Pace | None = None
 
     def see(self, done: int, total: int | None) -> None:
-        """Records how much is done. The pace starts over where the total changes, or less is done than before."""
+        """Records how much is done. The pace starts over where the total changes, or less is done
+        than before.
+        """
         now = time.monotonic()
         if self._before is None or total != self._total or done < self._done:
             self._start, self._before, self.pace = now, done, None
@@ -103,7 +111,11 @@ class Bar:
     """The progress of one task."""
 
     def __init__(
-        self, console: Progress, name: str, suffix: Callable[[Meter], str], show: Callable[[str, int, int | None], None]
+        self,
+        console: Progress,
+        name: str,
+        suffix: Callable[[Meter], str],
+        show: Callable[[str, int, int | None], None],
     ) -> None:
         self.meter = Meter()
         self.note, self.warn = console.note, console.warn
@@ -112,14 +124,20 @@ class Bar:
     def update(self, done: int, total: int | None, unit: str) -> None:
         """Shows how much of the task is done."""
         self.meter.see(done, total)
-        line = f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}{self._suffix(self.meter)}"
+        line = (
+            f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}{self._suffix(self.meter)}"
+        )
         self._show(line, done, total)
 
 
 class ConsoleProgress:
-    """Writes notes, warnings and progress to standard error, and logs them. Standard output holds data only."""
+    """Writes notes, warnings and progress to standard error, and logs them. Standard output holds
+    data only.
+    """
 
-    def __init__(self, console: Console | None = None, *, quiet: bool = False, verbose: bool = False) -> None:
+    def __init__(
+        self, console: Console | None = None, *, quiet: bool = False, verbose: bool = False
+    ) -> None:
         # The current standard error: while a job runs, run_watched redirects what Beam writes.
         self.console = console or PrintableConsole(sys.stderr)
         self._quiet, self._verbose = quiet, verbose
@@ -133,10 +151,14 @@ class ConsoleProgress:
     def warn(self, text: str) -> None:
         """Prints a warning, even when quiet."""
         _log.warning("%s", text, extra=_SHOWN)
-        self.console.print(f"warning: {shown_message(text)}", style="yellow", markup=False, soft_wrap=True)
+        self.console.print(
+            f"warning: {shown_message(text)}", style="yellow", markup=False, soft_wrap=True
+        )
 
     def update(self, done: int, total: int | None, unit: str) -> None:
-        """Prints how much is done, at most every half minute. `bar` also shows the elapsed time and the ETA."""
+        """Prints how much is done, at most every half minute. `bar` also shows the elapsed time and
+        the ETA.
+        """
         self._line(f"{_fraction(done, total)} {unit}")
 
     @contextmanager
@@ -148,7 +170,9 @@ class ConsoleProgress:
             return
         # The text wraps: a narrow terminal shows all of it, on more lines.
         text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
-        with RichProgress(BarColumn(bar_width=_BAR_COLUMNS), text, console=self.console, transient=True) as rich:
+        with RichProgress(
+            BarColumn(bar_width=_BAR_COLUMNS), text, console=self.console, transient=True
+        ) as rich:
             task = rich.add_task(name, total=None)
 
             def show(line: str, done: int, total: int | None) -> None:
@@ -192,7 +216,9 @@ class _EventHandler(logging.Handler):
 
 
 class RunTimes:
-    """The elapsed time and the ETA of a run: by the pace of its stage, and by a receipt of this one for the next."""
+    """The elapsed time and the ETA of a run: by the pace of its stage, and by a receipt of this one
+    for the next.
+    """
 
     def __init__(self, shards: int, stages: Sequence[StageRecord]) -> None:
         self._shards, self._stages, self._meter = shards, stages, Meter()
@@ -203,7 +229,9 @@ class RunTimes:
         """Follows the progress of a stage; empty if the command runs only this stage."""
         if len(self._stages) < 2:
             return ""
-        return f"; run: elapsed {duration(self._meter.elapsed_seconds)}, ETA {self._eta(stage, meter)}"
+        return (
+            f"; run: elapsed {duration(self._meter.elapsed_seconds)}, ETA {self._eta(stage, meter)}"
+        )
 
     def _eta(self, stage: StageRecord, meter: Meter) -> str:
         later = self._stages[[each.name for each in self._stages].index(stage.name) + 1 :]
@@ -225,9 +253,11 @@ class RunTimes:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a job does before its shards: `count` returns how many units of it are done, `before` is how many were.
+    """What a job does before its shards: `count` returns how many units of it are done, `before` is
+    how many were.
 
-    The units are those of the corpus, of which earlier passes have read some, unless `noun` says otherwise.
+    The units are those of the corpus, of which earlier passes have read some, unless `noun` says
+    otherwise.
     """
 
     count: Callable[[], int]
@@ -241,8 +271,9 @@ class Scan:
 class StageProgress:
     """Returns how much of a stage is done, and shows it.
 
-    `done` finds the shards that are done, of `shards`; `receipt` reads that of the first of this job. `inputs_done` is
-    how many inputs of a shard are scored, of how many, as far as this process can see.
+    `done` finds the shards that are done, of `shards`; `receipt` reads that of the first of this
+    job. `inputs_done` is how many inputs of a shard are scored, of how many, as far as this process
+    can see.
     """
 
     done: Callable[[], set[int]]
@@ -285,7 +316,9 @@ def _fraction(done: int, total: int | None) -> str:
 
 
 def at_most_every(seconds: float, ask: Callable[[], int]) -> Callable[[], int]:
-    """A function that keeps the answer of `ask` for some seconds, and for ten times as long as it took."""
+    """A function that keeps the answer of `ask` for some seconds, and for ten times as long as it
+    took.
+    """
     answered, next_seconds = 0, 0.0
 
     def answer() -> int:

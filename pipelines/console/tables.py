@@ -1,4 +1,6 @@
-"""What commands show of a run: tables in every format; in words its counts, its cost, and stages that score worse."""
+"""What commands show of a run: tables in every format; in words its counts, its cost, and stages
+that score worse.
+"""
 
 import json
 import sys
@@ -29,8 +31,11 @@ _NARROWEST_NAME = 12
 RESULT_FORMATS = ("table", *FORMATS, "json")
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], console: Console | None = None) -> None:
-    """Prints a table without cutting cells, or a block of lines for each row where the table does not fit.
+def print_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], console: Console | None = None
+) -> None:
+    """Prints a table without cutting cells, or a block of lines for each row where the table does
+    not fit.
 
     The first column names a row, and may be wrapped.
     """
@@ -43,7 +48,9 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], console: C
         return
     first = rich_table.Column(Text(header[0]), overflow="fold")
     others = [rich_table.Column(Text(name), no_wrap=True) for name in header[1:]]
-    table = rich_table.Table(first, *others, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table = rich_table.Table(
+        first, *others, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
@@ -58,7 +65,9 @@ def _print_blocks(console: Console, header: Sequence[str], rows: Sequence[Sequen
 
 
 def print_result(table: Table, result: object, result_format: str) -> None:
-    """Prints a result in one of `RESULT_FORMATS`; with `table`, a pipe gets it tab-separated, with all digits."""
+    """Prints a result in one of `RESULT_FORMATS`; with `table`, a pipe gets it tab-separated, with
+    all digits.
+    """
     if result_format == "json":
         write_line(json.dumps(result, ensure_ascii=False, allow_nan=False))
     elif result_format in FORMATS:
@@ -75,7 +84,9 @@ def print_result(table: Table, result: object, result_format: str) -> None:
 def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
     """Prints one row for each run: a table on a terminal, tab-separated elsewhere."""
     measures = list(next(iter(evaluations.values())).means)
-    rows: list[list[Cell]] = [[name, *map(each.means.__getitem__, measures)] for name, each in evaluations.items()]
+    rows: list[list[Cell]] = [
+        [name, *map(each.means.__getitem__, measures)] for name, each in evaluations.items()
+    ]
     table = Table([Column("run"), *(Column(measure, MEAN) for measure in measures)], rows)
     if sys.stdout.isatty():
         print_table(table.header, table.shown())
@@ -93,16 +104,18 @@ def warn_of_losses(evaluations: Mapping[str, Evaluation], progress: Progress) ->
             else "A difference of this size can be due to chance"
         )
         progress.warn(
-            f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after {found.baseline:.4f}, "
-            f"difference {found.difference:+.4f} (topics better {found.better:,}, equal {found.equal:,}, worse "
-            f"{found.worse:,}; p = {shown(found.p_value, P_VALUE)}, paired t-test). {advice}: "
+            f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after "
+            f"{found.baseline:.4f}, difference {found.difference:+.4f} (topics better "
+            f"{found.better:,}, equal {found.equal:,}, worse {found.worse:,}; p = "
+            f"{shown(found.p_value, P_VALUE)}, paired t-test). {advice}: "
             'docs/reference/measures.md, "A stage below the one before it"'
         )
 
 
 @dataclass(frozen=True)
 class _Reported:
-    """One count; `of` names the counts that add up to its total, `named` adds the receipts' examples.
+    """One count; `of` names the counts that add up to its total, `named` adds the receipts'
+    examples.
 
     A share of the total below `least` is not reported.
     """
@@ -119,8 +132,8 @@ class _Reported:
 _NEEDED = "docs (counted once for each shard that needs them)"
 _NO_CANDIDATES = "have no candidates: they keep their place but have no run lines"
 _OWN_DOCS = (
-    "have the doc of their own id among the first ten candidates: where topics are docs, as in ArguAna and Quora, "
-    "`exclude: self` in the first stage leaves it out"
+    "have the doc of their own id among the first ten candidates: where topics are docs, as in "
+    "ArguAna and Quora, `exclude: self` in the first stage leaves it out"
 )
 _DROPPED = "are not in the corpus: dropped (on_missing_doc: drop)"
 _FROM_EARLIER = "were not read from the corpus: their tokens were reused from an earlier run"
@@ -135,9 +148,16 @@ _REPORTED = (
     _Reported("truncated_docs", ("distinct_docs",), _NEEDED, "were truncated"),
     _Reported("truncated_docs", ("candidates",), "query-document pairs", "had their doc truncated"),
     _Reported("reused_docs", ("distinct_docs",), _NEEDED, _FROM_EARLIER),
-    _Reported("halvings", (), "batches", "were halved because memory ran out: scores may differ in the last digits"),
+    _Reported(
+        "halvings",
+        (),
+        "batches",
+        "were halved because memory ran out: scores may differ in the last digits",
+    ),
     _Reported("unusable_parts", (), _PARTS, f"could not be read, {_AGAIN}"),
-    _Reported("parts_of_other_machines", (), _PARTS, f"came from a different kind of machine, {_AGAIN}"),
+    _Reported(
+        "parts_of_other_machines", (), _PARTS, f"came from a different kind of machine, {_AGAIN}"
+    ),
 )
 
 
@@ -146,7 +166,10 @@ def cost_words(stage: StageStatus) -> Iterator[str]:
     if stage.done:
         yield f"{stage.seconds:,.1f} worker seconds"
     if stage.inferences or stage.reused:
-        rates = {"per query": stage.inferences_per_query, "a second on one worker": stage.inferences_per_second}
+        rates = {
+            "per query": stage.inferences_per_query,
+            "a second on one worker": stage.inferences_per_second,
+        }
         shown = ", ".join(f"{rate:,.1f} {unit}" for unit, rate in rates.items() if rate is not None)
         reused = f" and {stage.reused:,} reused from earlier runs" if stage.reused else ""
         yield f"{stage.inferences:,} inferences{reused} ({shown})"
@@ -157,7 +180,9 @@ def cost_words(stage: StageStatus) -> Iterator[str]:
 
 
 def count_lines(manifest: Manifest) -> Iterator[str]:
-    """A line for each count that is not zero, with its share if every receipt has the counts of the total."""
+    """A line for each count that is not zero, with its share if every receipt has the counts of the
+    total.
+    """
     receipts = manifest.receipts
     examples = [example for receipt in receipts for example in receipt.examples][:3]
     for each in _REPORTED:

@@ -1,4 +1,6 @@
-"""Lines on terminals: control characters of ids, paths and messages are shown, never interpreted."""
+"""Lines on terminals: control characters of ids, paths and messages are shown, never
+interpreted.
+"""
 
 import select
 import sys
@@ -9,7 +11,9 @@ READER_GONE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def write_line(*cells: object) -> None:
-    """Writes one line of tab-separated cells to standard output: verbatim in a pipe, printable on a terminal."""
+    """Writes one line of tab-separated cells to standard output: verbatim in a pipe, printable on a
+    terminal.
+    """
     line = "\t".join(map(str, cells))
     print(printable(line) if sys.stdout.isatty() else line)
 

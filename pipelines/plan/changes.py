@@ -1,4 +1,6 @@
-"""The differences between two plans, by the keys of the configuration, and the stages that are redone for them."""
+"""The differences between two plans, by the keys of the configuration, and the stages that are
+redone for them.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +35,9 @@ class Change:
 
 
 def plan_changes(before: Plan, after: Plan) -> list[Change]:
-    """The keys that decide bytes and differ, in the order of the stages; never the run tag or measures."""
+    """The keys that decide bytes and differ, in the order of the stages; never the run tag or
+    measures.
+    """
     found: dict[str, Change] = {}
     for change in (*_topic_changes(before, after), *_stage_changes(before, after)):
         stages = {*change.stages, *(found[change.key].stages if change.key in found else ())}
@@ -47,7 +51,10 @@ def _topic_changes(before: Plan, after: Plan) -> Iterator[Change]:
     old, new = before.topics, after.topics
     both, unchanged = (len(each) for each in new.in_both(old))
     if not len(old) == len(new) == unchanged:
-        differ = f"{len(new) - both:,} new, {len(old) - both:,} gone, {both - unchanged:,} with another text"
+        differ = (
+            f"{len(new) - both:,} new, {len(old) - both:,} gone, {both - unchanged:,} with "
+            "another text"
+        )
         yield Change("topics", f"{len(old):,}", f"{len(new):,} ({differ})", everything)
     elif len(before.shards) != len(after.shards):
         yield Change("shards", len(before.shards), len(after.shards), everything)
@@ -55,7 +62,8 @@ def _topic_changes(before: Plan, after: Plan) -> Iterator[Change]:
 
 def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
     names_before, names_after = (
-        {stage.name: stage.config_keys for stage in open_stages(plan.stages)} for plan in (before, after)
+        {stage.name: stage.config_keys for stage in open_stages(plan.stages)}
+        for plan in (before, after)
     )
     for stage in after.stages:
         affected = _following(after, stage)
@@ -65,7 +73,9 @@ def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
         if old is None:
             # A new model brings its tokens too: both are one change.
             keys = names_after[stage.name].items()
-            models = (name for key, name in keys if key.endswith(_DIGEST) and name.endswith(".checkpoint"))
+            models = (
+                name for key, name in keys if key.endswith(_DIGEST) and name.endswith(".checkpoint")
+            )
             name = next(models, None)
             shown = stage.type_name if name is None else _configured(after.config, name)
             yield Change((name or stage.step).removesuffix(".checkpoint"), None, shown, affected)
@@ -83,8 +93,13 @@ def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
 
 
 def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a stage, with those of how the stages before it rank, which have the names of the configuration."""
-    return {**{key: value for key, value in keys.items() if key != RANKED_BY}, **keys.get(RANKED_BY, {})}
+    """The keys of a stage, with those of how the stages before it rank, which have the names of the
+    configuration.
+    """
+    return {
+        **{key: value for key, value in keys.items() if key != RANKED_BY},
+        **keys.get(RANKED_BY, {}),
+    }
 
 
 def _following(plan: Plan, stage: StageRecord) -> tuple[str, ...]:
@@ -97,7 +112,8 @@ def _following(plan: Plan, stage: StageRecord) -> tuple[str, ...]:
 
 
 def _configured(config: Mapping[str, Any], name: str) -> Any:
-    """The value of a dotted key, also of a stage in the list; None where the configuration does not have it.
+    """The value of a dotted key, also of a stage in the list; None where the configuration does not
+    have it.
 
     A digest is shown by it: users know the path or name.
     """

@@ -1,4 +1,6 @@
-"""The cost of a run: counts from its plan, seconds from a short measurement, less what earlier runs did; and limits."""
+"""The cost of a run: counts from its plan, seconds from a short measurement, less what earlier runs
+did; and limits.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,9 +45,9 @@ _RANDOM_DOCS = "bytes and seconds are those of random docs, as no candidates are
 class StageEstimate:
     """The whole stage, and as `remaining_*` its shards without a receipt.
 
-    `remaining_inferences` are the most that are made, and `remaining_reused` the most that are reused from earlier
-    runs; `remaining_undecided` count in both, since the candidates or texts of their queries can have changed. The
-    seconds are those of `remaining_inferences`.
+    `remaining_inferences` are the most that are made, and `remaining_reused` the most that are
+    reused from earlier runs; `remaining_undecided` count in both, since the candidates or texts of
+    their queries can have changed. The seconds are those of `remaining_inferences`.
     """
 
     stage: str
@@ -66,10 +68,11 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A whole run; the corpus is read at most `join_passes` times, with the memory that is free now.
+    """A whole run; the corpus is read at most `join_passes` times, with the memory that is free
+    now.
 
-    `changed` holds the differences from the current plan of the output; `note` explains what is not known.
-    `not_reused` explains why scores of earlier runs are not reused, a line each.
+    `changed` holds the differences from the current plan of the output; `note` explains what is not
+    known. `not_reused` explains why scores of earlier runs are not reused, a line each.
     """
 
     topics: int
@@ -87,7 +90,9 @@ class Estimate:
 
 
 class Limits(NamedTuple):
-    """The most inferences that a run may make, and hours that it may take on one worker; None: any number."""
+    """The most inferences that a run may make, and hours that it may take on one worker; None: any
+    number.
+    """
 
     max_inferences: int | None = None
     max_hours: float | None = None
@@ -102,29 +107,34 @@ class Limits(NamedTuple):
         return cls(None if inferences is None else int(inferences), values.get("max_hours"))
 
     def check(self, found: Estimate, stage: str | None) -> None:
-        """Raises BeamrankError where a run, or one stage of it, would exceed a limit: what is predicted and allowed."""
+        """Raises BeamrankError where a run, or one stage of it, would exceed a limit: what is
+        predicted and allowed.
+        """
         stages = [each for each in found.stages if stage in (None, each.stage)]
         inferences = sum(each.remaining_inferences for each in stages)
         hours = sum(each.remaining_seconds for each in stages) / 3600
         over = []
         if self.max_inferences is not None and inferences > self.max_inferences:
             over.append(
-                f"up to {inferences:,} inferences are predicted, and --max-inferences allows {self.max_inferences:,}"
+                f"up to {inferences:,} inferences are predicted, and --max-inferences allows "
+                f"{self.max_inferences:,}"
             )
         if self.max_hours is not None and hours > self.max_hours:
             over.append(
-                f"{hours:,.3g} hours of a worker like this machine are predicted, and --max-hours allows "
-                f"{self.max_hours:,g}"
+                f"{hours:,.3g} hours of a worker like this machine are predicted, and --max-hours "
+                f"allows {self.max_hours:,g}"
             )
         if over:
             raise BeamrankError(
-                f"nothing was started: {'; '.join(over)}. Raise the limit, or lower k; `beamrank plan` shows each stage"
+                f"nothing was started: {'; '.join(over)}. Raise the limit, or lower k; `beamrank "
+                "plan` shows each stage"
             )
 
 
 @dataclass
 class _Reusable:
-    """Bounds of the inputs of a stage with a model that earlier runs scored, from plans and receipts: no part is read.
+    """Bounds of the inputs of a stage with a model that earlier runs scored, from plans and
+    receipts: no part is read.
 
     Attributes:
         inputs: how many a query has at most.
@@ -142,7 +152,8 @@ class _Reusable:
 
 @dataclass(frozen=True)
 class _Earlier:
-    """What earlier runs have done: by step the shards without a receipt, and the scores that can be reused.
+    """What earlier runs have done: by step the shards without a receipt, and the scores that can be
+    reused.
 
     A step that is not among `missing` remains whole. `note` explains what is unknown.
     """
@@ -164,7 +175,10 @@ def estimate(config: RunConfig) -> Estimate:
     storage.check_folder(config.output)
     plan, warnings = planned(config)
     opened = open_stages(plan.stages)
-    sample, earlier = Sample.of(config, plan.topics, opened), _read_earlier(config, plan, opened[0].is_ready)
+    sample, earlier = (
+        Sample.of(config, plan.topics, opened),
+        _read_earlier(config, plan, opened[0].is_ready),
+    )
     stages = []
     # Two tokenizers make two stages of one step.
     for step in dict.fromkeys(stage.step for stage in opened):
@@ -179,7 +193,9 @@ def estimate(config: RunConfig) -> Estimate:
             made, reused = made * scored // inputs, made * int(bound.reused[topics].sum()) // inputs
             seconds *= scored / inputs
         undecided = max(0, made + reused - rest.inferences)
-        stages.append(StageEstimate(step, *whole, len(missing), made, reused, undecided, rest.bytes, seconds))
+        stages.append(
+            StageEstimate(step, *whole, len(missing), made, reused, undecided, rest.bytes, seconds)
+        )
     passes, notes = 0, [earlier.note, *warnings]
     if tokenizing := [stage for stage in opened if isinstance(stage, TokenizeDocs)]:
         passes = join_passes(
@@ -190,7 +206,11 @@ def estimate(config: RunConfig) -> Estimate:
             shuffle_room(Runner.LOCAL),
         )
         notes += [_RANDOM_DOCS] if sample.is_random else []
-    refused = [f"{name}: not reused: {one}" for name, each in earlier.reusable.items() for one in each.refused]
+    refused = [
+        f"{name}: not reused: {one}"
+        for name, each in earlier.reusable.items()
+        for one in each.refused
+    ]
     return Estimate(
         len(plan.topics),
         len(plan.shards),
@@ -202,8 +222,11 @@ def estimate(config: RunConfig) -> Estimate:
     )
 
 
-def shard_seconds(config: RunConfig, plan: Plan, stage: StageRecord, measures: bool = True) -> float:
-    """What a shard of a stage is expected to take: as `plan --save` predicted, or for a model as measured now.
+def shard_seconds(
+    config: RunConfig, plan: Plan, stage: StageRecord, measures: bool = True
+) -> float:
+    """What a shard of a stage is expected to take: as `plan --save` predicted, or for a model as
+    measured now.
 
     Args:
         config: the configuration.
@@ -232,7 +255,9 @@ def _cost(stages: Sequence[Stage], sample: Sample, topics: int) -> Cost:
     return Cost(*map(sum, zip(*(stage.cost(sample, topics) for stage in stages), strict=True)))
 
 
-def join_passes(docs: int, unit: CorpusUnit, shards: int, doc_tokens: int, room_bytes: float) -> int:
+def join_passes(
+    docs: int, unit: CorpusUnit, shards: int, doc_tokens: int, room_bytes: float
+) -> int:
     """The number of passes over the corpus, so that each shuffle fits in this machine's memory.
 
     Args:
@@ -262,7 +287,9 @@ def _doc_bytes(unit: CorpusUnit, doc_tokens: int) -> float:
 
 
 def _read_earlier(config: RunConfig, plan: Plan, is_ready: bool) -> _Earlier:
-    """Reads what earlier runs did; raises PreflightError where the output or an input cannot be read."""
+    """Reads what earlier runs did; raises PreflightError where the output or an input cannot be
+    read.
+    """
     with errors_as(PreflightError, config.output):
         has_plan = CURRENT in storage.sizes_bytes(config.output)
     if not has_plan and not config.reuse:
@@ -273,13 +300,17 @@ def _read_earlier(config: RunConfig, plan: Plan, is_ready: bool) -> _Earlier:
         if stage.work is not None:
             reusable[stage.step] = _reusable(plan, stage, reuse, reusable.get(stage.inputs[-1]))
     if not is_ready:
-        return _Earlier({}, reusable, note="which shards and candidates stay is known once the index is built")
+        return _Earlier(
+            {}, reusable, note="which shards and candidates stay is known once the index is built"
+        )
     if not has_plan:
         return _Earlier({}, reusable)
     done = read_receipts(plan)
     missing: dict[str, set[int]] = {}
     for stage in plan.stages:
-        missing.setdefault(stage.step, set()).update(range(len(plan.shards)) - done[stage.name].keys())
+        missing.setdefault(stage.step, set()).update(
+            range(len(plan.shards)) - done[stage.name].keys()
+        )
     changed: tuple[Change, ...] = ()
     note = None
     try:
@@ -296,7 +327,9 @@ def _read_earlier(config: RunConfig, plan: Plan, is_ready: bool) -> _Earlier:
 
 
 def _reusable(plan: Plan, stage: StageRecord, reuse: Reuse, chooses: _Reusable | None) -> _Reusable:
-    """The bounds of a stage, if workers are like this machine; `chooses` are those of the stage that it re-ranks."""
+    """The bounds of a stage, if workers are like this machine; `chooses` are those of the stage
+    that it re-ranks.
+    """
     found, inputs = reuse.scores(stage), _inputs(stage.keys)
     scored, reused, known = (np.full(len(plan.topics), each) for each in (inputs, 0, False))
     for before in found.stages:
@@ -307,9 +340,16 @@ def _reusable(plan: Plan, stage: StageRecord, reuse: Reuse, chooses: _Reusable |
         # A different machine's scores can choose other docs.
         chosen = rows if chooses is None else rows[chooses.known[rows]]
         if same_segments and _origin(plan, stage) == _origin(before.plan, before.record):
-            last, last_before = plan.stage(stage.inputs[-1]), before.plan.stage(before.record.inputs[-1])
+            last, last_before = (
+                plan.stage(stage.inputs[-1]),
+                before.plan.stage(before.record.inputs[-1]),
+            )
             pairs = "opponents" in stage.keys
-            new = _new_pairs(stage.keys, then, last.keys["k"] - last_before.keys["k"]) if pairs else inputs - most
+            new = (
+                _new_pairs(stage.keys, then, last.keys["k"] - last_before.keys["k"])
+                if pairs
+                else inputs - most
+            )
             scored[chosen] = np.minimum(scored[chosen], new)
         reused[rows] = np.minimum(inputs, reused[rows] + most)
         known[rows] = True
@@ -318,7 +358,11 @@ def _reusable(plan: Plan, stage: StageRecord, reuse: Reuse, chooses: _Reusable |
 
 def _inputs(keys: Mapping[str, Any]) -> int:
     """How many inputs a query has at most: docs, or pairs of docs."""
-    return int(pair_inferences(keys["k"], keys["k"], keys["opponents"])) if "opponents" in keys else int(keys["k"])
+    return (
+        int(pair_inferences(keys["k"], keys["k"], keys["opponents"]))
+        if "opponents" in keys
+        else int(keys["k"])
+    )
 
 
 def _topics_here(stage: ReusableStage, topics: TopicTable) -> Counts:
@@ -330,7 +374,8 @@ def _topics_here(stage: ReusableStage, topics: TopicTable) -> Counts:
 
 
 def _new_pairs(now: Mapping[str, Any], then: Mapping[str, Any], deeper: int) -> int:
-    """How many pairs of a query have no score at most, where the stage before scores so many docs more than then.
+    """How many pairs of a query have no score at most, where the stage before scores so many docs
+    more than then.
 
     Deeper, it can put so many new docs among the best; less deep, it lacks so many of them.
     """
@@ -345,7 +390,13 @@ def _new_pairs(now: Mapping[str, Any], then: Mapping[str, Any], deeper: int) -> 
 
 
 def _origin(plan: Plan, stage: StageRecord) -> list[Any]:
-    """What decides which docs reach a stage, but for the depths of the first and the last stage that it reads."""
+    """What decides which docs reach a stage, but for the depths of the first and the last stage
+    that it reads.
+    """
     inputs = [plan.stage(name) for name in stage.inputs]
     between = [each.keys["k"] for each in inputs[2:-1]]
-    return [stage.keys.get(RANKED_BY), between, [[each.type_name, {**each.keys, "k": 0}] for each in inputs]]
+    return [
+        stage.keys.get(RANKED_BY),
+        between,
+        [[each.type_name, {**each.keys, "k": 0}] for each in inputs],
+    ]

@@ -1,4 +1,6 @@
-"""From a configuration to a plan: reads and checks every input, so that errors are found before anything runs."""
+"""From a configuration to a plan: reads and checks every input, so that errors are found before
+anything runs.
+"""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
@@ -51,7 +53,8 @@ def make_plan(config: RunConfig, console: PlanningProgress, scoring: Device | No
 
 
 def planned(config: RunConfig) -> tuple[Plan, list[str]]:
-    """Like `make_plan`, but writes nothing, an index neither: without one, the digest of the first stage is unknown.
+    """Like `make_plan`, but writes nothing, an index neither: without one, the digest of the first
+    stage is unknown.
 
     Returns:
         The plan, and warnings but for those of checkpoints.
@@ -75,14 +78,18 @@ class _Warnings(Silent):
         return nullcontext(self)
 
 
-def _decide(config: RunConfig, console: PlanningProgress, scoring: Device | None, builds: bool = True) -> Plan:
+def _decide(
+    config: RunConfig, console: PlanningProgress, scoring: Device | None, builds: bool = True
+) -> Plan:
     parse_measures(config.measures)
     topics, left_out, rejects = chosen_topics(config)
     for note in (note for each in rejects for note in each.notes()):
         console.warn(str(note))
     if left_out:
         total = len(topics) + left_out
-        console.note(f"a trial: the first {len(topics):,} of {total:,} topics are run (topics.limit)")
+        console.note(
+            f"a trial: the first {len(topics):,} of {total:,} topics are run (topics.limit)"
+        )
     for note in _exclusions(config, topics):
         console.note(str(note))
     # Before libraries of models are loaded: millions of topics need the memory.
@@ -93,7 +100,10 @@ def _decide(config: RunConfig, console: PlanningProgress, scoring: Device | None
     for checkpoint in checkpoints.values():
         check_limits(checkpoint, tokenizer_of(checkpoint), limits, instructions)
     for checkpoint in checkpoints.values() if builds else ():
-        for warning in (*warnings_of(checkpoint), *input_warnings(checkpoint, config.input.model_dump())):
+        for warning in (
+            *warnings_of(checkpoint),
+            *input_warnings(checkpoint, config.input.model_dump()),
+        ):
             console.warn(warning)
     list_units(config.corpus)
     corpus = digest_corpus(config.corpus)
@@ -104,7 +114,8 @@ def _decide(config: RunConfig, console: PlanningProgress, scoring: Device | None
         values["topics"]["limit"] = None
     records = tuple(stage.record() for stage in stages)
     rejected = {
-        each.kind: Rejected(each.count, each.publish(config.output) if builds else each.named()[0]) for each in rejects
+        each.kind: Rejected(each.count, each.publish(config.output) if builds else each.named()[0])
+        for each in rejects
     }
     return Plan(config.run_tag, config.output, shards, records, values, rejected, corpus)
 
@@ -118,14 +129,18 @@ def _exclusions(config: RunConfig, topics: TopicTable) -> list[Note]:
         # It is read again when candidates are committed.
         check_regular(exclude)
     relevance = (
-        {} if config.qrels is None else read_qrels(config.qrels, rejects=config.max_bad_rows.rejects("qrels")).relevance
+        {}
+        if config.qrels is None
+        else read_qrels(config.qrels, rejects=config.max_bad_rows.rejects("qrels")).relevance
     )
     excluded = read_excluded(exclude)
     return excluded.facts(topics.those_of(excluded.pairs or ()), relevance)
 
 
 class ChosenTopics(NamedTuple):
-    """The topics to run, how many others `topics.limit` left out, and rows of topics and qrels that cannot be used."""
+    """The topics to run, how many others `topics.limit` left out, and rows of topics and qrels that
+    cannot be used.
+    """
 
     kept: TopicTable
     left_out: int
@@ -135,7 +150,10 @@ class ChosenTopics(NamedTuple):
 def chosen_topics(config: RunConfig) -> ChosenTopics:
     """The topics to run. Qrels are always read, to find errors in them now."""
     rejects = config.max_bad_rows.rejects("topics"), config.max_bad_rows.rejects("qrels")
-    topics, limit = read_topics(config.topics, rejects[0], config.reads_instructions), config.topics.limit
+    topics, limit = (
+        read_topics(config.topics, rejects[0], config.reads_instructions),
+        config.topics.limit,
+    )
     judged = None
     if config.qrels is not None:
         # They are read again for the measures.
@@ -146,31 +164,44 @@ def chosen_topics(config: RunConfig) -> ChosenTopics:
         chosen = topics.of_queries(judged)
         if not len(chosen):
             raise PreflightError(
-                f"none of the {total:,} topics in {shown_paths(config.topics.path)} (first: {topics[0].query_id!r}) is "
-                f"judged in {paths} (first: {next(iter(judged), None)!r}): every measure would be 0. Give the qrels of "
+                f"none of the {total:,} topics in {shown_paths(config.topics.path)} (first: "
+                f"{topics[0].query_id!r}) is judged in {paths} (first: "
+                f"{next(iter(judged), None)!r}): every measure would be 0. Give the qrels of "
                 "these topics, or leave `qrels` out"
             )
         topics = chosen if config.topics.only_judged else topics
     kept = TopicTable.of(first_topics(topics, limit))
     if judged is not None and not len(kept.of_queries(judged)):
         raise PreflightError(
-            f"none of the first {len(kept):,} topics (topics.limit) is judged in {paths}, though {len(chosen):,} of "
-            f"all {total:,} are: there would be nothing to measure. Raise the limit, or set topics.only_judged: "
-            "true to choose among the judged topics"
+            f"none of the first {len(kept):,} topics (topics.limit) is judged in {paths}, though "
+            f"{len(chosen):,} of all {total:,} are: there would be nothing to measure. Raise the "
+            "limit, or set topics.only_judged: true to choose among the judged topics"
         )
-    return ChosenTopics(kept, len(topics) - len(kept), tuple(each for each in rejects if each.count))
+    return ChosenTopics(
+        kept, len(topics) - len(kept), tuple(each for each in rejects if each.count)
+    )
 
 
 def check_apart(config: RunConfig) -> None:
     """Makes sure that no written file becomes a part of the corpus, whose digest would change.
 
     Raises:
-        PreflightError: the corpus is a folder or a glob that includes files of the output or of the index.
+        PreflightError: the corpus is a folder or a glob that includes files of the output or of the
+            index.
     """
     run = config.stages[:2][-1].name
     endings = {FORMATS[form].ending: config.in_parts(form) for form in config.run_formats}
-    runs = [f"{RUNS}/{run}.{ending}{f'/part-0.{ending}' * in_parts}" for ending, in_parts in endings.items()]
-    own = ["plan-0.json", "topics-0.parquet", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs]
+    runs = [
+        f"{RUNS}/{run}.{ending}{f'/part-0.{ending}' * in_parts}"
+        for ending, in_parts in endings.items()
+    ]
+    own = [
+        "plan-0.json",
+        "topics-0.parquet",
+        "retrieve/part-0.parquet",
+        "tokenize-0/needed-0.bin",
+        *runs,
+    ]
     written = {"output": (config.output, own)}
     if config.index is not None:
         written["index.path"] = (config.index.path, [INFO_NAME, "segments_1"])
@@ -179,9 +210,10 @@ def check_apart(config: RunConfig) -> None:
         taken = find_taken(config.corpus, [storage.join(folder, name) for name in names])
         if taken is not None:
             raise PreflightError(
-                f"`{key}` ({folder}) is inside the corpus ({config.corpus.path}): what is written there, such as "
-                f"{storage.name(taken)}, would be read as docs, and every run would find another corpus. Give {key} a "
-                "folder outside of the corpus, or corpus.path a glob that matches the docs alone"
+                f"`{key}` ({folder}) is inside the corpus ({config.corpus.path}): what is written "
+                f"there, such as {storage.name(taken)}, would be read as docs, and every run "
+                f"would find another corpus. Give {key} a folder outside of the corpus, or "
+                "corpus.path a glob that matches the docs alone"
             )
 
 
@@ -196,6 +228,6 @@ def check_writable(output: str) -> None:
         raise PreflightError(f"cannot write to the output {output}: {error}") from error
     except (OSError, ValueError) as error:
         raise PreflightError(
-            f"cannot write to the output {output}: {error}. Give a folder that this user may write, with --output or "
-            "`output:`"
+            f"cannot write to the output {output}: {error}. Give a folder that this user may "
+            "write, with --output or `output:`"
         ) from error

@@ -1,4 +1,5 @@
-"""What a configuration leaves to names: formats, data sets of ir_datasets, pyserini's indexes and topics.
+"""What a configuration leaves to names: formats, data sets of ir_datasets, pyserini's indexes and
+topics.
 
 A data set is exported once a machine, into files that beamrank reads.
 """
@@ -32,7 +33,8 @@ _FILES: dict[Part, str] = {
 
 
 def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
-    """A configuration whose inputs are files of named formats. Data sets and topics are fetched; an index is not yet.
+    """A configuration whose inputs are files of named formats. Data sets and topics are fetched; an
+    index is not yet.
 
     Raises:
         PreflightError: a name does not exist, cannot be fetched, or a format cannot be guessed.
@@ -53,7 +55,9 @@ def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
 
 
 def named_training(config: TrainConfig, progress: PlanningProgress) -> TrainConfig:
-    """The configuration of a training with files for its data and dev run; raises PreflightError as `named_inputs`."""
+    """The configuration of a training with files for its data and dev run; raises PreflightError as
+    `named_inputs`.
+    """
 
     def files(section: DataConfig | DevConfig) -> DataConfig | DevConfig:
         changed = _collection(section, progress)
@@ -65,7 +69,9 @@ def named_training(config: TrainConfig, progress: PlanningProgress) -> TrainConf
     return config.model_copy(update={"data": files(config.data), "dev": dev})
 
 
-def _collection(section: RunConfig | DataConfig | DevConfig, progress: PlanningProgress) -> dict[str, object]:
+def _collection(
+    section: RunConfig | DataConfig | DevConfig, progress: PlanningProgress
+) -> dict[str, object]:
     """The values of `corpus`, `topics` and `qrels` that a section has, as files."""
     changed: dict[str, object] = {}
     corpus, topics, qrels = section.corpus, section.topics, section.qrels
@@ -74,7 +80,9 @@ def _collection(section: RunConfig | DataConfig | DevConfig, progress: PlanningP
         plain = {"path": file, "format": "jsonl", "fields": None, "template": None}
         changed["corpus"] = corpus.model_copy(update=plain)
     if topics is not None:
-        changed["topics"] = topics.model_copy(update={"path": _files(topics.path, "queries", progress)})
+        changed["topics"] = topics.model_copy(
+            update={"path": _files(topics.path, "queries", progress)}
+        )
     if qrels is not None:
         changed["qrels"] = _files(qrels, "qrels", progress)
     return changed
@@ -95,12 +103,17 @@ def _files(paths: Paths, part: Part, progress: PlanningProgress) -> Paths:
 
 
 def exported(
-    path: str, part: Part, progress: PlanningProgress, fields: Fields = None, template: Template | None = None
+    path: str,
+    part: Part,
+    progress: PlanningProgress,
+    fields: Fields = None,
+    template: Template | None = None,
 ) -> str:
-    """A path as it is, or the file of a part of a data set: JSONL of docs or queries, TREC qrels, or a TREC run.
+    """A path as it is, or the file of a part of a data set: JSONL of docs or queries, TREC qrels,
+    or a TREC run.
 
-    It is in `irds/` below BEAMRANK_CACHE, and is written again when the version of ir_datasets changes, which downloads
-    what it needs and checks it.
+    It is in `irds/` below BEAMRANK_CACHE, and is written again when the version of ir_datasets
+    changes, which downloads what it needs and checks it.
 
     Args:
         path: what a key or argument names; `irds:` and an id for a data set.
@@ -110,28 +123,38 @@ def exported(
         template: what is around these.
 
     Raises:
-        PreflightError: ir_datasets is missing, or the data set or its part is, or cannot be downloaded.
+        PreflightError: ir_datasets is missing, or the data set or its part is, or cannot be
+            downloaded.
     """
     if not path.startswith(_IRDS):
         return path
     try:
         import ir_datasets
     except ImportError as error:
-        raise PreflightError(f"{path} needs the package ir_datasets: pip install 'beamrank[irds]'") from error
+        raise PreflightError(
+            f"{path} needs the package ir_datasets: pip install 'beamrank[irds]'"
+        ) from error
     name = path.removeprefix(_IRDS)
     try:
         dataset = ir_datasets.load(name)
     except (KeyError, ValueError) as error:
-        raise PreflightError(f"ir_datasets has no data set {name!r}: see its catalog at ir-datasets.com") from error
+        raise PreflightError(
+            f"ir_datasets has no data set {name!r}: see its catalog at ir-datasets.com"
+        ) from error
     if not getattr(dataset, f"has_{part}")():
-        raise PreflightError(f"the data set {name!r} of ir_datasets has no {part}: name one that has them")
+        raise PreflightError(
+            f"the data set {name!r} of ir_datasets has no {part}: name one that has them"
+        )
     # Subsets share the docs of their parent.
     owner = ir_datasets.docs_parent_id(name) or name if part == "docs" else name
     key = digest([owner, part, fields, template, ir_datasets.__version__])[:SHORT]
 
     def fetch(folder: Path) -> None:
         progress.note(f"exporting the {part} of {path}")
-        with progress.bar("export") as bar, open(folder / _FILES[part], "w", encoding="utf-8") as file:
+        with (
+            progress.bar("export") as bar,
+            open(folder / _FILES[part], "w", encoding="utf-8") as file,
+        ):
             for count, line in enumerate(_lines(dataset, part, fields, template), 1):
                 file.write(f"{line}\n")
                 if count % 10_000 == 0:
@@ -146,15 +169,21 @@ def exported(
 def _lines(dataset: Any, part: Part, fields: Fields, template: Template | None) -> Iterator[str]:
     match part:
         case "docs":
-            rows = ({"id": doc.doc_id, "contents": _text(doc, fields, template)} for doc in dataset.docs_iter())
+            rows = (
+                {"id": doc.doc_id, "contents": _text(doc, fields, template)}
+                for doc in dataset.docs_iter()
+            )
             yield from (json.dumps(row, ensure_ascii=False) for row in rows)
         case "queries":
             topics = (
-                {"query_id": each.query_id, "text": _text(each, fields, template)} for each in dataset.queries_iter()
+                {"query_id": each.query_id, "text": _text(each, fields, template)}
+                for each in dataset.queries_iter()
             )
             yield from (json.dumps(row, ensure_ascii=False) for row in topics)
         case "qrels":
-            yield from (f"{each.query_id} 0 {each.doc_id} {each.relevance}" for each in dataset.qrels_iter())
+            yield from (
+                f"{each.query_id} 0 {each.doc_id} {each.relevance}" for each in dataset.qrels_iter()
+            )
         case "scoreddocs":
             yield from _run_lines(dataset.scoreddocs_iter())
 
@@ -164,7 +193,9 @@ def _text(row: Any, fields: Fields, template: Template | None) -> str:
         return str(row.default_text())
     missing = [name for name in fields if name not in row._fields]
     if missing:
-        raise PreflightError(f"a row of ir_datasets has no field `{missing[0]}`; it has: {', '.join(row._fields)}")
+        raise PreflightError(
+            f"a row of ir_datasets has no field `{missing[0]}`; it has: {', '.join(row._fields)}"
+        )
     return joined([str(getattr(row, name)) for name in fields], template)
 
 

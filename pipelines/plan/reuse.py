@@ -1,4 +1,6 @@
-"""The outputs whose scores and tokens a run reuses: its own output's earlier plans, and those that `reuse` names."""
+"""The outputs whose scores and tokens a run reuses: its own output's earlier plans, and those that
+`reuse` names.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,7 +50,9 @@ class ReusableStage:
 
 @dataclass(frozen=True)
 class ReusableStages:
-    """The stages whose scores one stage can reuse, those of the latest plans first, and why not others, a line each."""
+    """The stages whose scores one stage can reuse, those of the latest plans first, and why not
+    others, a line each.
+    """
 
     stages: Sequence[ReusableStage]
     refused: Sequence[str]
@@ -59,7 +63,9 @@ class ReusableStages:
 
     def _parts(self, shard: int) -> Iterator[ReusablePart]:
         for stage in self.stages:
-            yield from (stage.parts[each] for each in stage.shared.shards(shard) if each in stage.parts)
+            yield from (
+                stage.parts[each] for each in stage.shared.shards(shard) if each in stage.parts
+            )
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,9 @@ class Reuse:
         stage = open_stage(self._plan.stages, record.name)
         plans, refused = self._plans
         if plans and not stage.reuses:
-            reason = f"on {stage.device} a score depends on the others of its batch, so none is reused"
+            reason = (
+                f"on {stage.device} a score depends on the others of its batch, so none is reused"
+            )
             return ReusableStages((), [*refused, reason])
         found: list[ReusableStage] = []
         reasons = list(refused)
@@ -117,19 +125,35 @@ class Reuse:
                 for before in self._same_scores(plan, stage, record):
                     parts = self._parts(plan, before)
                     seen = {part.scores.url for each in found for part in each.parts.values()}
-                    new = {shard: part for shard, part in parts.items() if part.scores.url not in seen}
+                    new = {
+                        shard: part for shard, part in parts.items() if part.scores.url not in seen
+                    }
                     if new:
                         found.append(ReusableStage(plan, before, new, self._shared(plan)))
-                        reasons += () if stage.of_any_machine else _other_machines(plan, before, parts.values())
+                        reasons += (
+                            ()
+                            if stage.of_any_machine
+                            else _other_machines(plan, before, parts.values())
+                        )
             except (BeamrankError, OSError) as error:
                 reasons.append(f"{_place(plan)}: {error}")
         return ReusableStages(found, reasons)
 
-    def _same_scores(self, plan: Plan, stage: ScoringStage, record: StageRecord) -> list[StageRecord]:
-        """The stages of an earlier plan that give an input the same score; PreflightError says why there is none."""
-        of_kind = [each for each in plan.stages if each.work is not None and each.schema == record.schema]
+    def _same_scores(
+        self, plan: Plan, stage: ScoringStage, record: StageRecord
+    ) -> list[StageRecord]:
+        """The stages of an earlier plan that give an input the same score; PreflightError says why
+        there is none.
+        """
+        of_kind = [
+            each for each in plan.stages if each.work is not None and each.schema == record.schema
+        ]
         differing = [
-            [stage.config_keys[key] for key, value in stage.score_keys.items() if before.keys.get(key) != value]
+            [
+                stage.config_keys[key]
+                for key, value in stage.score_keys.items()
+                if before.keys.get(key) != value
+            ]
             for before in of_kind
         ]
         if of_kind and all(differing):
@@ -140,9 +164,11 @@ class Reuse:
         return [before for before, keys in zip(of_kind, differing, strict=True) if not keys]
 
     def tokens(self, record: StageRecord) -> tuple[ReusableTokens | None, list[str]]:
-        """The tokens of docs for a stage of the plan that tokenizes, and why those of other plans are not reused.
+        """The tokens of docs for a stage of the plan that tokenizes, and why those of other plans
+        are not reused.
 
-        They are those of the plan that has most of the topics; among equals, of one with the same corpus.
+        They are those of the plan that has most of the topics; among equals, of one with the same
+        corpus.
         """
         plans, refused = self._plans
         reasons = list(refused)
@@ -158,10 +184,15 @@ class Reuse:
                 continue
             if tokens is not None and candidates is not None:
                 shared = self._shared(plan)
-                rank = (shared.topics * before.keys["k"], before.corpus_digest == record.corpus_digest)
+                rank = (
+                    shared.topics * before.keys["k"],
+                    before.corpus_digest == record.corpus_digest,
+                )
                 found.append((rank, ReusableTokens(plan, before, candidates, tokens, shared)))
             elif plan.output != self._plan.output:
-                reasons.append(f"{_place(plan)}: {before.name} is not finished, or files of it are missing")
+                reasons.append(
+                    f"{_place(plan)}: {before.name} is not finished, or files of it are missing"
+                )
         return max(found, key=lambda each: each[0], default=(None, None))[1], reasons
 
     def _shared(self, plan: Plan) -> SharedTopics:
@@ -176,7 +207,10 @@ class Reuse:
         plans: list[Plan] = []
         refused: list[str] = []
         if self._plan.output in self._outputs:
-            refused.append(f"{self._plan.output} is this run's own output: its earlier plans are looked at in any case")
+            refused.append(
+                f"{self._plan.output} is this run's own output: its earlier plans are looked at "
+                "in any case"
+            )
         for output in dict.fromkeys([self._plan.output, *self._outputs]):
             try:
                 names = self._names(output)
@@ -200,7 +234,11 @@ class Reuse:
         Raises:
             PreflightError: a run may be writing into the output, or it holds none.
         """
-        plans = {name: state for name, state in file_states(output).items() if re.fullmatch(PLAN.pattern, name)}
+        plans = {
+            name: state
+            for name, state in file_states(output).items()
+            if re.fullmatch(PLAN.pattern, name)
+        }
         if output == self._plan.output:
             plans.pop(self._plan.name, None)
         elif not plans:
@@ -209,10 +247,14 @@ class Reuse:
             owner = Owner.of(current)
             if owner is not None and owner.is_another():
                 raise PreflightError(f"{owner} is writing it")
-        return sorted(plans, key=lambda name: plans[name].modified_seconds or 0.0, reverse=True)[:_MOST_PLANS]
+        return sorted(plans, key=lambda name: plans[name].modified_seconds or 0.0, reverse=True)[
+            :_MOST_PLANS
+        ]
 
     def _parts(self, plan: Plan, before: StageRecord) -> Mapping[int, ReusablePart]:
-        """The parts of a stage of an earlier plan, by shard; raises PreflightError where they cannot be used."""
+        """The parts of a stage of an earlier plan, by shard; raises PreflightError where they
+        cannot be used.
+        """
         tokens, backend = before.inputs[0], before.keys["backend"]
         tokenized, scored = self._receipts(plan, tokens), self._receipts(plan, before.name)
         return {
@@ -228,7 +270,8 @@ class Reuse:
     def _receipts(self, plan: Plan, name: str) -> Mapping[int, Receipt]:
         """The receipts of a stage.
 
-        In this output those of a killed run count, as if it were resumed; another run may still be writing elsewhere.
+        In this output those of a killed run count, as if it were resumed; another run may still be
+        writing elsewhere.
         """
         if plan.output == self._plan.output:
             return read_receipts(plan)[name]
@@ -238,7 +281,9 @@ class Reuse:
         return dict(enumerate(manifest.receipts))
 
 
-def _other_machines(plan: Plan, record: StageRecord, parts: Iterable[ReusablePart]) -> Iterator[str]:
+def _other_machines(
+    plan: Plan, record: StageRecord, parts: Iterable[ReusablePart]
+) -> Iterator[str]:
     """Why this machine reuses no scores of some parts; a worker may be of their kind."""
     backend = record.keys["backend"]
     here = describe_machine().arithmetic(backend)
@@ -263,7 +308,9 @@ def _arithmetic(output: str, machine: str, backend: str) -> str:
 
 def _same_tokens(stage: StageRecord, other: StageRecord) -> bool:
     """Whether two stages make the same tokens of a text."""
-    return stage.type_name == other.type_name and all(stage.keys.get(key) == other.keys[key] for key in _TOKEN_KEYS)
+    return stage.type_name == other.type_name and all(
+        stage.keys.get(key) == other.keys[key] for key in _TOKEN_KEYS
+    )
 
 
 def _part(plan: Plan, stage: str, receipt: Receipt) -> InputPart:

@@ -1,6 +1,8 @@
-"""Dataflow: the machines, images and Beam options of a stage's job, the checks before it is submitted, and its end.
+"""Dataflow: the machines, images and Beam options of a stage's job, the checks before it is
+submitted, and its end.
 
-Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on GPU workers whose image has none.
+Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on GPU workers whose
+image has none.
 """
 
 import importlib.metadata
@@ -52,12 +54,15 @@ class Workers(NamedTuple):
 _WORKERS = {
     # One process holds the JVM, and Lucene's own threads use the cores. The disk holds the index.
     Worker.JVM: Workers("cpu", "n2-highmem-4", 200, _ONE_PROCESS),
-    # Reading and tokenizing a corpus is bound by the interpreter's lock, so every core gets a process.
+    # Reading and tokenizing a corpus is bound by the interpreter's lock, so every core gets a
+    # process.
     Worker.CPU: Workers("cpu", "n2-standard-4", 50, _PROCESS_A_CORE),
     Worker.MODEL: Workers("gpu", "n2-standard-4", 100, _ONE_PROCESS),
 }
 # One process holds one copy of the model on the GPU; the engine prefetches by itself.
-_ON_GPU = Workers("gpu", "g2-standard-4", 100, _ONE_PROCESS, "type:nvidia-l4;count:1;install-nvidia-driver")
+_ON_GPU = Workers(
+    "gpu", "g2-standard-4", 100, _ONE_PROCESS, "type:nvidia-l4;count:1;install-nvidia-driver"
+)
 
 
 def settle(settings: _Config) -> tuple[_Config, Device]:
@@ -67,9 +72,16 @@ def settle(settings: _Config) -> tuple[_Config, Device]:
     backend `auto` is torch, because the processor is not known.
     """
     device = "cuda" if settings.device == "auto" else settings.device
-    dtype = settings.dtype if settings.dtype != "auto" else "float16" if is_cuda(device) else "float32"
+    dtype = (
+        settings.dtype if settings.dtype != "auto" else "float16" if is_cuda(device) else "float32"
+    )
     backend = resolve_backend(settings.backend)
-    update = {"threads": settings.threads or WORKER_THREADS, "device": device, "dtype": dtype, "backend": backend}
+    update = {
+        "threads": settings.threads or WORKER_THREADS,
+        "device": device,
+        "dtype": dtype,
+        "backend": backend,
+    }
     return settings.model_copy(update=update), Device(device, dtype, default_token_budget(device))
 
 
@@ -82,9 +94,9 @@ def check_settings(settings: JobConfig) -> None:
     ]
     if local:
         raise PreflightError(
-            f"Dataflow's workers are other machines and cannot reach {', '.join(local)}: copy them to a bucket and "
-            "give gs:// URLs. The topics, the qrels and a given run of 64 MB or less may stay here: the launcher reads "
-            "them"
+            f"Dataflow's workers are other machines and cannot reach {', '.join(local)}: copy "
+            "them to a bucket and give gs:// URLs. The topics, the qrels and a given run of 64 MB "
+            "or less may stay here: the launcher reads them"
         )
 
 
@@ -92,14 +104,25 @@ def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
     """All that workers read and write, with their keys or options."""
     if isinstance(settings, ScoreConfig):
         pairs = [("PAIRS", path) for path in settings.pairs]
-        checkpoints = [("--checkpoint", settings.checkpoint)] if is_checkpoint_path(settings.checkpoint) else []
+        checkpoints = (
+            [("--checkpoint", settings.checkpoint)]
+            if is_checkpoint_path(settings.checkpoint)
+            else []
+        )
         return [*pairs, ("--output", settings.output), *checkpoints]
-    paths = {"corpus.path": settings.corpus.path, "output": settings.output, **worker_paths(settings)}
+    paths = {
+        "corpus.path": settings.corpus.path,
+        "output": settings.output,
+        **worker_paths(settings),
+    }
     return [*paths.items(), *(("reuse", path) for path in settings.reuse)]
 
 
-def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: str, wait: bool) -> None:
-    """Makes sure that the jobs of some stages, whose models compute on `device`, can be submitted with Beam's flags.
+def check_flags(
+    flags: Sequence[str], stages: Collection[type[Stage]], device: str, wait: bool
+) -> None:
+    """Makes sure that the jobs of some stages, whose models compute on `device`, can be submitted
+    with Beam's flags.
 
     Raises:
         ConfigError: a flag is missing, or contradicts what a stage is pinned to.
@@ -109,39 +132,46 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
         importlib.metadata.version("google-cloud-dataflow-client")
     except importlib.metadata.PackageNotFoundError as error:
         raise PreflightError(
-            "--runner dataflow needs Google's client libraries: install beamrank with its extra, pip install "
-            "'beamrank[gcp]'"
+            "--runner dataflow needs Google's client libraries: install beamrank with its extra, "
+            "pip install 'beamrank[gcp]'"
         ) from error
     options = PipelineOptions(list(flags)).get_all_options()
     missing = [f"--{name}" for name in ("project", "region", "temp_location") if not options[name]]
     if missing:
         raise ConfigError(
-            f"Dataflow needs {', '.join(missing)}: beamrank run ... --runner dataflow -- --project=PROJECT "
-            "--region=REGION --temp_location=gs://BUCKET/FOLDER"
+            f"Dataflow needs {', '.join(missing)}: beamrank run ... --runner dataflow -- "
+            "--project=PROJECT --region=REGION --temp_location=gs://BUCKET/FOLDER"
         )
     for name in ("temp_location", "staging_location"):
         if options[name] and not options[name].startswith("gs://"):
-            raise ConfigError(f"--{name} must be a gs:// URL, not {options[name]!r}: Dataflow itself reads these files")
+            raise ConfigError(
+                f"--{name} must be a gs:// URL, not {options[name]!r}: Dataflow itself reads "
+                "these files"
+            )
     for name in ("setup_file", "requirements_file", "extra_packages"):
         if options[name]:
             raise ConfigError(
-                f"--{name} would install packages on each worker as it starts, and beamrank's images hold all that "
-                "they need: leave it out, or build an image and give --sdk_container_image"
+                f"--{name} would install packages on each worker as it starts, and beamrank's "
+                "images hold all that they need: leave it out, or build an image and give "
+                "--sdk_container_image"
             )
     if options["sdk_location"] not in ("default", "container"):
-        raise ConfigError("--sdk_location is pinned to `container`: the workers' image holds Beam and beamrank")
+        raise ConfigError(
+            "--sdk_location is pinned to `container`: the workers' image holds Beam and beamrank"
+        )
     if options["resource_hints"]:
         raise ConfigError(
-            "--resource_hints turn right fitting on, which excludes the service option that requests the GPU, and "
-            "FlexRS: choose machines with --worker_machine_type and --dataflow_service_options=worker_accelerator=..."
+            "--resource_hints turn right fitting on, which excludes the service option that "
+            "requests the GPU, and FlexRS: choose machines with --worker_machine_type and "
+            "--dataflow_service_options=worker_accelerator=..."
         )
     pools = {_workers(stage, device) for stage in stages}
     for pool in pools:
         other = {_ONE_PROCESS: _PROCESS_A_CORE, _PROCESS_A_CORE: _ONE_PROCESS}[pool.processes]
         if other in (options["experiments"] or []):
             raise ConfigError(
-                f"--experiments={other} contradicts {pool.processes}, which this stage is pinned to "
-                "(docs/guide/deployment.md explains why): leave it out"
+                f"--experiments={other} contradicts {pool.processes}, which this stage is pinned "
+                "to (docs/guide/deployment.md explains why): leave it out"
             )
     special = {
         "--sdk_container_image": options["sdk_container_image"],
@@ -150,13 +180,18 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
     }
     if any(special.values()) and len(pools) > 1:
         raise ConfigError(
-            f"{', '.join(flag for flag, value in special.items() if value)} cannot be right for all stages at once, "
-            "which run on different workers: run one stage at a time, with --stage"
+            f"{', '.join(flag for flag, value in special.items() if value)} cannot be right for "
+            "all stages at once, which run on different workers: run one stage at a time, with "
+            "--stage"
         )
     if options["template_location"] and (wait or len(stages) > 1):
-        raise ConfigError("--template_location writes one job and starts none: give --stage and --no-wait too")
+        raise ConfigError(
+            "--template_location writes one job and starts none: give --stage and --no-wait too"
+        )
     if options["dry_run"]:
-        raise ConfigError("--dry_run leaves nothing to inspect: --template_location=FILE writes the job instead")
+        raise ConfigError(
+            "--dry_run leaves nothing to inspect: --template_location=FILE writes the job instead"
+        )
 
 
 def _workers(stage: Stage | type[Stage], device: str) -> Workers:
@@ -165,16 +200,25 @@ def _workers(stage: Stage | type[Stage], device: str) -> Workers:
 
 
 def _has_accelerator(options: dict[str, Any]) -> bool:
-    return any(option.startswith(_ACCELERATOR_OPTION) for option in options["dataflow_service_options"] or [])
+    return any(
+        option.startswith(_ACCELERATOR_OPTION)
+        for option in options["dataflow_service_options"] or []
+    )
 
 
 def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> PipelineOptions:
-    """The Beam options of a stage's job: the pinned ones, then the user's, which take precedence."""
+    """The Beam options of a stage's job: the pinned ones, then the user's, which take
+    precedence.
+    """
     opened = None if stage.name == RUNS else open_stage(plan.stages, stage.name)
-    workers = _WORKERS[Worker.CPU] if opened is None else _workers(opened, getattr(opened, "device", "cpu"))
+    workers = (
+        _WORKERS[Worker.CPU]
+        if opened is None
+        else _workers(opened, getattr(opened, "device", "cpu"))
+    )
     options = PipelineOptions(list(flags)).get_all_options()
-    # A name that is the same for every attempt, as Dataflow refuses a second active job of one; it takes lower-case
-    # letters, digits and hyphens only.
+    # A name that is the same for every attempt, as Dataflow refuses a second active job of one; it
+    # takes lower-case letters, digits and hyphens only.
     shown = re.sub("[^a-z0-9-]+", "-", stage.name.lower())
     pinned = [
         "--runner=DataflowRunner",
@@ -184,7 +228,8 @@ def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> Pipelin
         f"--worker_machine_type={workers.machine_type}",
         f"--disk_size_gb={workers.disk_size_gb}",
         f"--max_num_workers={max(_MAX_WORKERS, options['num_workers'] or 0)}",
-        # A second thread would only take a shard and wait with it: the JVM and the model do one at a time.
+        # A second thread would only take a shard and wait with it: the JVM and the model do one at
+        # a time.
         "--number_of_worker_harness_threads=1",
         f"--experiments={workers.processes}",
     ]
@@ -194,15 +239,20 @@ def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> Pipelin
 
 
 def image_url(project: str, region: str, image: str) -> str:
-    """The URL of an image that infra/ pushes. It needs the launcher's Python, whose pickles the workers read."""
+    """The URL of an image that infra/ pushes. It needs the launcher's Python, whose pickles the
+    workers read.
+    """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     # A project of a domain, example.com:name, is a folder in the registry.
-    return f"{region}-docker.pkg.dev/{project.replace(':', '/')}/beamrank/{image}:{__version__}-python{python}"
+    registry = f"{region}-docker.pkg.dev/{project.replace(':', '/')}"
+    return f"{registry}/beamrank/{image}:{__version__}-python{python}"
 
 
 def template_location(flags: Sequence[str]) -> str | None:
     """The file that jobs are written to instead of being started."""
-    location: str | None = PipelineOptions(list(flags)).view_as(GoogleCloudOptions).template_location
+    location: str | None = (
+        PipelineOptions(list(flags)).view_as(GoogleCloudOptions).template_location
+    )
     return location
 
 
@@ -211,18 +261,23 @@ def new_pipeline(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> beam.P
     try:
         return beam.Pipeline(options=job_options(plan, stage, flags))
     except ValueError as error:
-        raise ConfigError(f"Beam refuses the flags of the Dataflow job of {stage.name}: {error}") from error
+        raise ConfigError(
+            f"Beam refuses the flags of the Dataflow job of {stage.name}: {error}"
+        ) from error
 
 
 def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> tuple[Any, str]:
-    """Submits the job of a stage; returns Beam's result, and the job's id or the file that it was written to."""
+    """Submits the job of a stage; returns Beam's result, and the job's id or the file that it was
+    written to.
+    """
     options = pipeline.options.view_as(GoogleCloudOptions)
     try:
         result = pipeline.run()
     except Exception as error:
         raise BeamrankError(
-            f"Dataflow did not take the job of {stage} ({type(error).__name__}: {error}). If a job of this name is "
-            "still active, it is from an earlier attempt: wait for it, or cancel it"
+            f"Dataflow did not take the job of {stage} ({type(error).__name__}: {error}). If a "
+            "job of this name is still active, it is from an earlier attempt: wait for it, or "
+            "cancel it"
         ) from error
     if not result.has_job:
         note(f"{stage}: wrote the job to {options.template_location}")
@@ -233,7 +288,9 @@ def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> 
     return result, job
 
 
-def wait(result: Any, progress: Callable[[], int], limit: StallLimit, warn: Callable[[str], None]) -> None:
+def wait(
+    result: Any, progress: Callable[[], int], limit: StallLimit, warn: Callable[[str], None]
+) -> None:
     """Waits for a job; cancels one that stalls, because its workers cost money."""
 
     def cancel() -> str:
@@ -241,13 +298,16 @@ def wait(result: Any, progress: Callable[[], int], limit: StallLimit, warn: Call
         return f"the Dataflow job {result.job_id()} was cancelled"
 
     try:
-        error = wait_with_stall(result.wait_until_finish, progress, limit, cancel, poll_seconds=POLL_SECONDS)
+        error = wait_with_stall(
+            result.wait_until_finish, progress, limit, cancel, poll_seconds=POLL_SECONDS
+        )
     except BeamrankError:
         raise
     except BaseException:
         warn(
-            f"the Dataflow job {result.job_id()} continues without this command, and its finished shards are kept. To "
-            f"cancel it: gcloud dataflow jobs cancel {result.job_id()} --region REGION"
+            f"the Dataflow job {result.job_id()} continues without this command, and its finished "
+            f"shards are kept. To cancel it: gcloud dataflow jobs cancel {result.job_id()} "
+            "--region REGION"
         )
         raise
     if error is not None:

@@ -1,8 +1,10 @@
-"""Job servers of Prism, Spark and Flink: finds or gets their programs, and runs them as child processes.
+"""Job servers of Prism, Spark and Flink: finds or gets their programs, and runs them as child
+processes.
 
-Beam's own runners start a new job server for every job, and set signal handlers, which only a main thread may do.
-A program is looked for where a Beam flag points, in the folder BEAMRANK_JARS, and in the user's cache. Otherwise Go
-builds Prism, and Maven downloads a job server of Beam's own version or, where it has none, the jars that were tested.
+Beam's own runners start a new job server for every job, and set signal handlers, which only a main
+thread may do. A program is looked for where a Beam flag points, in the folder BEAMRANK_JARS, and in
+the user's cache. Otherwise Go builds Prism, and Maven downloads a job server of Beam's own version
+or, where it has none, the jars that were tested.
 """
 
 import contextlib
@@ -35,10 +37,13 @@ _TAIL_BYTES = 2000
 _PRISM_PACKAGE = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__}"
 _MAVEN_DEPENDENCY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 _PROJECT = (
-    '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>beamrank</groupId>'
+    "<project "
+    'xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>beamrank</groupId>'
     "<artifactId>engine</artifactId><version>1</version><dependencies>{}</dependencies></project>"
 )
-_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_DEPENDENCY = (
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+)
 # What Spark and Flink access by reflection; Java 17 closes it.
 _OPENED = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
 # Error messages quote the end of a job server's log, which should hold warnings only.
@@ -47,10 +52,11 @@ _LOGGER = "org.slf4j:slf4j-simple:1.7.30"
 
 
 class _JavaEngine(NamedTuple):
-    """Beam's runner on Maven Central, whose job server is `-job-server`, one jar with all in it; and how to start it.
+    """Beam's runner on Maven Central, whose job server is `-job-server`, one jar with all in it;
+    and how to start it.
 
-    `master` is the Beam option with the address of a cluster, `tested` are the coordinates of the jars to take where
-    there is no job server of Beam's own version.
+    `master` is the Beam option with the address of a cluster, `tested` are the coordinates of the
+    jars to take where there is no job server of Beam's own version.
     """
 
     artifact: str
@@ -80,7 +86,9 @@ _JAVA_ENGINES = {
 
 
 class JobServer:
-    """A job server that accepts connections; PreflightError if it does not start, WorkerLostError if it is killed."""
+    """A job server that accepts connections; PreflightError if it does not start, WorkerLostError
+    if it is killed.
+    """
 
     def __init__(self, name: str, command: Command) -> None:
         (port,) = pick_port(None)
@@ -93,7 +101,8 @@ class JobServer:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            # A terminal sends Ctrl-C to the whole process group; the launcher ends its children itself.
+            # A terminal sends Ctrl-C to the whole process group; the launcher ends its children
+            # itself.
             start_new_session=True,
         )
         deadline = time.monotonic() + _START_SECONDS
@@ -114,13 +123,18 @@ class JobServer:
         """Raises WorkerLostError if the server has ended."""
         if self.process.poll() is not None:
             raise WorkerLostError(
-                f"the job server of {self._name} died with code {self.process.returncode}{self._log_tail()}"
+                f"the job server of {self._name} died with code "
+                f"{self.process.returncode}{self._log_tail()}"
             )
 
     def _log_tail(self) -> str:
         """The end of the server's output, as part of a sentence."""
         log = self._log.fileno()
-        tail = os.pread(log, _TAIL_BYTES, max(0, os.fstat(log).st_size - _TAIL_BYTES)).decode(errors="replace").strip()
+        tail = (
+            os.pread(log, _TAIL_BYTES, max(0, os.fstat(log).st_size - _TAIL_BYTES))
+            .decode(errors="replace")
+            .strip()
+        )
         return f"; its last output: {tail}" if tail else ""
 
 
@@ -128,7 +142,9 @@ _servers: dict[str, JobServer] = {}
 
 
 def job_endpoint(name: str, command: Command) -> str:
-    """The address of an engine's job server. Jobs share it, because a Java server takes seconds to start."""
+    """The address of an engine's job server. Jobs share it, because a Java server takes seconds to
+    start.
+    """
     server = _servers.get(name)
     if server is None or server.process.poll() is not None:
         server = _servers[name] = JobServer(name, command)
@@ -152,7 +168,12 @@ def check_job_server(endpoint: str | None, error: BaseException | None = None) -
 def prism_command(options: PipelineOptions, progress: Progress) -> Command:
     """The command that starts Prism."""
     program = _find("prism", "prism_location", options) or _build_prism(progress)
-    return lambda port, _: [str(program), f"--job_port={port}", "--serve_http=false", "--log_level=warn"]
+    return lambda port, _: [
+        str(program),
+        f"--job_port={port}",
+        "--serve_http=false",
+        "--log_level=warn",
+    ]
 
 
 def java_command(name: str, options: PipelineOptions, progress: Progress) -> Command:
@@ -161,8 +182,8 @@ def java_command(name: str, options: PipelineOptions, progress: Progress) -> Com
     java = shutil.which(servers.job_server_java_launcher)
     if java is None:
         raise PreflightError(
-            f"--runner {name} needs Java 11 or 17, and {servers.job_server_java_launcher!r} was not found: install "
-            "one, or name it with --job_server_java_launcher after `--`"
+            f"--runner {name} needs Java 11 or 17, and {servers.job_server_java_launcher!r} was "
+            "not found: install one, or name it with --job_server_java_launcher after `--`"
         )
     flag, jar = f"{name}_job_server_jar", f"{engine.artifact}-job-server-{beam.__version__}.jar"
     class_path = str(_find(jar, flag, options) or _download(engine, jar, flag, progress))
@@ -193,10 +214,14 @@ def _cache() -> Path:
 
 def _missing(name: str, flag: str, program: str, advice: str) -> PreflightError:
     jars = os.environ.get("BEAMRANK_JARS")
-    places = f"in {jars} (BEAMRANK_JARS) and {_cache()}" if jars else f"in {_cache()} (BEAMRANK_JARS is not set)"
+    places = (
+        f"in {jars} (BEAMRANK_JARS) and {_cache()}"
+        if jars
+        else f"in {_cache()} (BEAMRANK_JARS is not set)"
+    )
     return PreflightError(
-        f"{name} was not found: --{flag} is not given, there is no such file {places}, and {program} is not installed. "
-        f"{advice}"
+        f"{name} was not found: --{flag} is not given, there is no such file {places}, and "
+        f"{program} is not installed. {advice}"
     )
 
 
@@ -207,8 +232,13 @@ def _build_prism(progress: Progress) -> Path:
         raise _missing("prism", "prism_location", "Go", f"Install Go and run `{by_hand}`")
     with exclusive(folder / ".prism.lock"):
         if not (folder / "prism").is_file():
-            progress.note(f"building Prism {beam.__version__} with {go}, once for this machine: takes some minutes")
-            _run([go, "install", _PRISM_PACKAGE], f"cannot build Prism: {by_hand}", GOBIN=str(folder))
+            progress.note(
+                f"building Prism {beam.__version__} with {go}, once for this machine: takes some "
+                "minutes"
+            )
+            _run(
+                [go, "install", _PRISM_PACKAGE], f"cannot build Prism: {by_hand}", GOBIN=str(folder)
+            )
     return folder / "prism"
 
 
@@ -231,9 +261,21 @@ def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> s
             return str(folder / jar)
         except PreflightError as error:
             project, found = Path(work, "pom.xml"), Path(work, "classpath")
-            project.write_text(_PROJECT.format("".join(_DEPENDENCY.format(*each.split(":")) for each in engine.tested)))
-            resolve = ["-f", str(project), f"-Dmdep.outputFile={found}", f"{_MAVEN_DEPENDENCY}:build-classpath"]
-            advice = f"{error}. Maven has no {engine.tested[0]} either: give a job server with --{flag} after `--`"
+            project.write_text(
+                _PROJECT.format(
+                    "".join(_DEPENDENCY.format(*each.split(":")) for each in engine.tested)
+                )
+            )
+            resolve = [
+                "-f",
+                str(project),
+                f"-Dmdep.outputFile={found}",
+                f"{_MAVEN_DEPENDENCY}:build-classpath",
+            ]
+            advice = (
+                f"{error}. Maven has no {engine.tested[0]} either: give a job server with "
+                f"--{flag} after `--`"
+            )
             _run([mvn, "-B", "-q", *resolve], advice)
             progress.note(f"Maven has no {own}: using {engine.tested[0]}")
             listed.write_text(found.read_text())
@@ -243,7 +285,11 @@ def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> s
 def _run(command: Sequence[str], failure: str, **environment: str) -> None:
     environ = {**os.environ, **environment}
     nowhere = subprocess.DEVNULL
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, stdin=nowhere, check=False)
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, stdin=nowhere, check=False
+    )
     if done.returncode:
-        output = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr).strip().splitlines() or ["no output"]
+        output = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr).strip().splitlines() or [
+            "no output"
+        ]
         raise PreflightError(f"{failure} ({os.path.basename(command[0])}: {output[0].strip()})")

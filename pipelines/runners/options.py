@@ -1,4 +1,5 @@
-"""Runners: the Beam options that each is tested with, and the check of the flags after `--`; and processes without one.
+"""Runners: the Beam options that each is tested with, and the check of the flags after `--`; and
+processes without one.
 
 Beam is imported inside functions: the help of commands names the runners.
 """
@@ -49,12 +50,18 @@ class Share(NamedTuple):
         """`I/N`."""
         found = re.fullmatch(r"(\d+)/(\d+)", text)
         if found is None or int(found[1]) >= int(found[2]):
-            raise ConfigError(f"--only {text}: give I/N, the number of this process from 0 and how many there are")
+            raise ConfigError(
+                f"--only {text}: give I/N, the number of this process from 0 and how many there are"
+            )
         return cls(int(found[1]), int(found[2]))
 
     def of(self, shards: int) -> range:
-        """Its shards: topics are spread over shards by a hash, so that ranges of them take about as long."""
-        return range(self.number * shards // self.processes, (self.number + 1) * shards // self.processes)
+        """Its shards: topics are spread over shards by a hash, so that ranges of them take about as
+        long.
+        """
+        return range(
+            self.number * shards // self.processes, (self.number + 1) * shards // self.processes
+        )
 
     def __str__(self) -> str:
         return f"{self.number}/{self.processes}"
@@ -62,12 +69,21 @@ class Share(NamedTuple):
 
 _Config = TypeVar("_Config", RunConfig, ScoreConfig)
 
-# A year: Beam's client applies this timeout to a whole job, and would give up a job of Prism after 300 seconds.
-_SERVED = ["--runner=PortableRunner", "--environment_type=LOOPBACK", "--job_server_timeout=31536000"]
+# A year: Beam's client applies this timeout to a whole job, and would give up a job of Prism after
+# 300 seconds.
+_SERVED = [
+    "--runner=PortableRunner",
+    "--environment_type=LOOPBACK",
+    "--job_server_timeout=31536000",
+]
 _PINNED = {
     # Not DirectRunner, which tries to download Prism, and chooses a runner by the pipeline.
     Runner.LOCAL: ["--runner=FnApiRunner"],
-    Runner.EMBED: ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK"],
+    Runner.EMBED: [
+        "--runner=PortableRunner",
+        "--job_endpoint=embed",
+        "--environment_type=LOOPBACK",
+    ],
     Runner.PRISM: _SERVED,
     Runner.SPARK: [*_SERVED, "--spark_master_url=local[*]"],
     Runner.FLINK: [*_SERVED, "--flink_master=[local]"],
@@ -77,8 +93,8 @@ _PINNED = {
 # These keep shuffled data in the memory of this machine, FnApiRunner in 6 to 10 times its size.
 IN_MEMORY = frozenset({Runner.LOCAL, Runner.EMBED, Runner.PRISM})
 _IN_MEMORY_FACTOR, _IN_MEMORY_SHARE = 10, 0.4
-# Flink makes one bundle of a parallel part of a stage, and reads what it sends only once it is complete: after 100
-# messages of 10 MB both would wait for each other forever.
+# Flink makes one bundle of a parallel part of a stage, and reads what it sends only once it is
+# complete: after 100 messages of 10 MB both would wait for each other forever.
 _FLINK_BUNDLE_BYTES = 512 << 20
 
 
@@ -90,7 +106,9 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> "PipelineOptions":
     options = PipelineOptions([*_PINNED[runner], *flags])
     workers = options.view_as(DirectOptions).direct_num_workers
     if workers < 0:
-        raise ConfigError(f"--direct_num_workers is {workers}: give the number of workers, or 0 for one a core")
+        raise ConfigError(
+            f"--direct_num_workers is {workers}: give the number of workers, or 0 for one a core"
+        )
     return options
 
 
@@ -101,17 +119,25 @@ def shuffle_room(runner: Runner, flags: Sequence[str] = ()) -> float:
     if runner in IN_MEMORY:
         return psutil.virtual_memory().available * _IN_MEMORY_SHARE / _IN_MEMORY_FACTOR
     if runner is Runner.FLINK:
-        return _FLINK_BUNDLE_BYTES * max(1, beam_options(runner, flags).view_as(FlinkRunnerOptions).parallelism)
+        return _FLINK_BUNDLE_BYTES * max(
+            1, beam_options(runner, flags).view_as(FlinkRunnerOptions).parallelism
+        )
     return math.inf
 
 
 def settle_kernel(settings: _Config, runner: Runner, flags: Sequence[str]) -> _Config:
-    """The kernel `auto` is torch's for workers on other machines, which may have no compiled one."""
+    """The kernel `auto` is torch's for workers on other machines, which may have no compiled
+    one.
+    """
     from apache_beam.options.pipeline_options import PortableOptions
 
     environment = beam_options(runner, flags).view_as(PortableOptions).environment_type
     here = runner is not Runner.DATAFLOW and environment in (None, "LOOPBACK")
-    return settings if here or settings.kernel != "auto" else settings.model_copy(update={"kernel": "torch"})
+    return (
+        settings
+        if here or settings.kernel != "auto"
+        else settings.model_copy(update={"kernel": "torch"})
+    )
 
 
 def new_pipeline(runner: Runner, flags: Sequence[str]) -> "beam.Pipeline":
@@ -132,8 +158,8 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> "beam.Pipeline":
     direct = options.view_as(DirectOptions)
     if runner is not Runner.LOCAL or direct.direct_running_mode != "multi_processing":
         return beam.Pipeline(options=options)
-    # As Beam does in this mode, except for the command: Beam does not quote the interpreter's path, and its worker
-    # logs to this standard error.
+    # As Beam does in this mode, except for the command: Beam does not quote the interpreter's path,
+    # and its worker logs to this standard error.
     direct.direct_running_mode = "in_memory"
     worker = SubprocessSDKEnvironment.from_command_string(
         f"exec {shlex.quote(sys.executable)} -m {WORKER_MODULE} local"
@@ -146,7 +172,8 @@ def server_command(
 ) -> Callable[[int, str], list[str]] | None:
     """The command of an engine's job server, from its port and a folder for temporary files.
 
-    None if the runner has none, or the user names a running one. To download or build a program may take minutes.
+    None if the runner has none, or the user names a running one. To download or build a program may
+    take minutes.
     """
     from apache_beam.options.pipeline_options import PortableOptions
 
@@ -155,7 +182,11 @@ def server_command(
         return None
     from pipelines.runners.job_server import java_command, prism_command
 
-    return prism_command(options, progress) if runner is Runner.PRISM else java_command(runner.value, options, progress)
+    return (
+        prism_command(options, progress)
+        if runner is Runner.PRISM
+        else java_command(runner.value, options, progress)
+    )
 
 
 def _check_flags(flags: Sequence[str], root: Any) -> None:
@@ -170,14 +201,21 @@ def _check_flags(flags: Sequence[str], root: Any) -> None:
     except argparse.ArgumentError as error:
         raise ConfigError(f"invalid Beam flag after `--`: {error}") from error
     except SystemExit as error:
-        raise ConfigError(f"invalid Beam flag after `--`: {complaint.getvalue().strip()}") from error
+        raise ConfigError(
+            f"invalid Beam flag after `--`: {complaint.getvalue().strip()}"
+        ) from error
     if any(flag.split("=")[0] == "--runner" for flag in flags):
-        raise ConfigError("give --runner before `--`: beamrank sets the Beam options that this runner is tested with")
+        raise ConfigError(
+            "give --runner before `--`: beamrank sets the Beam options that this runner is tested "
+            "with"
+        )
     if unknown:
         names = [name for action in parser._actions for name in action.option_strings]
         close = difflib.get_close_matches(unknown[0].split("=")[0], names, n=1)
         hint = f": did you mean {close[0]}?" if close else "."
-        raise ConfigError(f"Beam has no flag {unknown[0]!r}{hint} Only Beam's own flags may follow `--`.")
+        raise ConfigError(
+            f"Beam has no flag {unknown[0]!r}{hint} Only Beam's own flags may follow `--`."
+        )
 
 
 def _subclasses(root: Any) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """Runs a job and detects when it can no longer end.
 
-FnApiRunner hangs when a worker process is killed, so a job runs in a thread while the main thread watches child
-processes and receipts.
+FnApiRunner hangs when a worker process is killed, so a job runs in a thread while the main thread
+watches child processes and receipts.
 """
 
 import contextlib
@@ -18,7 +18,14 @@ import psutil
 from apache_beam.options.pipeline_options import PortableOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError, WorkerLostError
+from beamrank.errors import (
+    BeamrankError,
+    ConfigError,
+    DataError,
+    PreflightError,
+    ReceiptError,
+    WorkerLostError,
+)
 from beamrank.logs import LoggedStderr
 from beamrank.storage.digested import RewrittenError
 from models.lucene.jvm import JavaError
@@ -30,13 +37,24 @@ _POLL_SECONDS = 0.25
 _BEAMS_WORKER_THREAD = "run_worker"
 # Workers end shortly before the thread of the pipeline; one that ends earlier was killed.
 _GRACE_SECONDS = 15.0
-# A runner gives the text of what a worker raised: `module.Class: message`. Java's errors become plain ones.
+# A runner gives the text of what a worker raised: `module.Class: message`. Java's errors become
+# plain ones.
 _OURS = {
     f"{kind.__module__}.{kind.__name__}": BeamrankError if kind is JavaError else kind
-    for kind in (BeamrankError, ConfigError, DataError, JavaError, PreflightError, ReceiptError, RewrittenError)
+    for kind in (
+        BeamrankError,
+        ConfigError,
+        DataError,
+        JavaError,
+        PreflightError,
+        ReceiptError,
+        RewrittenError,
+    )
 }
 _RAISED = re.compile(
-    rf"(?<![\w.])({'|'.join(map(re.escape, _OURS))}): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL
+    rf"(?<![\w.])({'|'.join(map(re.escape, _OURS))}): (.*?)(?= \[while "
+    r"running|\n\n|\nTraceback|\Z)",
+    re.DOTALL,
 )
 _EXIT_CODE = re.compile(r"return code (-?\d+)\Z")
 _WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
@@ -46,8 +64,10 @@ _LAST_LINE = re.compile(r"^(\w[\w.]*: .*?)(?: \[while running .*)?$", re.MULTILI
 # The words of Prism, of Flink and of Spark.
 _LOST_WORKER = re.compile(
     r"SDK worker disconnected|didn't get control connection"
-    r"|[Tt]ask ?[Mm]anager.{0,200}(?:was lost|timed out|no longer reachable)|TaskExecutor.{0,200}disconnected"
-    r"|ExecutorLostFailure|Remote RPC client disassociated|indeterminate output was failed and retried",
+    r"|[Tt]ask ?[Mm]anager.{0,200}(?:was lost|timed out|no longer "
+    r"reachable)|TaskExecutor.{0,200}disconnected"
+    r"|ExecutorLostFailure|Remote RPC client disassociated|indeterminate output was failed and "
+    r"retried",
     re.DOTALL,
 )
 
@@ -64,20 +84,30 @@ class StallLimit(NamedTuple):
 
 def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], limit: StallLimit) -> None:
     """Runs a pipeline to its end: see `watch`."""
-    watch(partial(_run, pipeline), progress, limit, pipeline.options.view_as(PortableOptions).job_endpoint)
+    watch(
+        partial(_run, pipeline),
+        progress,
+        limit,
+        pipeline.options.view_as(PortableOptions).job_endpoint,
+    )
 
 
 def watch(
-    work: Callable[[], None], progress: Callable[[], int], limit: StallLimit, endpoint: str | None = None
+    work: Callable[[], None],
+    progress: Callable[[], int],
+    limit: StallLimit,
+    endpoint: str | None = None,
 ) -> None:
-    """Does work of this process and its workers; `progress`, how much is done, may stay the same up to a limit.
+    """Does work of this process and its workers; `progress`, how much is done, may stay the same up
+    to a limit.
 
     Raises:
         WorkerLostError: a worker process or the job server at `endpoint` died.
         BeamrankError: the work failed, or stalled.
         Interrupted: this process was told to end, and no shard is in progress any more.
     """
-    # Beam prints the traceback of every failure that it raises, once or twice: the log has room for it.
+    # Beam prints the traceback of every failure that it raises, once or twice: the log has room for
+    # it.
     with contextlib.redirect_stderr(LoggedStderr()), _Workers() as workers, ENDING.after(workers):
 
         def check() -> None:
@@ -101,7 +131,9 @@ class _Outcome(contextlib.ContextDecorator):
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> bool:
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> bool:
         self.error = error
         return True
 
@@ -116,8 +148,8 @@ def wait_with_stall(
 ) -> BaseException | None:
     """Does work in a thread; returns the error that ended it.
 
-    `on_stall` ends work whose `progress` stays the same beyond the limit, and describes that for the message of a
-    BeamrankError; `check` raises where it cannot end.
+    `on_stall` ends work whose `progress` stays the same beyond the limit, and describes that for
+    the message of a BeamrankError; `check` raises where it cannot end.
     """
     outcome = _Outcome()
     thread = threading.Thread(target=outcome(work), name="pipeline", daemon=True)
@@ -135,8 +167,9 @@ def wait_with_stall(
             most = max(most, limit.longer())
             if idle > most:
                 raise BeamrankError(
-                    f"no shard was finished in {most / 60:g} minutes (stall_minutes): {on_stall()}. Run the same "
-                    "command again to resume; raise stall_minutes if workers start, or a shard takes, longer"
+                    f"no shard was finished in {most / 60:g} minutes (stall_minutes): "
+                    f"{on_stall()}. Run the same command again to resume; raise stall_minutes if "
+                    "workers start, or a shard takes, longer"
                 )
 
 
@@ -145,7 +178,8 @@ def _run(pipeline: beam.Pipeline) -> None:
     while not PipelineState.is_terminal(result.state):
         time.sleep(_POLL_SECONDS)
     if result.state == PipelineState.DONE:
-        # Only cleans up: it waits ten seconds for the end of messages, which a Java job server never ends.
+        # Only cleans up: it waits ten seconds for the end of messages, which a Java job server
+        # never ends.
         threading.Thread(target=_clean_up, args=(result,), daemon=True).start()
     else:
         result.wait_until_finish()
@@ -157,7 +191,9 @@ def _clean_up(result: PipelineResult) -> None:
 
 
 class _Workers:
-    """The SDK worker processes of this process, which end with the `with` block where that fails."""
+    """The SDK worker processes of this process, which end with the `with` block where that
+    fails.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, psutil.Process] = {}
@@ -165,7 +201,9 @@ class _Workers:
         self._missed: float | None = None
 
     def __enter__(self) -> Self:
-        """Starts to count failed threads of FnApiRunner: each waits for a worker, which may die before it is seen."""
+        """Starts to count failed threads of FnApiRunner: each waits for a worker, which may die
+        before it is seen.
+        """
         self._hook, threading.excepthook = threading.excepthook, self._note
         return self
 
@@ -175,7 +213,8 @@ class _Workers:
             for process in self._find():
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-            # They note the end of their workers now, and not while the next job runs; other threads print it.
+            # They note the end of their workers now, and not while the next job runs; other threads
+            # print it.
             for thread in threading.enumerate():
                 if thread.name == _BEAMS_WORKER_THREAD:
                     thread.join(_GRACE_SECONDS)
@@ -239,16 +278,20 @@ def explain(error: BaseException) -> BeamrankError:
         return in_mid_run(_OURS[name], message.strip())
     if full := _FULL.search(str(error)):
         return BeamrankError(
-            f"a worker cannot write: {full[0]}. Finished shards are kept: make room, then run the same command again "
-            "to resume"
+            f"a worker cannot write: {full[0]}. Finished shards are kept: make room, then run the "
+            "same command again to resume"
         )
     if _LOST_WORKER.search(str(error)):
         return WorkerLostError(f"a worker process was lost (possibly out of memory): {error}")
-    lines = _LAST_LINE.findall(str(error)) if "Traceback (most recent call last)" in str(error) else []
+    lines = (
+        _LAST_LINE.findall(str(error)) if "Traceback (most recent call last)" in str(error) else []
+    )
     reason = lines[-1] if lines else f"{type(error).__name__}: {error}"
     return BeamrankError(f"the job failed: {reason}")
 
 
 def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:
-    """An error of a started job: its exit code is 1, because other codes mean that nothing was started."""
+    """An error of a started job: its exit code is 1, because other codes mean that nothing was
+    started.
+    """
     return kind(message) if kind.exit_code == BeamrankError.exit_code else BeamrankError(message)

@@ -1,8 +1,10 @@
-"""This process and its children: their environment, their end, and `python -m pipelines.runners.workers KIND`.
+"""This process and its children: their environment, their end, and `python -m
+pipelines.runners.workers KIND`.
 
-`local` is a worker of the local runner. `pool --service_port=PORT` starts workers for Spark and Flink. `child FOLDER
-PROGRAM ARGUMENT ...` runs a program that must not outlive the launcher. Only the standard library is imported at first:
-the command line starts with this module, and a `child` has no other packages.
+`local` is a worker of the local runner. `pool --service_port=PORT` starts workers for Spark and
+Flink. `child FOLDER PROGRAM ARGUMENT ...` runs a program that must not outlive the launcher. Only
+the standard library is imported at first: the command line starts with this module, and a `child`
+has no other packages.
 """
 
 import contextlib
@@ -53,7 +55,8 @@ class Ending:
 
     @contextlib.contextmanager
     def after(self, job: Any) -> Iterator[None]:
-        """In the `with` block, which calls `check` often, the first SIGTERM waits for the shards of a job.
+        """In the `with` block, which calls `check` often, the first SIGTERM waits for the shards of
+        a job.
 
         The job has `start_no_more()`, and `is_busy()` while a shard is in progress.
         """
@@ -66,7 +69,9 @@ class Ending:
             self._job = None
 
     def check(self) -> bool:
-        """Whether the end has begun; raises Interrupted where it has, and no shard is in progress any more."""
+        """Whether the end has begun; raises Interrupted where it has, and no shard is in progress
+        any more.
+        """
         if self._begun and (self._job is None or not self._job.is_busy()):
             raise Interrupted(signal.SIGTERM)
         return self._begun
@@ -81,15 +86,22 @@ class Ending:
         self.check()
         signal.signal(signal.SIGALRM, _end)
         signal.setitimer(signal.ITIMER_REAL, self.grace_seconds)
-        words = f"SIGTERM: no shard is started any more, those in progress have {self.grace_seconds:g} seconds\n"
+        words = (
+            "SIGTERM: no shard is started any more, those in progress have "
+            f"{self.grace_seconds:g} seconds\n"
+        )
         # Standard error may be in the middle of a line.
         with contextlib.suppress(OSError):
             os.write(2, words.encode())
 
     def raise_again(self, lost: Any) -> None:
-        """An interruption that arrives in C code, which cannot raise it, comes again; for `sys.unraisablehook`."""
+        """An interruption that arrives in C code, which cannot raise it, comes again; for
+        `sys.unraisablehook`.
+        """
         if isinstance(lost.exc_value, Interrupted):
-            signal.signal(signal.SIGALRM, lambda _, frame: self.handle(lost.exc_value.exit_code - 128, frame))
+            signal.signal(
+                signal.SIGALRM, lambda _, frame: self.handle(lost.exc_value.exit_code - 128, frame)
+            )
             signal.setitimer(signal.ITIMER_REAL, _SHORT_SECONDS)
         else:
             sys.__unraisablehook__(lost)
@@ -105,16 +117,19 @@ ENDING = Ending()
 def prepare_environment() -> None:
     """Makes child processes find this interpreter, and not import a user's folder called `models`.
 
-    Beam's calls to this machine do not go through a proxy then; all other calls go where they went before.
+    Beam's calls to this machine do not go through a proxy then; all other calls go where they went
+    before.
     """
     folder = os.path.dirname(sys.executable)
     if os.environ.get("PATH", "").split(os.pathsep)[0] != folder:
         os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
     os.environ["PYTHONSAFEPATH"] = "1"
     spared = os.environ.get(_SPARED_BY_GRPC, os.environ.get("no_proxy", "")).split(",")
-    os.environ[_SPARED_BY_GRPC] = ",".join(filter(None, dict.fromkeys([*map(str.strip, spared), *_THIS_MACHINE])))
-    # Torch's threads spin while they wait, which starves other processes on the same cores, such as a second worker: on
-    # two shared cores, spinning made scoring three times slower.
+    os.environ[_SPARED_BY_GRPC] = ",".join(
+        filter(None, dict.fromkeys([*map(str.strip, spared), *_THIS_MACHINE]))
+    )
+    # Torch's threads spin while they wait, which starves other processes on the same cores, such as
+    # a second worker: on two shared cores, spinning made scoring three times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -146,15 +161,18 @@ def is_worker(process: Any) -> bool:
 
 
 def child_command(folder: str, *command: str) -> list[str]:
-    """The command that runs a program which ends with this process; `folder` is for its temporary files."""
+    """The command that runs a program which ends with this process; `folder` is for its temporary
+    files.
+    """
     return [sys.executable, "-S", __file__, "child", folder, *command]
 
 
 def _run_child(folder: str, *command: str) -> int:
-    """Runs a program until it ends, this process is terminated, or the launcher ends; then removes its folder.
+    """Runs a program until it ends, this process is terminated, or the launcher ends; then removes
+    its folder.
 
-    A launcher that is killed with SIGKILL would leave its job server, a Java process, running forever. Where this
-    process is killed, Linux ends the program.
+    A launcher that is killed with SIGKILL would leave its job server, a Java process, running
+    forever. Where this process is killed, Linux ends the program.
     """
     launcher, library = os.getppid(), ctypes.CDLL(None)
 
@@ -183,13 +201,15 @@ def _run_child(folder: str, *command: str) -> int:
 
 
 def _work() -> None:
-    """Beam's own worker, for the launcher that the environment names: logs to the run's log, ignores Ctrl-C.
+    """Beam's own worker, for the launcher that the environment names: logs to the run's log,
+    ignores Ctrl-C.
 
     SIGTERM ends it after the shard in progress.
     """
     # A terminal sends Ctrl-C to the whole process group; the launcher ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Before Beam is imported, which would log to standard error where the root logger has no handler.
+    # Before Beam is imported, which would log to standard error where the root logger has no
+    # handler.
     logging.getLogger().addHandler(logging.NullHandler())
     from beamrank.logs import INHERITED, LoggedStderr, join_log
     from beamrank.machine import number_worker
@@ -220,7 +240,8 @@ def _work() -> None:
             time.sleep(_SHORT_SECONDS)
         os._exit(code)
 
-    # The launcher sends it when it was told to end; Slurm, for example, sends it to all processes of a job.
+    # The launcher sends it when it was told to end; Slurm, for example, sends it to all processes
+    # of a job.
     signal.signal(signal.SIGTERM, end_after_shards)
     with contextlib.redirect_stderr(LoggedStderr()):
         try:
@@ -241,10 +262,12 @@ def _serve_pool(*flags: str) -> None:
 
 @functools.cache
 def share_pools() -> Any:
-    """Lets several Java processes share a pool of workers in this process; returns the class of such a pool.
+    """Lets several Java processes share a pool of workers in this process; returns the class of
+    such a pool.
 
-    Every executor of Spark and every task manager of Flink numbers its workers from 1. Beam's own pool knows a worker
-    by that number only: one Java process that ends would stop a worker of the next, whose shards would be repeated.
+    Every executor of Spark and every task manager of Flink numbers its workers from 1. Beam's own
+    pool knows a worker by that number only: one Java process that ends would stop a worker of the
+    next, whose shards would be repeated.
     """
     from apache_beam.portability.api import beam_fn_api_pb2
     from apache_beam.runners.worker import worker_pool_main

@@ -1,4 +1,6 @@
-"""The process that runs a plan. Two runs of one plan into a folder cooperate; runs of two plans would conflict."""
+"""The process that runs a plan. Two runs of one plan into a folder cooperate; runs of two plans
+would conflict.
+"""
 
 import logging
 import os
@@ -26,7 +28,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, and since when (ISO 8601) it runs a plan; `process_started` detects a reused pid."""
+    """A process, and since when (ISO 8601) it runs a plan; `process_started` detects a reused
+    pid.
+    """
 
     host: str
     pid: Annotated[int, Field(ge=1)]
@@ -62,10 +66,12 @@ _OWNER = TypeAdapter(Owner)
 
 @contextmanager
 def made_current(plan: Plan) -> Iterator[None]:
-    """Makes a plan the current one of its output, with this process as its owner until the `with` block ends.
+    """Makes a plan the current one of its output, with this process as its owner until the `with`
+    block ends.
 
     Raises:
-        PreflightError: another process of this machine runs another plan, or configuration, into the same output.
+        PreflightError: another process of this machine runs another plan, or configuration, into
+            the same output.
     """
     current = None
     # A broken pointer is written again.
@@ -74,8 +80,9 @@ def made_current(plan: Plan) -> Iterator[None]:
     owner = None if current is None or plan.is_named_by(current) else Owner.of(current)
     if owner is not None and owner.is_another():
         raise PreflightError(
-            f"{plan.output} is in use: {owner} runs another configuration into it. Both would write the same files, "
-            "and the runs of one would be lost. Wait until that process ends, or give this run another --output"
+            f"{plan.output} is in use: {owner} runs another configuration into it. Both would "
+            "write the same files, and the runs of one would be lost. Wait until that process "
+            "ends, or give this run another --output"
         )
     mine = asdict(Owner.this_process())
     plan.publish(mine)
@@ -101,7 +108,9 @@ def open_run_log(plan: Plan) -> None:
 
 
 def _remove_leftovers(plan: Plan) -> None:
-    """Removes the temporary files of killed processes; in the output itself a user may keep other things."""
+    """Removes the temporary files of killed processes; in the output itself a user may keep other
+    things.
+    """
     storage.remove_leftovers(plan.output)
     for folder in (MACHINES, REJECTS, RUNS):
         storage.remove_leftovers(storage.join(plan.output, folder))
@@ -110,12 +119,15 @@ def _remove_leftovers(plan: Plan) -> None:
 
 
 def check_current(plan: Plan) -> None:
-    """Raises BeamrankError where another plan or configuration was started into the output: its runs must stay."""
+    """Raises BeamrankError where another plan or configuration was started into the output: its
+    runs must stay.
+    """
     current = read_current(plan.output)
     if current is not None and not plan.is_named_by(current):
         raise BeamrankError(
-            f"another configuration was started into {plan.output} while this one ran: {current.plan}, by "
-            f"{Owner.of(current) or 'a process that has ended'}. The files in runs/ are its own now, so the runs of "
-            "this configuration are not written. Finished shards of both are kept. Once the other process has ended, "
-            "run the same command again; to have the runs of both, give another --output"
+            f"another configuration was started into {plan.output} while this one ran: "
+            f"{current.plan}, by {Owner.of(current) or 'a process that has ended'}. The files in "
+            "runs/ are its own now, so the runs of this configuration are not written. Finished "
+            "shards of both are kept. Once the other process has ended, run the same command "
+            "again; to have the runs of both, give another --output"
         )

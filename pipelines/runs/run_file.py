@@ -1,4 +1,5 @@
-"""A run to write: its name, its rows from the parts of a shard, and where they go: one file, or a folder of parts.
+"""A run to write: its name, its rows from the parts of a shard, and where they go: one file, or a
+folder of parts.
 
 Other aggregations of stored log-odds make runs too, without a model.
 """
@@ -44,7 +45,8 @@ class RunFile:
         stage: the stage that ranks.
         run_format: of the file.
         k: how many docs count as received by the stage; None for all that it received.
-        variant: settings of the stage that its parts can be ranked with, in place of its own, such as an aggregation.
+        variant: settings of the stage that its parts can be ranked with, in place of its own, such
+            as an aggregation.
         in_parts: whether it is a folder with a part for each shard, and not one file.
     """
 
@@ -104,7 +106,9 @@ class RunFile:
 
 
 def run_files(stages: Sequence[Stage], config: RunConfig) -> list[RunFile]:
-    """The runs of a plan, in the order of its stages, each in every format that the configuration asks for."""
+    """The runs of a plan, in the order of its stages, each in every format that the configuration
+    asks for.
+    """
     return [
         RunFile(str(stage.run_name), stage.name, run_format, in_parts=config.in_parts(run_format))
         for stage in stages
@@ -114,7 +118,9 @@ def run_files(stages: Sequence[Stage], config: RunConfig) -> list[RunFile]:
 
 
 def parse_run_file(stages: Sequence[Stage], base: str, in_parts: bool) -> RunFile | None:
-    """The run of a variant of a stage that has this name, of a file or of a folder; None if no run has it."""
+    """The run of a variant of a stage that has this name, of a file or of a folder; None if no run
+    has it.
+    """
     name, _, ending = base.partition(".")
     run_format = next((each for each, found in FORMATS.items() if found.ending == ending), None)
     for stage in stages if run_format else ():
@@ -166,7 +172,9 @@ class RunSpool:
             yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
 
     def _by_query_id(self) -> Iterator[bytes]:
-        for place in pc.sort_indices(pa.chunked_array(self._query_ids, pa.string())).to_numpy().tolist():
+        for place in (
+            pc.sort_indices(pa.chunked_array(self._query_ids, pa.string())).to_numpy().tolist()
+        ):
             self._file.seek(self._places[place])
             yield self._file.read(self._places[place + 1] - self._places[place])
 
@@ -185,10 +193,11 @@ class RunSpool:
 
 @dataclass(frozen=True)
 class PartFolder:
-    """A run or a table as a folder of parts, one for each shard, for readers that know nothing of plans: Spark, DuckDB.
+    """A run or a table as a folder of parts, one for each shard, for readers that know nothing of
+    plans: Spark, DuckDB.
 
-    It holds exactly the parts of one plan wherever it holds `_SUCCESS`, which is removed first and written last.
-    `ending` is that of the names of the parts.
+    It holds exactly the parts of one plan wherever it holds `_SUCCESS`, which is removed first and
+    written last. `ending` is that of the names of the parts.
     """
 
     url: str
@@ -206,7 +215,9 @@ class PartFolder:
         yield SUCCESS
 
     def begin(self) -> None:
-        """Removes all that is there, `_SUCCESS` first: parts of other plans, lost attempts, a file of this name."""
+        """Removes all that is there, `_SUCCESS` first: parts of other plans, lost attempts, a file
+        of this name.
+        """
         if not remove_parts(self.url):
             storage.remove(self.url)
 
@@ -225,7 +236,9 @@ class PartFolder:
         return [shard for shard in range(self.shards) if self.part(shard) not in present]
 
     def problems(self, expected: Mapping[int, str]) -> Iterator[tuple[str, str]]:
-        """The names of files that are wrong, each with its problem; `expected` are the SHA-256 of parts, by shard."""
+        """The names of files that are wrong, each with its problem; `expected` are the SHA-256 of
+        parts, by shard.
+        """
         names = set(self.names)
         present = storage.sizes_bytes(self.url).keys() | storage.folder_names(self.url)
         for shard, sha256 in expected.items():
@@ -233,15 +246,18 @@ class PartFolder:
             if name in present and storage.sha256(storage.join(self.url, name)) != sha256:
                 yield name, "is not the part that the sealed stages of the current plan give"
         yield from ((name, "is missing") for name in sorted(names - present))
-        yield from ((name, "is none of its parts, and would be read as one") for name in sorted(present - names))
+        yield from (
+            (name, "is none of its parts, and would be read as one")
+            for name in sorted(present - names)
+        )
 
     def seal(self) -> None:
         """Removes all but the parts, and writes `_SUCCESS`; an error where a part is missing."""
         missing = self.missing()
         if missing:
             raise BeamrankError(
-                f"{self.url} lacks {self.part(missing[0])} and the parts of {len(missing) - 1:,} more shards: run "
-                "again, which writes it again"
+                f"{self.url} lacks {self.part(missing[0])} and the parts of {len(missing) - 1:,} "
+                "more shards: run again, which writes it again"
             )
         storage.clear(self.url, set(self.names))
         storage.replace(storage.join(self.url, SUCCESS), b"")
@@ -258,7 +274,9 @@ def remove_parts(url: str) -> bool:
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Writes the parts of runs, shard by shard: in a pass over the parts of the stages that rank, or on a worker."""
+    """Writes the parts of runs, shard by shard: in a pass over the parts of the stages that rank,
+    or on a worker.
+    """
 
     stages: tuple[Any, ...]
     runs: tuple[tuple[RunFile, PartFolder], ...]
@@ -309,16 +327,21 @@ def aggregate(
         stage: the stage that compared pairs, where there are several.
 
     Returns:
-        {query_id: {doc_id: score}}: queries sorted by query_id, docs best first, with the scores of a written run.
+        {query_id: {doc_id: score}}: queries sorted by query_id, docs best first, with the scores of
+        a written run.
 
     Raises:
         ConfigError: the aggregation is unknown, or the arguments do not go together.
         PreflightError: the output has no finished duo stage, or not as many pairs.
     """
-    plan, _, stages, (file, *_) = other_runs(os.fsdecode(output), [aggregation], k1, opponents, seed, stage)
+    plan, _, stages, (file, *_) = other_runs(
+        os.fsdecode(output), [aggregation], k1, opponents, seed, stage
+    )
     found: RunScores = {}
     for parts in iter_shards(plan, stages, sealed_stages(plan)):
-        found |= {query_id: run_scores(query_id, each) for query_id, each in file.rankings(parts).items()}
+        found |= {
+            query_id: run_scores(query_id, each) for query_id, each in file.rankings(parts).items()
+        }
     return dict(sorted(found.items()))
 
 
@@ -330,7 +353,8 @@ def other_runs(
     seed: int | None,
     stage: str | None = None,
 ) -> tuple[Plan, RunConfig, Sequence[Any], list[RunFile]]:
-    """The runs of other aggregations, each in every format of the configuration; arguments as of `aggregate`.
+    """The runs of other aggregations, each in every format of the configuration; arguments as of
+    `aggregate`.
 
     Before them come their plan, its configuration and its stages.
     """
@@ -339,13 +363,21 @@ def other_runs(
     stages = open_stages(plan.stages)
     duo = _pairwise(output, stages, stage)
     if k1 is not None and k1 > duo.k:
-        raise PreflightError(f"--k1 {k1} is more than the {duo.k} candidates whose pairs were scored ({duo.name}.k)")
+        raise PreflightError(
+            f"--k1 {k1} is more than the {duo.k} candidates whose pairs were scored ({duo.name}.k)"
+        )
     for name in aggregations:
         check_method(name)
     if ("sample" in aggregations and duo.opponents is None) != (opponents is not None):
-        raise ConfigError("--opponents is how many opponents `sample` draws from a full matrix: give both or neither")
+        raise ConfigError(
+            "--opponents is how many opponents `sample` draws from a full matrix: give both or "
+            "neither"
+        )
     if duo.opponents is not None and k1 is not None:
-        raise ConfigError(f"the stored pairs are a sample ({duo.name}.opponents): no smaller k1 can be taken from them")
+        raise ConfigError(
+            f"the stored pairs are a sample ({duo.name}.opponents): no smaller k1 can be taken "
+            "from them"
+        )
     if seed is not None and opponents is None:
         raise ConfigError("--seed decides which --opponents are drawn: give both")
     files = []
@@ -353,7 +385,10 @@ def other_runs(
         drawn = (opponents, seed or 0) if name == "sample" and opponents is not None else None
         run = replace(duo, aggregation=name, drawn=drawn).varied_run_name(k1)
         variant = (("aggregation", name), ("drawn", drawn))
-        files += [RunFile(run, duo.name, each, k1, variant, config.in_parts(each)) for each in config.run_formats]
+        files += [
+            RunFile(run, duo.name, each, k1, variant, config.in_parts(each))
+            for each in config.run_formats
+        ]
     return plan, config, stages, files
 
 
@@ -363,5 +398,7 @@ def _pairwise(output: str, stages: Sequence[Any], name: str | None) -> ScoreDuo:
     if not found:
         raise PreflightError(f"{output} has no duo stage: there are no pairs to aggregate")
     if name not in found and (name is not None or len(found) > 1):
-        raise ConfigError(f"--stage {name}: choose a stage of {output} that compares pairs: {', '.join(found)}")
+        raise ConfigError(
+            f"--stage {name}: choose a stage of {output} that compares pairs: {', '.join(found)}"
+        )
     return next(iter(found.values())) if name is None else found[name]

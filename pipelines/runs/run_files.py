@@ -1,4 +1,5 @@
-"""The last stage: the files in `runs/`, written from the sealed parts and measured in the same pass; and their checks.
+"""The last stage: the files in `runs/`, written from the sealed parts and measured in the same
+pass; and their checks.
 
 To verify a run, it is made again from the sealed parts, and compared.
 """
@@ -31,7 +32,15 @@ from beamrank.storage.documents import sha256
 from models.stages.core import open_stages
 from pipelines.console.tables import count_lines
 from pipelines.runs.owner import check_current
-from pipelines.runs.run_file import PartFolder, RunFile, RunSpool, ShardWriter, parse_run_file, remove_parts, run_files
+from pipelines.runs.run_file import (
+    PartFolder,
+    RunFile,
+    RunSpool,
+    ShardWriter,
+    parse_run_file,
+    remove_parts,
+    run_files,
+)
 from pipelines.runs.run_metadata import ENDING, is_unchanged, write_run_metadata
 
 Evaluators: TypeAlias = Mapping[RunFile, Evaluator]
@@ -57,12 +66,16 @@ class WrittenRuns(NamedTuple):
 
 
 def write_runs(
-    plan: Plan, config: RunConfig, progress: Progress = SILENT, write_parts: WriteParts | None = None
+    plan: Plan,
+    config: RunConfig,
+    progress: Progress = SILENT,
+    write_parts: WriteParts | None = None,
 ) -> WrittenRuns:
-    """Writes every run of a plan in every format that its configuration asks for, and their measures.
+    """Writes every run of a plan in every format that its configuration asks for, and their
+    measures.
 
-    `write_parts` lets workers write the parts of folders; by default this process does. Raises PreflightError where
-    stages are not finished: see `sealed_stages`.
+    `write_parts` lets workers write the parts of folders; by default this process does. Raises
+    PreflightError where stages are not finished: see `sealed_stages`.
     """
     manifests, stages = sealed_stages(plan), open_stages(plan.stages)
     for manifest in manifests.values():
@@ -93,10 +106,18 @@ def write_run_files(
     evaluators: Evaluators = MappingProxyType({}),
     write_parts: WriteParts | None = None,
 ) -> dict[RunFile, str]:
-    """Writes some runs with their metadata, lets evaluators see those that they measure, and returns their paths."""
+    """Writes some runs with their metadata, lets evaluators see those that they measure, and
+    returns their paths.
+    """
     urls = {file: file.url(plan) for file in files}
-    folders = {file: PartFolder(urls[file], file.ending, len(plan.shards)) for file in files if file.in_parts}
-    writer = ShardWriter(tuple(stage for stage in stages if stage.ranks), tuple(folders.items()), config.run_tag)
+    folders = {
+        file: PartFolder(urls[file], file.ending, len(plan.shards))
+        for file in files
+        if file.in_parts
+    }
+    writer = ShardWriter(
+        tuple(stage for stage in stages if stage.ranks), tuple(folders.items()), config.run_tag
+    )
     for folder in folders.values():
         check_current(plan)
         folder.begin()
@@ -104,7 +125,11 @@ def write_run_files(
         write_parts(writer, manifests)
     written = writer.done()
     with ExitStack() as stack:
-        spools = {file: stack.enter_context(RunSpool(file, config.run_tag)) for file in files if not file.in_parts}
+        spools = {
+            file: stack.enter_context(RunSpool(file, config.run_tag))
+            for file in files
+            if not file.in_parts
+        }
         for parts in iter_shards(plan, stages, manifests):
             for spool in spools.values():
                 spool.add(parts)
@@ -138,7 +163,9 @@ def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> E
 
 
 def evaluate_shard(parts: ShardParts, evaluators: Evaluators) -> None:
-    """Lets evaluators see the rankings of a shard: a written run is read in this order, as its scores decrease."""
+    """Lets evaluators see the rankings of a shard: a written run is read in this order, as its
+    scores decrease.
+    """
     for file, evaluator in evaluators.items():
         evaluator.add((query_id, each.doc_ids) for query_id, each in file.rankings(parts).items())
 
@@ -146,10 +173,15 @@ def evaluate_shard(parts: ShardParts, evaluators: Evaluators) -> None:
 def finish_evaluations(plan: Plan, evaluators: Evaluators) -> dict[str, Evaluation]:
     """The measures of each run, by its name; the same however its topics were cut into shards."""
     topics = plan.topics.query_ids
-    return {file.name: evaluator.evaluation(topics, by_id=True) for file, evaluator in evaluators.items()}
+    return {
+        file.name: evaluator.evaluation(topics, by_id=True)
+        for file, evaluator in evaluators.items()
+    }
 
 
-def _note_evaluations(plan: Plan, config: RunConfig, evaluations: Mapping[str, Evaluation], progress: Progress) -> None:
+def _note_evaluations(
+    plan: Plan, config: RunConfig, evaluations: Mapping[str, Evaluation], progress: Progress
+) -> None:
     notes = next(iter(evaluations.values())).notes
     for note in (*explain_names(config.measures), *notes.lines()):
         progress.note(note)
@@ -158,13 +190,16 @@ def _note_evaluations(plan: Plan, config: RunConfig, evaluations: Mapping[str, E
         progress.warn(warning)
     if plan.limited:
         progress.note(
-            f"a trial: the measures are means over the {counted(notes.topics, 'judged topic')} among the "
-            f"{len(plan.topics):,} that were run (topics.limit), not over all topics of the qrels"
+            f"a trial: the measures are means over the {counted(notes.topics, 'judged topic')} "
+            f"among the {len(plan.topics):,} that were run (topics.limit), not over all topics of "
+            "the qrels"
         )
 
 
 def measure_files(evaluations: Mapping[str, Evaluation]) -> dict[str, bytes | None]:
-    """The content of both files by name; values of many topics are a table, else it is None: there is no such file."""
+    """The content of both files by name; values of many topics are a table, else it is None: there
+    is no such file.
+    """
     means: dict[str, Any] = {name: each.means for name, each in evaluations.items()}
     table = None
     if any(len(each.per_query) > MOST_IN_JSON for each in evaluations.values()):
@@ -174,7 +209,9 @@ def measure_files(evaluations: Mapping[str, Evaluation]) -> dict[str, bytes | No
                 writer.write_table(group, len(group))
         table = sink.getvalue()
     else:
-        means["per_query"] = {name: dict(each.per_query.items()) for name, each in evaluations.items()}
+        means["per_query"] = {
+            name: dict(each.per_query.items()) for name, each in evaluations.items()
+        }
     return {PER_QUERY: table, MEASURES: json.dumps(means, indent=1).encode()}
 
 
@@ -186,16 +223,22 @@ def _groups(evaluations: Mapping[str, Evaluation]) -> Iterator[Any]:
         query_ids = values.ids.take(order)
         for name in each.means:
             names = (pa.repeat(pa.scalar(label, pa.string()), len(order)) for label in (run, name))
-            yield pa.table([query_ids, *names, pa.array(values.of(name)).take(order)], schema=PER_QUERY_TABLE)
+            yield pa.table(
+                [query_ids, *names, pa.array(values.of(name)).take(order)], schema=PER_QUERY_TABLE
+            )
 
 
 def scores_folder(plan: Plan) -> PartFolder:
     """The scores of `beamrank score` as a table."""
-    return PartFolder(storage.join(plan.output, RUNS, "scores.parquet"), "parquet", len(plan.shards))
+    return PartFolder(
+        storage.join(plan.output, RUNS, "scores.parquet"), "parquet", len(plan.shards)
+    )
 
 
 def write_scores(plan: Plan, manifest: Manifest) -> str:
-    """Copies the sealed parts, in the order of the pairs, for readers of tables; returns the URL of the folder."""
+    """Copies the sealed parts, in the order of the pairs, for readers of tables; returns the URL of
+    the folder.
+    """
     parts, table = plan.folder(manifest.stage), scores_folder(plan)
 
     def copy(receipt: Receipt) -> None:
@@ -210,7 +253,9 @@ def write_scores(plan: Plan, manifest: Manifest) -> str:
     return table.url
 
 
-def verify_runs(plan: Plan, stages: Sequence[Stage], config: RunConfig, found: Verification) -> None:
+def verify_runs(
+    plan: Plan, stages: Sequence[Stage], config: RunConfig, found: Verification
+) -> None:
     """Adds the findings about the runs and their measures, which are written from sealed stages."""
     manifests = plan.manifests(StageFolder.stated)
     unknown = [stage.name for stage in plan.stages if stage.name not in manifests]
@@ -222,21 +267,31 @@ def verify_runs(plan: Plan, stages: Sequence[Stage], config: RunConfig, found: V
     here = storage.join(plan.output, RUNS)
     sizes, folders = storage.sizes_bytes(here), storage.folder_names(here)
     own = {file.base: file for file in run_files(stages, config)}
-    missing = sorted(base for base, file in own.items() if base not in (folders if file.in_parts else sizes))
+    missing = sorted(
+        base for base, file in own.items() if base not in (folders if file.in_parts else sizes)
+    )
     if len(missing) == len(own):
-        found.notes.append(f"the runs are not written yet: {_WRITE_AGAIN.replace('it again', 'them')}")
+        found.notes.append(
+            f"the runs are not written yet: {_WRITE_AGAIN.replace('it again', 'them')}"
+        )
     else:
-        found.findings += [Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in missing]
+        found.findings += [
+            Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in missing
+        ]
     metadata = {f"{base}{ENDING}" for base in {*sizes, *folders}} & sizes.keys()
     ours = []
     for base in sorted((sizes.keys() | folders) - metadata - {MEASURES, PER_QUERY}):
         file = own.get(base) or parse_run_file(stages, base, base in folders)
         if file is None or file.in_parts != (base in folders):
-            found.notes.append(f"not checked: {RUNS}/{base}, which is not a run of the current plan")
+            found.notes.append(
+                f"not checked: {RUNS}/{base}, which is not a run of the current plan"
+            )
         else:
             ours.append(file)
     evaluators = _evaluators(plan, config, list(own.values()), found) if MEASURES in sizes else {}
-    _verify_files(plan, stages, manifests, {file: file.base in own for file in ours}, evaluators, found)
+    _verify_files(
+        plan, stages, manifests, {file: file.base in own for file in ours}, evaluators, found
+    )
     for base in sorted({*metadata, *(f"{file.base}{ENDING}" for file in ours)}):
         run = base.removesuffix(ENDING)
         is_own = run in own
@@ -246,12 +301,18 @@ def verify_runs(plan: Plan, stages: Sequence[Stage], config: RunConfig, found: V
         # What they hold depends on the machine that wrote them.
         elif not is_unchanged(storage.read_bytes(storage.join(here, base)), run):
             remedy = _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
-            found.findings.append(Finding(f"{RUNS}/{base}", "was changed after it was written", remedy))
+            found.findings.append(
+                Finding(f"{RUNS}/{base}", "was changed after it was written", remedy)
+            )
     in_one = [file.base for file in ours if not file.in_parts]
-    found.count([sizes[base] for base in (*in_one, *metadata, *({MEASURES, PER_QUERY} & sizes.keys()))])
+    found.count(
+        [sizes[base] for base in (*in_one, *metadata, *({MEASURES, PER_QUERY} & sizes.keys()))]
+    )
 
 
-def _evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile], found: Verification) -> Evaluators:
+def _evaluators(
+    plan: Plan, config: RunConfig, files: Sequence[RunFile], found: Verification
+) -> Evaluators:
     if config.qrels is None:
         found.notes.append(f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels")
     try:
@@ -276,7 +337,11 @@ def _verify_files(
     failed: dict[RunFile, BeamrankError] = {}
     hashes: dict[RunFile, dict[int, str]] = {file: {} for file in files if file.in_parts}
     with ExitStack() as stack:
-        spools = {file: stack.enter_context(RunSpool(file, plan.run_tag)) for file in files if not file.in_parts}
+        spools = {
+            file: stack.enter_context(RunSpool(file, plan.run_tag))
+            for file in files
+            if not file.in_parts
+        }
 
         def see(file: RunFile, parts: ShardParts) -> None:
             if file in spools:
@@ -311,7 +376,11 @@ def _verify_files(
         expected = measure_files(finish_evaluations(plan, evaluators))
         present = storage.read_files(storage.join(plan.output, RUNS), [MEASURES, PER_QUERY])
         problem = "does not hold the measures that runs and qrels give"
-        changed = [name for name, each in expected.items() if each is not None and present.get(name) != each]
+        changed = [
+            name
+            for name, each in expected.items()
+            if each is not None and present.get(name) != each
+        ]
         found.findings += [Finding(f"{RUNS}/{name}", problem, _WRITE_AGAIN) for name in changed]
 
 
@@ -320,13 +389,19 @@ def verify_scores(plan: Plan, found: Verification) -> None:
     manifest = next(iter(plan.manifests(StageFolder.stated).values()), None)
     table = scores_folder(plan)
     if manifest is None or not storage.sizes_bytes(table.url):
-        found.notes.append(f"not checked: {RUNS}/{storage.name(table.url)}, which is not written yet: run again")
+        found.notes.append(
+            f"not checked: {RUNS}/{storage.name(table.url)}, which is not written yet: run again"
+        )
         return
     expected = {receipt.shard: receipt.part_sha256 for receipt in manifest.receipts}
     _verify_parts(table, expected, "run again, which writes it again", found)
 
 
-def _verify_parts(folder: PartFolder, expected: Mapping[int, str], remedy: str, found: Verification) -> None:
+def _verify_parts(
+    folder: PartFolder, expected: Mapping[int, str], remedy: str, found: Verification
+) -> None:
     place = f"{RUNS}/{storage.name(folder.url)}"
-    found.findings += [Finding(f"{place}/{name}", why, remedy) for name, why in folder.problems(expected)]
+    found.findings += [
+        Finding(f"{place}/{name}", why, remedy) for name, why in folder.problems(expected)
+    ]
     found.count(storage.sizes_bytes(folder.url).values())

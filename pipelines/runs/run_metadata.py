@@ -1,4 +1,6 @@
-"""The metadata of a run file in the schema of ir_metadata (https://www.ir-metadata.org), as a YAML file beside it."""
+"""The metadata of a run file in the schema of ir_metadata (https://www.ir-metadata.org), as a YAML
+file beside it.
+"""
 
 import os
 import shlex
@@ -35,7 +37,8 @@ def write_metadata(
 ) -> None:
     """Writes the metadata of the run file at a URL, with the command of this process.
 
-    `retrieval` are the rankers, in order, `data` is the collection, and `goal` what the run is evaluated for.
+    `retrieval` are the rankers, in order, `data` is the collection, and `goal` what the run is
+    evaluated for.
     """
     metadata = {
         "schema-version": _SCHEMA_VERSION,
@@ -44,7 +47,11 @@ def write_metadata(
         "platform": _platform(machine),
         "research goal": goal or {},
         "implementation": {**_executable(*sys.argv), "source": {"lang": ["Python"]}},
-        "method": {"automatic": True, "score ties": "order of the previous ranker", "retrieval": list(retrieval)},
+        "method": {
+            "automatic": True,
+            "score ties": "order of the previous ranker",
+            "retrieval": list(retrieval),
+        },
         # Only the user knows it.
         "actor": {},
         "data": data or {},
@@ -54,21 +61,31 @@ def write_metadata(
 
 
 def is_unchanged(content: bytes, base: str) -> bool:
-    """Whether a file of metadata is as it was written for a run of this name; 0.2.0 left the name out."""
+    """Whether a file of metadata is as it was written for a run of this name; 0.2.0 left the name
+    out.
+    """
     text = content.partition(b"\n")[2]
     return content in (_checked(text, base), _checked(text))
 
 
 def _checked(content: bytes, base: str = "") -> bytes:
-    """A file whose first line, a comment, detects a flipped bit in the others, and another run's metadata."""
+    """A file whose first line, a comment, detects a flipped bit in the others, and another run's
+    metadata.
+    """
     return b"# sha256: %b\n%b" % (sha256(os.fsencode(base) + content).encode(), content)
 
 
-def write_run_metadata(plan: Plan, config: RunConfig, file: RunFile, stages: Sequence[Any], sealed: Manifest) -> None:
-    """Writes the metadata of a run of a plan; the machine is the one that did the most shards of its `sealed` stage."""
+def write_run_metadata(
+    plan: Plan, config: RunConfig, file: RunFile, stages: Sequence[Any], sealed: Manifest
+) -> None:
+    """Writes the metadata of a run of a plan; the machine is the one that did the most shards of
+    its `sealed` stage.
+    """
     ((name, _),) = Counter(receipt.machine for receipt in sealed.receipts).most_common(1)
     machine = read_machine(plan.output, name) or describe_machine()
-    goal = {} if config.qrels is None else {"evaluation": {"reported measures": list(config.measures)}}
+    goal = (
+        {} if config.qrels is None else {"evaluation": {"reported measures": list(config.measures)}}
+    )
     retrieval = list(describe_retrieval(stages, file))
     write_metadata(file.url(plan), config.run_tag, machine, retrieval, describe_data(config), goal)
 
@@ -82,7 +99,11 @@ def describe_retrieval(stages: Sequence[Any], file: RunFile) -> Iterator[Compone
         is_last = stage.name == file.stage
         varied = replace(stage, **dict(file.variant)) if is_last else stage
         # The first stage's folder has a name of ours.
-        name = stage.method if before is None or stage.name == stage.type_name else f"{stage.method}:{stage.name}"
+        name = (
+            stage.method
+            if before is None or stage.name == stage.type_name
+            else f"{stage.method}:{stage.name}"
+        )
         settings = {
             **({} if before is None else {"checkpoint": getattr(stage, "checkpoint", None)}),
             **{key: value for key, value in stage.keys.items() if key != RANKED_BY},
@@ -90,7 +111,10 @@ def describe_retrieval(stages: Sequence[Any], file: RunFile) -> Iterator[Compone
             **({"k": file.k} if is_last and file.k is not None else {}),
             "reranks": before,
         }
-        yield {"name": name, **{key: value for key, value in settings.items() if value not in (None, {})}}
+        yield {
+            "name": name,
+            **{key: value for key, value in settings.items() if value not in (None, {})},
+        }
         if is_last:
             return
         before = name
@@ -124,7 +148,9 @@ def _platform(machine: Machine) -> Component:
 
 
 def _executable(program: str, *arguments: str) -> Component:
-    """The command without Beam's flags, which can hold credentials, as can the arguments of another program."""
+    """The command without Beam's flags, which can hold credentials, as can the arguments of another
+    program.
+    """
     if storage.name(program) != "beamrank":
         return {}
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments

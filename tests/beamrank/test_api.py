@@ -16,9 +16,15 @@ QRELS = {"q1": {"a": 1}, "q2": {"y": 2}, "q3": {"z": 1}}
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     run, qrels = tmp_path / "some.trec", tmp_path / "qrels.txt"
-    rows = [f"{q} Q0 {d} {r} {s!r} t\n" for q, docs in RUN.items() for r, (d, s) in enumerate(docs.items())]
+    rows = [
+        f"{q} Q0 {d} {r} {s!r} t\n"
+        for q, docs in RUN.items()
+        for r, (d, s) in enumerate(docs.items())
+    ]
     run.write_text("".join(rows))
-    qrels.write_text("".join(f"{q} 0 {d} {level}\n" for q, docs in QRELS.items() for d, level in docs.items()))
+    qrels.write_text(
+        "".join(f"{q} 0 {d} {level}\n" for q, docs in QRELS.items() for d, level in docs.items())
+    )
     return run, qrels
 
 
@@ -35,7 +41,11 @@ def test_read_qrels_gives_relevance(files: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize("measures", ["RR nDCG@2", "RR, nDCG@2", ["RR", "nDCG@2"]])
 def test_evaluate_gives_the_same_for_dictionaries_and_files(files, measures):
     found = beamrank.evaluate(RUN, QRELS, measures)
-    assert found == beamrank.evaluate(files[0], files[1], measures) == beamrank.evaluate(RUN, files[1], measures)
+    assert (
+        found
+        == beamrank.evaluate(files[0], files[1], measures)
+        == beamrank.evaluate(RUN, files[1], measures)
+    )
     # `a` ties with `b`, and comes after it: docs that tie are ordered by doc_id, descending.
     assert found.per_query["q1"]["RR"] == pytest.approx(1 / 3)
     assert found.means["RR"] == pytest.approx(1 / 9)
@@ -54,7 +64,10 @@ def test_evaluate_reads_any_list_of_measures():
 def test_evaluate_leaves_docs_out(tmp_path):
     """As BEIR measures collections whose queries are docs."""
     run, qrels = {"a": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"a": {"b": 1}}
-    assert beamrank.evaluate(run, qrels, "RR@10 nDCG@10").means == {"RR@10": 0.5, "nDCG@10": pytest.approx(0.63093)}
+    assert beamrank.evaluate(run, qrels, "RR@10 nDCG@10").means == {
+        "RR@10": 0.5,
+        "nDCG@10": pytest.approx(0.63093),
+    }
     (tmp_path / "pairs.tsv").write_text("a\ta\na\ta\nz\tz\n")
     for exclude in ("self", tmp_path / "pairs.tsv", {"a": ["a"], "z": ["z"]}):
         found = beamrank.evaluate(run, qrels, "RR@10 nDCG@10", exclude=exclude)
@@ -87,9 +100,21 @@ def test_evaluate_takes_the_numbers_of_numpy() -> None:
     ("run", "qrels", "measures", "error", "message"),
     [
         (RUN, QRELS, "RR@ten", ConfigError, "RR@ten"),
-        (RUN, {"other": {"a": 1}}, "RR", PreflightError, "the run and the qrels have no topic in common"),
+        (
+            RUN,
+            {"other": {"a": 1}},
+            "RR",
+            PreflightError,
+            "the run and the qrels have no topic in common",
+        ),
         (RUN, {"q1": {"a": 0.5}}, "RR", DataError, "doc 'a' of query 'q1' has relevance 0.5"),
-        (RUN, {"q1": {"a": 20_000}}, "RR", DataError, "not a whole number between -10,000 and 10,000"),
+        (
+            RUN,
+            {"q1": {"a": 20_000}},
+            "RR",
+            DataError,
+            "not a whole number between -10,000 and 10,000",
+        ),
         (RUN, {"q1": {3: 1}}, "RR", DataError, "ids are strings"),
         (RUN, {"q1": {}}, "RR", DataError, "the qrels have no judgments"),
         ({"q1": {"a": float("inf")}}, QRELS, "RR", DataError, "the score of doc 'a' is not finite"),
@@ -97,8 +122,20 @@ def test_evaluate_takes_the_numbers_of_numpy() -> None:
         (b"/nowhere/run", QRELS, "RR", PreflightError, "/nowhere/run"),
         (RUN, {"q1": ["a"]}, "RR", DataError, "not a dictionary but list"),
         ({"q1": None}, QRELS, "RR", DataError, "query 'q1' of the run .* but NoneType"),
-        ({"q1": {"a": "1"}}, QRELS, "RR", DataError, "query 'q1' of the run has a score that cannot be used"),
-        ({"q1": {"a": 10**400}}, QRELS, "RR", DataError, "query 'q1' of the run has a score that cannot be used"),
+        (
+            {"q1": {"a": "1"}},
+            QRELS,
+            "RR",
+            DataError,
+            "query 'q1' of the run has a score that cannot be used",
+        ),
+        (
+            {"q1": {"a": 10**400}},
+            QRELS,
+            "RR",
+            DataError,
+            "query 'q1' of the run has a score that cannot be used",
+        ),
     ],
 )
 def test_evaluate_refuses_bad_input(run, qrels, measures, error, message):

@@ -1,4 +1,6 @@
-"""Frames of pandas, polars and Arrow mean what dictionaries do; what cannot be used is named by column and row."""
+"""Frames of pandas, polars and Arrow mean what dictionaries do; what cannot be used is named by
+column and row.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +24,12 @@ def duckdb_relation(columns: Columns) -> duckdb.DuckDBPyRelation:
     return duckdb.from_arrow(pa.table(columns))
 
 
-LIBRARIES: tuple[Callable[[Columns], Any], ...] = (pa.table, pd.DataFrame, pl.DataFrame, duckdb_relation)
+LIBRARIES: tuple[Callable[[Columns], Any], ...] = (
+    pa.table,
+    pd.DataFrame,
+    pl.DataFrame,
+    duckdb_relation,
+)
 RUN: Columns = {"qid": ["q1", "q2", "q1"], "docno": ["a", "a", "b"], "score": [1.0, 2.0, 3.0]}
 QRELS: Columns = {"query_id": ["q1", "q2", "q1"], "doc_id": ["a", "a", "a"], "rel": [1, 0, 1]}
 DOCS: Columns = {"docno": [7, 8], "title": ["one", None], "text": ["t", "u"]}
@@ -36,7 +43,10 @@ def test_frames_mean_what_dictionaries_do(frame):
     assert texts_of("the corpus", "doc_id", frame(DOCS)) == {"7": "one t", "8": "u"}
     assert texts_of("the corpus", "doc_id", frame(DOCS), {"8", "9"}) == {"8": "u"}
     assert texts_of("the topics", "query_id", frame({"qid": ["1"], "query": ["x"]})) == {"1": "x"}
-    assert columns_of("the inputs", frame({"doc": ["d"], "query": ["q"]}), ("query", "doc")) == [["q"], ["d"]]
+    assert columns_of("the inputs", frame({"doc": ["d"], "query": ["q"]}), ("query", "doc")) == [
+        ["q"],
+        ["d"],
+    ]
 
 
 @pytest.mark.parametrize("frame", LIBRARIES)
@@ -64,7 +74,11 @@ def test_a_frame_whose_class_is_not_made_from_arrow_gives_an_arrow_table():
 
 def test_ranks_order_the_docs_and_are_scores_where_there_are_none():
     columns: Columns = {"query_id": ["q"] * 3, "doc_id": ["a", "b", "c"], "rank": [2, 3, 1]}
-    assert run_of_frame(pa.table(columns | {"score": [1.0] * 3}), ties="rank").order["q"] == ["c", "a", "b"]
+    assert run_of_frame(pa.table(columns | {"score": [1.0] * 3}), ties="rank").order["q"] == [
+        "c",
+        "a",
+        "b",
+    ]
     assert run_of_frame(pa.table(columns)).order["q"] == ["c", "a", "b"]
     assert run_of_frame(pa.table(columns)).scores["q"].tolist() == [-1.0, -2.0, -3.0]
 
@@ -94,7 +108,9 @@ def test_measures_of_frames_are_those_of_dictionaries(frame, tmp_path):
 def test_ids_and_texts_can_have_any_type_of_strings(kind):
     columns = {name: pa.array(["a", "b"], kind) for name in ("query_id", "text")}
     numbers = pa.array([0, 1], pa.uint32())
-    encoded = {name: pa.DictionaryArray.from_arrays(numbers, values) for name, values in columns.items()}
+    encoded = {
+        name: pa.DictionaryArray.from_arrays(numbers, values) for name, values in columns.items()
+    }
     for table in (pa.table(columns), pa.table(encoded)):
         assert texts_of("the topics", "query_id", table) == {"a": "a", "b": "b"}
         assert texts_of("the topics", "query_id", table, {"b"}) == {"b": "b"}
@@ -104,15 +120,39 @@ def test_ids_and_texts_can_have_any_type_of_strings(kind):
 @pytest.mark.parametrize(
     ("read", "columns", "message"),
     [
-        (run_of_frame, RUN | {"qid": ["q1", "q2", None]}, "table of the run .*row 3: .* None in the column `qid`"),
+        (
+            run_of_frame,
+            RUN | {"qid": ["q1", "q2", None]},
+            "table of the run .*row 3: .* None in the column `qid`",
+        ),
         (run_of_frame, RUN | {"score": [1.0, None, 2.0]}, "row 2: .* None in the column `score`"),
         (run_of_frame, RUN | {"score": ["1", "x", "3"]}, "row 2: score 'x' is not a number"),
-        (run_of_frame, RUN | {"docno": ["b", "a", "b"]}, "row 3: query 'q1' has doc 'b' already on row 1"),
-        (run_of_frame, {"qid": ["q"], "docno": ["d"]}, "needs columns for .* score.*, and it has: qid, docno"),
+        (
+            run_of_frame,
+            RUN | {"docno": ["b", "a", "b"]},
+            "row 3: query 'q1' has doc 'b' already on row 1",
+        ),
+        (
+            run_of_frame,
+            {"qid": ["q"], "docno": ["d"]},
+            "needs columns for .* score.*, and it has: qid, docno",
+        ),
         (run_of_frame, {"qid": ["q"], "score": [1.0]}, "needs columns for .*doc_id"),
-        (run_of_frame, RUN | {"docid": ["a"] * 3}, "`docno` and `docid`, and each could be the doc_id: rename"),
-        (qrels_of_frame, QRELS | {"rel": [1, 0, 2]}, "row 3: doc 'a' of query 'q1' has relevance 2, but 1 on row 1"),
-        (qrels_of_frame, QRELS | {"rel": [1, None, 1]}, "table of the qrels .*row 2: .* None in the column `rel`"),
+        (
+            run_of_frame,
+            RUN | {"docid": ["a"] * 3},
+            "`docno` and `docid`, and each could be the doc_id: rename",
+        ),
+        (
+            qrels_of_frame,
+            QRELS | {"rel": [1, 0, 2]},
+            "row 3: doc 'a' of query 'q1' has relevance 2, but 1 on row 1",
+        ),
+        (
+            qrels_of_frame,
+            QRELS | {"rel": [1, None, 1]},
+            "table of the qrels .*row 2: .* None in the column `rel`",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(frame, read, columns, message):
@@ -123,11 +163,26 @@ def test_what_cannot_be_used_is_named(frame, read, columns, message):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (DOCS | {"text": ["t", None]}, r"the corpus: row 1 \(from 0\) has no value in the column `text`"),
-        (DOCS | {"docno": [8, 8]}, r"row 1 \(from 0\) has the doc_id '8', which a row before has too"),
-        (DOCS | {"text": [1, 2]}, "the column `text` of the corpus is of type int64: it must hold strings"),
-        ({"docno": [1]}, "the table of the corpus has no column `doc_id` and `text`; it has: docno"),
-        (DOCS | {"text": pa.array([b"t", b"\xff"])}, r"row 1 \(from 0\) has a field `text` that is not valid UTF-8"),
+        (
+            DOCS | {"text": ["t", None]},
+            r"the corpus: row 1 \(from 0\) has no value in the column `text`",
+        ),
+        (
+            DOCS | {"docno": [8, 8]},
+            r"row 1 \(from 0\) has the doc_id '8', which a row before has too",
+        ),
+        (
+            DOCS | {"text": [1, 2]},
+            "the column `text` of the corpus is of type int64: it must hold strings",
+        ),
+        (
+            {"docno": [1]},
+            "the table of the corpus has no column `doc_id` and `text`; it has: docno",
+        ),
+        (
+            DOCS | {"text": pa.array([b"t", b"\xff"])},
+            r"row 1 \(from 0\) has a field `text` that is not valid UTF-8",
+        ),
     ],
 )
 def test_a_text_that_cannot_be_used_is_named(columns, message):
@@ -145,5 +200,7 @@ def test_rows_are_named_by_their_place_in_the_frame_whatever_is_read():
 def test_a_column_twice_and_no_table_are_refused():
     with pytest.raises(DataError, match="the table of the run has more than one column `score`"):
         run_of_frame(pa.table([["q"], ["d"], [1.0], [2.0]], ["qid", "docno", "score", "score"]))
-    with pytest.raises(DataError, match="the table of the run is a ChunkedArray that Arrow cannot read"):
+    with pytest.raises(
+        DataError, match="the table of the run is a ChunkedArray that Arrow cannot read"
+    ):
         run_of_frame(pa.chunked_array([[1]]))

@@ -31,11 +31,18 @@ def test_gpus_are_those_that_the_driver_lists(tmp_path):
 
 
 def test_arithmetic_of_a_backend_has_the_versions_that_it_computes_with():
-    machine = replace(describe_machine(), libraries={"torch": "2.13.0", "numpy": "2.4", "openvino": "2026.4.1"})
+    machine = replace(
+        describe_machine(), libraries={"torch": "2.13.0", "numpy": "2.4", "openvino": "2026.4.1"}
+    )
     assert "openvino" not in machine.arithmetic("torch")
     assert machine.arithmetic("openvino")["openvino"] == "2026.4.1"
 
 
 def test_threads_are_bounded_by_the_cores():
     cores = usable_cores()
-    assert [usable_threads(wanted) for wanted in (None, 1, cores, 10**9)] == [cores, 1, cores, cores]
+    assert [usable_threads(wanted) for wanted in (None, 1, cores, 10**9)] == [
+        cores,
+        1,
+        cores,
+        cores,
+    ]

@@ -21,7 +21,11 @@ def registry(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
     (tmp_path / "package_that_fails.py").write_text("thing = 1 / 0\n")
-    entries = ["a = package_of_things:thing", "own = package_of_things:thing", "broken = absent:thing"]
+    entries = [
+        "a = package_of_things:thing",
+        "own = package_of_things:thing",
+        "broken = absent:thing",
+    ]
     entries += ["fails = package_that_fails:thing", "odd = not a module"]
     (info / "entry_points.txt").write_text("\n".join((f"[{_GROUP}]", *entries)))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -45,9 +49,14 @@ def test_name_of_ours_is_not_replaced(registry, caplog):
 
 
 def test_extension_that_cannot_be_imported_is_named_and_ends_nothing_else(registry, caplog):
-    for name, reason in (("broken", "No module named 'absent'"), ("fails", "ZeroDivisionError"), ("odd", "Error")):
+    for name, reason in (
+        ("broken", "No module named 'absent'"),
+        ("fails", "ZeroDivisionError"),
+        ("odd", "Error"),
+    ):
         with pytest.raises(
-            PreflightError, match=f"thing '{name}' of the package outside cannot be imported: .*{reason}"
+            PreflightError,
+            match=f"thing '{name}' of the package outside cannot be imported: .*{reason}",
         ):
             registry[name]
     assert set(registry.importable()) == {"a", "later", "own"}
@@ -62,7 +71,9 @@ def _run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(_OURS)])
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120
+    )
 
 
 @pytest.mark.parametrize("name", ["models", "pipelines", "transforms"])
@@ -89,4 +100,6 @@ def test_package_that_hides_ours_is_named_in_python(tmp_path):
         "try:\n    beamrank.rerank\nexcept beamrank.PreflightError as error:\n    print(error)\n"
     )
     done = _run(tmp_path, "mine.py")
-    assert f"is {tmp_path / 'models'}, and beamrank's is {_OURS / 'models'}" in done.stdout, done.stderr
+    assert f"is {tmp_path / 'models'}, and beamrank's is {_OURS / 'models'}" in done.stdout, (
+        done.stderr
+    )

@@ -47,15 +47,23 @@ founded.</pre><pre>not this</pre><strong class="question">Who  was &quot;founded
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     names = ("dev/B.html", "dev/A.html", "train/C.html", "LICENSE")
-    return save_tar(tmp_path / "squad.tar.gz", {f"squad/{name}": _PAGE.format(title=name).encode() for name in names})
+    return save_tar(
+        tmp_path / "squad.tar.gz",
+        {f"squad/{name}": _PAGE.format(title=name).encode() for name in names},
+    )
 
 
 def save_nfcorpus(path: Path, **changed: bytes) -> Path:
     """Nine judged queries of twelve, with two docs each."""
     files = {
-        "corpus.jsonl": "".join(json.dumps({"_id": f"d{n}", "title": "", "text": f"doc {n}"}) + "\n" for n in range(2)),
-        "queries.jsonl": "".join(json.dumps({"_id": f"q{n}", "text": f"query\n{n}"}) + "\n" for n in range(12)),
-        "qrels/test.tsv": "header\n" + "".join(f"q{n}\td{doc}\t2\n" for n in range(9) for doc in range(2)),
+        "corpus.jsonl": "".join(
+            json.dumps({"_id": f"d{n}", "title": "", "text": f"doc {n}"}) + "\n" for n in range(2)
+        ),
+        "queries.jsonl": "".join(
+            json.dumps({"_id": f"q{n}", "text": f"query\n{n}"}) + "\n" for n in range(12)
+        ),
+        "qrels/test.tsv": "header\n"
+        + "".join(f"q{n}\td{doc}\t2\n" for n in range(9) for doc in range(2)),
     }
     with zipfile.ZipFile(path, "w") as folder:
         for name, content in files.items():
@@ -68,7 +76,14 @@ def test_squad_gives_first_pre_and_dev_questions(archive: Path):
     assert dict(squad.passages)["dev-000-000"] == "AT&T was\nfounded."
     assert dict(squad.passages)["dev-000-001"] == "dev/A.html"
     assert [doc_id for doc_id, _ in squad.passages] == [
-        *("train-000-000", "train-000-001", "dev-000-000", "dev-000-001", "dev-001-000", "dev-001-001")
+        *(
+            "train-000-000",
+            "train-000-001",
+            "dev-000-000",
+            "dev-000-001",
+            "dev-001-000",
+            "dev-001-001",
+        )
     ]
     assert [(text, *squad.qrels[query_id]) for query_id, text in squad.topics[:3]] == [
         ('Who was "founded"?', "dev-000-000"),
@@ -93,7 +108,9 @@ def test_smaller_topic_sample_is_part_of_a_larger_one(archive: Path):
 
 def test_damaged_archives_and_those_of_something_else_are_named(tmp_path: Path, archive: Path):
     def refuse(read, path: Path, message: str) -> None:
-        with pytest.raises(PreflightError, match=f"{path.name} cannot be read as an archive of .*{message}"):
+        with pytest.raises(
+            PreflightError, match=f"{path.name} cannot be read as an archive of .*{message}"
+        ):
             read(path)
 
     def test_split(path: Path):
@@ -106,12 +123,26 @@ def test_damaged_archives_and_those_of_something_else_are_named(tmp_path: Path, 
     pages = {"train/page.html": _PAGE.encode()}
     refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "no questions under dev/")
     refuse(read_squad, save_tar(tmp_path / "a.tar.gz", {"README": b""}), "it holds no .html files")
-    refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D><QAPair>"}), "ParseError: no element found")
+    refuse(
+        read_medquad,
+        save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D><QAPair>"}),
+        "ParseError: no element found",
+    )
     refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D/>"}), "no QAPair")
     refuse(test_split, tmp_path / "missing.zip", "FileNotFoundError")
-    refuse(test_split, save_nfcorpus(tmp_path / "a.zip", **{"corpus.jsonl": b"{}"}), "KeyError: '_id'")
-    refuse(test_split, save_nfcorpus(tmp_path / "a.zip", **{"queries.jsonl": b"\xff"}), "UnicodeDecodeError")
-    refuse(lambda path: read_nfcorpus(path, "dev"), save_nfcorpus(tmp_path / "a.zip"), "it has no qrels/dev.tsv")
+    refuse(
+        test_split, save_nfcorpus(tmp_path / "a.zip", **{"corpus.jsonl": b"{}"}), "KeyError: '_id'"
+    )
+    refuse(
+        test_split,
+        save_nfcorpus(tmp_path / "a.zip", **{"queries.jsonl": b"\xff"}),
+        "UnicodeDecodeError",
+    )
+    refuse(
+        lambda path: read_nfcorpus(path, "dev"),
+        save_nfcorpus(tmp_path / "a.zip"),
+        "it has no qrels/dev.tsv",
+    )
 
 
 def test_collection_files_are_what_beamrank_reads(archive: Path, tmp_path: Path):
@@ -120,8 +151,13 @@ def test_collection_files_are_what_beamrank_reads(archive: Path, tmp_path: Path)
     squad.write_topics(tmp_path, squad.topics)
     units = list_units(CorpusConfig(path=str(tmp_path / "corpus.jsonl"), format="jsonl"))
     batches = [batch for unit in units for batch in read_unit(unit)]
-    assert [pair for batch in batches for pair in zip(batch.doc_ids, batch.texts, strict=True)] == list(squad.passages)
-    assert tuple(read_topics(TopicsConfig(path=str(tmp_path / "topics.tsv"), format="tsv"))) == squad.topics
+    assert [
+        pair for batch in batches for pair in zip(batch.doc_ids, batch.texts, strict=True)
+    ] == list(squad.passages)
+    assert (
+        tuple(read_topics(TopicsConfig(path=str(tmp_path / "topics.tsv"), format="tsv")))
+        == squad.topics
+    )
     assert read_qrels(str(tmp_path / "qrels.txt")).relevance == squad.qrels
 
 
@@ -129,7 +165,11 @@ def test_collection_files_are_what_beamrank_reads(archive: Path, tmp_path: Path)
 def test_squad_has_its_published_counts(shared_data: Path):
     squad = read_squad(shared_data / "squad_v1.1.tar.gz")
     splits = [doc_id.split("-")[0] for doc_id, _ in squad.passages]
-    assert (splits.count("train"), splits.count("dev"), len(squad.topics)) == (18_896, 2_067, 10_570)
+    assert (splits.count("train"), splits.count("dev"), len(squad.topics)) == (
+        18_896,
+        2_067,
+        10_570,
+    )
 
 
 _SETTINGS = {
@@ -154,7 +194,9 @@ _MEMORY = Part(
 
 
 def write_part(path: Path, name: str, part: Part, settings=_SETTINGS) -> dict:
-    return Results(path, "SQuAD 1.1", settings, "python -m benchmarks", ("tokenize", "memory")).write(name, part, 2.0)
+    return Results(
+        path, "SQuAD 1.1", settings, "python -m benchmarks", ("tokenize", "memory")
+    ).write(name, part, 2.0)
 
 
 def test_results_of_parts_share_one_file_and_page(tmp_path: Path):
@@ -183,7 +225,16 @@ def test_performance_page_is_rendered_from_its_results():
 
 
 def test_command_line_shows_no_absolute_path_and_no_place_of_its_files():
-    arguments = ["--squad", "/home/me/squad.tar.gz", "--output=o", "--config=/a/b", "--work", "a", "--runner", "a/b"]
+    arguments = [
+        "--squad",
+        "/home/me/squad.tar.gz",
+        "--output=o",
+        "--config=/a/b",
+        "--work",
+        "a",
+        "--runner",
+        "a/b",
+    ]
     shown = "python -m benchmarks --squad squad.tar.gz --config=b --runner a/b"
     assert command_line("benchmarks", arguments) == shown
 
@@ -205,7 +256,12 @@ def test_synthetic_configuration_can_be_run(tmp_path: Path):
     assert config.shards == 3
     lines = (tmp_path / "run" / "given.trec").read_text().splitlines()
     wanted = {line.split()[2] for line in lines}
-    docs = {doc_id for unit in list_units(config.corpus) for batch in read_unit(unit) for doc_id in batch.doc_ids}
+    docs = {
+        doc_id
+        for unit in list_units(config.corpus)
+        for batch in read_unit(unit)
+        for doc_id in batch.doc_ids
+    }
     assert len(lines) == 35
     assert wanted <= docs
 
@@ -221,13 +277,21 @@ def test_bi_encoder_ranks_by_the_cosine_of_sentence_transformers(tmp_path: Path)
         "dogs",
     ]
     corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"id": f"d{n}", "contents": text}) + "\n" for n, text in enumerate(docs)))
+    corpus.write_text(
+        "".join(json.dumps({"id": f"d{n}", "contents": text}) + "\n" for n, text in enumerate(docs))
+    )
     (tmp_path / "topics.tsv").write_text("q\twhere does the cat sleep\nr\tdogs\n")
     (tmp_path / "qrels.txt").write_text("q 0 d0 1\nr 0 d4 1\n")
     rows = rank_by_cosine(Measured(tmp_path, {"path": str(corpus), "format": "jsonl"}), str(MINILM))
-    assert [(row["run"], row["queries"]) for row in rows] == [("bm25", 2), ("cosine", 2), ("teacher", 2)]
+    assert [(row["run"], row["queries"]) for row in rows] == [
+        ("bm25", 2),
+        ("cosine", 2),
+        ("teacher", 2),
+    ]
     model = SentenceTransformer(str(MINILM), device="cpu")
-    query, *vectors = model.encode(["where does the cat sleep", *docs[:4]], normalize_embeddings=True)
+    query, *vectors = model.encode(
+        ["where does the cat sleep", *docs[:4]], normalize_embeddings=True
+    )
     wanted = sorted(range(4), key=lambda number: -float(query @ vectors[number]))
     lines = (tmp_path / "out/runs/cosine.trec").read_text().splitlines()[:4]
     assert [line.split()[2] for line in lines] == [f"d{number}" for number in wanted]
@@ -242,19 +306,28 @@ def test_engine_time_excludes_the_time_of_the_shards():
 @pytest.mark.slow
 def test_synthetic_output_is_a_finished_run(tmp_path: Path):
     (tmp_path / "corpus.tsv").write_text("".join(f"{number}\ta text\n" for number in range(50)))
-    output = str(write_output(tmp_path / "run", tmp_path / "corpus.tsv", 50, topics=20, k=12, duo_k=4))
+    output = str(
+        write_output(tmp_path / "run", tmp_path / "corpus.tsv", 50, topics=20, k=12, duo_k=4)
+    )
     plan = read_plan(output)
     verified = verify_stages(output)
     assert (verified.findings, verified.notes, verified.stray) == ([], [], 0)
     evaluations = write_runs(plan, stored_config(plan.config, output)).evaluations
-    first, mono, duo = (evaluations[name].means["RR@10"] for name in ("candidates", "mono", "duo-sum"))
+    first, mono, duo = (
+        evaluations[name].means["RR@10"] for name in ("candidates", "mono", "duo-sum")
+    )
     assert first < mono
     assert 0.3 < duo < 1
 
 
 def test_scale_target_is_that_the_scan_is_linear():
-    """The seconds of a small run are mostly its start, which would hide a scan that grows too fast."""
-    rows = [scale.Row(millions * 1_000_000, 1000, 10**6, 63, 100, 10 * millions**2, 900, 0) for millions in (1, 2)]
+    """The seconds of a small run are mostly its start, which would hide a scan that grows too
+    fast.
+    """
+    rows = [
+        scale.Row(millions * 1_000_000, 1000, 10**6, 63, 100, 10 * millions**2, 900, 0)
+        for millions in (1, 2)
+    ]
     targets = {target.name: target for target in scale.targets("corpus", rows)}
     growth = targets["seconds of the scan per passage, largest over smallest corpus"]
     assert (growth.measured, growth.met) == (2.0, False)
@@ -262,9 +335,13 @@ def test_scale_target_is_that_the_scan_is_linear():
 
 
 def _scoring_job() -> score.Job:
-    texts = {f"d{number}": f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)}
+    texts = {
+        f"d{number}": f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)
+    }
     topics = (Topic("1", "which river is the longest"), Topic("2", "passage"))
-    return score.Job("embedded:mono", topics, (tuple(texts), tuple(texts)[:4]), texts, threads=2, rounds=1)
+    return score.Job(
+        "embedded:mono", topics, (tuple(texts), tuple(texts)[:4]), texts, threads=2, rounds=1
+    )
 
 
 @pytest.mark.slow
@@ -276,7 +353,9 @@ def test_scoring_compares_the_same_inputs():
 
 def test_scoring_refuses_other_inputs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(score, "_LIMITS", InputLimits("original", 64, 512))
-    with pytest.raises(RuntimeError, match="of 24 distinct inputs of ours and 24 of CrossEncoder's, 20 are equal"):
+    with pytest.raises(
+        RuntimeError, match="of 24 distinct inputs of ours and 24 of CrossEncoder's, 20 are equal"
+    ):
         score.compare(_scoring_job())
 
 
@@ -294,7 +373,9 @@ def test_log_odds_may_differ_only_by_rounding():
         same_inputs.check_log_odds(theirs * np.float32("nan"), theirs, off)
 
 
-def test_collection_has_100_candidates_a_topic_and_a_judged_one_among_them(tmp_path: Path, monkeypatch):
+def test_collection_has_100_candidates_a_topic_and_a_judged_one_among_them(
+    tmp_path: Path, monkeypatch
+):
     hash_backend.install(tmp_path / "plugins")
     monkeypatch.syspath_prepend(str(tmp_path / "plugins"))
     (entry,) = importlib.metadata.entry_points(group="beamrank.backends", name=hash_backend.NAME)
@@ -302,8 +383,15 @@ def test_collection_has_100_candidates_a_topic_and_a_judged_one_among_them(tmp_p
     assert Path(inspect.getfile(entry.load())) == tmp_path / "plugins/beamrank_hashes.py"
     monkeypatch.setattr(topics, "_PASSAGES", 2000)
     config = load_config(str(topics.write_config(tmp_path / "run", 5)))
-    run, judged = read_run(str(tmp_path / "run/given.parquet")), read_qrels(str(tmp_path / "run/qrels.txt"))
-    assert list(run.order) == [topic.query_id for topic in read_topics(config.topics)] == list(judged.relevance)
+    run, judged = (
+        read_run(str(tmp_path / "run/given.parquet")),
+        read_qrels(str(tmp_path / "run/qrels.txt")),
+    )
+    assert (
+        list(run.order)
+        == [topic.query_id for topic in read_topics(config.topics)]
+        == list(judged.relevance)
+    )
     assert {len(set(docs)) for docs in run.order.values()} == {topics.K}
     assert all(set(docs) <= set(run.order[query_id]) for query_id, docs in judged.relevance.items())
 
@@ -316,7 +404,11 @@ def test_score_from_hashes_depends_on_its_tokens_alone():
         ids = np.zeros((len(rows), width), np.int32)
         for place, row in enumerate(rows):
             ids[place, : len(row)] = row
-        return HashBackend().forward(PaddedBatch(ids, ids, np.array([len(row) for row in rows]))).tolist()
+        return (
+            HashBackend()
+            .forward(PaddedBatch(ids, ids, np.array([len(row) for row in rows])))
+            .tolist()
+        )
 
     together = scores(inputs, 16)
     assert together == [scores([row], len(row))[0] for row in inputs]
@@ -330,9 +422,13 @@ def test_targets_are_linear_seconds_and_a_flat_launcher(seconds, met):
     def row(count, spent, peak):
         step = {f"{name}_seconds": spent for name in ("plan", "launch", "work", "seal")}
         step |= {"seconds": spent, "launcher_peak_mib": peak}
-        return topics.Row(count, 10, {"tokenize": {**step, "launcher_peak_mib": 9 * peak}, "runs": step}, spent)
+        return topics.Row(
+            count, 10, {"tokenize": {**step, "launcher_peak_mib": 9 * peak}, "runs": step}, spent
+        )
 
-    found = topics.targets("local", [row(1000, 1, 500), row(100_000, 10.0, 600), row(1_000_000, seconds, 1500)])
+    found = topics.targets(
+        "local", [row(1000, 1, 500), row(100_000, 10.0, 600), row(1_000_000, seconds, 1500)]
+    )
     assert len(found) == 7
     assert found[0].met
     assert {each.met for each in found[1:]} == {met}

@@ -14,14 +14,22 @@ from benchmarks.engine.texts import DEPTH, Inputs, even_inputs
 from models.checkpoints.checkpoint import resolve_checkpoint
 
 
-def _row(engine: str, rate: float, shape: str = "MiniLM-L6", tokens: str = "real", processor: str = "avx2") -> Row:
+def _row(
+    engine: str,
+    rate: float,
+    shape: str = "MiniLM-L6",
+    tokens: str = "real",
+    processor: str = "avx2",
+) -> Row:
     return Row("a machine", processor, shape, tokens, engine, 10, rate, 0.5, None, 1.0, 1.0, None)
 
 
 def _batches() -> SortedBatches:
     """Whose logit is the number of tokens."""
     folder = resolve_checkpoint(EMBEDDED, "mono").folder
-    return SortedBatches(folder, lambda arrays: arrays[1].sum(axis=1, keepdims=True).astype(np.float32), 1)
+    return SortedBatches(
+        folder, lambda arrays: arrays[1].sum(axis=1, keepdims=True).astype(np.float32), 1
+    )
 
 
 @pytest.mark.parametrize("segments", [2, 3])
@@ -63,14 +71,20 @@ def test_ranking_starts_with_the_best_score():
 def test_ndcg_is_that_of_the_relevant_doc():
     scores = np.zeros(2 * DEPTH, np.float32)
     scores[[3, DEPTH, DEPTH + 5]] = 1, 2, 1
-    assert ndcg(scores, Inputs([("q", "d")] * len(scores), [3, 5])) == pytest.approx((1 + 1 / np.log2(3)) / 2)
+    assert ndcg(scores, Inputs([("q", "d")] * len(scores), [3, 5])) == pytest.approx(
+        (1 + 1 / np.log2(3)) / 2
+    )
     assert ndcg(-np.arange(DEPTH, dtype=np.float32), Inputs([], [10])) == 0
 
 
 def test_row_compares_with_the_reference():
     inputs = Inputs([("q", "d")] * 4, [0])
-    exact, other = (Scored(np.array(scores, np.float32), 8, 6) for scores in ([4, 3, 2, 1], [3, 4, 2, 1]))
-    setting = Setting("a machine", "avx2", "MiniLM-L6", "real", inputs, Measured(2.0, exact), 100.0, 500.0)
+    exact, other = (
+        Scored(np.array(scores, np.float32), 8, 6) for scores in ([4, 3, 2, 1], [3, 4, 2, 1])
+    )
+    setting = Setting(
+        "a machine", "avx2", "MiniLM-L6", "real", inputs, Measured(2.0, exact), 100.0, 500.0
+    )
     row = setting.row("another", Measured(0.5, other))
     assert (row.rate, row.peak_share, row.padding, row.overlap) == (8, 0.4, 0.25, 1)
     assert row.tau == pytest.approx(2 / 3)
@@ -96,10 +110,22 @@ def test_rows_that_are_measured_again_replace_their_own(tmp_path):
 @pytest.mark.usefixtures("shared_data")
 def test_comparison_is_a_line_for_each_engine(tmp_path, capsys):
     results = tmp_path / "engine.json"
-    flags = ["--shapes", "MiniLM-L6", "--engines", "beamrank openvino float32", "OpenVINO bfloat16", "--threads", "1"]
+    flags = [
+        "--shapes",
+        "MiniLM-L6",
+        "--engines",
+        "beamrank openvino float32",
+        "OpenVINO bfloat16",
+        "--threads",
+        "1",
+    ]
     main([*flags, "--tokens", "32", "--inputs", "4", "--passes", "1", "--results", str(results)])
     rows = read_rows(results)
-    assert [row.engine for row in rows] == [REFERENCE, "beamrank openvino float32", "OpenVINO bfloat16"]
+    assert [row.engine for row in rows] == [
+        REFERENCE,
+        "beamrank openvino float32",
+        "OpenVINO bfloat16",
+    ]
     # One block of 1,024 rows, and lengths that are multiples of 16.
     assert [row.padding for row in rows] == [0.875, 0, 0]
     assert rows[1].tau == 1

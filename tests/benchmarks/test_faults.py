@@ -20,7 +20,9 @@ def test_case_is_a_function_of_seed_and_number() -> None:
     assert drawn[7] == cases.draw_case(_SEED, 7) != cases.draw_case(_SEED + 1, 7)
     assert {case.setup.runner for case in drawn} == cases.RUNNERS.keys()
     assert {case.setup.store for case in drawn} == {"disk", "s3", "gs"}
-    assert {len(cases.draw_world(_SEED, number).keys["cascade"]) for number in range(cases.WORLDS)} == {1, 2, 3, 4}
+    assert {
+        len(cases.draw_world(_SEED, number).keys["cascade"]) for number in range(cases.WORLDS)
+    } == {1, 2, 3, 4}
     kinds = Counter(fault.kind for case in drawn for fault in case.faults)
     assert len(kinds) >= 65
     assert min(kinds.values()) >= 3
@@ -40,7 +42,11 @@ def test_damage_changes_the_files_that_it_names(tmp_path: Path, kind: str) -> No
 
 def test_lines_of_results_make_a_table(tmp_path: Path) -> None:
     lines = [
-        {"runner": "only", "faults": [["SIGKILL of the launcher", True], ["two launchers", False]], "broken": ""},
+        {
+            "runner": "only",
+            "faults": [["SIGKILL of the launcher", True], ["two launchers", False]],
+            "broken": "",
+        },
         {"runner": "prism", "faults": [["two launchers", True]], "broken": "its runs are wrong"},
     ]
     found = campaign.table(lines)
@@ -73,14 +79,19 @@ def test_undisturbed_runs_are_read_whole(tmp_path: Path) -> None:
     for part, line in (("00001", "q2\td2\t1\n"), ("00000", "q1\td1\t1\n")):
         (tmp_path / f"runs/mono.msmarco/part-{part}.tsv").write_text(line)
     found = read_runs(str(tmp_path))
-    assert found == {"bm25.trec": b"q1 Q0 d1 1 2.5 t\n", "mono.msmarco": [b"q1\td1\t1", b"q2\td2\t1"]}
+    assert found == {
+        "bm25.trec": b"q1 Q0 d1 1 2.5 t\n",
+        "mono.msmarco": [b"q1\td1\t1", b"q2\td2\t1"],
+    }
 
 
 def _campaign(tmp_path: Path, runners: tuple[str, ...], numbers: range) -> None:
     results = tmp_path / "faults.jsonl"
     failed = campaign.campaign(_SEED, numbers, runners, tmp_path / "campaign", results)
     lines = campaign.read(results)
-    assert [(line["number"], line["broken"]) for line in lines] == [(number, "") for number in numbers]
+    assert [(line["number"], line["broken"]) for line in lines] == [
+        (number, "") for number in numbers
+    ]
     assert not failed
     assert sum(struck for line in lines for _, struck in line["faults"]) > len(lines) / 2
     assert campaign.campaign(_SEED, numbers, runners, tmp_path / "campaign", results) == 0

@@ -10,14 +10,20 @@ import pytest
 from tests import ROOT
 
 _ROOTS = ("beamrank", "models", "transforms", "pipelines", "benchmarks", "configs", "tests")
-_CASCADE = ("tests/pipelines/runs/test_cascade.py", "tests/pipelines/runs/test_given_run.py", "tests/transforms")
+_CASCADE = (
+    "tests/pipelines/runs/test_cascade.py",
+    "tests/pipelines/runs/test_given_run.py",
+    "tests/transforms",
+)
 
 
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_cascade_runs_without_plugins(tmp_path):
     for name in _ROOTS:
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "contrib"))
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "contrib")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     # What an installation of the whole project would bring is hidden.
     (tmp_path / "contrib.py").write_text("raise ImportError('the core imports a plugin')\n")

@@ -24,7 +24,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("page", slow_but(_QUICK, pages()))
-def test_page_examples_print_what_the_page_shows(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_examples_print_what_the_page_shows(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     namespace: dict[str, Any] = {}
     for example in examples_of(page):
@@ -32,14 +34,18 @@ def test_page_examples_print_what_the_page_shows(page: str, folder: Path, monkey
             parse(example)
             continue
         printed = run(example, namespace)
-        assert example.shown is None or matches(example.shown, printed), f"{example.source}\n{printed}"
+        assert example.shown is None or matches(example.shown, printed), (
+            f"{example.source}\n{printed}"
+        )
 
 
 def test_examples_with_a_wrong_option_or_output_are_found(tmp_path: Path) -> None:
     assert matches("a  ...\n...\nz\n", "a  1.5\nb\nc\nz\n")
     assert not matches("a  1.5\n", "a  1.6\n")
     page = tmp_path / "page.md"
-    page.write_text("<!-- not run: a test -->\n```console\n$ beamrank run config.yaml --no-such-option\n```\n")
+    page.write_text(
+        "<!-- not run: a test -->\n```console\n$ beamrank run config.yaml --no-such-option\n```\n"
+    )
     (example,) = examples_of(str(page))
     with pytest.raises(Exception, match="no-such-option"):
         parse(example)
@@ -47,7 +53,9 @@ def test_examples_with_a_wrong_option_or_output_are_found(tmp_path: Path) -> Non
 
 def test_python_page_names_everything_that_is_public() -> None:
     page = (ROOT / "docs/guide/python.md").read_text(encoding="utf-8")
-    assert [name for name in beamrank.__all__ if f"`{name}`" not in page and not name.startswith("__")] == []
+    assert [
+        name for name in beamrank.__all__ if f"`{name}`" not in page and not name.startswith("__")
+    ] == []
 
 
 @pytest.mark.jvm

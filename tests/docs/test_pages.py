@@ -16,7 +16,13 @@ from beamrank.commit.status import StageStatus
 from beamrank.evaluation import compare, significance
 from beamrank.formats import corpora, qrels, rejects, run_writer, topics
 from beamrank.ranking.aggregation import METHODS
-from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
+from beamrank.ranking.input_layout import (
+    MAX_DOC_TOKENS,
+    InputLimits,
+    Truncation,
+    duo_kept,
+    mono_kept,
+)
 from beamrank.records import SpecialTokens
 from beamrank.report.runs import CandidateView
 from contrib.fusion import methods as fusion
@@ -30,14 +36,19 @@ from tests import ROOT
 from tests.support.shape import CORE
 
 _PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
-_OTHER_PAGES = [ROOT / name for name in ("tests/README.md", "experiments/README.md", "benchmarks/results/README.md")]
+_OTHER_PAGES = [
+    ROOT / name
+    for name in ("tests/README.md", "experiments/README.md", "benchmarks/results/README.md")
+]
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
 def _table(page: str, first_column: str) -> list[list[str]]:
     """The cells of the rows below a header that begins with these columns."""
     lines = iter((ROOT / page).read_text(encoding="utf-8").splitlines())
-    assert any(line.startswith(first_column) for line in lines), f"{page} has no table {first_column}"
+    assert any(line.startswith(first_column) for line in lines), (
+        f"{page} has no table {first_column}"
+    )
     assert set(next(lines)) <= set("|-")
     rows = []
     for line in lines:
@@ -76,10 +87,13 @@ def test_truncation_table_of_mono_is_what_the_code_does() -> None:
     rows = _table("docs/reference/model-inputs.md", "| query | doc | `original` |")
     assert len(rows) >= 5
     for query, doc, *cells in rows:
-        query_length, doc_length = (np.array([min(int(each), MAX_DOC_TOKENS)]) for each in (query, doc))
+        query_length, doc_length = (
+            np.array([min(int(each), MAX_DOC_TOKENS)]) for each in (query, doc)
+        )
         limits = [InputLimits(rule, 64, 512) for rule in get_args(Truncation)]
         assert cells == [
-            _shown(mono_kept(bert_template(_SPECIAL, 2), each, query_length, doc_length)) for each in limits
+            _shown(mono_kept(bert_template(_SPECIAL, 2), each, query_length, doc_length))
+            for each in limits
         ]
 
 
@@ -89,21 +103,35 @@ def test_truncation_table_of_duo_is_what_the_code_does() -> None:
     for query, first, second, *cells in rows:
         one, two, three = (np.array([int(each)]) for each in (query, first, second))
         limits = [InputLimits("original", 64, 512), InputLimits("paper", 64, 512)]
-        assert cells == [_shown(duo_kept(bert_template(_SPECIAL, 3), each, one, two, three)) for each in limits]
+        assert cells == [
+            _shown(duo_kept(bert_template(_SPECIAL, 3), each, one, two, three)) for each in limits
+        ]
 
 
 def test_format_tables_have_every_format() -> None:
-    for header, formats in (("| format | one doc |", corpora.FORMATS), ("| format | one topic |", topics.FORMATS)):
+    for header, formats in (
+        ("| format | one doc |", corpora.FORMATS),
+        ("| format | one topic |", topics.FORMATS),
+    ):
         assert {cells[0] for cells in _table("docs/reference/formats.md", header)} == set(formats)
     page = (ROOT / "docs/reference/formats.md").read_text(encoding="utf-8")
-    rows = [each.columns for each in run_writer.FORMATS.values()] + [each.columns for each in qrels.FORMATS.values()]
+    rows = [each.columns for each in run_writer.FORMATS.values()] + [
+        each.columns for each in qrels.FORMATS.values()
+    ]
     assert [columns for columns in rows if f"| `{' '.join(columns)}` |" not in page] == []
 
 
 def test_page_of_tables_has_every_schema_with_its_columns() -> None:
     page = "docs/reference/tables.md"
-    named = [(name, cells[1]) for cells in _table(page, "| column | type |") for name in re.findall(r"\w+", cells[0])]
-    found = [pa.field(name, pa.type_for_alias(kind.partition(",")[0]), nullable="null" in kind) for name, kind in named]
+    named = [
+        (name, cells[1])
+        for cells in _table(page, "| column | type |")
+        for name in re.findall(r"\w+", cells[0])
+    ]
+    found = [
+        pa.field(name, pa.type_for_alias(kind.partition(",")[0]), nullable="null" in kind)
+        for name, kind in named
+    ]
     assert pa.schema(found).equals(run_writer.RUN_TABLE)
     others = {cells[0]: cells[2] for cells in _table(page, "| schema | where |")}
     sources = "".join(path.read_text() for each in CORE for path in (ROOT / each).rglob("*.py"))
@@ -114,18 +142,31 @@ def test_page_of_tables_has_every_schema_with_its_columns() -> None:
 
 
 def test_training_tables_have_every_recipe_and_objective() -> None:
-    assert [cells[0] for cells in _table("docs/reference/training.md", "| recipe | objective |")] == list(RECIPES)
-    rows = {cells[0]: cells[1].split(", ") for cells in _table("docs/reference/training.md", "| name | for |")}
+    assert [
+        cells[0] for cells in _table("docs/reference/training.md", "| recipe | objective |")
+    ] == list(RECIPES)
+    rows = {
+        cells[0]: cells[1].split(", ")
+        for cells in _table("docs/reference/training.md", "| name | for |")
+    }
     assert rows.keys() == {name for names in OBJECTIVES.values() for name in names}
     assert all(name in OBJECTIVES[kind] for name, kinds in rows.items() for kind in kinds)
-    shown = {cells[0]: cells for cells in _table("docs/reference/training.md", "| recipe | objective |")}
+    shown = {
+        cells[0]: cells for cells in _table("docs/reference/training.md", "| recipe | objective |")
+    }
     for name, recipe in RECIPES.items():
         optimizer = recipe["optimizer"]
         objective = recipe["objective"]
-        wanted = objective if isinstance(objective, str) else f"{objective['mono']} / {objective['duo']}"
+        wanted = (
+            objective if isinstance(objective, str) else f"{objective['mono']} / {objective['duo']}"
+        )
         assert shown[name][1] == wanted
         assert float(shown[name][2]) == optimizer["learning_rate"]
-        length = f"{optimizer['steps']:,} steps" if "steps" in optimizer else f"{optimizer['epochs']} epochs"
+        length = (
+            f"{optimizer['steps']:,} steps"
+            if "steps" in optimizer
+            else f"{optimizer['epochs']} epochs"
+        )
         assert shown[name][4:7] == [
             length,
             str(optimizer["batch_size"]),
@@ -135,10 +176,16 @@ def test_training_tables_have_every_recipe_and_objective() -> None:
 
 def test_aggregation_table_has_every_name() -> None:
     names = {
-        name.strip("` ") for cells in _table("docs/reference/runs.md", "| name | score") for name in cells[0].split(",")
+        name.strip("` ")
+        for cells in _table("docs/reference/runs.md", "| name | score")
+        for name in cells[0].split(",")
     }
     assert names == set(METHODS)
-    (key,) = re.findall("^- `duo.aggregation`.*$", (ROOT / "docs/reference/configuration.md").read_text(), re.MULTILINE)
+    (key,) = re.findall(
+        "^- `duo.aggregation`.*$",
+        (ROOT / "docs/reference/configuration.md").read_text(),
+        re.MULTILINE,
+    )
     assert f"Values: {', '.join(f'`{name}`' for name in METHODS)}." in key
 
 
@@ -156,11 +203,15 @@ def test_table_of_evaluation_has_every_name(page, header, names) -> None:
     assert [cells[0] for cells in _table(f"docs/reference/{page}.md", header)] == list(names)
 
 
-@pytest.mark.parametrize(("page", "shown"), [("README.md", "given.yaml"), ("docs/guide/own-data.md", "config.yaml")])
+@pytest.mark.parametrize(
+    ("page", "shown"), [("README.md", "given.yaml"), ("docs/guide/own-data.md", "config.yaml")]
+)
 def test_page_shows_the_configuration_of_the_example(page: str, shown: str) -> None:
     block = re.search(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
-    assert _plain(block[1]) == _plain((ROOT / "examples/own_corpus" / shown).read_text(encoding="utf-8"))
+    assert _plain(block[1]) == _plain(
+        (ROOT / "examples/own_corpus" / shown).read_text(encoding="utf-8")
+    )
 
 
 def _plain(text: str) -> list[str]:
@@ -171,14 +222,18 @@ def _plain(text: str) -> list[str]:
 def test_second_tier_table_has_every_file() -> None:
     tests = ROOT / "tests"
     marked = {
-        path for path in tests.rglob("test_*.py") if re.search(r"\bmark\.slow\b|\bslow_but\(", path.read_text("utf-8"))
+        path
+        for path in tests.rglob("test_*.py")
+        if re.search(r"\bmark\.slow\b|\bslow_but\(", path.read_text("utf-8"))
     }
     rows = [cells[0] for cells in _table("tests/README.md", "| file | in the second tier |")]
     listed = {path for row in rows if row.endswith(".py") for path in tests.glob(row)}
     assert listed == marked - {Path(__file__)}
 
 
-@pytest.mark.parametrize("page", [*_PAGES, *_OTHER_PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*_PAGES, *_OTHER_PAGES], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_page_links_to_pages_and_sections_that_exist(page: Path) -> None:
     for path, section in _LINK.findall(page.read_text(encoding="utf-8")):
         target = page.parent / path if path else page
@@ -199,26 +254,52 @@ def test_pages_have_at_most_35000_words() -> None:
 
 def test_index_names_every_page() -> None:
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
-    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")} - {"README.md"}
+    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")} - {
+        "README.md"
+    }
     assert pages - {path for path, _ in _LINK.findall(index)} == set()
 
 
 @pytest.mark.parametrize(
-    "folder", ["beamrank", "models", "transforms", "pipelines", "contrib", "configs", "examples", "infra"]
+    "folder",
+    ["beamrank", "models", "transforms", "pipelines", "contrib", "configs", "examples", "infra"],
 )
 def test_code_mentions_pages_that_exist(folder: str) -> None:
-    texts = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml", ".json", ".md", ".ipynb"}]
-    mentioned = {page for path in texts for page in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))}
+    texts = [
+        path
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".yaml", ".json", ".md", ".ipynb"}
+    ]
+    mentioned = {
+        page
+        for path in texts
+        for page in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+    }
     assert [page for page in mentioned if not (ROOT / page).exists()] == []
 
 
 def test_pages_mention_files_and_modules_that_exist() -> None:
-    text = "".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
-    roots = "tests|benchmarks|experiments|models|transforms|pipelines|contrib|beamrank|infra|configs|examples"
+    text = "".join(
+        page.read_text(encoding="utf-8")
+        for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    )
+    roots = (
+        "tests|benchmarks|experiments|models|transforms|pipelines|contrib|beamrank|infra|configs|"
+        "examples"
+    )
     files = set(re.findall(rf"(?<![\w/])((?:{roots})/[\w/.-]+\.\w+)", text))
-    modules = {name.replace(".", "/") for name in re.findall(rf"python -m ((?:{roots})[\w.]*\w)", text)}
-    found = {name for name in modules if (ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists()}
-    assert ({name for name in files if not (ROOT / name).exists()}, modules - found) == (set(), set())
+    modules = {
+        name.replace(".", "/") for name in re.findall(rf"python -m ((?:{roots})[\w.]*\w)", text)
+    }
+    found = {
+        name
+        for name in modules
+        if (ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists()
+    }
+    assert ({name for name in files if not (ROOT / name).exists()}, modules - found) == (
+        set(),
+        set(),
+    )
 
 
 def test_faults_name_tests_that_exist() -> None:
@@ -234,18 +315,36 @@ def test_faults_name_tests_that_exist() -> None:
 def test_contributing_names_every_folder_of_the_layers() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     layers = ["beamrank", "models", "transforms", "pipelines", "contrib"]
-    folders = [path for layer in layers for path in (ROOT / layer).iterdir() if path.is_dir() and path.name[0] != "_"]
+    folders = [
+        path
+        for layer in layers
+        for path in (ROOT / layer).iterdir()
+        if path.is_dir() and path.name[0] != "_"
+    ]
     assert [path for path in folders if f"`{path.relative_to(ROOT)}`" not in text] == []
 
 
 def test_generated_pages_are_current() -> None:
-    assert [path.name for path, text in generated().items() if path.read_text("utf-8") != text] == [], "run `make docs`"
+    assert [
+        path.name for path, text in generated().items() if path.read_text("utf-8") != text
+    ] == [], "run `make docs`"
 
 
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env=environ
+    )
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "site/reference/cli/index.html").read_text(encoding="utf-8")
     assert all(f'id="{name}"' in commands for name in ("run", "score", "convert-mono", "lint"))

@@ -19,7 +19,10 @@ pytestmark = pytest.mark.slow
 
 def embed_by_letters(texts):
     """A stand-in encoder: how often each letter occurs."""
-    counts = np.array([[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts], np.float32)
+    counts = np.array(
+        [[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts],
+        np.float32,
+    )
     return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
 
@@ -51,21 +54,30 @@ def test_questions_are_sampled_by_seed(shared_data):
     assert 2500 < len(made[2].questions) < 2590
     assert len(made[2].passages) == 3633
     assert all(one.passage in one.others for each in (made[0], made[2]) for one in each.questions)
-    with pytest.raises(PreflightError, match=r"medquad\.tar\.gz cannot be read as an archive of SQuAD"):
+    with pytest.raises(
+        PreflightError, match=r"medquad\.tar\.gz cannot be read as an archive of SQuAD"
+    ):
         q.squad_questions(str(shared_data / medquad), 2, 50, seed=0)
 
 
 def test_mined_groups_hold_no_relevant_negative():
-    passages = [f"{word} {word} filler number {n}" for n, word in enumerate(["apple", "banana", "cherry"] * 20)]
+    passages = [
+        f"{word} {word} filler number {n}"
+        for n, word in enumerate(["apple", "banana", "cherry"] * 20)
+    ]
     others = frozenset(range(0, 12, 3))
-    found = Questions("fruit", passages, [Question("an apple", 0, others), Question("cherry cherry", 2)])
+    found = Questions(
+        "fruit", passages, [Question("an apple", 0, others), Question("cherry cherry", 2)]
+    )
     groups = mine_groups(found, embed_by_letters, seed=0)
     assert [group.docs[0] for group in groups] == [passages[0], passages[2]]
     assert all(len(set(group.docs)) == 8 for group in groups)
     assert any("apple" in passage for passage in groups[0].docs[1:5])
     assert not set(groups[0].docs[1:]) & {passages[place] for place in others}
     with pytest.raises(DataError, match="fruit has 12 passages, and negatives are chosen from"):
-        mine_groups(Questions("fruit", passages[:12], [Question("apple", 0)]), embed_by_letters, seed=0)
+        mine_groups(
+            Questions("fruit", passages[:12], [Question("apple", 0)]), embed_by_letters, seed=0
+        )
 
 
 @pytest.mark.parametrize(
@@ -85,8 +97,16 @@ def test_recipe_command_reports_what_is_wrong(tmp_path, monkeypatch, capsys, cha
     if "mono" in change:
         monkeypatch.setattr("experiments.embedded_pair.__main__._mine", lambda *_: [])
     names = ("squad", "medquad", "nfcorpus")
-    given = {"bi-encoder": str(MINILM), "output": "made", **dict.fromkeys(names, "archive"), **change}
-    monkeypatch.setattr("sys.argv", ["embedded_pair", "duo", *(f"--{name}={value}" for name, value in given.items())])
+    given = {
+        "bi-encoder": str(MINILM),
+        "output": "made",
+        **dict.fromkeys(names, "archive"),
+        **change,
+    }
+    monkeypatch.setattr(
+        "sys.argv",
+        ["embedded_pair", "duo", *(f"--{name}={value}" for name, value in given.items())],
+    )
     assert main() == code
     assert message in capsys.readouterr().err
     assert not (tmp_path / "made").exists()

@@ -1,4 +1,6 @@
-"""The recipe of the embedded pair: a bi-encoder's weights do in a cross-encoder what they are wired to do."""
+"""The recipe of the embedded pair: a bi-encoder's weights do in a cross-encoder what they are wired
+to do.
+"""
 
 import copy
 
@@ -13,10 +15,25 @@ from beamrank.ranking.input_layout import InputLimits
 from experiments.embedded_pair.bi_encoder import encoder_inputs, load_encoder
 from experiments.embedded_pair.wiring.layer_distillation import distil_layers, state_loss
 from experiments.embedded_pair.wiring.make_duo import make_duo
-from experiments.embedded_pair.wiring.make_mono import Example, make_mono, principal_axes, wire_apart
+from experiments.embedded_pair.wiring.make_mono import (
+    Example,
+    make_mono,
+    principal_axes,
+    wire_apart,
+)
 from experiments.embedded_pair.wiring.pruning import choose_units, prune_units
-from experiments.embedded_pair.wiring.segment_marks import layers_of, outputs_of, shape_of, size_marks
-from experiments.embedded_pair.wiring.shared_words import dims_of, rarities, read_number, shared_rarity
+from experiments.embedded_pair.wiring.segment_marks import (
+    layers_of,
+    outputs_of,
+    shape_of,
+    size_marks,
+)
+from experiments.embedded_pair.wiring.shared_words import (
+    dims_of,
+    rarities,
+    read_number,
+    shared_rarity,
+)
 from models.checkpoints.sources import locate
 from models.tokenizers.bert import load_bert
 from models.training.data.groups import InputEncoder
@@ -29,7 +46,11 @@ pytestmark = pytest.mark.slow
 QUERIES = [topic.text for topic in demo_questions()[:6]]
 DOCS = [doc.text for doc in stdlib_docs()[:6000:750]]
 PAIRS = [(query, doc) for query in QUERIES for doc in DOCS]
-TRIPLES = [(query, one, other) for query in QUERIES for one, other in zip(DOCS, DOCS[1:] + DOCS[:1], strict=True)]
+TRIPLES = [
+    (query, one, other)
+    for query in QUERIES
+    for one, other in zip(DOCS, DOCS[1:] + DOCS[:1], strict=True)
+]
 LENGTH = 128
 TOKENIZER = load_bert(str(MINILM))
 EDGES = (TOKENIZER.special.cls_id, TOKENIZER.special.sep_id)
@@ -52,7 +73,9 @@ def embed(encoder, texts):
     for rows, inputs in encoder_inputs(TOKENIZER, texts):
         with torch.inference_mode():
             hidden = encoder(**inputs).last_hidden_state
-        vectors[rows] = F.normalize((hidden * inputs["attention_mask"].unsqueeze(-1)).sum(dim=1), dim=-1)
+        vectors[rows] = F.normalize(
+            (hidden * inputs["attention_mask"].unsqueeze(-1)).sum(dim=1), dim=-1
+        )
     return vectors
 
 
@@ -65,7 +88,10 @@ def shared_words():
     texts, idf = [*QUERIES, *DOCS], rarity()
     ids = dict(zip(texts, TOKENIZER.encode(texts, LENGTH).ids.to_pylist(), strict=True))
     docs = [ids[doc][: LENGTH - 3 - len(ids[query])] for query, doc in PAIRS]
-    words = [[word for word in ids[query] if word in doc] for (query, _), doc in zip(PAIRS, docs, strict=True)]
+    words = [
+        [word for word in ids[query] if word in doc]
+        for (query, _), doc in zip(PAIRS, docs, strict=True)
+    ]
     return torch.tensor([sum(float(idf[word]) for word in each) for each in words])
 
 
@@ -80,7 +106,9 @@ def wired(share_of_words):
     generator = torch.Generator().manual_seed(3)
     encoder = bi_encoder()
     axes = principal_axes(embed(encoder, QUERIES * 20 + DOCS * 20), (128, 64), generator)
-    return make_mono(encoder, axes, rarity(), EDGES, batch_of(PAIRS[::3]), [example(share_of_words)], generator)
+    return make_mono(
+        encoder, axes, rarity(), EDGES, batch_of(PAIRS[::3]), [example(share_of_words)], generator
+    )
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +148,8 @@ def test_wired_mono_sums_shared_words_in_every_dtype(mono):
     assert agreement(sums_of_words(mono, PAIRS), wanted) > 0.8
     for dtype in (torch.float16, torch.bfloat16):
         half = copy.deepcopy(mono).to(dtype)
-        # Products are in half precision too, as float16 on some GPUs: a value too large for it would be NaN here.
+        # Products are in half precision too, as float16 on some GPUs: a value too large for it
+        # would be NaN here.
         half.set_attn_implementation("eager")
         assert agreement(sums_of_words(mono, PAIRS), sums_of_words(half, PAIRS).float()) > 0.99
 
@@ -152,16 +181,22 @@ def test_wired_segments_are_read_apart(mono):
     inputs = batch_of([(QUERIES[0], doc) for doc in DOCS])
     of_doc = (inputs["token_type_ids"] == 1).unsqueeze(-1)
     states = outputs_of(mono, mono.bert.encoder.layer[5], inputs)[..., own]
-    cosines = (F.normalize((states * of_doc).sum(dim=1), dim=1) * embed(bi_encoder(), DOCS)).sum(dim=1)
+    cosines = (F.normalize((states * of_doc).sum(dim=1), dim=1) * embed(bi_encoder(), DOCS)).sum(
+        dim=1
+    )
     # Not 1: some docs are truncated here, and all have other positions.
     assert float(cosines.mean()) > 0.94
     assert float(cosines.min()) > 0.85
 
 
 def test_wired_duo_prefers_what_mono_scores_higher(mono):
-    firsts, seconds = (scores_of(mono, [(each[0], each[place]) for each in TRIPLES]) for place in (1, 2))
+    firsts, seconds = (
+        scores_of(mono, [(each[0], each[place]) for each in TRIPLES]) for place in (1, 2)
+    )
     margins = firsts - seconds
-    duo = make_duo(mono, TOKENIZER.special.cls_id, batch_of(TRIPLES[::3]), [batch_of(TRIPLES)], margins)
+    duo = make_duo(
+        mono, TOKENIZER.special.cls_id, batch_of(TRIPLES[::3]), [batch_of(TRIPLES)], margins
+    )
     z = scores_of(duo, TRIPLES)
     assert float(torch.corrcoef(torch.stack([z, margins]))[0, 1]) > 0.7
     turned = scores_of(duo, [(query, other, one) for query, one, other in TRIPLES])
@@ -172,14 +207,19 @@ def test_wired_duo_prefers_what_mono_scores_higher(mono):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_embedded_pair_ranks_the_same_in_half_precision(kind, inputs, dtype):
     folder, _ = locate(f"embedded:{kind}")
-    whole, half = (BertForSequenceClassification.from_pretrained(folder, dtype=each) for each in (torch.float32, dtype))
+    whole, half = (
+        BertForSequenceClassification.from_pretrained(folder, dtype=each)
+        for each in (torch.float32, dtype)
+    )
     assert agreement(scores_of(whole, inputs), scores_of(half, inputs)) > 0.99
 
 
 def test_pruning_drops_redundant_units_and_keeps_embeddings():
     generator = torch.Generator().manual_seed(0)
     few = torch.randn(500, 6, generator=generator, dtype=torch.float64)
-    units = torch.cat([few, few @ torch.randn(6, 40, generator=generator, dtype=torch.float64)], dim=1)
+    units = torch.cat(
+        [few, few @ torch.randn(6, 40, generator=generator, dtype=torch.float64)], dim=1
+    )
     weights = torch.randn(46, 5, generator=generator, dtype=torch.float64)
     kept, fitted = choose_units(units.T @ units, weights, 6)
     assert len(set(kept.tolist())) == 6
@@ -212,8 +252,15 @@ def test_distillation_repairs_damaged_layers():
     after, added, changed = dict(model.named_parameters()), slice(shape.own, None), 0
     for name, old in before.named_parameters():
         changed += not torch.equal(old, after[name])
-        if any(part in name for part in ("embeddings", "LayerNorm", "query.w", "key.w", "value.w", "intermediate")):
-            kept = slice(0, 0) if name.endswith(("query.bias", "key.bias", "intermediate.dense.bias")) else added
+        if any(
+            part in name
+            for part in ("embeddings", "LayerNorm", "query.w", "key.w", "value.w", "intermediate")
+        ):
+            kept = (
+                slice(0, 0)
+                if name.endswith(("query.bias", "key.bias", "intermediate.dense.bias"))
+                else added
+            )
             assert torch.equal(old[..., kept], after[name][..., kept]), name
     assert changed > len(after) / 2
     words = "bert.embeddings.word_embeddings.weight"

@@ -9,7 +9,12 @@ from benchmarks.datasets.medquad import read_medquad
 from experiments.passage_length import length_pictures, length_study, length_table
 from experiments.passage_length.length_study import INPUTS, METHODS, Input, Row, Settings
 from experiments.passage_length.study import main
-from tests.support.training import COLOURS, save_medquad_archive, save_medquad_collection, save_start
+from tests.support.training import (
+    COLOURS,
+    save_medquad_archive,
+    save_medquad_collection,
+    save_start,
+)
 
 
 @pytest.fixture
@@ -43,7 +48,14 @@ def _row(method: str, tokens: int, fold: int, ranks: str, value: float) -> dict:
 
 
 def test_length_table_by_hand():
-    settings = {"start": "bert", "questions": None, "k": 10, "negatives": 2, "steps": None, "learning_rate": 2e-5}
+    settings = {
+        "start": "bert",
+        "questions": None,
+        "k": 10,
+        "negatives": 2,
+        "steps": None,
+        "learning_rate": 2e-5,
+    }
     settings |= {"folds": 2, "dtype": "bfloat16", "truncation": "hf"}
     rows = [
         _row("BERTlets", 256, 0, "1 2 4 0", 0.4),
@@ -56,7 +68,10 @@ def test_length_table_by_hand():
     assert "| BM25 alone | 0.250 | 0.250 | 0.250 |" in page
     # .5 less the mean of 1, .5, .25 and 0; a paired t-test over four topics.
     assert "| 128 |  | +0.062 (p 0.79) |  |" in page
-    assert "All questions, start `bert`, three epochs, learning rate 2e-05, at most 2 triplets a positive, " in page
+    assert (
+        "All questions, start `bert`, three epochs, learning rate 2e-05, at most 2 triplets a "
+        "positive, " in page
+    )
     assert "dtype bfloat16 on cpu, truncation hf." in page
 
 
@@ -66,8 +81,28 @@ def test_length_study_resumes(archive: Path, tmp_path: Path, capsys: pytest.Capt
     data = tmp_path / "work/questions-all-k3"
     save_medquad_collection(archive, data)
     output = tmp_path / "results/passage-length.json"
-    arguments = ["--medquad", str(archive), "--start", start, "--k", "3", "--steps", "12", "--folds", "2"]
-    arguments += ["--dtype", "float32", "--work", str(tmp_path / "work"), "--output", str(output), "--only-folds", "1"]
+    arguments = [
+        "--medquad",
+        str(archive),
+        "--start",
+        start,
+        "--k",
+        "3",
+        "--steps",
+        "12",
+        "--folds",
+        "2",
+    ]
+    arguments += [
+        "--dtype",
+        "float32",
+        "--work",
+        str(tmp_path / "work"),
+        "--output",
+        str(output),
+        "--only-folds",
+        "1",
+    ]
     main([*arguments, "--only", "BERTlets", "BERT[PW]", "--inputs", "64"])
     main([*arguments, "--only", "BERTlets", "--inputs", "64", "max 2*128"])
     assert capsys.readouterr().err.count("training ") == 3
@@ -99,12 +134,18 @@ def test_length_study_resumes(archive: Path, tmp_path: Path, capsys: pytest.Capt
     ("method", "objective", "labels"),
     [("BERT[PW]", "pointwise", 2), ("BERTlets", "bertlets", 1), ("BERT[CE]", "bert_ce", 1)],
 )
-def test_length_study_row_is_a_recipe_of_the_paper(tmp_path: Path, method: str, objective: str, labels: int):
+def test_length_study_row_is_a_recipe_of_the_paper(
+    tmp_path: Path, method: str, objective: str, labels: int
+):
     settings = Settings("x/y", None, 10, 2, None, 1e-4, 5, 0, "float32")
     config = length_study.train_config(Row(method, Input(128, 3, "max"), 4), settings, tmp_path)
     assert config.chunks is not None
     assert (config.chunks.count, config.chunks.pooling, config.input.max_length) == (3, "max", 128)
-    assert (config.optimizer.learning_rate, config.optimizer.epochs, config.labels) == (1e-4, 3, labels)
+    assert (config.optimizer.learning_rate, config.optimizer.epochs, config.labels) == (
+        1e-4,
+        3,
+        labels,
+    )
     assert config.folds is not None
     assert (config.folds.count, config.folds.held_out, config.objective) == (5, 4, {objective: 1.0})
     assert config.input.truncation == "hf"
@@ -113,17 +154,31 @@ def test_length_study_row_is_a_recipe_of_the_paper(tmp_path: Path, method: str, 
     attention = length_study.train_config(Row(method, Input(128, 2), 0), settings, tmp_path)
     assert attention.chunks is not None
     assert attention.chunks.attention_size == 192
-    assert length_study.train_config(Row(method, Input(64), 0), settings, tmp_path).input.max_length == 64
+    assert (
+        length_study.train_config(Row(method, Input(64), 0), settings, tmp_path).input.max_length
+        == 64
+    )
 
 
 def test_length_study_has_120_rows_with_distinct_folders():
     rows = [Row(method, how, fold) for method in METHODS for how in INPUTS for fold in range(5)]
     assert len({row.folder for row in rows}) == len(rows) == 120
-    assert [how.name for how in INPUTS] == ["64", "128", "256", "384", "2*128", "3*128", "max 2*128", "max 3*128"]
+    assert [how.name for how in INPUTS] == [
+        "64",
+        "128",
+        "256",
+        "384",
+        "2*128",
+        "3*128",
+        "max 2*128",
+        "max 3*128",
+    ]
 
 
 def test_length_pictures_show_what_was_measured(tmp_path: Path):
-    rows = [_row(method, 64, 0, "1 2", 0.75) for method in METHODS] + [_row("BERTlets", 256, 0, "1 1", 1.0)]
+    rows = [_row(method, 64, 0, "1 2", 0.75) for method in METHODS] + [
+        _row("BERTlets", 256, 0, "1 1", 1.0)
+    ]
     for path in (tmp_path / "a.json", tmp_path / "b.json"):
         length_pictures.draw({"rows": rows}, path)
     for name in ("methods", "lengths"):

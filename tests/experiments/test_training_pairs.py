@@ -41,7 +41,9 @@ def test_training_pairs_study_measures_one_start(settings: Settings, folder: Pat
     assert found["topics"] > 2
 
 
-def test_training_pairs_study_compares_pretrainings_of_a_start_that_it_makes(settings, folder, tmp_path):
+def test_training_pairs_study_compares_pretrainings_of_a_start_that_it_makes(
+    settings, folder, tmp_path
+):
     for split, text in (("train", "the sky is blue"), ("dev", "the grass is green")):
         (tmp_path / f"{split}.html").write_text(_PAGE.format(text))
     with tarfile.open(tmp_path / "squad.tar.gz", "w:gz") as tar:
@@ -58,11 +60,20 @@ def test_training_pairs_study_compares_pretrainings_of_a_start_that_it_makes(set
         ("tcp", "general"),
     ]
     measured = {row["model"]: row["RR@10"] for row in found["best"]}
-    assert found["best"][4]["difference"] == pytest.approx(measured["tcp"] - measured["general"], abs=1e-3)
-    corpora = {name: (folder / f"{name}.yaml").read_text() for name in ("made", "made-further", "pretrained")}
+    assert found["best"][4]["difference"] == pytest.approx(
+        measured["tcp"] - measured["general"], abs=1e-3
+    )
+    corpora = {
+        name: (folder / f"{name}.yaml").read_text()
+        for name in ("made", "made-further", "pretrained")
+    }
     assert [name for name, text in corpora.items() if "squad" in text] == ["made", "made-further"]
-    assert json.loads((folder / "pretrained/config.json").read_text())["architectures"] == ["BertForPreTraining"]
-    losses = [(folder / name / "training/curve.csv").read_text() for name in ("plain", "general", "tcp")]
+    assert json.loads((folder / "pretrained/config.json").read_text())["architectures"] == [
+        "BertForPreTraining"
+    ]
+    losses = [
+        (folder / name / "training/curve.csv").read_text() for name in ("plain", "general", "tcp")
+    ]
     assert len(set(losses)) == 3
 
 
@@ -72,7 +83,9 @@ def test_training_pairs_picture_is_deterministic(tmp_path: Path):
     for name in ("one", "again"):
         draw(results, tmp_path / f"{name}.svg")
     draw(results | {"curves": {"plain": rows}}, tmp_path / "plain.svg")
-    one, again, plain = ((tmp_path / f"{name}.svg").read_bytes() for name in ("one", "again", "plain"))
+    one, again, plain = (
+        (tmp_path / f"{name}.svg").read_bytes() for name in ("one", "again", "plain")
+    )
     assert one == again
     assert b"pre-training first" in one
     assert b"pre-training first" not in plain

@@ -30,7 +30,12 @@ def _table(names: str, *columns: Any, arrow: bool = False) -> bytes:
     return sink.getvalue()
 
 
-_UNTYPED = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+_UNTYPED = {
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": True,
+}
 _PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b"]
 
 
@@ -45,7 +50,10 @@ def _tokenizer(parts: dict[str, Any]) -> bytes:
     return json.dumps({"model": {**model, "vocab": vocabulary}, **parts}).encode()
 
 
-_NAMES, _REPEATED = "query_id doc_id doc_id relevance score", [["q", "q"], ["a", "b"], ["a", "b"], [1, 2], [1, 2]]
+_NAMES, _REPEATED = (
+    "query_id doc_id doc_id relevance score",
+    [["q", "q"], ["a", "b"], ["a", "b"], [1, 2], [1, 2]],
+)
 _SURROGATE = {"qid": "q", "text": "\ud800"}
 _FAR_DATE = pa.array([2**62, 1], pa.timestamp("us"))
 
@@ -60,11 +68,20 @@ _FAR_DATE = pa.array([2**62, 1], pa.timestamp("us"))
         ("topics parquet", _table("query_id text text", ["q"], ["a"], ["b"]), False),
         ("run parquet", to_parquet({**_IDS, "score": [1, 2], "date": _FAR_DATE}), False),
         ("run arrow", to_arrow({**_IDS, "score": _FAR_DATE}), False),
-        ("qrels parquet", to_parquet({**_IDS, "relevance": pa.array([2**30, 1], pa.date32())}), False),
+        (
+            "qrels parquet",
+            to_parquet({**_IDS, "relevance": pa.array([2**30, 1], pa.date32())}),
+            False,
+        ),
         (
             "given run jsonl",
             to_lines(
-                [{"query": {"qid": "q", "text": "t"}, "candidates": [{"docid": "d", "score": _HUGE, "doc": "x"}]}]
+                [
+                    {
+                        "query": {"qid": "q", "text": "t"},
+                        "candidates": [{"docid": "d", "score": _HUGE, "doc": "x"}],
+                    }
+                ]
             ),
             False,
         ),
@@ -86,7 +103,11 @@ _FAR_DATE = pa.array([2**62, 1], pa.timestamp("us"))
         ("tokenizer.json", b'{"tru", ' + _tokenizer({})[1:], False),
         # A block of a million rows, of which none is a doc.
         ("corpus bz2", bz2.compress(b"\n" * 3_000_000), False),
-        ("corpus car", cbor2.dumps([0, b"d1", [[0, "x"]]]) + cbor2.dumps([0, b"d2", {(1, 2): "x"}]), True),
+        (
+            "corpus car",
+            cbor2.dumps([0, b"d1", [[0, "x"]]]) + cbor2.dumps([0, b"d2", {(1, 2): "x"}]),
+            True,
+        ),
     ],
 )
 def test_input_that_once_ended_in_a_traceback(tmp_path, name, content, is_read):
@@ -95,7 +116,11 @@ def test_input_that_once_ended_in_a_traceback(tmp_path, name, content, is_read):
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [("topics parquet", "TOPICS_PARQUET"), ("run parquet", "RUN_PARQUET"), ("given run parquet", "RUN_PARQUET")],
+    [
+        ("topics parquet", "TOPICS_PARQUET"),
+        ("run parquet", "RUN_PARQUET"),
+        ("given run parquet", "RUN_PARQUET"),
+    ],
 )
 def test_column_whose_name_is_not_utf8_is_an_error(tmp_path, name, file):
     content = getattr(seeds, file).replace(b"query_id", b"query_\xe6d")
@@ -110,7 +135,9 @@ def _without_values(content: bytes, column: int) -> bytes:
     return content[: header + 1] + b"\0" + content[header + 2 :]
 
 
-@pytest.mark.parametrize(("name", "file"), [("run parquet", "RUN_PARQUET"), ("corpus parquet", "PARQUET")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("run parquet", "RUN_PARQUET"), ("corpus parquet", "PARQUET")]
+)
 def test_rows_that_a_damaged_page_hides_are_an_error(tmp_path, name, file):
     """Arrow ends where a column has no values, and says nothing."""
     content = _without_values(getattr(seeds, file), 1)

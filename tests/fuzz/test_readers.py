@@ -1,4 +1,6 @@
-"""Every reader on changed inputs, and on those that Atheris chooses: what it takes it takes whole, or it refuses."""
+"""Every reader on changed inputs, and on those that Atheris chooses: what it takes it takes whole,
+or it refuses.
+"""
 
 import json
 import subprocess
@@ -27,7 +29,12 @@ def test_changed_input_is_read_whole_or_refused(target, tmp_path, monkeypatch):
     prepared = prepare(target, tmp_path / "files")
     assert all(attempt(prepared, seed) for seed in prepared.seeds)
 
-    @settings(max_examples=20 if target.name.startswith(_SLOW) else 100, deadline=None, derandomize=True, database=None)
+    @settings(
+        max_examples=20 if target.name.startswith(_SLOW) else 100,
+        deadline=None,
+        derandomize=True,
+        database=None,
+    )
     @given(st.sampled_from(prepared.seeds), st.binary(min_size=96, max_size=96))
     def check(seed, drawn):
         attempt(prepared, mutate(seed, target.codec, pick_from(drawn)))
@@ -37,7 +44,9 @@ def test_changed_input_is_read_whole_or_refused(target, tmp_path, monkeypatch):
 
 def _fuzz(module: str, *arguments: object, **variables: str) -> str:
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, env=environ(**variables), capture_output=True, text=True, timeout=550)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ(**variables), capture_output=True, text=True, timeout=550
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     return done.stdout
 
@@ -57,7 +66,16 @@ def test_guided_inputs_are_read_whole_or_refused(tmp_path):
 
 @pytest.mark.slow
 def test_campaign_adds_to_its_table(tmp_path):
-    arguments = ("--targets", "qrels", "--seconds", 1, "--results", tmp_path / "counts", "--kept", tmp_path)
+    arguments = (
+        "--targets",
+        "qrels",
+        "--seconds",
+        1,
+        "--results",
+        tmp_path / "counts",
+        "--kept",
+        tmp_path,
+    )
     lines = [_fuzz("benchmarks.fuzz", *arguments) for _ in range(2)]
     counts = _read(tmp_path / "counts")["qrels"]
     assert counts["inputs"] == sum(int(line.split()[1].replace(",", "")) for line in lines) > 100

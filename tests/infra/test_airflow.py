@@ -18,7 +18,11 @@ pytestmark = pytest.mark.slow
 def dag(tmp_path_factory):
     python = airflow_python()
     done = subprocess.run(
-        [python, ROOT / "tests/support/services/read_dag.py", ROOT / "infra/airflow/beamrank_dag.py"],
+        [
+            python,
+            ROOT / "tests/support/services/read_dag.py",
+            ROOT / "infra/airflow/beamrank_dag.py",
+        ],
         capture_output=True,
         text=True,
         timeout=300,
@@ -59,7 +63,8 @@ def test_dag_task_launches_the_template(dag, stage):
 
 def test_dag_requests_are_messages_of_googles_api(dag):
     dataflow = pytest.importorskip(
-        "google.cloud.dataflow_v1beta3", reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'"
+        "google.cloud.dataflow_v1beta3",
+        reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'",
     )
     for stage in ("retrieve", "tokenize", "mono", "duo"):
         body = dag["tasks"][stage]["fields"]["body"]["launchParameter"]
@@ -70,6 +75,15 @@ def test_dag_requests_are_messages_of_googles_api(dag):
 def test_dag_ends_with_writing_the_runs(dag):
     fields = dag["tasks"]["runs"]["fields"]
     (overrides,) = fields["overrides"]["container_overrides"]
-    assert overrides["args"] == ["run", "gs://some-bucket/config.yaml", "--runner", "dataflow", "--stage", "runs"]
+    assert overrides["args"] == [
+        "run",
+        "gs://some-bucket/config.yaml",
+        "--runner",
+        "dataflow",
+        "--stage",
+        "runs",
+    ]
     terraform = (ROOT / "infra/terraform/schedule.tf").read_text()
-    assert re.search(rf'"google_cloud_run_v2_job" "launcher" {{\s+name += "{fields["job_name"]}"', terraform)
+    assert re.search(
+        rf'"google_cloud_run_v2_job" "launcher" {{\s+name += "{fields["job_name"]}"', terraform
+    )

@@ -1,4 +1,6 @@
-"""The array jobs of the examples: Slurm's script under a scheduler of plain processes, and Kubernetes' manifest."""
+"""The array jobs of the examples: Slurm's script under a scheduler of plain processes, and
+Kubernetes' manifest.
+"""
 
 import os
 import signal
@@ -24,7 +26,9 @@ def _start(config: Path, output: Path, index: int) -> "subprocess.Popen[str]":
     slurm = {"SLURM_ARRAY_TASK_ID": str(index), "SLURM_ARRAY_TASK_COUNT": str(PROCESSES)}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = ["bash", str(_SCRIPT), str(config), "--output", str(output)]
-    return subprocess.Popen(command, env={**os.environ, **slurm, "PATH": path}, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env={**os.environ, **slurm, "PATH": path}, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.slow
@@ -48,7 +52,11 @@ def test_kubernetes_job_gives_each_index_its_share(tmp_path) -> None:
     (job,) = yaml.safe_load_all((ROOT / "examples/kubernetes/job.yaml").read_text())
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert (job["apiVersion"], job["kind"], spec["completionMode"]) == ("batch/v1", "Job", "Indexed")
+    assert (job["apiVersion"], job["kind"], spec["completionMode"]) == (
+        "batch/v1",
+        "Job",
+        "Indexed",
+    )
     assert pod["restartPolicy"] == "Never"
     flags = dict(each.split("=", 1) for each in container["args"] if each.startswith("--"))
     last = flags["--only"].replace("$(JOB_COMPLETION_INDEX)", str(spec["completions"] - 1))
@@ -56,7 +64,10 @@ def test_kubernetes_job_gives_each_index_its_share(tmp_path) -> None:
     assert float(flags["--grace-seconds"]) < pod["terminationGracePeriodSeconds"]
     # The command line knows the flags: it gets as far as the configuration, which is not there.
     command: list[str] = [*container["command"], *container["args"]]
-    here = [each.replace("gs://BUCKET", str(tmp_path)).replace("$(JOB_COMPLETION_INDEX)", "0") for each in command[1:]]
+    here = [
+        each.replace("gs://BUCKET", str(tmp_path)).replace("$(JOB_COMPLETION_INDEX)", "0")
+        for each in command[1:]
+    ]
     assert command[0] == "beamrank"
     done = beamrank_here(*here)
     assert done.returncode in spec["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"]

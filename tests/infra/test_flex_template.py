@@ -1,4 +1,6 @@
-"""The flex template: its metadata is made from the configuration's model, and its program reads its parameters."""
+"""The flex template: its metadata is made from the configuration's model, and its program reads its
+parameters.
+"""
 
 import argparse
 import json
@@ -11,7 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
-from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, StandardOptions, WorkerOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    GoogleCloudOptions,
+    StandardOptions,
+    WorkerOptions,
+)
 
 from beamrank.config.run import load_config
 from infra.flex_template.generate import METADATA, metadata, render
@@ -31,12 +38,15 @@ _VALUES: dict[str, Any] = {
 
 
 def test_metadata_is_up_to_date():
-    assert METADATA.read_text(encoding="utf-8") == render(), "run: python -m infra.flex_template.generate"
+    assert METADATA.read_text(encoding="utf-8") == render(), (
+        "run: python -m infra.flex_template.generate"
+    )
 
 
 def test_metadata_is_a_message_of_googles_api():
     dataflow = pytest.importorskip(
-        "google.cloud.dataflow_v1beta3", reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'"
+        "google.cloud.dataflow_v1beta3",
+        reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'",
     )
     message = dataflow.TemplateMetadata.from_json(METADATA.read_text(encoding="utf-8"))
     names = [parameter.name for parameter in message.parameters]
@@ -53,14 +63,18 @@ def test_parameters_hide_no_flag_of_beam():
     parser = argparse.ArgumentParser(add_help=False)
     for options in (GoogleCloudOptions, StandardOptions, WorkerOptions, DebugOptions):
         options._add_argparse_args(parser)
-    flags = {name.removeprefix("--") for action in parser._actions for name in action.option_strings}
+    flags = {
+        name.removeprefix("--") for action in parser._actions for name in action.option_strings
+    }
     names = {parameter["name"] for parameter in metadata()["parameters"]}
     assert len(names) > 30
     assert names & flags == set()
 
 
 def _regexes():
-    return {each["name"]: each["regexes"][0] for each in metadata()["parameters"] if "regexes" in each}
+    return {
+        each["name"]: each["regexes"][0] for each in metadata()["parameters"] if "regexes" in each
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,18 +107,24 @@ def _parsed(tmp_path, *words):
 def test_flex_template_accepts_every_default(tmp_path):
     for parameter in parameters():
         default = parameter.schema.get("default")
-        if default in (None, "") or parameter.key.startswith(("candidates.", "mono.segments.", "duo.seed")):
+        if default in (None, "") or parameter.key.startswith(
+            ("candidates.", "mono.segments.", "duo.seed")
+        ):
             continue
         text = json.dumps(list(default)) if isinstance(default, tuple) else str(default)
         text = text.lower() if isinstance(default, bool) else text
         if parameter.name in _regexes():
             assert re.search(_regexes()[parameter.name], text), parameter.name
         if parameter.name != "duo_k":
-            assert _parsed(tmp_path, f"--{parameter.name}={text}") == _parsed(tmp_path), parameter.name
+            assert _parsed(tmp_path, f"--{parameter.name}={text}") == _parsed(tmp_path), (
+                parameter.name
+            )
 
 
 def test_parameters_replace_keys(tmp_path):
-    settings = _parsed(tmp_path, "--mono_k=100", "--run_tag=no", "--measures=[AP]", "--corpus_path=gs://b/0010")
+    settings = _parsed(
+        tmp_path, "--mono_k=100", "--run_tag=no", "--measures=[AP]", "--corpus_path=gs://b/0010"
+    )
     assert settings.mono is not None
     assert (settings.mono.k, settings.run_tag, settings.measures) == (100, "no", ("AP",))
     assert settings.corpus.path == "gs://b/0010"
@@ -125,7 +145,15 @@ def test_program_passes_flags_of_the_launcher_on():
     ]
     arguments = command(["--config=gs://b/config.yaml", "--stage=duo", *launcher])
     split = arguments.index("--")
-    assert arguments[:split] == ["run", "gs://b/config.yaml", "--runner", "dataflow", "--stage", "duo", "--no-wait"]
+    assert arguments[:split] == [
+        "run",
+        "gs://b/config.yaml",
+        "--runner",
+        "dataflow",
+        "--stage",
+        "duo",
+        "--no-wait",
+    ]
     assert arguments[split + 1 :] == launcher[1:]
     beam_options(Runner.DATAFLOW, arguments[split + 1 :])
 
@@ -135,7 +163,11 @@ def test_program_is_a_script(tmp_path):
     arguments = [f"--config={tmp_path / 'none.yaml'}", "--stage=mono", "--project=some-project"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
-        [sys.executable, str(script), *arguments], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     assert done.returncode == 3, done.stderr
     assert "cannot read the configuration" in done.stderr

@@ -31,10 +31,18 @@ def test_version_is_the_same_everywhere():
 
 def test_ci_runs_targets_that_exist_on_every_python():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = [each.rpartition(" :: ")[2] for each in project["classifiers"] if each.startswith("Programming Language")]
-    assert named == sorted(path.stem.removeprefix("python") for path in (ROOT / "requirements").iterdir())
+    named = [
+        each.rpartition(" :: ")[2]
+        for each in project["classifiers"]
+        if each.startswith("Programming Language")
+    ]
+    assert named == sorted(
+        path.stem.removeprefix("python") for path in (ROOT / "requirements").iterdir()
+    )
     jobs = _yaml(".github/workflows/ci.yml")["jobs"]
-    assert [each["strategy"]["matrix"]["python"] for each in jobs.values() if "strategy" in each] == [named, named]
+    assert [
+        each["strategy"]["matrix"]["python"] for each in jobs.values() if "strategy" in each
+    ] == [named, named]
     commands = [step["run"] for each in jobs.values() for step in each["steps"] if "run" in step]
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     made = {each.removeprefix("make ") for each in commands if each.startswith("make ")}
@@ -44,7 +52,13 @@ def test_ci_runs_targets_that_exist_on_every_python():
 
 @pytest.mark.slow
 def test_checks_before_a_commit_pass():
-    command = [str(Path(sys.executable).parent / "pre-commit"), "run", "--all-files", "--color", "never"]
+    command = [
+        str(Path(sys.executable).parent / "pre-commit"),
+        "run",
+        "--all-files",
+        "--color",
+        "never",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"\.Passed$", done.stdout, re.MULTILINE)) == 4

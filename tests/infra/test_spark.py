@@ -22,14 +22,34 @@ def folder(tmp_path):
 
 def _run(folder, *arguments, **variables):
     environment = {"PATH": f"{folder}:/usr/bin:/bin", **variables}
-    return subprocess.run([str(_SCRIPT), *arguments], capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run(
+        [str(_SCRIPT), *arguments], capture_output=True, text=True, env=environment, check=False
+    )
 
 
 def test_spark_submit_arguments(folder):
-    done = _run(folder, "a config.yaml", "spark://master:7077", "--set", "mono.k=100", "--output", "gs://b/out")
+    done = _run(
+        folder,
+        "a config.yaml",
+        "spark://master:7077",
+        "--set",
+        "mono.k=100",
+        "--output",
+        "gs://b/out",
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        *("run", "a config.yaml", "--runner", "spark", "--set", "mono.k=100", "--output", "gs://b/out", "--"),
+        *(
+            "run",
+            "a config.yaml",
+            "--runner",
+            "spark",
+            "--set",
+            "mono.k=100",
+            "--output",
+            "gs://b/out",
+            "--",
+        ),
         "--spark_master_url=spark://master:7077",
         "--environment_type=EXTERNAL",
         "--environment_config=localhost:50000",

@@ -22,7 +22,11 @@ def terraform() -> str:
 
 def _run(terraform, folder, *arguments):
     return subprocess.run(
-        [terraform, f"-chdir={folder}", *arguments], capture_output=True, text=True, timeout=120, check=False
+        [terraform, f"-chdir={folder}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 

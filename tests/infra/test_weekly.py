@@ -1,4 +1,6 @@
-"""The weekly job of the examples, by hand and by Airflow itself: twice, with a corpus that changed in between."""
+"""The weekly job of the examples, by hand and by Airflow itself: twice, with a corpus that changed
+in between.
+"""
 
 import json
 import os
@@ -52,7 +54,9 @@ def _check_second_run(job: Path) -> None:
     scored = {stage["stage"]: (stage["inferences"], stage["reused"]) for stage in stages}
     for stage in ("mono", "duo"):
         assert scored[stage][0] < scored[stage][1], scored
-    fresh = beamrank_here("run", job / "config.yaml", "--output", job / "fresh", "--set", "index.path=fresh-index")
+    fresh = beamrank_here(
+        "run", job / "config.yaml", "--output", job / "fresh", "--set", "index.path=fresh-index"
+    )
     assert fresh.returncode == 0, fresh.stderr
     _check_bytes(second, job / "fresh")
     assert "rye,new topic" in (second / "report" / "drift.csv").read_text()
@@ -66,7 +70,11 @@ def _check_bytes(found: Path, wanted: Path) -> None:
 def _make_old(output: Path) -> None:
     """Makes an output that of a beamrank before release 0.2.0."""
     for path in output.glob("plan-*.json"):
-        path.write_bytes(checked_json({**checked_values(path.read_bytes()), "engine_version": OLDEST_READ_VERSION - 1}))
+        path.write_bytes(
+            checked_json(
+                {**checked_values(path.read_bytes()), "engine_version": OLDEST_READ_VERSION - 1}
+            )
+        )
 
 
 def _python_first() -> dict[str, str]:
@@ -100,7 +108,10 @@ def test_weekly_script_reuses_what_did_not_change(job):
     _make_old(job / "runs" / "2026-11-23")
     third = run("2026-11-30")
     assert third.returncode == 0, third.stderr
-    assert "runs/2026-11-30 runs without reuse and baseline: this beamrank cannot read runs/2026-11-23" in third.stderr
+    assert (
+        "runs/2026-11-30 runs without reuse and baseline: this beamrank cannot read runs/2026-11-23"
+        in third.stderr
+    )
     assert os.readlink(job / "latest") == "runs/2026-11-30"
     assert not (job / "runs/2026-11-30/report").exists()
     _check_bytes(job / "runs/2026-11-30", job / "fresh")
@@ -123,7 +134,9 @@ def test_weekly_dag_runs_twice_in_airflow(job, tmp_path):
 
     def airflow(*arguments: str, **variables: str) -> str:
         command, variables = [str(python), "-m", "airflow", *arguments], own | variables
-        done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=300, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=variables, timeout=300, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

@@ -37,7 +37,9 @@ def wheel(tmp_path_factory):
     # A build writes into its source, where its metadata would hide what is installed.
     source = folder / "source"
     for name in ("beamrank", "models", "transforms", "pipelines", "contrib"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(
+            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+        )
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
@@ -61,25 +63,46 @@ def test_every_entry_point_loads_from_the_wheel(wheel, tmp_path):
     )
     environ = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, cwd=tmp_path, timeout=300, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environ,
+        cwd=tmp_path,
+        timeout=300,
+        check=True,
     )
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = (declared["scripts"], *declared["entry-points"].values())
-    assert sorted(done.stdout.split()) == sorted(target for group in groups for target in group.values())
+    assert sorted(done.stdout.split()) == sorted(
+        target for group in groups for target in group.values()
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.timeout(1800)
 def test_wheel_runs_the_demo_in_an_environment_of_its_own(wheel, tmp_path):
-    binaries, lock = Path(sys.executable).parent, f"python{sys.version_info.major}.{sys.version_info.minor}.txt"
+    binaries, lock = (
+        Path(sys.executable).parent,
+        f"python{sys.version_info.major}.{sys.version_info.minor}.txt",
+    )
 
     def uv(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         command = [binaries / "uv", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False
+        )
 
     uv("venv", "--python", sys.executable, "empty").check_returncode()
-    install = "pip", "install", "--python", "empty", "--constraint", ROOT / "requirements" / lock, wheel
+    install = (
+        "pip",
+        "install",
+        "--python",
+        "empty",
+        "--constraint",
+        ROOT / "requirements" / lock,
+        wheel,
+    )
     done = uv(*install)
     if done.returncode:
         done = uv(*install, "--offline")
@@ -87,10 +110,18 @@ def test_wheel_runs_the_demo_in_an_environment_of_its_own(wheel, tmp_path):
         pytest.skip(f"no index answers, and uv's cache has not all: {done.stderr.strip()[-300:]}")
     assert done.returncode == 0, done.stderr
     demo = [tmp_path / "empty/bin/beamrank", "demo", "--json", "--quiet"]
-    made = subprocess.run(demo, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False)
+    made = subprocess.run(
+        demo, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False
+    )
     assert made.returncode == 0, made.stderr
-    measured = {each["stage"]: round(each["RR@10"], 4) for each in json.loads(made.stdout)["stages"]}
+    measured = {
+        each["stage"]: round(each["RR@10"], 4) for each in json.loads(made.stdout)["stages"]
+    }
     # The last digits depend on the processor's dtype and attention.
-    expected = [{"bm25": 0.3353, "mono": mono, "duo": duo} for mono in (0.56, 0.5607) for duo in (0.5737, 0.5743)]
+    expected = [
+        {"bm25": 0.3353, "mono": mono, "duo": duo}
+        for mono in (0.56, 0.5607)
+        for duo in (0.5737, 0.5743)
+    ]
     assert measured in expected
     assert (tmp_path / "beamrank-demo/report/report.html").is_file()

@@ -22,7 +22,9 @@ def _engine(folder: str, kind: str) -> ScoringEngine:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """torch computes with one thread, as the engine's backend does for each batch: two share the rows of a product."""
+    """torch computes with one thread, as the engine's backend does for each batch: two share the
+    rows of a product.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -66,12 +68,16 @@ def minilm_duo(tmp_path_factory: pytest.TempPathFactory) -> Scorers:
 def queries() -> list[list[int]]:
     """Token ids of real questions."""
     tokenizer = BertTokenizer.from_pretrained(MINILM)
-    return tokenizer([topic.text for topic in demo_questions()], add_special_tokens=False)["input_ids"]
+    return tokenizer([topic.text for topic in demo_questions()], add_special_tokens=False)[
+        "input_ids"
+    ]
 
 
 @pytest.fixture(scope="session")
 def text() -> list[int]:
     """Token ids of a long real text: docstrings of the standard library, one after the other."""
     tokenizer = BertTokenizer.from_pretrained(MINILM)
-    docs = tokenizer([doc.text for doc in stdlib_docs()[:1500]], add_special_tokens=False)["input_ids"]
+    docs = tokenizer([doc.text for doc in stdlib_docs()[:1500]], add_special_tokens=False)[
+        "input_ids"
+    ]
     return list(chain.from_iterable(docs))

@@ -10,27 +10,55 @@ from tests.support.models.families import save_case
 from tests.support.models.tokenizers import save_tokenizer
 
 _ENGINES = ("apache_beam", "torch", "transformers", "pyserini", "jnius")
-_LIBRARIES = (*_ENGINES, "pyarrow", "numpy", "pydantic", "fsspec", "tokenizers", "typer", "models", "pipelines")
+_LIBRARIES = (
+    *_ENGINES,
+    "pyarrow",
+    "numpy",
+    "pydantic",
+    "fsspec",
+    "tokenizers",
+    "typer",
+    "models",
+    "pipelines",
+)
 
 
 @pytest.mark.parametrize(
     ("code", "unloaded"),
     [
-        ("import beamrank; dir(beamrank); beamrank.__version__; beamrank.BeamrankError; beamrank.Topic", _LIBRARIES),
-        ("from beamrank import rerank, Reranker, evaluate, aggregate", ("torch", "apache_beam", "transformers")),
+        (
+            "import beamrank; dir(beamrank); beamrank.__version__; beamrank.BeamrankError; "
+            "beamrank.Topic",
+            _LIBRARIES,
+        ),
+        (
+            "from beamrank import rerank, Reranker, evaluate, aggregate",
+            ("torch", "apache_beam", "transformers"),
+        ),
         ("from beamrank.machine import describe_machine; describe_machine()", _LIBRARIES),
         (
-            "import beamrank.evaluation.evaluate, beamrank.ranking.rankings, beamrank.formats.run_writer",
+            "import beamrank.evaluation.evaluate, beamrank.ranking.rankings, "
+            "beamrank.formats.run_writer",
             (*_ENGINES, "typer"),
         ),
         ("import models.stages.core", _ENGINES),
-        (f"from models.tokenizers.bert import load_bert; load_bert({str(MINILM)!r}).encode(['a'], 5)", _ENGINES),
-        ("from models.checkpoints.checkpoint import resolve_checkpoint as find; find('FOLDER', 'mono')", _ENGINES),
+        (
+            "from models.tokenizers.bert import load_bert; "
+            f"load_bert({str(MINILM)!r}).encode(['a'], 5)",
+            _ENGINES,
+        ),
+        (
+            "from models.checkpoints.checkpoint import resolve_checkpoint as find; find('FOLDER', "
+            "'mono')",
+            _ENGINES,
+        ),
     ],
 )
 def test_part_loads_no_library_that_it_does_without(code, unloaded, tmp_path):
     save_case(tmp_path, "xlm-roberta")
     save_tokenizer("xlm-roberta", tmp_path)
     script = f"import sys; {code.replace('FOLDER', str(tmp_path))}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert not set(unloaded) & set(done.stdout.split())

@@ -37,12 +37,18 @@ def test_reranker_scores_pairs_in_the_order_given(checkpoints):
     found = Reranker(checkpoints.mono, dtype="float32").score(zip(QUERIES, TEXTS, strict=True))
     assert found.dtype == np.float32
     oracle = Oracle(checkpoints.mono)
-    wanted = [oracle.log_odds(_ids(query), _ids(text)) for query, text in zip(QUERIES, TEXTS, strict=True)]
+    wanted = [
+        oracle.log_odds(_ids(query), _ids(text)) for query, text in zip(QUERIES, TEXTS, strict=True)
+    ]
     assert_parity(found.tolist(), wanted)
 
 
 def test_reranker_scores_triples_in_the_order_given(checkpoints):
-    triples = [(QUERIES[0], TEXTS[0], TEXTS[1]), (QUERIES[0], TEXTS[1], TEXTS[0]), (QUERIES[1], TEXTS[2], TEXTS[0])]
+    triples = [
+        (QUERIES[0], TEXTS[0], TEXTS[1]),
+        (QUERIES[0], TEXTS[1], TEXTS[0]),
+        (QUERIES[1], TEXTS[2], TEXTS[0]),
+    ]
     found = Reranker(checkpoints.duo, "duo", dtype="float32").score(triples)
     oracle = Oracle(checkpoints.duo)
     assert_parity(found.tolist(), [oracle.log_odds(*map(_ids, triple)) for triple in triples])
@@ -50,7 +56,9 @@ def test_reranker_scores_triples_in_the_order_given(checkpoints):
 
 
 def test_reranker_cuts_texts_by_its_own_limits(checkpoints):
-    long = Reranker(checkpoints.mono, dtype="float32", truncation="paper", max_query_length=4, max_length=20)
+    long = Reranker(
+        checkpoints.mono, dtype="float32", truncation="paper", max_query_length=4, max_length=20
+    )
     oracle = Oracle(checkpoints.mono)
     wanted = oracle.log_odds(_ids(QUERIES[0])[:2], _ids(TEXTS[2])[:15])
     assert_parity(long.score([(QUERIES[0], TEXTS[2])]).tolist(), [wanted])
@@ -67,32 +75,58 @@ def test_reranker_scores_equal_inputs_once(checkpoints):
 
 @pytest.mark.parametrize("frame", [pa.table, pd.DataFrame, pl.DataFrame])
 def test_reranker_scores_the_rows_of_a_frame(checkpoints, frame):
-    mono, duo = Reranker(checkpoints.mono, dtype="float32"), Reranker(checkpoints.duo, "duo", dtype="float32")
+    mono, duo = (
+        Reranker(checkpoints.mono, dtype="float32"),
+        Reranker(checkpoints.duo, "duo", dtype="float32"),
+    )
     pairs: dict[str, list[Any]] = {"doc": TEXTS, "label": [1, 0, 1], "query": QUERIES}
-    assert mono.score(frame(pairs)).tolist() == mono.score(zip(QUERIES, TEXTS, strict=True)).tolist()
+    assert (
+        mono.score(frame(pairs)).tolist() == mono.score(zip(QUERIES, TEXTS, strict=True)).tolist()
+    )
     triples = {"query": QUERIES, "doc_j": TEXTS[::-1], "doc_i": TEXTS}
-    assert duo.score(frame(triples)).tolist() == duo.score(zip(QUERIES, TEXTS, TEXTS[::-1], strict=True)).tolist()
+    assert (
+        duo.score(frame(triples)).tolist()
+        == duo.score(zip(QUERIES, TEXTS, TEXTS[::-1], strict=True)).tolist()
+    )
     assert mono.score(frame({name: values[:0] for name, values in pairs.items()})).shape == (0,)
-    with pytest.raises(DataError, match=r"the inputs: row 1 \(from 0\) has no value in the column `doc`"):
+    with pytest.raises(
+        DataError, match=r"the inputs: row 1 \(from 0\) has no value in the column `doc`"
+    ):
         mono.score(frame(pairs | {"doc": [*TEXTS[:1], None, *TEXTS[2:]]}))
-    with pytest.raises(DataError, match="the table of the inputs has no column `doc_i`; it has: doc, label, query"):
+    with pytest.raises(
+        DataError, match="the table of the inputs has no column `doc_i`; it has: doc, label, query"
+    ):
         duo.score(frame(pairs))
 
 
 def test_predict_and_rank_are_those_of_a_cross_encoder(tmp_path):
     folder = save_tiny(tmp_path, None, num_labels=1)
-    ours, theirs = Reranker(folder, dtype="float32"), CrossEncoder(folder, activation_fn=torch.nn.Identity())
+    ours, theirs = (
+        Reranker(folder, dtype="float32"),
+        CrossEncoder(folder, activation_fn=torch.nn.Identity()),
+    )
     pairs = list(zip(QUERIES, TEXTS, strict=True))
     for options in ({}, {"activation_fn": torch.nn.Sigmoid()}, {"convert_to_tensor": True}):
-        found, wanted = ours.predict(pairs, batch_size=2, **options), theirs.predict(pairs, batch_size=2, **options)
+        found, wanted = (
+            ours.predict(pairs, batch_size=2, **options),
+            theirs.predict(pairs, batch_size=2, **options),
+        )
         assert type(found) is type(wanted)
         assert found.dtype == wanted.dtype
         np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert ours.predict(pairs[0]) == pytest.approx(theirs.predict(pairs[0]), abs=1e-5)
-    assert [type(each) for each in ours.predict(pairs, convert_to_numpy=False)] == [torch.Tensor] * 3
-    found, wanted = (each.rank(QUERIES[0], TEXTS, top_k=2, return_documents=True) for each in (ours, theirs))
-    assert [(each["corpus_id"], each["text"]) for each in found] == [(e["corpus_id"], e["text"]) for e in wanted]
-    assert [each["score"] for each in found] == pytest.approx([each["score"] for each in wanted], abs=1e-5)
+    assert [type(each) for each in ours.predict(pairs, convert_to_numpy=False)] == [
+        torch.Tensor
+    ] * 3
+    found, wanted = (
+        each.rank(QUERIES[0], TEXTS, top_k=2, return_documents=True) for each in (ours, theirs)
+    )
+    assert [(each["corpus_id"], each["text"]) for each in found] == [
+        (e["corpus_id"], e["text"]) for e in wanted
+    ]
+    assert [each["score"] for each in found] == pytest.approx(
+        [each["score"] for each in wanted], abs=1e-5
+    )
     assert [each["corpus_id"] for each in ours.rank(QUERIES[0], TEXTS[:1] * 3)] == [0, 1, 2]
 
 
@@ -103,7 +137,9 @@ def test_evaluators_of_sentence_transformers_take_a_reranker(tmp_path):
         [1, 0, 0, 1, 0, 1, 0, 0, 1],
     )
     pairs = [[query, doc] for query in QUERIES[:2] for doc in docs]
-    samples: list[Any] = [{"query": query, "positive": docs[:2], "documents": docs[1:]} for query in QUERIES[:2]]
+    samples: list[Any] = [
+        {"query": query, "positive": docs[:2], "documents": docs[1:]} for query in QUERIES[:2]
+    ]
     ours: Any = Reranker(folder, dtype="float32")
     theirs = CrossEncoder(folder, activation_fn=torch.nn.Identity())
     for evaluator in (
@@ -129,9 +165,13 @@ def test_reranker_gives_no_scores_for_no_inputs(checkpoints):
     assert Reranker(checkpoints.mono).score([]).shape == (0,)
 
 
-@pytest.mark.parametrize("wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt", None, 5, {"q", "t"}])
+@pytest.mark.parametrize(
+    "wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt", None, 5, {"q", "t"}]
+)
 def test_reranker_names_an_input_that_is_not_a_pair(checkpoints, wrong):
-    with pytest.raises(DataError, match=r"input 1 is .*this model scores \(query, text\): give 2 strings each"):
+    with pytest.raises(
+        DataError, match=r"input 1 is .*this model scores \(query, text\): give 2 strings each"
+    ):
         Reranker(checkpoints.mono).score([("q", "t"), wrong])
 
 
@@ -166,7 +206,11 @@ def test_embedded_pair_has_the_released_bytes(kind):
     assert len(triples) == 9
     score = Reranker(f"embedded:{kind}", kind, dtype="float32", max_length=96).score
     if kind == "duo":
-        margins = score(triples) - score([(query, other, answer) for query, answer, other in triples])
+        margins = score(triples) - score(
+            [(query, other, answer) for query, answer, other in triples]
+        )
     else:
-        margins = score([each[:2] for each in triples]) - score([(query, other) for query, _, other in triples])
+        margins = score([each[:2] for each in triples]) - score(
+            [(query, other) for query, _, other in triples]
+        )
     assert int((margins > 0).sum()) >= 8

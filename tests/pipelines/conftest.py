@@ -20,10 +20,16 @@ from tests.support.small_collection import SmallCollection
 
 @pytest.fixture(scope="session")
 def corpus() -> dict[str, str]:
-    """Some hundred docs of the standard library, those that answer the first questions among them."""
+    """Some hundred docs of the standard library, those that answer the first questions among
+    them.
+    """
     answers = {doc_id for query_id, doc_id in demo_qrels() if query_id in list(topics_of_demo(10))}
     docs = stdlib_docs()
-    return {doc.doc_id: doc.text for number, doc in enumerate(docs) if doc.doc_id in answers or number % 20 == 0}
+    return {
+        doc.doc_id: doc.text
+        for number, doc in enumerate(docs)
+        if doc.doc_id in answers or number % 20 == 0
+    }
 
 
 def topics_of_demo(count: int) -> dict[str, str]:
@@ -63,8 +69,13 @@ def bucket(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def remote_config(bucket: Path, topics: dict[str, str], corpus: dict[str, str]) -> Path:
-    """The cascade with a given run as its first stage, its corpus in the bucket and its models in the images."""
-    keys = {"corpus": {"path": "bucket://here/corpus.jsonl", "format": "jsonl"}, "output": "bucket://here/out"}
+    """The cascade with a given run as its first stage, its corpus in the bucket and its models in
+    the images.
+    """
+    keys = {
+        "corpus": {"path": "bucket://here/corpus.jsonl", "format": "jsonl"},
+        "output": "bucket://here/out",
+    }
     candidates = {query_id: sorted(corpus)[:8] for query_id in topics}
     collection = SmallCollection(bucket, corpus, topics, **keys).given_run(candidates, k=8)
     return collection.with_models(Pair("embedded:mono", "embedded:duo"), 4, 2).path
@@ -72,7 +83,9 @@ def remote_config(bucket: Path, topics: dict[str, str], corpus: dict[str, str]) 
 
 @pytest.fixture(scope="session")
 def worker_pool() -> Iterator[str]:
-    """The address of a pool that starts workers as processes of its own; it stands for another machine."""
+    """The address of a pool that starts workers as processes of its own; it stands for another
+    machine.
+    """
     (port,) = pick_port(None)
     command = [sys.executable, "-m", "pipelines.runners.workers", "pool", f"--service_port={port}"]
     nowhere = subprocess.DEVNULL

@@ -23,7 +23,9 @@ def started() -> Iterator[dict[str, Store]]:
 
 
 def reach(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Points this process at a store. fsspec caches file systems with their endpoint, so its cache is cleared."""
+    """Points this process at a store. fsspec caches file systems with their endpoint, so its cache
+    is cleared.
+    """
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
     fsspec.get_filesystem_class(store.url.partition("://")[0]).clear_instance_cache()
@@ -32,12 +34,16 @@ def reach(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.fixture(params=["s3", "gcs"])
-def store(request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(
+    request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch: pytest.MonkeyPatch
+) -> Store:
     return reach(started[request.param], monkeypatch)
 
 
 @pytest.fixture(params=["s3", "gcs", pytest.param("fake-gcs-server", marks=pytest.mark.slow)])
-def any_store(request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> Store:
+def any_store(
+    request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch: pytest.MonkeyPatch
+) -> Store:
     return reach(started[request.param], monkeypatch)
 
 

@@ -48,8 +48,12 @@ def index(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_copy_is_fetched_once_by_two_processes(store, checkpoint, index):
     digest = read_index_info(index).digest
     store.requests.clear()
-    found = set(run_together([[sys.executable, "-c", _FETCHER, checkpoint, index, digest]] * 2, 120))
-    assert found == {f"{resolve_checkpoint(checkpoint, 'mono').folder}\n{local_index(index, digest).folder}\n"}
+    found = set(
+        run_together([[sys.executable, "-c", _FETCHER, checkpoint, index, digest]] * 2, 120)
+    )
+    assert found == {
+        f"{resolve_checkpoint(checkpoint, 'mono').folder}\n{local_index(index, digest).folder}\n"
+    }
     assert store.reads("checkpoint", "model.safetensors") == 1
     # A foreign index is read once for its digest, which is its name here, and once to be copied.
     assert store.reads("index", "_0.cfs") == 2

@@ -1,4 +1,6 @@
-"""Files at real object stores: the first writer wins, files are whole, and listings are never stale."""
+"""Files at real object stores: the first writer wins, files are whole, and listings are never
+stale.
+"""
 
 import os
 import subprocess
@@ -40,7 +42,9 @@ def test_publish_first_writer_wins(any_store):
     assert storage.publish(url, b"4")
 
 
-@pytest.mark.parametrize("content", [b"", b"\r", b"\n", b"a\r", b"a\n", b"a\r\n", b"\na\r\n\r", b"\xff\0--\r\n--"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\r", b"\n", b"a\r", b"a\n", b"a\r\n", b"\na\r\n\r", b"\xff\0--\r\n--"]
+)
 def test_line_ends_are_kept(any_store, content):
     url = f"{any_store.url}/ends"
     storage.replace(url, content)

@@ -28,7 +28,15 @@ def folder(any_store, tmp_path) -> str:
     url = f"{any_store.url}/{tmp_path.name}/corpus"
     # Only a store's own library writes a name that ends in a slash.
     with storage.located(url) as (filesystem, path):
-        for name in ("", "/", "/sub/", "/sub_$folder$", "/_SUCCESS", "/_committed_123", "/_temporary/0/part-0.json"):
+        for name in (
+            "",
+            "/",
+            "/sub/",
+            "/sub_$folder$",
+            "/_SUCCESS",
+            "/_committed_123",
+            "/_temporary/0/part-0.json",
+        ):
             filesystem.pipe_file(f"{path}{name}", b"")
         filesystem.invalidate_cache()
     for number, name in enumerate(("part-0.json", "part-1.json", "sub/part-2.json")):
@@ -38,7 +46,11 @@ def folder(any_store, tmp_path) -> str:
 
 
 def _doc_ids(path: str, name: str) -> list[str]:
-    return [each for unit in list_units(CorpusConfig(path=path, format=name)) for each in next(read_unit(unit)).doc_ids]
+    return [
+        each
+        for unit in list_units(CorpusConfig(path=path, format=name))
+        for each in next(read_unit(unit)).doc_ids
+    ]
 
 
 @pytest.mark.parametrize("name", ["auto", "jsonl"])
@@ -74,14 +86,18 @@ def test_tables_are_found_above_the_matches(any_store, tmp_path):
 
 def test_names_of_objects_are_kept(any_store, tmp_path):
     folder = f"{any_store.url}/{tmp_path.name}"
-    names = sorted(["a b.jsonl", "a#1.jsonl", "a%20b.jsonl", "a+b.jsonl", "ä.jsonl", "a[1].jsonl", "A b.jsonl"])
+    names = sorted(
+        ["a b.jsonl", "a#1.jsonl", "a%20b.jsonl", "a+b.jsonl", "ä.jsonl", "a[1].jsonl", "A b.jsonl"]
+    )
     for number, name in enumerate(names):
         storage.publish(f"{folder}/{name}", _doc(number))
     whole = [f"{folder}/{name}" for name in names]
     for path in (folder, f"{folder}/*.jsonl"):
         assert find(path) == whole
         assert _doc_ids(path, "jsonl") == [f"d{number}" for number in range(len(names))]
-    assert [_doc_ids(url, "jsonl") for url in whole] == [[f"d{number}"] for number in range(len(names))]
+    assert [_doc_ids(url, "jsonl") for url in whole] == [
+        [f"d{number}"] for number in range(len(names))
+    ]
 
 
 def test_files_below_an_empty_name_are_read(store, tmp_path):
@@ -113,9 +129,13 @@ def test_object_that_its_store_unpacks_is_refused(gcs, tmp_path, monkeypatch, ba
     with storage.located(url) as (filesystem, path):
         packed = gzip.compress(_doc(1) * 1000)
         filesystem.pipe_file(path, packed, fixed_key_metadata={"content_encoding": "gzip"})
-    readers = _READERS if base == "config.json" else {name: _READERS[name] for name in ("corpus", "run")}
+    readers = (
+        _READERS if base == "config.json" else {name: _READERS[name] for name in ("corpus", "run")}
+    )
     for read in readers.values():
-        with pytest.raises(PreflightError, match=rf"{base} is stored with Content-Encoding: gzip.*gcloud"):
+        with pytest.raises(
+            PreflightError, match=rf"{base} is stored with Content-Encoding: gzip.*gcloud"
+        ):
             read(url)
 
 
@@ -126,5 +146,7 @@ def test_packed_object_of_s3_is_told_by_its_content(s3, tmp_path):
         for ending in ("", ".gz"):
             filesystem.pipe_file(f"{path}{ending}", gzip.compress(_doc(1)), ContentEncoding="gzip")
     assert _doc_ids(f"{url}.gz", "jsonl") == ["d1"]
-    with pytest.raises(PreflightError, match=r"compressed with gzip: give it a name that ends in \.gz"):
+    with pytest.raises(
+        PreflightError, match=r"compressed with gzip: give it a name that ends in \.gz"
+    ):
         list_units(CorpusConfig(path=url, format="jsonl"))

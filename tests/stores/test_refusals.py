@@ -20,21 +20,31 @@ from pipelines.plan.make_plan import check_writable
 ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
     "ExpiredToken": (400, {}, "check the credentials"),
     "InvalidAccessKeyId": (403, {}, "check the credentials"),
-    "AuthorizationHeaderMalformed": (400, {"x-amz-bucket-region": "eu-north-1"}, "AWS_REGION=eu-north-1"),
+    "AuthorizationHeaderMalformed": (
+        400,
+        {"x-amz-bucket-region": "eu-north-1"},
+        "AWS_REGION=eu-north-1",
+    ),
     "AccessDenied": (403, {"x-amz-bucket-region": "eu-north-1"}, "the permission to list"),
 }
 
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Starts a store that answers every request, or those of one method, so; others succeed and give nothing."""
+    """Starts a store that answers every request, or those of one method, so; others succeed and
+    give nothing.
+    """
     servers = []
 
     def start(status: int, code: str, headers: dict[str, str], only: str = "") -> None:
         class Refusing(BaseHTTPRequestHandler):
             def answer(self) -> None:
                 refused = not only or self.command == only
-                body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode() if refused else b""
+                body = (
+                    f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+                    if refused
+                    else b""
+                )
                 self.send_response(status if refused else 404)
                 for name, value in {**headers, "Content-Length": str(len(body))}.items():
                     self.send_header(name, value)
@@ -52,7 +62,12 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for name in ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED", "NO_GCE_CHECK"):
+        for name in (
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_EC2_METADATA_DISABLED",
+            "NO_GCE_CHECK",
+        ):
             monkeypatch.setenv(name, "true")
         for protocol in ("s3", "gs"):
             fsspec.get_filesystem_class(protocol).clear_instance_cache()
@@ -69,13 +84,20 @@ def test_refusal_names_its_likely_cause(refusing, code):
     refusing(status, code, headers)
     url = "s3://bucket/a.run"
     # The answer to the first has no body.
-    for use in (storage.size_bytes, storage.read_bytes, storage.sizes_bytes, lambda url: storage.publish(url, b"x")):
+    for use in (
+        storage.size_bytes,
+        storage.read_bytes,
+        storage.sizes_bytes,
+        lambda url: storage.publish(url, b"x"),
+    ):
         with pytest.raises(UnreachableError, match=f"^{url} is refused by its store .*{words}"):
             use(url)
     with pytest.raises(DataError, match=words) as raised, open_stream(url) as file:
         file.read()
     assert "damaged" not in str(raised.value)
-    with pytest.raises(PreflightError, match=r"cannot write to the output s3://bucket/out: .* is refused"):
+    with pytest.raises(
+        PreflightError, match=r"cannot write to the output s3://bucket/out: .* is refused"
+    ):
         check_writable("s3://bucket/out")
 
 
@@ -89,12 +111,20 @@ def test_refusal_by_google_names_its_likely_cause(refusing, monkeypatch):
     monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
     refusing(403, "Forbidden", {})
     for use in (storage.size_bytes, storage.read_bytes, storage.sizes_bytes):
-        with pytest.raises(UnreachableError, match=r"^gs://bucket/a\.run is refused by its store .*credentials"):
+        with pytest.raises(
+            UnreachableError, match=r"^gs://bucket/a\.run is refused by its store .*credentials"
+        ):
             use("gs://bucket/a.run")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_error_that_says_why_gets_no_other_cause(scheme):
-    response = {"Error": {"Code": "KeyTooLongError"}, "ResponseMetadata": {"HTTPStatusCode": 400, "HTTPHeaders": {}}}
-    s3, gs = ClientError(response, "PutObject"), HttpError({"code": 400, "message": "Invalid bucket name"})
+    response = {
+        "Error": {"Code": "KeyTooLongError"},
+        "ResponseMetadata": {"HTTPStatusCode": 400, "HTTPHeaders": {}},
+    }
+    s3, gs = (
+        ClientError(response, "PutObject"),
+        HttpError({"code": 400, "message": "Invalid bucket name"}),
+    )
     check_refusal(f"{scheme}://bucket/a", s3 if scheme == "s3" else gs)

@@ -39,7 +39,9 @@ def plan(s3: Store) -> Plan:
         receipt = Receipt(shard, digest, part, sha256(content), len(content), 1, 0, 1.0, {}, ())
         bucket.put_object(BUCKET, f"thousand/retrieve/{part}", content)
         encoded = json.dumps(asdict(receipt)).encode()
-        bucket.put_object(BUCKET, f"thousand/retrieve/{RECEIPTS}/{RECEIPT.name(digest, shard)}", encoded)
+        bucket.put_object(
+            BUCKET, f"thousand/retrieve/{RECEIPTS}/{RECEIPT.name(digest, shard)}", encoded
+        )
     return plan
 
 
@@ -93,7 +95,11 @@ def test_requests_of_a_preview_of_scores_do_not_grow_with_shards(tmp_path, s3):
     pq.write_table(pairs, tmp_path / "pairs.parquet")
     counts = []
     for shard_rows in (1, rows):
-        document = {"pairs": [str(tmp_path / "pairs.parquet")], "checkpoint": "embedded:mono", "shard_rows": shard_rows}
+        document = {
+            "pairs": [str(tmp_path / "pairs.parquet")],
+            "checkpoint": "embedded:mono",
+            "shard_rows": shard_rows,
+        }
         settings = ScoreConfig.model_validate({**document, "output": f"{s3.url}/scored"})
         s3.requests.clear()
         preview_scores(settings, Runner.LOCAL, [], ConsoleProgress())

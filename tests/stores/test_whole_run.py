@@ -1,4 +1,6 @@
-"""A whole run with everything at an object store: configuration, corpus, topics, qrels, index, checkpoints, output."""
+"""A whole run with everything at an object store: configuration, corpus, topics, qrels, index,
+checkpoints, output.
+"""
 
 from pathlib import Path
 
@@ -23,7 +25,12 @@ _WORKER_PROCESS = ("--", "--direct_running_mode=multi_processing", "--direct_num
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory) -> SmallCollection:
     """A small collection, whose paths are all relative to its configuration."""
-    return SmallCollection(tmp_path_factory.mktemp("collection"), shards=3).with_index(8).with_models().with_qrels()
+    return (
+        SmallCollection(tmp_path_factory.mktemp("collection"), shards=3)
+        .with_index(8)
+        .with_models()
+        .with_qrels()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +59,9 @@ def _assert_whole(output: str, expected: dict[str, bytes]) -> None:
     """Finished, with the runs of a disk and no secret of the store's."""
     assert sorted(expected) == ["bm25.trec", "duo-sum.trec", "measures.json", "mono.trec"]
     assert _runs(output) == expected
-    assert [(stage.done, stage.eta_seconds) for stage in read_status(read_plan(output))] == [(3, 0.0)] * 4
+    assert [(stage.done, stage.eta_seconds) for stage in read_status(read_plan(output))] == [
+        (3, 0.0)
+    ] * 4
     for found in files_below(output):
         content = storage.read_bytes(found)
         assert b"AKIATESTSONLY" not in content
@@ -65,7 +74,9 @@ def test_whole_run_at_a_store(job, local_runs, store, tmp_path):
     run_here(f"{job}/config.yaml")
     _assert_whole(f"{job}/out", local_runs)
     # Launcher and workers asked for each checkpoint several times, and it was fetched once.
-    assert [store.reads(job.rpartition("/")[2], kind, "model.safetensors") for kind in ("mono", "duo")] == [1, 1]
+    assert [
+        store.reads(job.rpartition("/")[2], kind, "model.safetensors") for kind in ("mono", "duo")
+    ] == [1, 1]
     kinds = {path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()}
     assert kinds == {"checkpoints", "hashed", "indexes", "lists"}
 
@@ -89,7 +100,9 @@ def test_run_reuses_scores_and_tokens_of_an_output_at_a_store(job, local_runs):
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_worker_process_at_a_store_writes_the_same_bytes(job, local_runs):
-    done = beamrank("run", f"{job}/config.yaml", "--output", f"{job}/worker-process", *_WORKER_PROCESS)
+    done = beamrank(
+        "run", f"{job}/config.yaml", "--output", f"{job}/worker-process", *_WORKER_PROCESS
+    )
     assert done.returncode == 0, done.stderr
     _assert_whole(f"{job}/worker-process", local_runs)
 

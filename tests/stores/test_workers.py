@@ -45,7 +45,14 @@ def test_worker_finds_the_store_with_only_its_own_credentials(store):
     folder = f"{store.url}/workers"
     plan = Plan("test", store.url, cut_rows([], 1), (), {})
     stored = StoredTask(TaskFile.write(plan, folder, "tasks-", [task(folder)]), 7)
-    own = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "NO_GCE_CHECK", "PATH", "PYTHONPATH", "HOME"}
+    own = {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "NO_GCE_CHECK",
+        "PATH",
+        "PYTHONPATH",
+        "HOME",
+    }
     environment = {name: value for name, value in os.environ.items() if name in own}
     done = subprocess.run(
         [sys.executable, "-c", _WORKER],
@@ -105,5 +112,8 @@ def test_store_settings_of_the_worker_take_precedence(monkeypatch):
     variables = {"AWS_REGION": "theirs", "STORAGE_EMULATOR_HOST": "http://theirs"}
     StoreSettings(variables, {"s3": {"endpoint_url": "http://theirs", "anon": True}}).apply()
     assert fsspec.config.conf["s3"] == {"endpoint_url": "http://mine", "anon": True}
-    assert (os.environ["AWS_REGION"], os.environ["STORAGE_EMULATOR_HOST"]) == ("mine", "http://theirs")
+    assert (os.environ["AWS_REGION"], os.environ["STORAGE_EMULATOR_HOST"]) == (
+        "mine",
+        "http://theirs",
+    )
     monkeypatch.delenv("STORAGE_EMULATOR_HOST")

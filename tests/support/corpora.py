@@ -24,7 +24,10 @@ def corpus_of(path: Path | str, name: str, fields: tuple[str, ...] | None = None
 def save_corpus(folder: Path, docs: Mapping[str, str], extra: str = "") -> CorpusConfig:
     """Writes docs as JSONL, and what comes after them."""
     path = folder / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"id": key, "contents": text}) + "\n" for key, text in docs.items()) + extra)
+    path.write_text(
+        "".join(json.dumps({"id": key, "contents": text}) + "\n" for key, text in docs.items())
+        + extra
+    )
     return corpus_of(path, "jsonl")
 
 
@@ -36,7 +39,9 @@ def docs_of(batches: list[DocBatch]) -> list[tuple[str, str]]:
     return [doc for batch in batches for doc in zip(batch.doc_ids, batch.texts, strict=True)]
 
 
-def read_docs(path: Path | str, name: str, fields: tuple[str, ...] | None = None) -> list[tuple[str, str]]:
+def read_docs(
+    path: Path | str, name: str, fields: tuple[str, ...] | None = None
+) -> list[tuple[str, str]]:
     """The docs of a corpus without bad rows."""
     batches = read_batches(corpus_of(path, name, fields))
     assert [bad for batch in batches for bad in batch.bad] == []
@@ -57,7 +62,9 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".zst": zstd,
 }
 
-each_compression = pytest.mark.parametrize("ending", COMPRESSORS, ids=["gzip", "bzip2", "xz", "zstd"])
+each_compression = pytest.mark.parametrize(
+    "ending", COMPRESSORS, ids=["gzip", "bzip2", "xz", "zstd"]
+)
 
 
 def save_tar(path: Path, files: Mapping[str, bytes | None]) -> Path:

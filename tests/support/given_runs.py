@@ -35,15 +35,26 @@ def read_given(
     reader = RunReader.of(run, columns)
     units = reader.units(run, unit_bytes)
     rejects = Rejects(reader.kind, max_bad_rows)
-    batches = [(number, batch) for number, unit in enumerate(units) for batch in reader.read(unit, rejects)]
-    query_ids = {query_id for _, batch in batches for query_id in batch.rows.column("query_id").to_pylist()}
+    batches = [
+        (number, batch) for number, unit in enumerate(units) for batch in reader.read(unit, rejects)
+    ]
+    query_ids = {
+        query_id for _, batch in batches for query_id in batch.rows.column("query_id").to_pylist()
+    }
     rows = in_place_order([sent(batch.rows, number) for number, batch in batches[::-1]])
     found = order_shard(
-        rows, query_ids, 1 << 20, reader.layout, ties, lambda unit, position: reader.where(units[unit], position)
+        rows,
+        query_ids,
+        1 << 20,
+        reader.layout,
+        ties,
+        lambda unit, position: reader.where(units[unit], position),
     )
     order: dict[str, list[str]] = {}
     scores: dict[str, list[float]] = {}
     for row in found.candidates.to_pylist():
         order.setdefault(row["query_id"], []).append(row["doc_id"])
         scores.setdefault(row["query_id"], []).append(row["score"])
-    return GivenOrder(order, scores, found.counts, [batch for _, batch in batches], len(units), rejects)
+    return GivenOrder(
+        order, scores, found.counts, [batch for _, batch in batches], len(units), rejects
+    )

@@ -1,7 +1,9 @@
-"""The cascade as a plain loop in memory, written straight from the papers; slow, short, and the oracle of our tests.
+"""The cascade as a plain loop in memory, written straight from the papers; slow, short, and the
+oracle of our tests.
 
-Nogueira and Cho 2019 for monoBERT (section 2), Nogueira et al. 2019 for duoBERT (section 3.3, equations 3 to 7). Models
-are transformers' own BertForSequenceClassification, fed one unpadded input at a time.
+Nogueira and Cho 2019 for monoBERT (section 2), Nogueira et al. 2019 for duoBERT (section 3.3,
+equations 3 to 7). Models are transformers' own BertForSequenceClassification, fed one unpadded
+input at a time.
 """
 
 import math
@@ -21,7 +23,9 @@ class Oracle:
     """transformers' own classifier, fed one unpadded input at a time."""
 
     def __init__(self, folder: str, special: SpecialTokens = SPECIAL) -> None:
-        self._model = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+        self._model = BertForSequenceClassification.from_pretrained(
+            folder, dtype=torch.float32
+        ).eval()
         self._special = special
 
     def log_odds(self, *segments: Sequence[int]) -> float:
@@ -31,7 +35,9 @@ class Oracle:
             ids += [*segment, self._special.sep_id]
             types += [number] * (len(segment) + 1)
         with torch.inference_mode():
-            logits = self._model(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([types])).logits[0]
+            logits = self._model(
+                input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([types])
+            ).logits[0]
         return float(logits[-1] - logits[0]) if len(logits) == 2 else float(logits[0])
 
 
@@ -65,16 +71,25 @@ def sigmoid(z: float) -> float:
 
 
 def cascade(
-    query: str, candidates: Sequence[str], texts: Mapping[str, str], oracle: TextOracle, k0: int, k1: int
+    query: str,
+    candidates: Sequence[str],
+    texts: Mapping[str, str],
+    oracle: TextOracle,
+    k0: int,
+    k1: int,
 ) -> tuple[LogOdds, LogOdds]:
     """The log-odds of one query's candidates, and of the pairs of the first `k1` of them."""
     mono: LogOdds = {(doc_id,): oracle.mono(query, texts[doc_id]) for doc_id in candidates[:k0]}
     head = sorted(candidates[:k0], key=lambda doc_id: -mono[doc_id,])[:k1]
     pairs = [(first, second) for first in head for second in head if first != second]
-    return mono, {(first, second): oracle.duo(query, texts[first], texts[second]) for first, second in pairs}
+    return mono, {
+        (first, second): oracle.duo(query, texts[first], texts[second]) for first, second in pairs
+    }
 
 
-def disagreements(ours: Sequence[str], score: Mapping[str, float], tolerance: float) -> list[tuple[str, str]]:
+def disagreements(
+    ours: Sequence[str], score: Mapping[str, float], tolerance: float
+) -> list[tuple[str, str]]:
     """Pairs in the wrong order although their oracle scores differ by more than the tolerance."""
     return [
         (above, below)

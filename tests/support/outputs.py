@@ -25,7 +25,9 @@ def files_below(folder: str) -> list[str]:
     """Every file below a folder, hidden ones too, sorted."""
     with storage.located(folder) as (filesystem, path):
         found = filesystem.find(path)
-        return sorted(str(filesystem.unstrip_protocol(each)).removeprefix("file://") for each in found)
+        return sorted(
+            str(filesystem.unstrip_protocol(each)).removeprefix("file://") for each in found
+        )
 
 
 def retrieve_record(**keys: Any) -> StageRecord:
@@ -49,20 +51,30 @@ def tokenize_record() -> StageRecord:
     name = "tokenize-0a1b2c3d"
     keys = {"corpus_digest": CORPUS}
     schema = described(schemas.tokenized(1000))
-    return StageRecord("tokenize", name, "tokenize", schema, ("retrieve",), True, keys, corpus_digest=CORPUS)
+    return StageRecord(
+        "tokenize", name, "tokenize", schema, ("retrieve",), True, keys, corpus_digest=CORPUS
+    )
 
 
-def scoring_record(kind: Literal["mono", "duo"], *inputs: str, token_cost: int = 0, k: int = 5) -> StageRecord:
+def scoring_record(
+    kind: Literal["mono", "duo"], *inputs: str, token_cost: int = 0, k: int = 5
+) -> StageRecord:
     """A stage with a model."""
     run_name = {"mono": "mono", "duo": "duo-sum"}[kind]
     work = ScoringWork(k, {"mono": 1, "duo": 2}[kind], None, 512, token_cost)
     schema = described({"mono": schemas.MONO, "duo": schemas.DUO}[kind])
-    return StageRecord(kind, kind, kind, schema, inputs, keys={"k": k}, run_name=run_name, work=work)
+    return StageRecord(
+        kind, kind, kind, schema, inputs, keys={"k": k}, run_name=run_name, work=work
+    )
 
 
 def make_plan(output: str, mono_k: int = 5) -> Plan:
     """A plan of three stages over six topics."""
-    stages = (retrieve_record(), tokenize_record(), scoring_record("mono", "tokenize-0a1b2c3d", k=mono_k))
+    stages = (
+        retrieve_record(),
+        tokenize_record(),
+        scoring_record("mono", "tokenize-0a1b2c3d", k=mono_k),
+    )
     topics = [Topic(f"q{number}", f"text {number}") for number in range(6)]
     return Plan("tag", output, cut_shards(topics, SHARDS), stages, {"run_tag": "tag"})
 
@@ -71,11 +83,24 @@ def shard_table(plan: Plan, name: str, shard: int, salt: int = 0) -> pa.Table:
     """Rows of a stage's own schema."""
     query_ids = sorted(topic.query_id for topic in plan.shards[shard].topics)
     rows = len(query_ids)
-    columns = {"query_id": query_ids, "doc_id": ["d1"] * rows, "rank": [1] * rows, "score": [float(salt)] * rows}
-    columns |= {"segment": [0] * rows, "query_tokens": [[7, salt]] * rows, "doc_ids": [["d1"]] * rows}
+    columns = {
+        "query_id": query_ids,
+        "doc_id": ["d1"] * rows,
+        "rank": [1] * rows,
+        "score": [float(salt)] * rows,
+    }
+    columns |= {
+        "segment": [0] * rows,
+        "query_tokens": [[7, salt]] * rows,
+        "doc_ids": [["d1"]] * rows,
+    }
     columns |= {"ranks": [[1]] * rows, "doc_tokens": [[[3, 4]]] * rows}
-    schema = {"retrieve": schemas.CANDIDATES, "mono": schemas.MONO}.get(name, schemas.tokenized(1000))
-    return pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}, schema=schema)
+    schema = {"retrieve": schemas.CANDIDATES, "mono": schemas.MONO}.get(
+        name, schemas.tokenized(1000)
+    )
+    return pa.table(
+        {field.name: pa.array(columns[field.name], field.type) for field in schema}, schema=schema
+    )
 
 
 def commit(plan: Plan, name: str, shards: Sequence[int], salt: int = 0) -> tuple[str, ...]:
@@ -85,7 +110,9 @@ def commit(plan: Plan, name: str, shards: Sequence[int], salt: int = 0) -> tuple
     digests = plan.shard_digests(stage, inputs)
     for shard in shards:
         table = shard_table(plan, name, shard, salt)
-        plan.folder(name).commit(shard, digests[shard], table, seconds=1.5, counts={"rows": table.num_rows})
+        plan.folder(name).commit(
+            shard, digests[shard], table, seconds=1.5, counts={"rows": table.num_rows}
+        )
     return digests
 
 
@@ -98,7 +125,9 @@ def seal_stage(plan: Plan, name: str, salt: int = 0) -> Manifest:
 
 
 def finished_output(output: str, mono_k: int = 5) -> Plan:
-    """All stages sealed; the scan's report is there, and the needed docs of the join as if they had not been swept."""
+    """All stages sealed; the scan's report is there, and the needed docs of the join as if they had
+    not been swept.
+    """
     plan = make_plan(output, mono_k)
     plan.publish()
     for stage in plan.stages:
@@ -109,8 +138,14 @@ def finished_output(output: str, mono_k: int = 5) -> Plan:
     return plan
 
 
-def list_docs(needed: Iterable[tuple[int, Sequence[str]]], folder: str, ranges: int = 1) -> NeededList:
+def list_docs(
+    needed: Iterable[tuple[int, Sequence[str]]], folder: str, ranges: int = 1
+) -> NeededList:
     """Publishes the list of the docs that some shards need, by their ids."""
     none = np.empty(0, np.uint64)
-    entries = (each for shard, doc_ids in needed for each in cut_needed(shard, hashes64(doc_ids), none, ranges))
+    entries = (
+        each
+        for shard, doc_ids in needed
+        for each in cut_needed(shard, hashes64(doc_ids), none, ranges)
+    )
     return write_needed(entries, ranges, folder, needed_prefix(("a",), ("b",)))

@@ -8,8 +8,11 @@ import pytest
 from beamrank.plugins import Registry
 
 
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry | str, **entries: str) -> None:
-    """Installs a package `outside` with entry points of a registry or a group, for this process and its children.
+def install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry | str, **entries: str
+) -> None:
+    """Installs a package `outside` with entry points of a registry or a group, for this process and
+    its children.
 
     Args:
         folder: of the package; entry points of several groups may follow one another.
@@ -22,7 +25,10 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry | 
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
     with (info / "entry_points.txt").open("a") as file:
-        file.write("\n".join((f"[{group}]", *(f"{name} = {target}" for name, target in entries.items()))) + "\n")
+        file.write(
+            "\n".join((f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())))
+            + "\n"
+        )
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
     importlib.invalidate_caches()

@@ -1,4 +1,6 @@
-"""The command line in this process or in others: run, started together, watched by its files, killed."""
+"""The command line in this process or in others: run, started together, watched by its files,
+killed.
+"""
 
 import contextlib
 import os
@@ -18,7 +20,9 @@ from pipelines.runners.workers import WORKER_MODULE
 
 BEAMRANK = str(Path(sys.executable).parent / "beamrank")
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
-_PROGRESS = re.compile(r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|parts|corpus units read)|[\d,]+ docs), elapsed .*")
+_PROGRESS = re.compile(
+    r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|parts|corpus units read)|[\d,]+ docs), elapsed .*"
+)
 _LOG_NAME = re.compile(r"log file: .*")
 _STAGE_DONE = re.compile(r"[a-z0-9-]+: \d+ shards? done in [\d:]+")
 _POLL_SECONDS = 0.005
@@ -27,7 +31,9 @@ PATIENCE_SECONDS = 300.0
 Moment = Callable[[Path], bool]
 
 
-def beamrank(*arguments: str | Path, timeout: float = 500, **environment: str) -> subprocess.CompletedProcess[str]:
+def beamrank(
+    *arguments: str | Path, timeout: float = 500, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own, as a user runs it."""
     return subprocess.run(
         [BEAMRANK, *map(str, arguments)],
@@ -40,7 +46,9 @@ def beamrank(*arguments: str | Path, timeout: float = 500, **environment: str) -
 
 
 def beamrank_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command line in this process, which saves the seconds that importing Beam and torch takes."""
+    """The command line in this process, which saves the seconds that importing Beam and torch
+    takes.
+    """
     command = [str(argument) for argument in arguments]
     done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
     code, stderr = done.exit_code, done.stderr
@@ -59,16 +67,24 @@ def succeed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def refused(*arguments: str | Path, code: int) -> str:
-    """Standard error of a command in this process that must end with an exit code, and print nothing else."""
+    """Standard error of a command in this process that must end with an exit code, and print
+    nothing else.
+    """
     done = beamrank_here(*arguments)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     return done.stderr
 
 
 def without_progress(stderr: str) -> list[str]:
-    """The lines of standard error, without progress, the time that stages took, and the name of the log."""
+    """The lines of standard error, without progress, the time that stages took, and the name of the
+    log.
+    """
     dropped = (_PROGRESS, _STAGE_DONE, _LOG_NAME)
-    return [line for line in stderr.splitlines() if not any(pattern.fullmatch(line) for pattern in dropped)]
+    return [
+        line
+        for line in stderr.splitlines()
+        if not any(pattern.fullmatch(line) for pattern in dropped)
+    ]
 
 
 def receipts_exist(stage: str, count: int) -> Moment:
@@ -142,9 +158,12 @@ def worker_processes(process: "subprocess.Popen[str]") -> list[psutil.Process]:
 
 
 def run_together(commands: Sequence[Sequence[str]], seconds: float) -> list[str]:
-    """Starts programs, tells them to continue once each has printed `ready`, and gives what they print after that."""
+    """Starts programs, tells them to continue once each has printed `ready`, and gives what they
+    print after that.
+    """
     processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for command in commands
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for command in commands
     ]
     for process in processes:
         assert process.stdout is not None

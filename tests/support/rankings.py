@@ -1,8 +1,17 @@
-"""Rankings, and the docs that a stage receives, from the tables of a shard whose docs the corpus has."""
+"""Rankings, and the docs that a stage receives, from the tables of a shard whose docs the corpus
+has.
+"""
 
 from typing import Any
 
-from beamrank.ranking.rankings import Rankings, order, rank_candidates, rank_docs, rank_pairs, rows_by_query
+from beamrank.ranking.rankings import (
+    Rankings,
+    order,
+    rank_candidates,
+    rank_docs,
+    rank_pairs,
+    rows_by_query,
+)
 
 
 def first_docs(tokens: Any, k: int) -> dict[str, list[str]]:
@@ -27,7 +36,12 @@ def mono_ranking(candidates: Any, mono: Any) -> Rankings:
 
 
 def duo_ranking(
-    by_mono: Rankings, duo: Any, aggregation: str, *, k1: int | None = None, drawn: tuple[int, int] | None = None
+    by_mono: Rankings,
+    duo: Any,
+    aggregation: str,
+    *,
+    k1: int | None = None,
+    drawn: tuple[int, int] | None = None,
 ) -> Rankings:
     """The docs that duo compared, by aggregated score, then the others."""
     return rank_pairs(by_mono, duo, 0, aggregation, k=k1, drawn=drawn)

@@ -33,7 +33,9 @@ class PlannedRun(NamedTuple):
         return PlannedRun(dataclasses.replace(self.plan, output=str(output)), config)
 
     def run(self, launcher: type[Launcher] | None = None) -> "PlannedRun":
-        """Does what `beamrank run --only 0/1` does after planning: a Beam job would take longer than its shards."""
+        """Does what `beamrank run --only 0/1` does after planning: a Beam job would take longer
+        than its shards.
+        """
         progress = ConsoleProgress(quiet=True)
         self.plan.publish()
         share = Share(0, 1) if launcher is None else None
@@ -53,20 +55,26 @@ class PlannedRun(NamedTuple):
         return [self.plan.folder(stage).read_part(receipt) for receipt in manifest.receipts]
 
 
-def plan_run(config: Path | str, overrides: Sequence[str] = (), output: Path | str | None = None) -> PlannedRun:
+def plan_run(
+    config: Path | str, overrides: Sequence[str] = (), output: Path | str | None = None
+) -> PlannedRun:
     """Plans a run; builds its index where there is none."""
     loaded = load_config(str(config), overrides, None if output is None else str(output))
     return PlannedRun(make_plan(loaded, ConsoleProgress(quiet=True)), loaded)
 
 
-def run_here(config: Path | str, output: Path | str | None = None, overrides: Sequence[str] = ()) -> PlannedRun:
+def run_here(
+    config: Path | str, output: Path | str | None = None, overrides: Sequence[str] = ()
+) -> PlannedRun:
     """Plans and executes a run in this process."""
     return plan_run(config, overrides, output).run()
 
 
 @cache
 def undisturbed_run(config: Path) -> Path:
-    """The output of a run of this configuration that nothing disturbed; executed once in a session."""
+    """The output of a run of this configuration that nothing disturbed; executed once in a
+    session.
+    """
     output = config.parent / "undisturbed"
     run_here(config, output)
     return output
@@ -79,7 +87,10 @@ def run_bytes(output: Path) -> dict[str, bytes]:
 
 def table_bytes(output: Path) -> dict[str, bytes]:
     """The files of the tables of runs."""
-    return {str(path.relative_to(output)): path.read_bytes() for path in sorted(output.glob("runs/*.parquet/*"))}
+    return {
+        str(path.relative_to(output)): path.read_bytes()
+        for path in sorted(output.glob("runs/*.parquet/*"))
+    }
 
 
 def parts(output: Path) -> list[str]:
@@ -94,10 +105,16 @@ def assert_same_bytes(output: Path, expected: Path) -> None:
 
 
 def assert_as_fresh(output: Path, fresh: Path) -> int:
-    """An output that reused scores holds what one that could not holds; returns how many were reused."""
+    """An output that reused scores holds what one that could not holds; returns how many were
+    reused.
+    """
     plan = read_plan(str(output))
-    sealed = [manifest for manifest in map(plan.sealed, (stage.name for stage in plan.stages)) if manifest]
-    assert sorted(f"{each.stage}/{receipt.part}" for each in sealed for receipt in each.receipts) == parts(fresh)
+    sealed = [
+        manifest for manifest in map(plan.sealed, (stage.name for stage in plan.stages)) if manifest
+    ]
+    assert sorted(
+        f"{each.stage}/{receipt.part}" for each in sealed for receipt in each.receipts
+    ) == parts(fresh)
     assert run_bytes(output).items() >= run_bytes(fresh).items()
     assert verify_stages(str(output)).findings == []
     found, all_scored = scored_and_reused(output), scored_and_reused(fresh)
@@ -111,13 +128,21 @@ def assert_as_fresh(output: Path, fresh: Path) -> int:
 def scored_and_reused(output: Path) -> dict[str, tuple[int, int]]:
     """What the stages with a model scored, and what they took over."""
     statuses = read_status(read_plan(str(output)))
-    return {each.stage: (each.inferences, each.reused) for each in statuses if each.stage in ("mono", "duo")}
+    return {
+        each.stage: (each.inferences, each.reused)
+        for each in statuses
+        if each.stage in ("mono", "duo")
+    }
 
 
 def committed(output: Path) -> dict[str, FileState]:
-    """Every receipt of an output and the part that it names, with what changes when a file is written again."""
+    """Every receipt of an output and the part that it names, with what changes when a file is
+    written again.
+    """
     names = [path.relative_to(output) for path in output.glob("*/receipts/0*.json")]
-    names += [path.relative_to(output) for path in output.glob("*/part-*.parquet") if _has_receipt(path)]
+    names += [
+        path.relative_to(output) for path in output.glob("*/part-*.parquet") if _has_receipt(path)
+    ]
     return {str(name): _state(output / name) for name in names}
 
 
@@ -141,7 +166,9 @@ def trec_lines(candidates: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _has_receipt(part: Path) -> bool:
     shard = part.name.split("-")[1]
-    return any(part.name in path.read_text() for path in part.parent.glob(f"receipts/{shard}-*.json"))
+    return any(
+        part.name in path.read_text() for path in part.parent.glob(f"receipts/{shard}-*.json")
+    )
 
 
 def _state(path: Path) -> FileState:

@@ -16,7 +16,10 @@ from tests.support.runs import PlannedRun, plan_run, trec_lines
 
 _WORDS = ("amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jetty")
 _DRAWN = random.Random(3)
-DOCS = {f"d{number}": " ".join(_DRAWN.choices(_WORDS, k=_DRAWN.randrange(4, 160))) for number in range(30)}
+DOCS = {
+    f"d{number}": " ".join(_DRAWN.choices(_WORDS, k=_DRAWN.randrange(4, 160)))
+    for number in range(30)
+}
 TOPICS = {f"q{number}": " ".join(_DRAWN.choices(_WORDS, k=4)) for number in range(10)}
 CANDIDATES = {query_id: _DRAWN.sample(sorted(DOCS), 9) for query_id in TOPICS}
 
@@ -24,7 +27,8 @@ CANDIDATES = {query_id: _DRAWN.sample(sorted(DOCS), 9) for query_id in TOPICS}
 class SmallCollection:
     """A corpus and topics in a folder, and a configuration whose paths are relative to it.
 
-    By default thirty docs and ten topics of made-up words, in four shards. Each `with_*` adds what it names.
+    By default thirty docs and ten topics of made-up words, in four shards. Each `with_*` adds what
+    it names.
 
     Attributes:
         folder: where the files are.
@@ -32,7 +36,11 @@ class SmallCollection:
     """
 
     def __init__(
-        self, folder: Path, docs: Mapping[str, str] = DOCS, topics: Mapping[str, str] = TOPICS, **keys: Any
+        self,
+        folder: Path,
+        docs: Mapping[str, str] = DOCS,
+        topics: Mapping[str, str] = TOPICS,
+        **keys: Any,
     ) -> None:
         self.folder = folder
         self.topics = topics
@@ -49,7 +57,10 @@ class SmallCollection:
             "output": "out",
             **keys,
         }
-        self.write("corpus.jsonl", (json.dumps({"id": doc_id, "contents": text}) for doc_id, text in docs.items()))
+        self.write(
+            "corpus.jsonl",
+            (json.dumps({"id": doc_id, "contents": text}) for doc_id, text in docs.items()),
+        )
         self.write("topics.tsv", (f"{query_id}\t{text}" for query_id, text in topics.items()))
 
     def write(self, name: str, lines: Iterable[str]) -> None:
@@ -70,7 +81,9 @@ class SmallCollection:
         return self
 
     def with_models(self, pair: Pair | None = None, mono_k: int = 6, duo_k: int = 3) -> Self:
-        """Scores with these checkpoints; by default with tiny ones beside the corpus, whose tokens are letters."""
+        """Scores with these checkpoints; by default with tiny ones beside the corpus, whose tokens
+        are letters.
+        """
         if pair is None:
             save_pair(self.folder)
             pair = Pair("./mono", "./duo")
@@ -79,7 +92,9 @@ class SmallCollection:
         self.keys["duo"] = {"checkpoint": pair.duo, "k": duo_k}
         return self
 
-    def with_qrels(self, relevant: Mapping[str, str] | None = None, measures: Sequence[str] = ("RR@10",)) -> Self:
+    def with_qrels(
+        self, relevant: Mapping[str, str] | None = None, measures: Sequence[str] = ("RR@10",)
+    ) -> Self:
         """Judges one doc of each topic relevant; by default the fifth of `CANDIDATES`."""
         judged = relevant or {query_id: CANDIDATES[query_id][4] for query_id in self.topics}
         self.write("qrels.txt", (f"{query_id} 0 {doc_id} 1" for query_id, doc_id in judged.items()))
@@ -112,13 +127,18 @@ class SmallCollection:
         return plan_run(self.path, overrides, output)
 
     def run(
-        self, *overrides: str, output: Path | str | None = None, launcher: type[Launcher] | None = None
+        self,
+        *overrides: str,
+        output: Path | str | None = None,
+        launcher: type[Launcher] | None = None,
     ) -> PlannedRun:
         """Plans and executes a run in this process."""
         return self.plan(*overrides, output=output).run(launcher)
 
     def upload(self, url: str) -> str:
-        """Copies everything but indexes and outputs to a store; returns the URL of the configuration there."""
+        """Copies everything but indexes and outputs to a store; returns the URL of the
+        configuration there.
+        """
         self.path.touch()
         for path in self.folder.rglob("*"):
             name = path.relative_to(self.folder)

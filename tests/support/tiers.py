@@ -7,7 +7,9 @@ import pytest
 
 
 def slow_but(quick: int | Sequence[Any], values: Iterable[Any]) -> list[Any]:
-    """Parameters of a test of which all are slow but the first so many, or these, since the others repeat them."""
+    """Parameters of a test of which all are slow but the first so many, or these, since the others
+    repeat them.
+    """
     return [
         value if (at < quick if isinstance(quick, int) else value in quick) else _slow(value)
         for at, value in enumerate(values)

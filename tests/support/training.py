@@ -53,22 +53,30 @@ def save_start(folder: Path, **config: Any) -> str:
 
 def save_tokenizer(folder: Path, words: Sequence[str] = WORDS) -> None:
     """A BERT tokenizer of these words."""
-    tokenizer = Tokenizer(models.WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]")
+    )
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens(list(words[:5]))
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "BertTokenizer"}', encoding="utf-8"
+    )
 
 
 def colour_groups(docs: int = 2) -> list[Group]:
-    """What colour is it? One group for each of ten things, the right colour first; the teacher knows it too."""
+    """What colour is it? One group for each of ten things, the right colour first; the teacher
+    knows it too.
+    """
     groups = []
     for number, thing in enumerate(THINGS):
         others = [COLOURS[(number + step) % len(COLOURS)] for step in range(docs)]
         teacher = tuple(3.0 - 1.5 * step for step in range(docs))
-        groups.append(Group(f"what is {thing}", tuple(others), (True,) + (False,) * (docs - 1), teacher))
+        groups.append(
+            Group(f"what is {thing}", tuple(others), (True,) + (False,) * (docs - 1), teacher)
+        )
     return groups
 
 
@@ -84,7 +92,11 @@ class Scorer:
 
 
 def make_scorer(
-    start_folder: str, kind: str, labels: int = 2, dropout: float = 0.0, chunks: ChunksConfig | None = None
+    start_folder: str,
+    kind: str,
+    labels: int = 2,
+    dropout: float = 0.0,
+    chunks: ChunksConfig | None = None,
 ) -> Scorer:
     start = Start(start_folder, LIMITS.max_length)
     torch.manual_seed(1)
@@ -92,14 +104,18 @@ def make_scorer(
     return Scorer(model, InputEncoder(start.tokenizer, LIMITS, 512, chunks.count if chunks else 1))
 
 
-def step_loss(task: Task, model: torch.nn.Module, groups: Sequence[Group[Any]], number: int = 0) -> torch.Tensor:
+def step_loss(
+    task: Task, model: torch.nn.Module, groups: Sequence[Group[Any]], number: int = 0
+) -> torch.Tensor:
     """The loss of a step of these groups."""
     tensors = task.collate(groups, number)
     return task.loss(model, tensors, task.counts(tensors))
 
 
 def overfit(task: Task, model: torch.nn.Module, groups: list[Group]) -> float:
-    """The loss over all groups after training on them, without dropout, until it is low enough to stop."""
+    """The loss over all groups after training on them, without dropout, until it is low enough to
+    stop.
+    """
     optimizer = BertAdam(model.named_parameters(), 1e-3, 0.0)
     model.train()
     for step in range(_OVERFITTING_STEPS):
@@ -117,17 +133,29 @@ def overfit(task: Task, model: torch.nn.Module, groups: list[Group]) -> float:
 
 
 def write_collection(folder: Path) -> dict[str, Any]:
-    """Ten topics over ten passages, each topic with one relevant passage, which the run has at rank 4."""
+    """Ten topics over ten passages, each topic with one relevant passage, which the run has at rank
+    4.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    docs = [json.dumps({"id": f"d{number}", "contents": colour}) for number, colour in enumerate(COLOURS)]
+    docs = [
+        json.dumps({"id": f"d{number}", "contents": colour})
+        for number, colour in enumerate(COLOURS)
+    ]
     (folder / "corpus.jsonl").write_text("\n".join(docs) + "\n")
-    (folder / "topics.tsv").write_text("".join(f"q{n}\twhat is {thing}\n" for n, thing in enumerate(THINGS)))
-    (folder / "qrels.txt").write_text("".join(f"q{number} 0 d{number} 1\n" for number in range(len(THINGS))))
+    (folder / "topics.tsv").write_text(
+        "".join(f"q{n}\twhat is {thing}\n" for n, thing in enumerate(THINGS))
+    )
+    (folder / "qrels.txt").write_text(
+        "".join(f"q{number} 0 d{number} 1\n" for number in range(len(THINGS)))
+    )
     rows, taught = [], []
     for topic in range(len(THINGS)):
         ranked = [(topic + step) % len(COLOURS) for step in (1, 2, 3, 0, 4, 5)]
         rows += [f"q{topic} Q0 d{doc} {rank} {10 - rank} run" for rank, doc in enumerate(ranked, 1)]
-        taught += [f"q{topic} Q0 d{doc} 1 {4.0 if doc == topic else 1.0 / doc if doc else 2.0} run" for doc in ranked]
+        taught += [
+            f"q{topic} Q0 d{doc} 1 {4.0 if doc == topic else 1.0 / doc if doc else 2.0} run"
+            for doc in ranked
+        ]
     (folder / "run.trec").write_text("\n".join(rows) + "\n")
     (folder / "teacher.trec").write_text("\n".join(taught) + "\n")
     return {
@@ -155,7 +183,12 @@ def write_train_config(folder: Path, start: str, **keys: Any) -> Path:
 
 
 def make_session(
-    path: Path, kind: Kind, overrides: Sequence[str] = (), output: Path | None = None, *, dry_run: bool = False
+    path: Path,
+    kind: Kind,
+    overrides: Sequence[str] = (),
+    output: Path | None = None,
+    *,
+    dry_run: bool = False,
 ) -> Session:
     """A training in this process."""
     config = load_train_config(str(path), kind, overrides, None if output is None else str(output))
@@ -180,9 +213,17 @@ def logits_of(
 
 
 def save_medquad_archive(folder: Path) -> Path:
-    """Ten questions and one twice, with an answer of its own; one answer serves two, and one is empty."""
-    pairs = [_PAIR.format(thing, f"the {colour}") for thing, colour in zip(THINGS, COLOURS, strict=True)]
-    pairs += [_PAIR.format("sky", "the  teal"), _PAIR.format("the milk", "the blue"), _PAIR.format("cream", "")]
+    """Ten questions and one twice, with an answer of its own; one answer serves two, and one is
+    empty.
+    """
+    pairs = [
+        _PAIR.format(thing, f"the {colour}") for thing, colour in zip(THINGS, COLOURS, strict=True)
+    ]
+    pairs += [
+        _PAIR.format("sky", "the  teal"),
+        _PAIR.format("the milk", "the blue"),
+        _PAIR.format("cream", ""),
+    ]
     path = folder / "medquad.tar.gz"
     (folder / "page.xml").write_text(f"<Document><QAPairs>{''.join(pairs)}</QAPairs></Document>")
     with tarfile.open(path, "w:gz") as tar:
@@ -191,7 +232,9 @@ def save_medquad_archive(folder: Path) -> Path:
 
 
 def save_medquad_collection(archive: Path, folder: Path) -> None:
-    """The files of a MedQuAD archive, and a run of three candidates a topic, so that no BM25 is needed."""
+    """The files of a MedQuAD archive, and a run of three candidates a topic, so that no BM25 is
+    needed.
+    """
     collection = read_medquad(archive)
     collection.write_corpus(folder)
     collection.write_topics(folder, collection.topics)

@@ -44,7 +44,9 @@ def _components(pipeline: beam.Pipeline) -> beam_runner_api_pb2.Components:
 def _leaf_coders(components: beam_runner_api_pb2.Components, coder_id: str) -> list[str]:
     coder = components.coders[coder_id]
     if coder.component_coder_ids:
-        return [leaf for each in coder.component_coder_ids for leaf in _leaf_coders(components, each)]
+        return [
+            leaf for each in coder.component_coder_ids for leaf in _leaf_coders(components, each)
+        ]
     decoded: Any = beam.coders.Coder.from_runner_api(coder, _Context(components))
     return [type(decoded).__name__]
 
@@ -63,7 +65,9 @@ class _Context:
 def test_join_shuffle_uses_the_batch_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     unit = CorpusUnit(0, "corpus.tsv", FORMATS["tsv"], None, 0, 0)
-    join = JoinCorpus(a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit), [])
+    join = JoinCorpus(
+        a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit), []
+    )
     _ = pipeline | beam.Create([]) | "Join" >> join
     components = _components(pipeline)
     grouped = [

@@ -37,7 +37,9 @@ class SlowStage:
 
 
 class OverlappedStage:
-    """A model takes one shard at a time, and is done with one only when another was read meanwhile."""
+    """A model takes one shard at a time, and is done with one only when another was read
+    meanwhile.
+    """
 
     shards_at_a_time = 3
 
@@ -53,7 +55,9 @@ class OverlappedStage:
                 raise ValueError("this shard fails")
             with _changed:
                 last = len(_scored) + 1 == self._shards
-                _overlapped.append(last or _changed.wait_for(lambda: len(_read) > len(_scored) + 1, timeout=30))
+                _overlapped.append(
+                    last or _changed.wait_for(lambda: len(_read) > len(_scored) + 1, timeout=30)
+                )
                 _scored.append(task.shard)
         return task.commit(pa.table({"shard": [task.shard]}), seconds=0, counts={"inferences": 1})
 
@@ -81,7 +85,9 @@ def _run(folder: Path, shards: int, *flags: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [(), ("--direct_running_mode=multi_threading", "--direct_num_workers=4")], ids=["in_memory", "4 threads"]
+    "flags",
+    [(), ("--direct_running_mode=multi_threading", "--direct_num_workers=4")],
+    ids=["in_memory", "4 threads"],
 )
 def test_tasks_leave_receipts_and_run_one_at_a_time(tmp_path: Path, flags: tuple[str, ...]) -> None:
     _most.clear()
@@ -108,7 +114,11 @@ def _run_overlapped(folder: Path, shards: int, broken: int | None = None) -> Pip
     for each in (_read, _scored, _overlapped):
         each.clear()
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    done = pipeline | SpreadTasks(_task_file(folder, shards)) | RunShards(OverlappedStage(shards, broken))
+    done = (
+        pipeline
+        | SpreadTasks(_task_file(folder, shards))
+        | RunShards(OverlappedStage(shards, broken))
+    )
     assert_that(done, equal_to(list(range(shards))))
     return pipeline.run()
 
@@ -117,9 +127,13 @@ def test_shard_is_read_while_another_is_scored(tmp_path: Path) -> None:
     result = _run_overlapped(tmp_path, 7)
     assert _overlapped == [True] * 7
     assert sorted(_scored) == list(range(7))
-    counters = {each.key.metric.name: each.committed for each in result.metrics().query()["counters"]}
+    counters = {
+        each.key.metric.name: each.committed for each in result.metrics().query()["counters"]
+    }
     assert (counters["shards"], counters["num_inferences"]) == (7, 7)
-    assert len(StageFolder(str(tmp_path)).receipts(task.digest for task in _tasks(tmp_path, 7))) == 7
+    assert (
+        len(StageFolder(str(tmp_path)).receipts(task.digest for task in _tasks(tmp_path, 7))) == 7
+    )
 
 
 def test_failed_shard_ends_a_bundle_when_no_other_is_running(tmp_path: Path) -> None:

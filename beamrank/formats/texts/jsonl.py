@@ -1,4 +1,6 @@
-"""JSON: Anserini's objects with `id` and `contents`, a line each or a list of them in a file; BEIR's packaging."""
+"""JSON: Anserini's objects with `id` and `contents`, a line each or a list of them in a file;
+BEIR's packaging.
+"""
 
 import json
 import re
@@ -14,7 +16,14 @@ from beamrank.formats import checks, files
 from beamrank.formats.columns import TITLE
 from beamrank.formats.texts import parquet
 from beamrank.formats.texts.lines import byte_ranges, numbered_lines, read_lines
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, check_batches, line_place, parse_rows
+from beamrank.formats.texts.units import (
+    CorpusUnit,
+    DocBatch,
+    TextFormat,
+    check_batches,
+    line_place,
+    parse_rows,
+)
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
@@ -45,7 +54,9 @@ def _parser(unit: CorpusUnit) -> Callable[[dict[str, Any]], tuple[str, str]]:
     def parse(row: dict[str, Any]) -> tuple[str, str]:
         if id_name not in row:
             raise checks.missing_field(id_name, row)
-        return checks.id_of(row[id_name]), checks.joined([field_text(row, name) for name in fields], unit.template)
+        return checks.id_of(row[id_name]), checks.joined(
+            [field_text(row, name) for name in fields], unit.template
+        )
 
     return parse
 
@@ -63,7 +74,11 @@ def _read_lines(unit: CorpusUnit) -> Iterator[DocBatch]:
         doc_id, text = parse(checks.json_object(line))
         # Only an escape can make a surrogate, and few lines have one.
         has_escape = "\\ud" in line or "\\uD" in line
-        return checks.check_utf8(doc_id, text, checks.SURROGATE_REASON) if has_escape else (doc_id, text)
+        return (
+            checks.check_utf8(doc_id, text, checks.SURROGATE_REASON)
+            if has_escape
+            else (doc_id, text)
+        )
 
     return read_lines(unit, parse_line)
 
@@ -83,12 +98,16 @@ def _is_document(url: str) -> bool:
 
 
 def _elements(url: str, content: bytes) -> list[Any]:
-    """The objects of a file that is one JSON value; raises DataError if it is too large or not JSON."""
+    """The objects of a file that is one JSON value; raises DataError if it is too large or not
+    JSON.
+    """
     _check_size(url, len(content))
     try:
         value: Any = json.loads(content.removeprefix(checks.BYTE_ORDER_MARK))
     except json.JSONDecodeError as error:
-        raise DataError(f"{url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated") from error
+        raise DataError(
+            f"{url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{url} is not JSON that can be read: {error}") from error
     return value if isinstance(value, list) else [value]
@@ -97,13 +116,15 @@ def _elements(url: str, content: bytes) -> list[Any]:
 def _check_size(url: str, size_bytes: int) -> None:
     if size_bytes > _MOST_BYTES:
         raise DataError(
-            f"{url} is one JSON value of more than {_MOST_BYTES >> 20} MiB, which would be in memory at once: "
-            "write a line for each doc, with `jq -c '.[]' LIST.json > DOCS.jsonl`"
+            f"{url} is one JSON value of more than {_MOST_BYTES >> 20} MiB, which would be in "
+            "memory at once: write a line for each doc, with `jq -c '.[]' LIST.json > DOCS.jsonl`"
         )
 
 
 def _first_elements(beginning: bytes) -> list[Any]:
-    """The elements before the last one in the beginning of a list; none if the whole file has to be read."""
+    """The elements before the last one in the beginning of a list; none if the whole file has to be
+    read.
+    """
     try:
         # A character may be cut.
         text = beginning.removeprefix(checks.BYTE_ORDER_MARK).decode("utf-8", "ignore")
@@ -148,7 +169,11 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
 def _place(unit: CorpusUnit, position: int) -> str:
     if parquet.is_parquet(unit.url):
         return parquet.place(unit, position)
-    return f"{unit.url} at element {position} (from 0)" if unit.end == _WHOLE else line_place(unit, position)
+    return (
+        f"{unit.url} at element {position} (from 0)"
+        if unit.end == _WHOLE
+        else line_place(unit, position)
+    )
 
 
 JSONL = TextFormat(

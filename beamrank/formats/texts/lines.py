@@ -1,4 +1,6 @@
-"""Formats with a doc or a topic a line, whose units are byte ranges, read in large blocks: TSV, CSV."""
+"""Formats with a doc or a topic a line, whose units are byte ranges, read in large blocks: TSV,
+CSV.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -9,7 +11,14 @@ import numpy as np
 from beamrank.formats import files
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_utf8, csv_rows, decoded
 from beamrank.formats.columns import PLAIN, read_header
-from beamrank.formats.texts.units import LONE_CR, CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
+from beamrank.formats.texts.units import (
+    LONE_CR,
+    CorpusUnit,
+    DocBatch,
+    TextFormat,
+    parse_rows,
+    whole_file,
+)
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
@@ -22,7 +31,9 @@ ParseLine = Callable[[str], tuple[str, str]]
 
 
 def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
-    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is empty."""
+    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is
+    empty.
+    """
     if compression(url) is not None:
         return [(0, 0)]
     size = storage.size_bytes(url)
@@ -43,7 +54,9 @@ def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
 
 
 def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Iterator[DocBatch]:
-    """The docs of a block; `first` is the byte, or in a compressed file the number, of its first line."""
+    """The docs of a block; `first` is the byte, or in a compressed file the number, of its first
+    line.
+    """
     lines = _decoded_lines(block.removeprefix(BYTE_ORDER_MARK) if first == 0 else block)
     positions = line_starts(block, first) if unit.end else range(first, first + len(lines))
     if unit.header and first == 0:
@@ -85,13 +98,19 @@ def numbered_lines(url: str) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not empty, each with its number from 1, without line ends."""
     with open_stream(url) as file:
         for number, line in enumerate(file, 1):
-            text = (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).removesuffix(b"\n").removesuffix(b"\r")
+            text = (
+                (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line)
+                .removesuffix(b"\n")
+                .removesuffix(b"\r")
+            )
             if text:
                 yield number, text
 
 
 def whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
-    """About `size_bytes` from the position of the file, up to the end of a line; empty at the end of the file."""
+    """About `size_bytes` from the position of the file, up to the end of a line; empty at the end
+    of the file.
+    """
     block = file.read(size_bytes)
     return block if block.endswith(b"\n") or not block else block + file.readline()
 
@@ -129,13 +148,17 @@ def parse_tsv(line: str) -> tuple[str, str]:
     if len(columns) != 2:
         if not line:
             raise RowError("is empty")
-        raise RowError(f"has {counted(len(columns), 'column')} where id<TAB>text, exactly 2, are expected")
+        raise RowError(
+            f"has {counted(len(columns), 'column')} where id<TAB>text, exactly 2, are expected"
+        )
     return columns[0], columns[1]
 
 
 def _read_tsv(unit: CorpusUnit) -> Iterator[DocBatch]:
     header = read_header(unit.url, "tsv", unit.names) if unit.header else None
-    return read_lines(unit, parse_tsv if header is None else lambda line: header.parse(line.split("\t")))
+    return read_lines(
+        unit, parse_tsv if header is None else lambda line: header.parse(line.split("\t"))
+    )
 
 
 def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
@@ -150,5 +173,16 @@ def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
             yield parse_rows(unit, places, columns, lambda row: check_utf8(*header.parse(row)))
 
 
-TSV = TextFormat("tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=files.TSV, has_columns=True, table="tsv")
-CSV = TextFormat("csv", (".csv",), whole_file, _read_csv, look=files.CSV, has_columns=True, table="csv", noun="row")
+TSV = TextFormat(
+    "tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=files.TSV, has_columns=True, table="tsv"
+)
+CSV = TextFormat(
+    "csv",
+    (".csv",),
+    whole_file,
+    _read_csv,
+    look=files.CSV,
+    has_columns=True,
+    table="csv",
+    noun="row",
+)

@@ -75,14 +75,19 @@ def read(unit: CorpusUnit) -> Iterator[DocBatch]:
         def parse(cells: tuple[object, ...]) -> tuple[str, str]:
             doc_id, *values = cells
             texts = zip(names, values, strict=True)
-            parts = ["" if value is None and name == may_be_null else text_of(name, value) for name, value in texts]
+            parts = [
+                "" if value is None and name == may_be_null else text_of(name, value)
+                for name, value in texts
+            ]
             return id_of(doc_id), joined(parts, unit.template)
 
         columns = list(dict.fromkeys((id_name, *names)))
         groups = range(unit.start, unit.end)
         for batch in batches_of(file, columns, groups):
             values = [column_values(batch.column(name)) for name in (id_name, *names)]
-            yield parse_rows(unit, range(row, row + batch.num_rows), zip(*values, strict=True), parse)
+            yield parse_rows(
+                unit, range(row, row + batch.num_rows), zip(*values, strict=True), parse
+            )
             row += batch.num_rows
 
 
@@ -117,7 +122,9 @@ def topic_names(unit: CorpusUnit) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def topic_parser(
     unit: CorpusUnit, read: Callable[[], Iterator[dict[str, object]]]
 ) -> Callable[[dict[str, object]], tuple[str, str]]:
-    """A function that reads the id and the text of a row; a field that is null in all rows (`read`) is none."""
+    """A function that reads the id and the text of a row; a field that is null in all rows (`read`)
+    is none.
+    """
     ids, texts = topic_names(unit)
 
     @cache
@@ -134,14 +141,17 @@ def topic_parser(
             name = next((each for each in found if each in with_values()), name)
         return name, row[name]
 
-    return lambda row: check_utf8(id_of(value(row, ids)[1]), text_of(*value(row, texts)), SURROGATE_REASON)
+    return lambda row: check_utf8(
+        id_of(value(row, ids)[1]), text_of(*value(row, texts)), SURROGATE_REASON
+    )
 
 
 @contextmanager
 def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[Any]:
     """A Parquet file; errors of reading it inside the `with` block become DataError.
 
-    With `buffer_bytes`, batches of a column are read in pieces of this size, and not from the whole row group.
+    With `buffer_bytes`, batches of a column are read in pieces of this size, and not from the whole
+    row group.
 
     Raises:
         WrongFormatError: it is not one.
@@ -155,9 +165,14 @@ def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[Any]:
 
 
 def batches_of(
-    file: Any, columns: Sequence[str], groups: Iterable[int] | None = None, batch_rows: int = _BATCH_ROWS
+    file: Any,
+    columns: Sequence[str],
+    groups: Iterable[int] | None = None,
+    batch_rows: int = _BATCH_ROWS,
 ) -> Iterator[Any]:
-    """Record batches of some row groups; raises ArrowInvalid where rows are missing, at which Arrow just ends."""
+    """Record batches of some row groups; raises ArrowInvalid where rows are missing, at which Arrow
+    just ends.
+    """
     numbers = list(range(file.num_row_groups) if groups is None else groups)
     missing = sum(file.metadata.row_group(group).num_rows for group in numbers)
     for batch in file.iter_batches(batch_size=batch_rows, row_groups=numbers, columns=columns):
@@ -179,17 +194,26 @@ def _columns(unit: CorpusUnit, names: list[str]) -> tuple[str, tuple[str, ...]]:
         texts = (TITLE, "text") if TITLE in names else ("text",)
     else:
         texts = tuple(name for name in _TEXT_COLUMNS if name in names)[:1]
-    lacking = next((name for name in texts if name not in names), None if texts else "` or `".join(_TEXT_COLUMNS))
-    missing, key = (lacking, "corpus.fields") if at is not None else ("doc_id` or `_id` or `id", "corpus.columns")
+    lacking = next(
+        (name for name in texts if name not in names),
+        None if texts else "` or `".join(_TEXT_COLUMNS),
+    )
+    missing, key = (
+        (lacking, "corpus.fields")
+        if at is not None
+        else ("doc_id` or `_id` or `id", "corpus.columns")
+    )
     if at is None or missing is not None:
         raise PreflightError(
-            f"{unit.url} has no column `{missing}`; it has: {', '.join(names)}. Name its own in `{key}`"
+            f"{unit.url} has no column `{missing}`; it has: {', '.join(names)}. Name its own in "
+            f"`{key}`"
         )
     return names[at], texts
 
 
 def check_text_type(file: Any, url: str, name: str, number: bool = False) -> None:
-    """Raises PreflightError where a column of a file does not hold strings; with `number` it may hold integers.
+    """Raises PreflightError where a column of a file does not hold strings; with `number` it may
+    hold integers.
 
     A column that is null in every row can have any type: programs that write it choose one.
     """
@@ -198,7 +222,9 @@ def check_text_type(file: Any, url: str, name: str, number: bool = False) -> Non
         return
     batches = batches_of(file, [name])
     if not all(len(batch) == batch.column(0).null_count for batch in batches):
-        raise PreflightError(f"the column `{name}` of {url} is of type {column_type}: it must hold strings")
+        raise PreflightError(
+            f"the column `{name}` of {url} is of type {column_type}: it must hold strings"
+        )
 
 
 def holds_texts(column_type: Any, number: bool = False) -> bool:
@@ -212,7 +238,9 @@ def holds_texts(column_type: Any, number: bool = False) -> bool:
 
 
 def column_values(column: Any) -> list[object]:
-    """A column as Python values, whole numbers of any type as integers; bytes that are not valid UTF-8 stay bytes."""
+    """A column as Python values, whole numbers of any type as integers; bytes that are not valid
+    UTF-8 stay bytes.
+    """
     if pa.types.is_dictionary(column.type):
         # Views, which polars has, cannot be taken.
         is_view = pa.types.is_string_view(column.type.value_type)
@@ -221,7 +249,9 @@ def column_values(column: Any) -> list[object]:
     if holds_texts(column.type):
         return [_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
     values = column.to_pylist()
-    return list(values) if pa.types.is_integer(column.type) else [whole_of(value) for value in values]
+    return (
+        list(values) if pa.types.is_integer(column.type) else [whole_of(value) for value in values]
+    )
 
 
 def _decoded(value: bytes | None) -> object:
@@ -237,5 +267,13 @@ def place(unit: CorpusUnit, position: int) -> str:
 
 
 PARQUET = TextFormat(
-    "parquet", ENDINGS, row_groups, read, place, check, look=files.PARQUET, has_columns=True, noun="row"
+    "parquet",
+    ENDINGS,
+    row_groups,
+    read,
+    place,
+    check,
+    look=files.PARQUET,
+    has_columns=True,
+    noun="row",
 )

@@ -1,4 +1,6 @@
-"""Rows one by one: how text and records are divided, what columns mean, and what is wrong with a row."""
+"""Rows one by one: how text and records are divided, what columns mean, and what is wrong with a
+row.
+"""
 
 import itertools
 import json
@@ -30,31 +32,38 @@ _DICTIONARY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:\s*\{|$)')
 class RowReader:
     """The rows of one file, and their problems.
 
-    Blank lines are skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted.
-    Lines end in LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
+    Blank lines are skipped. A line whose first character is `#` is a comment, as in trec_eval 10;
+    comments are counted. Lines end in LF or CR LF: a CR elsewhere is a problem of its line, since
+    some tools would read two rows there.
 
-    The columns of JSONL and Parquet have names, and so have those below a header line, which CSV must have: each row
-    has the columns that these names find (formats/columns.py). Others are ignored. JSON of the form {query_id: {doc_id:
-    number}} has the columns query_id, doc_id and score. A column that holds a list of docs, as MTEB's top_ranked has,
-    gives a row (query_id, doc_id, rank) for each doc, and no names. Without names, the first row whose number of
-    columns is that of a format decides.
+    The columns of JSONL and Parquet have names, and so have those below a header line, which CSV
+    must have: each row has the columns that these names find (formats/columns.py). Others are
+    ignored. JSON of the form {query_id: {doc_id: number}} has the columns query_id, doc_id and
+    score. A column that holds a list of docs, as MTEB's top_ranked has, gives a row (query_id,
+    doc_id, rank) for each doc, and no names. Without names, the first row whose number of columns
+    is that of a format decides.
 
     Attributes:
         what: the file in messages.
-        layouts: rows with names need the meanings of one of these; those without have the columns of a `plain` one.
-        name: of the format without names; empty for a file with names, or without a row of a format.
+        layouts: rows with names need the meanings of one of these; those without have the columns
+            of a `plain` one.
+        name: of the format without names; empty for a file with names, or without a row of a
+            format.
         names: of all columns of a row, if they have names.
         places: where the columns of each meaning are; empty until there is a row of a format.
         comments: the lines that begin with `#`.
         noun: what the numbers of rows count: lines, bytes or rows.
-        kind: how text is divided: `lines` without names or below a header, `json` (lines too), `csv` or `dictionary`.
+        kind: how text is divided: `lines` without names or below a header, `json` (lines too),
+            `csv` or `dictionary`.
     """
 
     what = "file"
     layouts: ClassVar[Sequence[Sequence[str]]] = ()
 
     def __init__(self, url: str, columns: Columns | None, rejects: Rejects | None) -> None:
-        """Takes the names of columns that a configuration gives, and what takes the rows that are left out."""
+        """Takes the names of columns that a configuration gives, and what takes the rows that are
+        left out.
+        """
         self.url = url
         self.name = ""
         self.names: tuple[str, ...] = ()
@@ -79,14 +88,19 @@ class RowReader:
         return ""
 
     def bad(self, line: int, reason: str, row: Any = "", *, always: bool = False) -> None:
-        """Notes the problem of a row, which is left out; `always` for one that is an error whatever the limit."""
+        """Notes the problem of a row, which is left out; `always` for one that is an error whatever
+        the limit.
+        """
         self._problems.add(line, reason, row, noun=self.noun, always=always)
 
     def check(self, rows: int = 1) -> None:
         """Raises PreflightError where the rows, which were read, cannot be used or are none."""
         problems = self._problems
         if problems.are_refused:
-            found = f"{counted(problems.count, 'problem')}{problems.allowed}{problems.listed(f'{self.noun} ')}"
+            found = (
+                f"{counted(problems.count, 'problem')}{problems.allowed}"
+                f"{problems.listed(f'{self.noun} ')}"
+            )
             raise PreflightError(f"{self.url} is not a valid {self.what}: {found}")
         if not rows:
             raise PreflightError(f"{self.url} holds no rows: a {self.what} must have at least one")
@@ -107,7 +121,9 @@ class RowReader:
             self._look(text)
             lines = itertools.chain([(line, text)], lines)
         if self.kind == "dictionary":
-            return self._checked(self._columns_of(self._dictionary(b"".join(text for _, text in lines))))
+            return self._checked(
+                self._columns_of(self._dictionary(b"".join(text for _, text in lines)))
+            )
         if self.kind == "json":
             return self._checked(self._columns_of(self._json_rows(lines)))
         if self.kind == "csv":
@@ -133,20 +149,29 @@ class RowReader:
                 yield line, columns
             else:
                 # A row of a different format says that the file is not what it was taken for.
-                changed = any(len(columns) == len(each) for each in self.plain.values()) and not self.names
+                changed = (
+                    any(len(columns) == len(each) for each in self.plain.values())
+                    and not self.names
+                )
                 self.bad(line, self.explain_columns(len(columns)), columns, always=changed)
 
     def _place(self, count: int) -> None:
         """Finds where the columns of rows are, by their names or by how many there are."""
         if not self.names:
-            self.name = next((name for name, columns in self.plain.items() if len(columns) == count), "")
+            self.name = next(
+                (name for name, columns in self.plain.items() if len(columns) == count), ""
+            )
             self.places = {column: at for at, column in enumerate(self.plain.get(self.name, ()))}
         self._width = len(self.names or self.places) or -1
 
     def _split_rows(self, lines: Lines, may_be_header: bool) -> Rows:
         for line, text in lines:
             if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
-                self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF", text)
+                self.bad(
+                    line,
+                    "a carriage return (CR) inside the line. Lines must end in LF or CR LF",
+                    text,
+                )
                 continue
             columns = text.split()
             if not columns:
@@ -162,7 +187,9 @@ class RowReader:
             yield line, columns
 
     def _is_header(self, names: list[str]) -> bool:
-        """Whether the first row holds the names of columns, which are found then. Every other row has a number."""
+        """Whether the first row holds the names of columns, which are found then. Every other row
+        has a number.
+        """
         if len(names) < 2 or any(map(_is_number, names)):
             return False
         found = self._find(names)
@@ -175,7 +202,9 @@ class RowReader:
     def _find(self, names: list[str]) -> dict[str, int]:
         """The columns of each meaning among the names of the first row."""
         try:
-            return find_columns(names, list(dict.fromkeys(itertools.chain(*self.layouts))), self._columns)
+            return find_columns(
+                names, list(dict.fromkeys(itertools.chain(*self.layouts))), self._columns
+            )
         except RowError as error:
             raise PreflightError(f"{self.url}: the first row {error}") from error
 
@@ -186,13 +215,13 @@ class RowReader:
         """Raises PreflightError where rows without names cannot be read, whatever is in them."""
         if self._columns:
             raise PreflightError(
-                f"{self.url} has no header line with the names in `columns` ({', '.join(self._columns.values())}): add "
-                "the header, or leave `columns` out"
+                f"{self.url} has no header line with the names in `columns` "
+                f"({', '.join(self._columns.values())}): add the header, or leave `columns` out"
             )
         if len(columns) == 1 and checks.csv_row(text):
             raise PreflightError(
-                f"{self.url} looks like CSV without a header line, which says what its columns are: add one, such as "
-                f"{','.join(self.layouts[0])}"
+                f"{self.url} looks like CSV without a header line, which says what its columns "
+                f"are: add one, such as {','.join(self.layouts[0])}"
             )
 
     def _csv_rows(self, lines: Iterable[bytes]) -> Rows:
@@ -207,10 +236,13 @@ class RowReader:
         for number, (query_id, docs) in enumerate(members(self.url, content), 1):
             if not isinstance(docs, Members):
                 raise PreflightError(
-                    f"{self.url}: the value of {query_id!r} is not {{doc_id: number}}, as in ranx's JSON"
+                    f"{self.url}: the value of {query_id!r} is not {{doc_id: number}}, as in "
+                    "ranx's JSON"
                 )
             if query_id in seen or len({doc_id for doc_id, _ in docs}) < len(docs):
-                self.bad(number, f"query {query_id!r} is there twice, or has a doc twice", always=True)
+                self.bad(
+                    number, f"query {query_id!r} is there twice, or has a doc twice", always=True
+                )
             if not docs:
                 self.bad(number, f"query {query_id!r} has no docs", [query_id])
             seen.add(query_id)
@@ -232,33 +264,50 @@ class RowReader:
             try:
                 yield from ((line, columns) for columns in read(line, record))
             except RowError as error:
-                self.bad(line, f"the row {error}", record, always=isinstance(error, checks.ContradictionError))
+                self.bad(
+                    line,
+                    f"the row {error}",
+                    record,
+                    always=isinstance(error, checks.ContradictionError),
+                )
 
     def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
-        """What reads each record of a file, by the first one: here the columns that its names find."""
+        """What reads each record of a file, by the first one: here the columns that its names
+        find.
+        """
         names = self._names_of(first)
 
         def read(_line: int, record: Mapping[str, Any]) -> Iterator[list[bytes]]:
             if not record.keys() >= set(names):
-                raise RowError(f"has the fields {', '.join(record)}, and the first row {', '.join(names)}")
+                raise RowError(
+                    f"has the fields {', '.join(record)}, and the first row {', '.join(names)}"
+                )
             if any(record.get(name) is not None for name in self._left_out):
-                raise RowError(f"has a value in {', '.join(self._left_out)}, which is null in the first row")
+                raise RowError(
+                    f"has a value in {', '.join(self._left_out)}, which is null in the first row"
+                )
             values = [record[name] for name in names]
             if None in values:
                 name = names[values.index(None)]
-                raise RowError(f"has a value that is neither text nor a number: None in the column `{name}`")
+                raise RowError(
+                    f"has a value that is neither text nor a number: None in the column `{name}`"
+                )
             yield from record_columns(values)
 
         return read
 
     def _names_of(self, row: Mapping[str, Any]) -> list[str]:
-        """The names of the columns of all records, by the first one; those that are null in it can be missing."""
+        """The names of the columns of all records, by the first one; those that are null in it can
+        be missing.
+        """
         names = list(row)
         found = self._find(names)
         lists = [name for name in names if isinstance(row[name], list)]
         is_row = self._is_complete(found) and names[found["doc_id"]] not in lists
         if len(lists) == 1 < len(names) and not is_row:
-            query = found.get("query_id", next(at for at, name in enumerate(names) if name not in lists))
+            query = found.get(
+                "query_id", next(at for at, name in enumerate(names) if name not in lists)
+            )
             return [names[query], *lists]
         present = {meaning: at for meaning, at in found.items() if row[names[at]] is not None}
         if self._is_complete(present):
@@ -267,8 +316,8 @@ class RowReader:
         if not self._is_complete(found):
             needed = " or ".join(f"({', '.join(layout)})" for layout in self.layouts)
             raise PreflightError(
-                f"{self.url} needs columns for {needed}, and it has: {', '.join(names)}. Rename its columns, or name "
-                f"them in `columns`{self.accepted}"
+                f"{self.url} needs columns for {needed}, and it has: {', '.join(names)}. Rename "
+                f"its columns, or name them in `columns`{self.accepted}"
             )
         self.places = {meaning: at for at, meaning in enumerate(found)}
         self.names = tuple(names[at] for at in found.values())
@@ -299,7 +348,9 @@ def members(url: str, content: bytes) -> Members:
     try:
         found = json.loads(content, object_pairs_hook=Members)
     except (ValueError, RecursionError) as error:
-        raise PreflightError(f"{url} is not JSON of one object {{query_id: {{doc_id: number}}}}: {error}") from error
+        raise PreflightError(
+            f"{url} is not JSON of one object {{query_id: {{doc_id: number}}}}: {error}"
+        ) from error
     return found if isinstance(found, Members) else Members()
 
 
@@ -318,7 +369,9 @@ def record_columns(values: list[Any]) -> Iterator[list[bytes]]:
 
 def _id(value: Any) -> bytes:
     if value != value:
-        raise RowError("has an id that is NaN: the column of a missing one is numbers with a fraction")
+        raise RowError(
+            "has an id that is NaN: the column of a missing one is numbers with a fraction"
+        )
     return _written(value)
 
 

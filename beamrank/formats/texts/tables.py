@@ -1,4 +1,6 @@
-"""Tables with named columns: Parquet files by row groups, Arrow IPC (Feather) files by record batches."""
+"""Tables with named columns: Parquet files by row groups, Arrow IPC (Feather) files by record
+batches.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,14 +56,18 @@ class Table(NamedTuple):
     def batches(
         self, start: int, end: int | None, columns: Sequence[str] | None, batch_rows: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Record batches of some row groups or record batches, each with the number of its first row, from 1."""
+        """Record batches of some row groups or record batches, each with the number of its first
+        row, from 1.
+        """
         row = 1 + sum(map(self.count, range(start)))
         own = [name for name in columns or self.schema.names if name not in self.partition]
         for group in range(start, end or len(self.group_bytes)):
             for batch in filter(len, self.read(group, own, batch_rows)):
                 for name, value in self.partition.items():
                     if columns is None or name in columns:
-                        batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(batch)))
+                        batch = batch.append_column(
+                            name, pa.repeat(pa.scalar(value, pa.string()), len(batch))
+                        )
                 yield row, batch
                 row += len(batch)
 
@@ -90,17 +96,33 @@ def open_table(url: str) -> Iterator[Table]:
         if is_parquet:
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
             sizes = [group.total_byte_size for group in groups]
-            yield Table(schema, sizes, partition, lambda group: groups[group].num_rows, partial(_read_group, file))
+            yield Table(
+                schema,
+                sizes,
+                partition,
+                lambda group: groups[group].num_rows,
+                partial(_read_group, file),
+            )
         else:
             sizes = [source.seek(0, 2) // max(file.num_record_batches, 1)] * file.num_record_batches
-            yield Table(schema, sizes, partition, lambda at: len(file.get_batch(at)), partial(_read_batch, file))
+            yield Table(
+                schema,
+                sizes,
+                partition,
+                lambda at: len(file.get_batch(at)),
+                partial(_read_batch, file),
+            )
 
 
-def _read_group(file: Any, group: int, columns: list[str], batch_rows: int) -> Iterable[pa.RecordBatch]:
+def _read_group(
+    file: Any, group: int, columns: list[str], batch_rows: int
+) -> Iterable[pa.RecordBatch]:
     return batches_of(file, columns, [group], batch_rows)
 
 
-def _read_batch(file: Any, number: int, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _read_batch(
+    file: Any, number: int, columns: list[str], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
     batch = file.get_batch(number).select(columns)
     # Offsets of a damaged file would lead out of its memory.
     batch.validate(full=True)
@@ -108,10 +130,16 @@ def _read_batch(file: Any, number: int, columns: list[str], batch_rows: int) -> 
 
 
 def numbered(url: str, row: int, batch: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a batch of a file, which begins at a row; raises WrongFormatError where one is no value in Python."""
+    """The rows of a batch of a file, which begins at a row; raises WrongFormatError where one is no
+    value in Python.
+    """
     try:
         values = batch.to_pylist()
     except (ValueError, OverflowError) as error:  # Such as a date beyond the year 9999.
-        problem = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
-        raise WrongFormatError(f"{url}: one of rows {row} to {row + len(batch) - 1} {problem}") from error
+        problem = (
+            "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
+        )
+        raise WrongFormatError(
+            f"{url}: one of rows {row} to {row + len(batch) - 1} {problem}"
+        ) from error
     return enumerate(values, row)

@@ -1,8 +1,9 @@
 """TREC's SGML and XML; a unit is a file.
 
-Docs: <DOC> with <DOCNO> and the elements that hold text. Topics: <top> with <num> and <title>, which is the text;
-<DOC> with <DOCNO>, and the text after it; <topic number="1"> with an element <query> or <title>, or with only the text,
-as the Web, Clinical Trials and TREC-COVID tracks have it.
+Docs: <DOC> with <DOCNO> and the elements that hold text. Topics: <top> with <num> and <title>,
+which is the text; <DOC> with <DOCNO>, and the text after it; <topic number="1"> with an element
+<query> or <title>, or with only the text, as the Web, Clinical Trials and TREC-COVID tracks have
+it.
 """
 
 import html
@@ -14,7 +15,14 @@ from typing import BinaryIO
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import files
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, WrongFormatError, joined
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat, parse_texts, whole_file
+from beamrank.formats.texts.units import (
+    CorpusUnit,
+    DocBatch,
+    Fields,
+    TextFormat,
+    parse_texts,
+    whole_file,
+)
 from beamrank.storage.streams import open_stream
 
 # Those of Anserini's TrecCollection.
@@ -26,17 +34,23 @@ _MAX_DOC_BYTES = 64 << 20
 _END_OF_FILE = "\x1a"  # DOS's
 _OPENED = re.compile(r"<doc(?:\s[^<>]{0,1000})?>", re.IGNORECASE)
 _CLOSED = re.compile(r"</doc\s{0,20}>", re.IGNORECASE)
-_OPENING, _CLOSING = (re.compile(each.pattern.encode(), re.IGNORECASE) for each in (_OPENED, _CLOSED))
+_OPENING, _CLOSING = (
+    re.compile(each.pattern.encode(), re.IGNORECASE) for each in (_OPENED, _CLOSED)
+)
 _ELEMENT_NAME = re.compile(rb"<([A-Za-z][A-Za-z0-9_-]{0,40})[\s>]")
 _ID_ATTRIBUTE = re.compile(r"<doc\s[^<>]*?\bid\s*=\s*[\"']([^\"'<>]*)[\"']", re.IGNORECASE)
-# What is never closed ends with the doc: to look for its end again and again would take quadratic time.
+# What is never closed ends with the doc: to look for its end again and again would take quadratic
+# time.
 _DOCNO = re.compile(r"<docno>(.*?)(?:</docno\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _HEADER_END = re.compile(r"</dochdr\s*>", re.IGNORECASE)
 _NOT_TEXT = re.compile(
-    r"<!--.*?(?:-->|\Z)|<(?P<name>script|style)\b.*?(?:</(?P=name)\s*>|\Z)", re.IGNORECASE | re.DOTALL
+    r"<!--.*?(?:-->|\Z)|<(?P<name>script|style)\b.*?(?:</(?P=name)\s*>|\Z)",
+    re.IGNORECASE | re.DOTALL,
 )
 # Inside of words.
-_INLINE_TAG = re.compile(r"</?(?:a|b|big|em|font|i|small|span|strong|sub|sup|tt|u)(?:\s[^<>]*)?>", re.IGNORECASE)
+_INLINE_TAG = re.compile(
+    r"</?(?:a|b|big|em|font|i|small|span|strong|sub|sup|tt|u)(?:\s[^<>]*)?>", re.IGNORECASE
+)
 _TAG = re.compile(r"</?[a-z!?][^<>]*>", re.IGNORECASE)
 
 _TOPIC_TAG = re.compile(rb"<(/?)(top|doc|topic)(?:\s[^<>]{0,1000})?>", re.IGNORECASE)
@@ -44,7 +58,9 @@ _TOPIC = re.compile(r"<(top|doc|topic)\b([^>]*)>(.*)</\1\s*>", re.IGNORECASE | r
 _NESTED = re.compile(r"<(?:top|doc)\s*>|<topic\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\bnumber\s*=\s*([\"'])(.*?)\1", re.IGNORECASE | re.DOTALL)
 # What may be around the topics: the declaration of XML, comments, the element that holds them all.
-_AROUND = re.compile(rb"<!--.*?-->|<\?[^>]*>|</?(?!(?:top|doc|topic)\b)[a-z][^<>]*>", re.IGNORECASE | re.DOTALL)
+_AROUND = re.compile(
+    rb"<!--.*?-->|<\?[^>]*>|</?(?!(?:top|doc|topic)\b)[a-z][^<>]*>", re.IGNORECASE | re.DOTALL
+)
 # A field of <top> ends at its closing tag, or where a line begins with a different tag.
 _FIELD = r"<{tag}>\s*(?:{label}:)?(.*?)(?:</{tag}>|^\s*</?[a-z]|\Z)"
 _FIELDS = {
@@ -52,7 +68,9 @@ _FIELDS = {
     for tag, label in (("num", "Number"), ("title", "Topic"))
 }
 # Where they are fields: at the beginning of a line, or after a different tag.
-_AS_FIELDS = {tag: re.compile(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", re.IGNORECASE | re.MULTILINE) for tag in _FIELDS}
+_AS_FIELDS = {
+    tag: re.compile(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", re.IGNORECASE | re.MULTILINE) for tag in _FIELDS
+}
 _TOPIC_DOCNO = re.compile(r"\s*<docno>(.*?)</docno>(.*)", re.IGNORECASE | re.DOTALL)
 _ELEMENT = re.compile(r"<([a-z_][\w.-]*)[^>]*?(?:/>|>(.*?)</\1\s*>)", re.IGNORECASE | re.DOTALL)
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
@@ -68,8 +86,8 @@ def _check(unit: CorpusUnit) -> None:
     missing = next((name for name in unit.fields or () if name.upper() not in found), None)
     if missing is not None:
         raise PreflightError(
-            f"{unit.url} has no element <{missing}> of `corpus.fields` in its first {len(beginning):,} bytes; it has: "
-            f"{', '.join(sorted(found))}"
+            f"{unit.url} has no element <{missing}> of `corpus.fields` in its first "
+            f"{len(beginning):,} bytes; it has: {', '.join(sorted(found))}"
         )
 
 
@@ -82,14 +100,19 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 
 def _parts(file: BinaryIO, url: str) -> Iterator[tuple[int, bytes]]:
-    """Each doc from its <DOC> to its </DOC>, and any text between, with the line on which they begin."""
+    """Each doc from its <DOC> to its </DOC>, and any text between, with the line on which they
+    begin.
+    """
     line, last = 1, b""
     for part in _openings(file, url):
         if last:
             yield from _halves(line, last)
         line, last = line + last.count(b"\n"), part
     if _OPENING.match(last) and not _CLOSING.search(last):
-        raise DataError(f"{url} is truncated: it ends inside of the doc that begins on line {line:,}. Fetch it again")
+        raise DataError(
+            f"{url} is truncated: it ends inside of the doc that begins on line {line:,}. Fetch "
+            "it again"
+        )
     yield from _halves(line, last)
 
 
@@ -103,7 +126,9 @@ def _openings(file: BinaryIO, url: str) -> Iterator[bytes]:
             yield buffer[start:end]
         buffer = buffer[starts[-1] if starts else 0 :]
         if len(buffer) > _MAX_DOC_BYTES:
-            raise DataError(f"{url} holds a doc of more than {_MAX_DOC_BYTES >> 20} MB: is its </DOC> missing?")
+            raise DataError(
+                f"{url} holds a doc of more than {_MAX_DOC_BYTES >> 20} MB: is its </DOC> missing?"
+            )
     yield buffer
 
 
@@ -122,7 +147,9 @@ def _halves(line: int, part: bytes) -> Iterator[tuple[int, bytes]]:
 def _parser(fields: Fields, template: Template | None) -> Callable[[str], tuple[str, str]]:
     """A function that reads the id and the text of a doc."""
     names = "|".join(map(re.escape, fields or TEXT_ELEMENTS))
-    element = re.compile(rf"<({names})(?:\s[^<>]*)?>(.*?)(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+    element = re.compile(
+        rf"<({names})(?:\s[^<>]*)?>(.*?)(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL
+    )
 
     def parse(part: str) -> tuple[str, str]:
         if not _OPENED.match(part):
@@ -139,7 +166,8 @@ def _parser(fields: Fields, template: Template | None) -> Callable[[str], tuple[
             return doc_id, joined(list(map(_plain, found)))
         named = [(each[1].upper(), _plain(each[2])) for each in element.finditer(body)]
         return doc_id, joined(
-            [joined([text for tag, text in named if tag == name.upper()]) for name in fields], template
+            [joined([text for tag, text in named if tag == name.upper()]) for name in fields],
+            template,
         )
 
     return parse
@@ -196,12 +224,16 @@ def _parse_topic(text: str) -> tuple[str, str]:
     topic = _TOPIC.fullmatch(text)
     number = topic and _NUMBER.search(topic[2])
     if topic is None or (number is None) == (topic[1].lower() == "topic"):
-        raise RowError("is not inside <top> and </top>, <topic number> and </topic>, or <DOC> and </DOC>")
+        raise RowError(
+            "is not inside <top> and </top>, <topic number> and </topic>, or <DOC> and </DOC>"
+        )
     body = topic[3]
     if _NESTED.search(body):
         raise RowError("is not closed before the next one begins")
     if number is not None:
-        return number[2].strip(), _text_of_xml(_CDATA.sub(lambda section: html.escape(section[1]), body))
+        return number[2].strip(), _text_of_xml(
+            _CDATA.sub(lambda section: html.escape(section[1]), body)
+        )
     if topic[1].lower() == "doc":
         match = _TOPIC_DOCNO.fullmatch(body)
         if match is None:
@@ -210,20 +242,24 @@ def _parse_topic(text: str) -> tuple[str, str]:
     found = {tag: field.search(body) for tag, field in _FIELDS.items()}
     for tag, field in _AS_FIELDS.items():
         if len(field.findall(body)) > 1:
-            raise RowError(f"has more than one <{tag}>: a </top> and a <top> may be missing between two topics")
+            raise RowError(
+                f"has more than one <{tag}>: a </top> and a <top> may be missing between two topics"
+            )
         if found[tag] is None:
             raise RowError(f"has no <{tag}>")
     return found["num"][1].strip(), " ".join(found["title"][1].split())  # type: ignore[index]
 
 
 def _text_of_xml(body: str) -> str:
-    elements = {found[1].lower(): found[2] or "" for found in reversed(list(_ELEMENT.finditer(body)))}
+    elements = {
+        found[1].lower(): found[2] or "" for found in reversed(list(_ELEMENT.finditer(body)))
+    }
     name = next((name for name in _QUERY_ELEMENTS if name in elements), None)
     if name is None and elements:
         names = ", ".join(f"<{name}>" for name in reversed(elements))
         raise RowError(
-            f"has neither <{'> nor <'.join(_QUERY_ELEMENTS)}>; it has: {names}. Write the topics as `tsv`, with the "
-            "text that is the query"
+            f"has neither <{'> nor <'.join(_QUERY_ELEMENTS)}>; it has: {names}. Write the topics "
+            "as `tsv`, with the text that is the query"
         )
     return " ".join(html.unescape(body if name is None else elements[name]).split())
 

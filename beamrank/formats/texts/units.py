@@ -1,11 +1,20 @@
-"""What a format of docs or topics is; units of a corpus or files of topics, and the batches of texts in them."""
+"""What a format of docs or topics is; units of a corpus or files of topics, and the batches of
+texts in them.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from beamrank.formats.checks import RowError, Template, WrongFormatError, check_doc_id, check_query_id, decoded
+from beamrank.formats.checks import (
+    RowError,
+    Template,
+    WrongFormatError,
+    check_doc_id,
+    check_query_id,
+    decoded,
+)
 from beamrank.formats.columns import Names, Table
 from beamrank.formats.files import Look
 from beamrank.formats.rejects import beginning
@@ -22,7 +31,8 @@ LONE_CR = "holds a carriage return (CR) without a line feed, and lines must end 
 
 @dataclass(frozen=True, slots=True)
 class CorpusUnit:
-    """A part of a corpus, or a file of topics, that is read on its own. With its format: workers need no registry.
+    """A part of a corpus, or a file of topics, that is read on its own. With its format: workers
+    need no registry.
 
     Attributes:
         index: its position in the corpus, from 0.
@@ -30,12 +40,12 @@ class CorpusUnit:
         format: how to read it.
         fields: the fields that make a doc's text; None for the format's own.
         start: the first byte, row group or other unit of the format.
-        end: the end of the range, exclusive; 0, like `start`, for a whole file. A line belongs to the unit in which it
-            begins.
+        end: the end of the range, exclusive; 0, like `start`, for a whole file. A line belongs to
+            the unit in which it begins.
         id_name: the column or field of the id, if `columns` names one.
         header: whether the first line of the file names the columns.
-        meaning: of the ids. A file of topics has one unit, in which empty lines do not count, and a query_id and a text
-            must be such that they can be ranked.
+        meaning: of the ids. A file of topics has one unit, in which empty lines do not count, and a
+            query_id and a text must be such that they can be ranked.
         original: whether topics are decoded as the code of 2019 did.
         template: what is around the fields.
     """
@@ -64,11 +74,18 @@ class CorpusUnit:
 
     @property
     def names(self) -> Names:
-        """What the configuration tells about the columns; of topics, `fields` is that of the text."""
+        """What the configuration tells about the columns; of topics, `fields` is that of the
+        text.
+        """
         named: dict[str, str] = {} if self.id_name is None else {self.meaning: self.id_name}
         if not self.of_topics:
             return Names(self.meaning, named, self.fields, self.header, self.template)
-        return Names(self.meaning, {**named, **({"text": self.fields[0]} if self.fields else {})}, None, self.header)
+        return Names(
+            self.meaning,
+            {**named, **({"text": self.fields[0]} if self.fields else {})},
+            None,
+            self.header,
+        )
 
     def place(self, position: int) -> str:
         """The place of a doc, for messages."""
@@ -127,13 +144,15 @@ def line_place(unit: CorpusUnit, position: int) -> str:
 class TextFormat:
     """A format of docs or topics: how its files are recognized, checked, split, read and located.
 
-    docs/internals/extending.md tells what its fields mean. Its functions are module-level ones, because units that
-    refer to them are sent to workers. Beside what is there:
+    docs/internals/extending.md tells what its fields mean. Its functions are module-level ones,
+    because units that refer to them are sent to workers. Beside what is there:
 
     Attributes:
         look: None if `auto` does not find it.
-        not_docs: matches the paths below a folder, in lower case, of other files that the endings do not tell apart.
-        id_field: None if JSON's objects have no such field. With a different usual name in its place a file is read.
+        not_docs: matches the paths below a folder, in lower case, of other files that the endings
+            do not tell apart.
+        id_field: None if JSON's objects have no such field. With a different usual name in its
+            place a file is read.
         has_title: whether a `title`, which may be missing or null, begins a text.
         has_original: whether topics have the `decoding: original`.
     """
@@ -181,17 +200,26 @@ def check_batches(unit: CorpusUnit, batches: Iterable[DocBatch]) -> None:
             break
     if bad:
         raise WrongFormatError(
-            f"none of the first {len(bad)} rows of {unit.url} can be read as `format: {unit.format.name}`. "
-            f"{bad[0].place}: {bad[0].reason}"
+            f"none of the first {len(bad)} rows of {unit.url} can be read as `format: "
+            f"{unit.format.name}`. {bad[0].place}: {bad[0].reason}"
         )
 
 
 def parse_rows(
-    unit: CorpusUnit, positions: Iterable[int], rows: Iterable[Row], parse: Callable[[Row], tuple[str, str]]
+    unit: CorpusUnit,
+    positions: Iterable[int],
+    rows: Iterable[Row],
+    parse: Callable[[Row], tuple[str, str]],
 ) -> DocBatch:
-    """Turns rows into docs or topics; one for which `parse` raises RowError, or that cannot be used, is a bad row."""
+    """Turns rows into docs or topics; one for which `parse` raises RowError, or that cannot be
+    used, is a bad row.
+    """
     batch, of_topics = DocBatch(unit.index), unit.of_topics
-    add_id, add_text, add_position = batch.doc_ids.append, batch.texts.append, batch.positions.append
+    add_id, add_text, add_position = (
+        batch.doc_ids.append,
+        batch.texts.append,
+        batch.positions.append,
+    )
     for position, row in zip(positions, rows, strict=True):
         try:
             doc_id, text = parse(row)
@@ -242,6 +270,6 @@ def duplicate_doc(key: str, first: str, second: str) -> str:
     *query_id, doc_id = key.split(" ")
     of_query = f" of query_id {query_id[0]!r}" if query_id else ""
     return (
-        f"doc_id {doc_id!r}{of_query} appears twice in the corpus: {first} and {second}. Which text belongs to it is "
-        "ambiguous: remove one, or give it a different id"
+        f"doc_id {doc_id!r}{of_query} appears twice in the corpus: {first} and {second}. Which "
+        "text belongs to it is ambiguous: remove one, or give it a different id"
     )

@@ -1,4 +1,6 @@
-"""Checks against other files, and of patterns that a broken job leaves: a constant model, a wrong join."""
+"""Checks against other files, and of patterns that a broken job leaves: a constant model, a wrong
+join.
+"""
 
 import numpy as np
 
@@ -18,7 +20,10 @@ def new_doc(topic: TopicRows, run: RunState) -> Found:
         yield topic.lines[0], f"query {topic.shown} is not in the first stage"
         return
     for i in np.flatnonzero(~among(topic.doc_hashes, before)):
-        yield topic.lines[i], f"doc {shown(topic.doc_ids[i])} of query {topic.shown} is not in the first stage"
+        yield (
+            topic.lines[i],
+            f"doc {shown(topic.doc_ids[i])} of query {topic.shown} is not in the first stage",
+        )
 
 
 def lost_docs(topic: TopicRows, run: RunState) -> Found:
@@ -27,7 +32,10 @@ def lost_docs(topic: TopicRows, run: RunState) -> Found:
         return
     lost = int(np.count_nonzero(~among(before, np.unique(topic.doc_hashes))))
     if lost:
-        yield topic.lines[0], f"query {topic.shown} lacks {lost:,} of the {len(before):,} docs of the first stage"
+        yield (
+            topic.lines[0],
+            f"query {topic.shown} lacks {lost:,} of the {len(before):,} docs of the first stage",
+        )
 
 
 def lost_topic(run: RunState) -> Found:
@@ -42,18 +50,32 @@ def missing_judged_topic(run: RunState) -> Found:
 
 def nothing_judged(run: RunState) -> Found:
     if run.judged_at_10 == 0:
-        yield 1, "no doc among the first ten of any query is judged (Judged@10 is 0): do the doc_ids agree?"
+        yield (
+            1,
+            "no doc among the first ten of any query is judged (Judged@10 is 0): do the doc_ids "
+            "agree?",
+        )
     elif run.reached < FEWEST_RANKING_JUDGED * run.judged_topics:
-        yield 1, f"a judged doc ranks in {run.reached:,} of {run.judged_topics:,} judged queries: do the doc_ids agree?"
+        yield (
+            1,
+            f"a judged doc ranks in {run.reached:,} of {run.judged_topics:,} judged queries: do "
+            "the doc_ids agree?",
+        )
 
 
 def excluded_doc(topic: TopicRows, run: RunState) -> Found:
     if run.references.excluded is None:
         return
-    excluded = {doc_id.encode() for doc_id in run.references.excluded.of(topic.query_id.decode("utf-8", "replace"))}
+    excluded = {
+        doc_id.encode()
+        for doc_id in run.references.excluded.of(topic.query_id.decode("utf-8", "replace"))
+    }
     for line, doc_id in zip(topic.lines, topic.doc_ids, strict=True):
         if doc_id in excluded:
-            yield line, f"doc {shown(doc_id)} of query {topic.shown} is one that --exclude leaves out"
+            yield (
+                line,
+                f"doc {shown(doc_id)} of query {topic.shown} is one that --exclude leaves out",
+            )
 
 
 def judged_id_form(topic: TopicRows, run: RunState) -> Found:
@@ -71,11 +93,13 @@ def judged_id_form(topic: TopicRows, run: RunState) -> Found:
     for doc_id in sorted(lost):
         form_of_judged = id_form(doc_id)
         for i, form in forms.get(form_of_judged.rest, ()):
-            # Collections have docs that differ in case only. A run in a different case has no judged doc at all (L905).
+            # Collections have docs that differ in case only. A run in a different case has no
+            # judged doc at all (L905).
             if could_be(form, form_of_judged) and topic.doc_ids[i].lower() != doc_id.lower():
                 yield (
                     topic.lines[i],
-                    f"doc {shown(topic.doc_ids[i])} of query {topic.shown} is not judged, but {shown(doc_id)} is",
+                    f"doc {shown(topic.doc_ids[i])} of query {topic.shown} is not judged, but "
+                    f"{shown(doc_id)} is",
                 )
 
 
@@ -87,7 +111,10 @@ _SCORED_DOCS = 10
 
 def constant_scores(topic: TopicRows, _run: RunState) -> Found:
     if topic.finite.is_constant:
-        yield topic.lines[0], f"all {len(topic.finite.rows):,} docs of query {topic.shown} have the same score"
+        yield (
+            topic.lines[0],
+            f"all {len(topic.finite.rows):,} docs of query {topic.shown} have the same score",
+        )
 
 
 def identical_rankings(run: RunState) -> Found:
@@ -97,7 +124,11 @@ def identical_rankings(run: RunState) -> Found:
             continue
         other = first.setdefault(facts.ranking, query_id)
         if other != query_id:
-            yield facts.line, f"query {shown(query_id)} has the same docs in the same order as query {shown(other)}"
+            yield (
+                facts.line,
+                f"query {shown(query_id)} has the same docs in the same order as query "
+                f"{shown(other)}",
+            )
 
 
 def same_first_doc(run: RunState) -> Found:
@@ -112,8 +143,9 @@ def own_docs(run: RunState) -> Found:
     if run.references.excluded is None and lines and len(lines) >= OWN_SHARE * len(run.topics):
         yield (
             lines[0],
-            f"the doc of the query's own id is among the first {OWN_DEPTH} of {len(lines):,} of {len(run.topics):,} "
-            "queries: where queries are docs, as in ArguAna and Quora, BEIR and MTEB leave that doc out",
+            f"the doc of the query's own id is among the first {OWN_DEPTH} of {len(lines):,} of "
+            f"{len(run.topics):,} queries: where queries are docs, as in ArguAna and Quora, BEIR "
+            "and MTEB leave that doc out",
         )
 
 
@@ -121,7 +153,9 @@ def mixed_activations(run: RunState) -> Found:
     ranges = {
         query_id: facts.scores
         for query_id, facts in run.topics.items()
-        if facts.scores is not None and facts.rows >= _SCORED_DOCS and facts.scores[0] < facts.scores[1]
+        if facts.scores is not None
+        and facts.rows >= _SCORED_DOCS
+        and facts.scores[0] < facts.scores[1]
     }
     inside = [query_id for query_id, (low, high) in ranges.items() if low >= 0 and high <= 1]
     outside = [query_id for query_id in ranges if query_id not in set(inside)]
@@ -130,5 +164,12 @@ def mixed_activations(run: RunState) -> Found:
     rare = min(inside, outside, key=len)
     for query_id in rare:
         low, high = ranges[query_id]
-        where = "lie between 0 and 1, unlike those of other queries" if rare is inside else "do not lie between 0 and 1"
-        yield run.topics[query_id].line, f"the scores of query {shown(query_id)}, from {low:.4g} to {high:.4g}, {where}"
+        where = (
+            "lie between 0 and 1, unlike those of other queries"
+            if rare is inside
+            else "do not lie between 0 and 1"
+        )
+        yield (
+            run.topics[query_id].line,
+            f"the scores of query {shown(query_id)}, from {low:.4g} to {high:.4g}, {where}",
+        )

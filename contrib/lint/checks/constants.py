@@ -12,14 +12,21 @@ _START, _END = b"ir_metadata.start", b"ir_metadata.end"
 def several_run_tags(run: RunState) -> Found:
     tags = sorted(run.run_tags, key=run.run_tags.__getitem__)
     for tag in tags[1:]:
-        yield run.run_tags[tag], f"a second run tag, {shown(tag)}: the first row has {shown(tags[0])}"
+        yield (
+            run.run_tags[tag],
+            f"a second run tag, {shown(tag)}: the first row has {shown(tags[0])}",
+        )
 
 
 def run_tag_pattern(run: RunState) -> Found:
     pattern = run.track.run_tag
     for tag, line in run.run_tags.items():
         if pattern is not None and not matches(pattern, tag):
-            yield line, f"the run tag {shown(tag)} does not match {pattern.decode()}, which the track demands"
+            yield (
+                line,
+                f"the run tag {shown(tag)} does not match {pattern.decode()}, which the track "
+                "demands",
+            )
 
 
 def second_column(topic: TopicRows, _run: RunState) -> Found:
@@ -28,7 +35,10 @@ def second_column(topic: TopicRows, _run: RunState) -> Found:
     texts = topic.column("Q0")
     if texts.count(b"Q0") < len(texts):
         wrong = [i for i, text in enumerate(texts) if text != b"Q0"]
-        yield topic.lines[wrong[0]], f"column 2 of {len(wrong):,} rows of query {topic.shown} is not `Q0`"
+        yield (
+            topic.lines[wrong[0]],
+            f"column 2 of {len(wrong):,} rows of query {topic.shown} is not `Q0`",
+        )
 
 
 def metadata(run: RunState) -> Found:

@@ -24,7 +24,11 @@ def missing_topic(run: RunState) -> Found:
 
 def topic_returns(topic: TopicRows, _run: RunState) -> Found:
     for line in topic.returns:
-        yield line, f"query {topic.shown} comes back after rows of other queries: it began on {topic.place(0)}"
+        yield (
+            line,
+            f"query {topic.shown} comes back after rows of other queries: it began on "
+            f"{topic.place(0)}",
+        )
 
 
 def leading_zeros(run: RunState) -> Found:
@@ -34,7 +38,10 @@ def leading_zeros(run: RunState) -> Found:
             continue
         other = first.setdefault(int(query_id), query_id)
         if other != query_id:
-            yield facts.line, f"query {shown(query_id)} differs from query {shown(other)} in leading zeros only"
+            yield (
+                facts.line,
+                f"query {shown(query_id)} differs from query {shown(other)} in leading zeros only",
+            )
 
 
 def usable_query_id(topic: TopicRows, _run: RunState) -> Found:
@@ -49,7 +56,10 @@ def usable_query_id(topic: TopicRows, _run: RunState) -> Found:
 def query_id_pattern(topic: TopicRows, run: RunState) -> Found:
     pattern = run.track.query_id
     if pattern is not None and not matches(pattern, topic.query_id):
-        yield topic.lines[0], f"query {topic.shown} does not match {pattern.decode()}, the ids of the track"
+        yield (
+            topic.lines[0],
+            f"query {topic.shown} does not match {pattern.decode()}, the ids of the track",
+        )
 
 
 def duplicate_doc(topic: TopicRows, _run: RunState) -> Found:
@@ -57,7 +67,8 @@ def duplicate_doc(topic: TopicRows, _run: RunState) -> Found:
         if topic.rows[first] != topic.rows[i]:
             yield (
                 topic.lines[i],
-                f"query {topic.shown} has doc {shown(topic.doc_ids[i])} already on {topic.place(first)}",
+                f"query {topic.shown} has doc {shown(topic.doc_ids[i])} already on "
+                f"{topic.place(first)}",
             )
 
 
@@ -93,7 +104,10 @@ def doc_id_pattern(topic: TopicRows, run: RunState) -> Found:
         return
     for line, doc_id in zip(topic.lines, topic.doc_ids, strict=True):
         if not matches(pattern, doc_id):
-            yield line, f"doc {shown(doc_id)} does not match {pattern.decode()}, the ids of the track"
+            yield (
+                line,
+                f"doc {shown(doc_id)} does not match {pattern.decode()}, the ids of the track",
+            )
 
 
 def unknown_doc(topic: TopicRows, run: RunState) -> Found:
@@ -116,4 +130,7 @@ def fewer_docs(run: RunState) -> Found:
     most = max(facts.rows for facts in run.topics.values())
     for query_id, facts in run.topics.items():
         if facts.rows < min(most, run.track.max_docs):
-            yield facts.line, f"query {shown(query_id)} has {facts.rows:,} docs: other queries have {most:,}"
+            yield (
+                facts.line,
+                f"query {shown(query_id)} has {facts.rows:,} docs: other queries have {most:,}",
+            )

@@ -8,7 +8,13 @@ from contrib.lint.run_rows import MAX_LINE_BYTES, Line, is_rank
 
 
 def columns(line: Line, _run: RunState) -> str | None:
-    if not line.columns or line.is_comment or line.is_too_long or line.has_inner_cr or not line.has_wrong_columns:
+    if (
+        not line.columns
+        or line.is_comment
+        or line.is_too_long
+        or line.has_inner_cr
+        or not line.has_wrong_columns
+    ):
         return None
     name = next((name for name, each in FORMATS.items() if each is line.format), None)
     return explain_columns(len(line.columns), name)
@@ -30,11 +36,18 @@ def utf8(line: Line, _run: RunState) -> str | None:
 def byte_order_mark(line: Line, _run: RunState) -> str | None:
     if line.number > 1 or not line.text.startswith(BYTE_ORDER_MARK):
         return None
-    return "the file begins with a byte order mark (U+FEFF): other tools read it as part of the first query_id"
+    return (
+        "the file begins with a byte order mark (U+FEFF): other tools read it as part of the "
+        "first query_id"
+    )
 
 
 def crlf(line: Line, _run: RunState) -> str | None:
-    return "the line ends in CR LF: some tools read the CR as part of the last column" if _ends_in_cr(line) else None
+    return (
+        "the line ends in CR LF: some tools read the CR as part of the last column"
+        if _ends_in_cr(line)
+        else None
+    )
 
 
 def _ends_in_cr(line: Line) -> bool:
@@ -44,11 +57,18 @@ def _ends_in_cr(line: Line) -> bool:
 def inner_cr(line: Line, _run: RunState) -> str | None:
     if not line.has_inner_cr:
         return None
-    return "a carriage return (CR) inside the line: some tools read two lines here. Lines must end in LF"
+    return (
+        "a carriage return (CR) inside the line: some tools read two lines here. Lines must "
+        "end in LF"
+    )
 
 
 def nul(line: Line, _run: RunState) -> str | None:
-    return "the line holds a NUL character, which ends a string in trec_eval" if b"\0" in line.text else None
+    return (
+        "the line holds a NUL character, which ends a string in trec_eval"
+        if b"\0" in line.text
+        else None
+    )
 
 
 def separators(line: Line, _run: RunState) -> str | None:
@@ -70,7 +90,9 @@ def comment_row(line: Line, _run: RunState) -> str | None:
         return None
     if not is_rank(line.columns[line.format.columns.index("rank")]):
         return None
-    return "the line begins with `#` and looks like a row: trec_eval 10 skips it, other tools read it"
+    return (
+        "the line begins with `#` and looks like a row: trec_eval 10 skips it, other tools read it"
+    )
 
 
 def long_line(line: Line, _run: RunState) -> str | None:

@@ -17,7 +17,11 @@ def whole_rank(topic: TopicRows, _run: RunState) -> Found:
         return
     for line, text in zip(topic.lines, topic.column("rank"), strict=True):
         if not is_rank(text):
-            yield line, f"rank {shown(text)} is not a whole number: the ranks of its query are not compared"
+            yield (
+                line,
+                f"rank {shown(text)} is not a whole number: the ranks of its query are not "
+                "compared",
+            )
 
 
 def first_rank(topic: TopicRows, run: RunState) -> Found:
@@ -27,7 +31,10 @@ def first_rank(topic: TopicRows, run: RunState) -> Found:
     accepted = run.track.first_ranks
     if topic.ranks[at] not in accepted:
         expected = " or ".join(map(str, accepted))
-        yield topic.lines[at], f"the first rank of query {topic.shown} is {topic.ranks[at]}, not {expected}"
+        yield (
+            topic.lines[at],
+            f"the first rank of query {topic.shown} is {topic.ranks[at]}, not {expected}",
+        )
 
 
 def rank_gaps(topic: TopicRows, _run: RunState) -> Found:
@@ -38,7 +45,11 @@ def rank_gaps(topic: TopicRows, _run: RunState) -> Found:
     gaps = np.flatnonzero(np.diff(ranks) > 1)
     if len(gaps):
         line = topic.lines[ordered[gaps[0] + 1]]
-        yield line, f"no row of query {topic.shown} has rank {ranks[gaps[0]] + 1} (gaps in its ranks: {len(gaps):,})"
+        yield (
+            line,
+            f"no row of query {topic.shown} has rank {ranks[gaps[0]] + 1} (gaps in its ranks: "
+            f"{len(gaps):,})",
+        )
 
 
 def equal_ranks(topic: TopicRows, _run: RunState) -> Found:
@@ -63,8 +74,9 @@ def ranks_against_scores(topic: TopicRows, _run: RunState) -> Found:
     if len(wrong):
         yield (
             topic.lines[ordered[wrong[0] + 1]],
-            f"query {topic.shown} has a higher score here than at the rank above (rows like this: {len(wrong):,}): "
-            f"trec_eval orders by score, other tools by rank{_DISTANCES if len(wrong) == len(ranks) - 1 > 1 else ''}",
+            f"query {topic.shown} has a higher score here than at the rank above (rows like this: "
+            f"{len(wrong):,}): trec_eval orders by score, other tools by "
+            f"rank{_DISTANCES if len(wrong) == len(ranks) - 1 > 1 else ''}",
         )
 
 
@@ -74,7 +86,11 @@ def line_order(topic: TopicRows, _run: RunState) -> Found:
     wrong = np.flatnonzero(np.diff(topic.ranks) < 0)
     if len(wrong):
         line = topic.lines[wrong[0] + 1]
-        yield line, f"the rows of query {topic.shown} are not in the order of their ranks: some tools read line by line"
+        yield (
+            line,
+            f"the rows of query {topic.shown} are not in the order of their ranks: some tools "
+            "read line by line",
+        )
 
 
 _CUTOFFS = (10, 100, 1000)
@@ -82,12 +98,16 @@ _CUTOFFS = (10, 100, 1000)
 
 def number_score(topic: TopicRows, _run: RunState) -> Found:
     yield from _each_wrong(
-        topic, is_score, "is not a number: trec_eval would read the part that looks like one, such as 1 of 1,5"
+        topic,
+        is_score,
+        "is not a number: trec_eval would read the part that looks like one, such as 1 of 1,5",
     )
 
 
 def finite_score(topic: TopicRows, _run: RunState) -> Found:
-    yield from _each_wrong(topic, lambda text: not is_score(text) or _is_finite(text), "is not finite in float32")
+    yield from _each_wrong(
+        topic, lambda text: not is_score(text) or _is_finite(text), "is not finite in float32"
+    )
 
 
 def _is_finite(text: bytes) -> bool:
@@ -132,13 +152,15 @@ def tie_at_cutoff(topic: TopicRows, _run: RunState) -> Found:
         if cutoff <= len(tied) and tied[cutoff - 1]:
             yield (
                 lines[cutoff - 1],
-                f"ranks {cutoff:,} and {cutoff + 1:,} of query {topic.shown} are tied: a measure with the cutoff "
-                f"{cutoff:,} depends on how a tool orders ties",
+                f"ranks {cutoff:,} and {cutoff + 1:,} of query {topic.shown} are tied: a measure "
+                f"with the cutoff {cutoff:,} depends on how a tool orders ties",
             )
 
 
 def _ties(topic: TopicRows) -> tuple[list[int], list[str]]:
-    """The line of each row after the first, best first, and how its score ties with the one before."""
+    """The line of each row after the first, best first, and how its score ties with the one
+    before.
+    """
     topic = topic.finite
     if topic.scores is None or topic.is_constant:
         return [], []

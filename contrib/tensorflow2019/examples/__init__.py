@@ -1,1 +1,3 @@
-"""Files of examples, as the code of 2019 trains and evaluates on, from MS MARCO's files and from runs."""
+"""Files of examples, as the code of 2019 trains and evaluates on, from MS MARCO's files and from
+runs.
+"""

@@ -1,4 +1,6 @@
-"""`beamrank convert msmarco SOURCE...`: MS MARCO's files and runs to the original code's examples, and back."""
+"""`beamrank convert msmarco SOURCE...`: MS MARCO's files and runs to the original code's examples,
+and back.
+"""
 
 import os
 import re
@@ -51,8 +53,8 @@ def convert_msmarco(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="top1000 files, triples, outputs of `beamrank run` whose tokenize stage is finished, or TFRecord and "
-            "Parquet files of examples.",
+            help="top1000 files, triples, outputs of `beamrank run` whose tokenize stage is "
+            "finished, or TFRecord and Parquet files of examples.",
         ),
     ],
     output: Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")],
@@ -63,15 +65,15 @@ def convert_msmarco(
         int | None,
         typer.Option(
             min=1,
-            help="So many docs of each query, as the code of 2019 expects: more are cut, and mono's are filled with "
-            f"fake docs. By default all; for duo {_DUO_DOCS}.",
+            help="So many docs of each query, as the code of 2019 expects: more are cut, and "
+            f"mono's are filled with fake docs. By default all; for duo {_DUO_DOCS}.",
         ),
     ] = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            help="Whose BERT tokenizer reads texts; by default embedded:mono. If given, ids of examples must be in its "
-            "vocabulary."
+            help="Whose BERT tokenizer reads texts; by default embedded:mono. If given, ids of "
+            "examples must be in its vocabulary."
         ),
     ] = None,
     truncation: Annotated[
@@ -83,15 +85,25 @@ def convert_msmarco(
     max_length: Annotated[
         int, typer.Option(min=16, help="Tokens of an example, with special ones.")
     ] = _LIMITS.max_length,
-    max_bad_rows: Annotated[int, typer.Option(min=0, help="More rows that cannot be used are an error.")] = 100,
-    processes: Annotated[int | None, typer.Option(min=1, help="By default one for each processor core.")] = None,
+    max_bad_rows: Annotated[
+        int, typer.Option(min=0, help="More rows that cannot be used are an error.")
+    ] = 100,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="By default one for each processor core.")
+    ] = None,
 ) -> None:
-    """Convert MS MARCO's files, or a run, to the TFRecord files of dl4marco-bert and duobert, and back."""
+    """Convert MS MARCO's files, or a run, to the TFRecord files of dl4marco-bert and duobert, and
+    back.
+    """
     if storage.is_remote(output):
-        raise ConfigError(f"examples are written on this machine: give a local --output, and copy it to {output}")
+        raise ConfigError(
+            f"examples are written on this machine: give a local --output, and copy it to {output}"
+        )
     target = Path(storage.absolute(output))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PreflightError(f"{target} exists and is not an empty folder: give another --output, or remove it")
+        raise PreflightError(
+            f"{target} exists and is not an empty folder: give another --output, or remove it"
+        )
     for source in sources:
         if not storage.exists(source):
             raise PreflightError(f"{source} does not exist")
@@ -105,13 +117,15 @@ def convert_msmarco(
     unused = [flag for flag, each in given.items() if each]
     if unused and all(not storage.is_folder(source) and kind_of(source) for source in sources):
         raise ConfigError(
-            f"{', '.join(unused)}: examples are converted as they are, whatever their schema and lengths: leave this "
-            "out, or make them again from their texts"
+            f"{', '.join(unused)}: examples are converted as they are, whatever their schema and "
+            "lengths: leave this out, or make them again from their texts"
         )
     read_by = checkpoint or _CHECKPOINT
     tokenizer = fetch_tokenizer(read_by)
     if not isinstance(tokenizer, BertTokenizer):
-        raise PreflightError(f"{read_by} has another tokenizer than BERT's, and these examples are inputs of BERT")
+        raise PreflightError(
+            f"{read_by} has another tokenizer than BERT's, and these examples are inputs of BERT"
+        )
     fake = (_FAKE[0], tokenizer.encode([_FAKE[1]], MAX_TOKENS).ids[0].as_py())
     docs = docs or (_DUO_DOCS if schema == "duo" else None)
     limits = InputLimits(truncation, max_query_length, max_length)
@@ -128,25 +142,35 @@ def convert_msmarco(
 
 
 def convert_examples(
-    sources: Sequence[str], target: Path, to: str, conversion: Conversion, max_bad_rows: int, progress: Progress
+    sources: Sequence[str],
+    target: Path,
+    to: str,
+    conversion: Conversion,
+    max_bad_rows: int,
+    progress: Progress,
 ) -> list[Path]:
-    """Writes the examples of some sources to a new folder, which appears whole or not at all, and returns the files.
+    """Writes the examples of some sources to a new folder, which appears whole or not at all, and
+    returns the files.
 
-    Each source becomes a set of files, named as in the original code: `dataset_dev.tf` and `query_doc_ids_dev.txt`.
+    Each source becomes a set of files, named as in the original code: `dataset_dev.tf` and
+    `query_doc_ids_dev.txt`.
 
     Raises:
         ConfigError: there are qrels, and all sources have labels of their own.
         PreflightError: a source is missing or invalid, or two would have the same files.
-        DataError: too many rows are unusable, a file is damaged, or no candidate of a source is relevant by the qrels.
+        DataError: too many rows are unusable, a file is damaged, or no candidate of a source is
+            relevant by the qrels.
     """
     names = [_set_name(source) for source in sources]
     if len({*names}) < len(names):
         raise PreflightError(
-            f"the sources {', '.join(sources)} would be written to the same files, dataset_{names[0]}{WRITERS[to][0]}: "
-            "convert them one by one"
+            f"the sources {', '.join(sources)} would be written to the same files, "
+            f"dataset_{names[0]}{WRITERS[to][0]}: convert them one by one"
         )
     bad = BadRows()
-    labelled: bool | None = None  # whether the qrels gave any relevant example; None if no source uses them
+    labelled: bool | None = (
+        None  # whether the qrels gave any relevant example; None if no source uses them
+    )
     with several(conversion.processes) as in_order, new_folder(target) as folder:
         for name, source in zip(names, sources, strict=True):
             with tempfile.TemporaryDirectory(dir=folder) as work:
@@ -154,29 +178,40 @@ def convert_examples(
                 parts = list(parts_of(source, conversion, bad, in_order))
                 if not parts:
                     raise PreflightError(f"{source} is empty: there is nothing to convert")
-                count, relevant = _write(parts, folder / f"dataset_{name}", to, Path(work), bad, in_order)
+                count, relevant = _write(
+                    parts, folder / f"dataset_{name}", to, Path(work), bad, in_order
+                )
             progress.note(f"{source}: {counted(count, 'example')}, {relevant:,} of them relevant")
             by_qrels = isinstance(parts[0], BucketPart | ShardPart)
             if by_qrels and conversion.relevance:
                 labelled = bool(labelled) or relevant > 0
                 if not relevant:
-                    progress.warn(f"no candidate of {source} is relevant by the qrels: each of its labels is 0")
+                    progress.warn(
+                        f"no candidate of {source} is relevant by the qrels: each of its labels "
+                        "is 0"
+                    )
             if bad.count > max_bad_rows:
-                raise DataError(f"{_described(bad)}. More than max_bad_rows {max_bad_rows}: nothing was written")
+                raise DataError(
+                    f"{_described(bad)}. More than max_bad_rows {max_bad_rows}: nothing was written"
+                )
         if labelled is False:
             raise DataError(
-                "no candidate is relevant by the qrels, so each label would be 0: give the qrels of these queries and "
-                "docs, or none"
+                "no candidate is relevant by the qrels, so each label would be 0: give the qrels "
+                "of these queries and docs, or none"
             )
         if conversion.relevance and labelled is None:
-            raise ConfigError("--qrels: triples and files of examples have labels of their own: leave it out")
+            raise ConfigError(
+                "--qrels: triples and files of examples have labels of their own: leave it out"
+            )
         written = sorted(path.name for path in folder.iterdir())
     if bad.count:
         progress.warn(f"{_described(bad)}; they are left out")
     return [target / name for name in written]
 
 
-def _write(parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows, in_order: Map) -> tuple[int, int]:
+def _write(
+    parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows, in_order: Map
+) -> tuple[int, int]:
     """Writes the parts of a source: Parquet to a file each, the others to one file.
 
     Returns:
@@ -186,7 +221,9 @@ def _write(parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows,
     numbered = [(work / f"dataset_{number:05}{ending}", part) for number, part in enumerate(parts)]
     total = total_relevant = 0
     written = in_order(partial(write_part, to), numbered)
-    for number, ((path, _), (count, relevant, found)) in enumerate(zip(numbered, written, strict=True)):
+    for number, ((path, _), (count, relevant, found)) in enumerate(
+        zip(numbered, written, strict=True)
+    ):
         bad.add(found.first, found.count)
         total, total_relevant = total + count, total_relevant + relevant
         if not count:
@@ -204,7 +241,9 @@ def _write(parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows,
 
 
 def _append(path: Path, target: Path, header: bool = False) -> None:
-    """Appends a file to another one and removes it; the first line of a later file with a `header` is left out."""
+    """Appends a file to another one and removes it; the first line of a later file with a `header`
+    is left out.
+    """
     with path.open("rb") as part, target.open("ab") as file:
         if header and file.tell():
             part.readline()
@@ -213,7 +252,9 @@ def _append(path: Path, target: Path, header: bool = False) -> None:
 
 
 def _set_name(source: str) -> str:
-    """The name of a set: the word `train`, `dev`, `eval` or `test` in a source's name, else `dev`."""
+    """The name of a set: the word `train`, `dev`, `eval` or `test` in a source's name, else
+    `dev`.
+    """
     found = _SETS.search(storage.name(source).lower())
     return found[1] if found else "dev"
 

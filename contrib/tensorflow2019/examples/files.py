@@ -1,4 +1,6 @@
-"""Files of examples as Arrow tables, read and written: TFRecord with its ids beside it, Parquet, and (written) TSV."""
+"""Files of examples as Arrow tables, read and written: TFRecord with its ids beside it, Parquet,
+and (written) TSV.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +46,8 @@ class Schema:
 
     Attributes:
         features: what an example holds; of these, `label` and `len_gt_titles` are one number.
-        ids: the columns of the text file beside it: a line for each example of topics that were retrieved for.
+        ids: the columns of the text file beside it: a line for each example of topics that were
+            retrieved for.
     """
 
     features: tuple[str, ...]
@@ -76,7 +79,9 @@ def _schema_of(names: set[str], where: str) -> Schema:
         if names == {*schema.features}:
             return schema
     known = "; ".join(", ".join(schema.features) for schema in SCHEMAS.values())
-    raise PreflightError(f"the examples of {where} have the features {', '.join(sorted(names))}; accepted: {known}")
+    raise PreflightError(
+        f"the examples of {where} have the features {', '.join(sorted(names))}; accepted: {known}"
+    )
 
 
 @dataclass(frozen=True)
@@ -95,13 +100,17 @@ class StoredExamples:
     vocab_size: int | None = None
 
     def tables(self, bad: BadRows) -> Iterator[pa.Table]:
-        """The examples in tables: ids, where there are some, and features. Damaged records are added to `bad`.
+        """The examples in tables: ids, where there are some, and features. Damaged records are
+        added to `bad`.
 
         Raises:
             PreflightError: the file holds other features.
-            DataError: the file cannot be read, its ids do not belong to it, or an example cannot be one of the schema.
+            DataError: the file cannot be read, its ids do not belong to it, or an example cannot be
+                one of the schema.
         """
-        yield from self._read_parquet() if self.records is None else self._read_records(self.records, bad)
+        yield from (
+            self._read_parquet() if self.records is None else self._read_records(self.records, bad)
+        )
 
     def _read_parquet(self) -> Iterator[pa.Table]:
         with open_parquet(self.url) as file:
@@ -121,7 +130,9 @@ class StoredExamples:
         is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
         numbers = column.flatten() if is_list else column
         if is_list != pa.types.is_list(expected) or not pa.types.is_integer(numbers.type):
-            raise PreflightError(f"{self.url}: the column {name!r} is of type {column.type}, not {expected}")
+            raise PreflightError(
+                f"{self.url}: the column {name!r} is of type {column.type}, not {expected}"
+            )
         if column.null_count or numbers.null_count:
             where = f"{self.url}: rows {rows[0]} to {rows[-1]} (from 0)"
             raise DataError(f"{where}: the column {name!r} has a row or a number that is null")
@@ -136,17 +147,25 @@ class StoredExamples:
             try:
                 features = decode([content for _, content in group])
             except ExampleError as error:
-                raise DataError(f"{self.url}: record {numbers[error.row]} (from 0) {error}") from error
+                raise DataError(
+                    f"{self.url}: record {numbers[error.row]} (from 0) {error}"
+                ) from error
             schema = _schema_of({*features}, self.url)
             columns: list[pa.Array] = []
             if ids is not None:
                 lines = list(islice(ids, numbers[-1] + 1 - read))
-                columns = _checked_ids([lines[number - read] for number in numbers], schema, self.url)
+                columns = _checked_ids(
+                    [lines[number - read] for number in numbers], schema, self.url
+                )
                 read = numbers[-1] + 1
             yield self._table(schema, features, columns, numbers)
 
     def _table(
-        self, schema: Schema, features: dict[str, Feature], ids: Sequence[pa.Array], rows: Sequence[int]
+        self,
+        schema: Schema,
+        features: dict[str, Feature],
+        ids: Sequence[pa.Array],
+        rows: Sequence[int],
     ) -> pa.Table:
         """The examples of these rows or records, checked."""
         for place, reason in _problems(schema, features, self.vocab_size):
@@ -156,13 +175,17 @@ class StoredExamples:
         for name in schema.features:
             values, counts = features[name]
             column = pa.array(values, pa.int32())
-            columns.append(lists(column, counts) if pa.types.is_list(_feature_type(name)) else column)
+            columns.append(
+                lists(column, counts) if pa.types.is_list(_feature_type(name)) else column
+            )
         return pa.table(columns, schema=schema.arrow(bool(ids)))
 
 
 def lists(values: Any, counts: Any) -> pa.ListArray:
     """Values as lists of so many each."""
-    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()), pa.array(values))
+    return pa.ListArray.from_arrays(
+        pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()), pa.array(values)
+    )
 
 
 def stored_examples(url: str, kind: str, vocab_size: int | None = None) -> list[StoredExamples]:
@@ -175,7 +198,8 @@ def stored_examples(url: str, kind: str, vocab_size: int | None = None) -> list[
 
     Raises:
         PreflightError: it has no records.
-        DataError: it is truncated, a length is damaged, or the file of ids beside it has another number of lines.
+        DataError: it is truncated, a length is damaged, or the file of ids beside it has another
+            number of lines.
     """
     if kind == "parquet":
         return [StoredExamples(url, vocab_size=vocab_size)]
@@ -194,10 +218,14 @@ def stored_examples(url: str, kind: str, vocab_size: int | None = None) -> list[
                 offset += len(line)
         if lines != count:
             raise DataError(
-                f"{ids_url(url)} has {counted(lines, 'line')}, and {url} {counted(count, 'record')}: they belong "
-                "together line by line, so one of them is not complete"
+                f"{ids_url(url)} has {counted(lines, 'line')}, and {url} "
+                f"{counted(count, 'record')}: they belong together line by line, so one of them "
+                "is not complete"
             )
-    return [StoredExamples(url, some, offset, vocab_size) for some, offset in zip(ranges, offsets, strict=True)]
+    return [
+        StoredExamples(url, some, offset, vocab_size)
+        for some, offset in zip(ranges, offsets, strict=True)
+    ]
 
 
 def kind_of(url: str) -> str | None:
@@ -232,21 +260,29 @@ def _checked_ids(ids: list[list[str]], schema: Schema, url: str) -> list[pa.Arra
     for each in ids:
         if len(each) != len(schema.ids):
             raise DataError(
-                f"{ids_url(url)} has the line {' '.join(each)!r}, with {counted(len(each), 'column')}; these examples "
-                f"have {len(schema.ids)} ({', '.join(schema.ids)})"
+                f"{ids_url(url)} has the line {' '.join(each)!r}, with "
+                f"{counted(len(each), 'column')}; these examples have {len(schema.ids)} "
+                f"({', '.join(schema.ids)})"
             )
     return [pa.array(column, pa.string()) for column in zip(*ids, strict=True)]
 
 
-def _problems(schema: Schema, features: Mapping[str, Feature], vocab_size: int | None) -> Iterator[tuple[int, str]]:
+def _problems(
+    schema: Schema, features: Mapping[str, Feature], vocab_size: int | None
+) -> Iterator[tuple[int, str]]:
     """Examples that the original code cannot have written, by their places, and why."""
     for name in schema.features:
         values, counts = features[name]
         if name in _SCALARS and (counts != 1).any():
             place = int(np.argmax(counts != 1))
-            yield place, f"has a feature {name!r} with {counted(int(counts[place]), 'value')}, not one"
+            yield (
+                place,
+                f"has a feature {name!r} with {counted(int(counts[place]), 'value')}, not one",
+            )
         tokens = name not in (*_SCALARS, *_LARGEST)
-        most = vocab_size - 1 if tokens and vocab_size is not None else _LARGEST.get(name, 2**31 - 1)
+        most = (
+            vocab_size - 1 if tokens and vocab_size is not None else _LARGEST.get(name, 2**31 - 1)
+        )
         wrong = np.flatnonzero((values < 0) | (values > most))
         if len(wrong):
             place = int(np.searchsorted(np.cumsum(counts), wrong[0], side="right"))
@@ -254,7 +290,11 @@ def _problems(schema: Schema, features: Mapping[str, Feature], vocab_size: int |
     if "segment_ids" in schema.features:
         ids, segments = features["input_ids"][1], features["segment_ids"][1]
         for place in np.flatnonzero(ids != segments).tolist():
-            yield place, f"has {ids[place]} 'input_ids' and {segments[place]} 'segment_ids': each token has one"
+            yield (
+                place,
+                f"has {ids[place]} 'input_ids' and {segments[place]} 'segment_ids': each token "
+                "has one",
+            )
 
 
 _Write: TypeAlias = Callable[[pa.Table], object]
@@ -270,9 +310,13 @@ def _tfrecord_writer(path: Path, schema: pa.Schema) -> Iterator[_Write]:
         def write(table: pa.Table) -> None:
             for start in range(0, table.num_rows, _BATCH_EXAMPLES):
                 some = table.slice(start, _BATCH_EXAMPLES).combine_chunks()
-                file.write(frame(encode({name: _feature(some[name].chunk(0)) for name in features})))
+                file.write(
+                    frame(encode({name: _feature(some[name].chunk(0)) for name in features}))
+                )
             if ids and table.num_rows:
-                lines = pc.binary_join_element_wise(*[table[name].combine_chunks() for name in ids], "\t")
+                lines = pc.binary_join_element_wise(
+                    *[table[name].combine_chunks() for name in ids], "\t"
+                )
                 ids_file.write("\n".join([*lines.to_pylist(), ""]).encode())
 
         yield write
@@ -292,13 +336,18 @@ def _parquet_writer(path: Path, schema: pa.Schema) -> Iterator[_Write]:
 
 @contextmanager
 def _tsv_writer(path: Path, schema: pa.Schema) -> Iterator[_Write]:
-    """The first line has the names of the columns; the numbers of a list are separated by spaces."""
+    """The first line has the names of the columns; the numbers of a list are separated by
+    spaces.
+    """
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write("\t".join(schema.names) + "\n")
 
         def write(table: pa.Table) -> None:
             for row in table.to_pylist():
-                cells = (" ".join(map(str, each)) if isinstance(each, list) else str(each) for each in row.values())
+                cells = (
+                    " ".join(map(str, each)) if isinstance(each, list) else str(each)
+                    for each in row.values()
+                )
                 file.write("\t".join(cells) + "\n")
 
         yield write

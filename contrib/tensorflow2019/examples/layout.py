@@ -1,4 +1,6 @@
-"""The examples of some queries: their inputs exactly as they are scored, cut and with special tokens."""
+"""The examples of some queries: their inputs exactly as they are scored, cut and with special
+tokens.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +30,8 @@ class ExampleSettings:
         schema: a name in `SCHEMAS`.
         limits: the truncation rule.
         special: the special tokens.
-        docs: so many docs of each query: more are cut, and mono's are filled with `fake`, as in the original code. None
-            for the docs that there are.
+        docs: so many docs of each query: more are cut, and mono's are filled with `fake`, as in the
+            original code. None for the docs that there are.
         fake: the doc_id and the tokens of the doc that fills.
     """
 
@@ -42,16 +44,22 @@ class ExampleSettings:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts of any number of queries and docs, as token ids: one after the other, each text's first and its length."""
+    """Texts of any number of queries and docs, as token ids: one after the other, each text's first
+    and its length.
+    """
 
     tokens: npt.NDArray[np.unsignedinteger[Any]]
     starts: Rows
     lengths: Rows
 
 
-def examples_in_tables(tokenized: pa.Table, relevant: Relevant, settings: ExampleSettings) -> Iterator[pa.Table]:
+def examples_in_tables(
+    tokenized: pa.Table, relevant: Relevant, settings: ExampleSettings
+) -> Iterator[pa.Table]:
     """`query_examples`, a few queries at a time."""
-    docs = settings.docs or max(tokenized["doc_ids"].combine_chunks().value_lengths().to_pylist(), default=1)
+    docs = settings.docs or max(
+        tokenized["doc_ids"].combine_chunks().value_lengths().to_pylist(), default=1
+    )
     each = max(docs * (docs - 1) if settings.schema == "duo" else docs, 1)
     step = max(1, _TABLE_EXAMPLES // each)
     for start in range(0, tokenized.num_rows, step):
@@ -59,7 +67,8 @@ def examples_in_tables(tokenized: pa.Table, relevant: Relevant, settings: Exampl
 
 
 def query_examples(tokenized: pa.Table, relevant: Relevant, settings: ExampleSettings) -> pa.Table:
-    """The examples of a table of `schemas.tokenized`: for mono a candidate of a query, for duo two of them in an order.
+    """The examples of a table of `schemas.tokenized`: for mono a candidate of a query, for duo two
+    of them in an order.
 
     Args:
         tokenized: queries with their candidates in order.
@@ -76,7 +85,9 @@ def query_examples(tokenized: pa.Table, relevant: Relevant, settings: ExampleSet
     rows = _rows(counts, _wanted(counts, settings), fake=len(doc_ids))
     texts = Texts(
         np.concatenate([query_tokens, doc_tokens, np.array([*fake_tokens, 0], query_tokens.dtype)]),
-        np.concatenate([query_starts, len(query_tokens) + doc_starts, [len(query_tokens) + len(doc_tokens)]]),
+        np.concatenate(
+            [query_starts, len(query_tokens) + doc_starts, [len(query_tokens) + len(doc_tokens)]]
+        ),
         np.concatenate([query_lengths, doc_lengths, [len(fake_tokens)]]),
     )
     doc_ids = [*doc_ids, fake_id]
@@ -84,7 +95,9 @@ def query_examples(tokenized: pa.Table, relevant: Relevant, settings: ExampleSet
     first = 0
     for query_id, count in zip(query_ids, counts.tolist(), strict=True):
         judged = relevant.get(query_id, ())
-        is_relevant[first : first + count] = [doc_id in judged for doc_id in doc_ids[first : first + count]]
+        is_relevant[first : first + count] = [
+            doc_id in judged for doc_id in doc_ids[first : first + count]
+        ]
         first += count
     if settings.schema == "duo":
         rows = _pairs(rows)
@@ -94,10 +107,14 @@ def query_examples(tokenized: pa.Table, relevant: Relevant, settings: ExampleSet
     features = lay_out_examples(texts, inputs, settings)
     features["label"] = pa.array(is_relevant[rows[:, 1]])
     if settings.schema == "car":
-        judged_counts = np.array([len(relevant.get(query_id, ())) for query_id in query_ids], np.int32)
+        judged_counts = np.array(
+            [len(relevant.get(query_id, ())) for query_id in query_ids], np.int32
+        )
         features["len_gt_titles"] = pa.array(judged_counts[rows[:, 0]])
     schema = SCHEMAS[settings.schema]
-    return pa.table([*ids, *(features[name] for name in schema.features)], schema=schema.arrow(with_ids=True))
+    return pa.table(
+        [*ids, *(features[name] for name in schema.features)], schema=schema.arrow(with_ids=True)
+    )
 
 
 def lay_out_examples(texts: Texts, rows: Rows, settings: ExampleSettings) -> dict[str, Any]:
@@ -105,7 +122,8 @@ def lay_out_examples(texts: Texts, rows: Rows, settings: ExampleSettings) -> dic
 
     Args:
         texts: the texts.
-        rows: int64[n, 2] or int64[n, 3], which of the texts are the query and the docs of each example.
+        rows: int64[n, 2] or int64[n, 3], which of the texts are the query and the docs of each
+            example.
         settings: how they are made.
     """
     template = bert_template(settings.special, rows.shape[1])
@@ -141,7 +159,11 @@ def _wanted(counts: Rows, settings: ExampleSettings) -> Rows:
     """How many docs each query has in the end. Duo's are not filled."""
     if settings.docs is None:
         return counts
-    return np.minimum(counts, settings.docs) if settings.schema == "duo" else np.full_like(counts, settings.docs)
+    return (
+        np.minimum(counts, settings.docs)
+        if settings.schema == "duo"
+        else np.full_like(counts, settings.docs)
+    )
 
 
 def _rows(counts: Rows, wanted: Rows, fake: int) -> Rows:
@@ -158,6 +180,10 @@ def _pairs(rows: Rows) -> Rows:
     counts = np.bincount(query, minlength=int(query.max(initial=-1)) + 1)
     firsts = np.repeat(np.cumsum(counts) - counts, counts)
     i = np.repeat(np.arange(len(rows)), counts[query])
-    j = np.arange(len(i)) - np.repeat(np.cumsum(counts[query]) - counts[query], counts[query]) + firsts[i]
+    j = (
+        np.arange(len(i))
+        - np.repeat(np.cumsum(counts[query]) - counts[query], counts[query])
+        + firsts[i]
+    )
     i, j = i[i != j], j[i != j]
     return np.stack([query[i], doc[i], doc[j]], axis=1)

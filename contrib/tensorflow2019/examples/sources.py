@@ -1,4 +1,5 @@
-"""What examples are made from: files of examples, runs, top1000 files and triples, recognized by their content.
+"""What examples are made from: files of examples, runs, top1000 files and triples, recognized by
+their content.
 
 A source has parts. Each is made on its own, in any process, and they are written in order.
 """
@@ -80,7 +81,10 @@ class Conversion:
     def relevant(self, query_ids: Sequence[str]) -> dict[str, set[str]]:
         """The relevant docs of some queries."""
         judged = {query_id: self.relevance.get(query_id, {}) for query_id in query_ids}
-        return {query_id: {doc_id for doc_id, level in docs.items() if level > 0} for query_id, docs in judged.items()}
+        return {
+            query_id: {doc_id for doc_id, level in docs.items() if level > 0}
+            for query_id, docs in judged.items()
+        }
 
 
 class Part(Protocol):
@@ -105,23 +109,33 @@ def parts_of(source: str, conversion: Conversion, bad: BadRows, in_order: Map) -
         return _top1000_parts(source, conversion, bad, in_order)
     _check_triples(CorpusUnit(0, source, TRIPLES, None, 0, 0))
     ranges = enumerate(byte_ranges(source, conversion.unit_bytes))
-    units = [CorpusUnit(number, source, TRIPLES, None, start, end) for number, (start, end) in ranges]
+    units = [
+        CorpusUnit(number, source, TRIPLES, None, start, end) for number, (start, end) in ranges
+    ]
     return iter([TriplesPart(unit, conversion.checkpoint, conversion.settings) for unit in units])
 
 
 @contextmanager
 def several(processes: int) -> Iterator[Map]:
-    """`map` in several processes, which start when they are needed; the results are in the order of the items."""
+    """`map` in several processes, which start when they are needed; the results are in the order of
+    the items.
+    """
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         try:
-            yield lambda work, items: map(work, items) if processes == 1 or len(items) == 1 else pool.map(work, items)
+            yield (
+                lambda work, items: (
+                    map(work, items) if processes == 1 or len(items) == 1 else pool.map(work, items)
+                )
+            )
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
 def write_part(to: str, numbered: tuple[Path, Part]) -> tuple[int, int, BadRows]:
-    """How many examples a part has, how many of them have label 1, and its bad rows; without examples, no file."""
+    """How many examples a part has, how many of them have label 1, and its bad rows; without
+    examples, no file.
+    """
     path, part = numbered
     count, relevant, bad = 0, 0, BadRows()
     with ExitStack() as files:
@@ -164,8 +178,8 @@ def _run_parts(output: str, conversion: Conversion) -> Iterator[Part]:
     manifest = plan.finished(stages[0].name) if stages else None
     if manifest is None:
         raise PreflightError(
-            f"the tokenize stage of {output} is not finished, and examples are made from its tokens. Run it first: "
-            "beamrank run CONFIG --stage retrieve, then --stage tokenize"
+            f"the tokenize stage of {output} is not finished, and examples are made from its "
+            "tokens. Run it first: beamrank run CONFIG --stage retrieve, then --stage tokenize"
         )
     folder = plan.folder(stages[0].name)
     for shard, receipt in zip(plan.shards, manifest.receipts, strict=True):
@@ -178,7 +192,9 @@ def _run_parts(output: str, conversion: Conversion) -> Iterator[Part]:
 
 @dataclass(frozen=True)
 class TriplesPart:
-    """A range of a file of triples: for each, the relevant passage with label 1, and the other one with label 0."""
+    """A range of a file of triples: for each, the relevant passage with label 1, and the other one
+    with label 0.
+    """
 
     unit: CorpusUnit
     checkpoint: str
@@ -194,12 +210,21 @@ class TriplesPart:
                 continue
             distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
             ids = tokenizer.encode(list(distinct), MAX_TOKENS).ids
-            lengths, tokens = ids.value_lengths().to_numpy().astype(np.int64), ids.flatten().to_numpy()
-            encoded = Texts(np.append(tokens, tokens.dtype.type(0)), np.cumsum(lengths) - lengths, lengths)
+            lengths, tokens = (
+                ids.value_lengths().to_numpy().astype(np.int64),
+                ids.flatten().to_numpy(),
+            )
+            encoded = Texts(
+                np.append(tokens, tokens.dtype.type(0)), np.cumsum(lengths) - lengths, lengths
+            )
             numbers = np.array([distinct[text] for text in texts]).reshape(-1, 3)
-            features = lay_out_examples(encoded, numbers[:, orders].reshape(len(numbers) * 2, -1), self.settings)
+            features = lay_out_examples(
+                encoded, numbers[:, orders].reshape(len(numbers) * 2, -1), self.settings
+            )
             features["label"] = pa.array(np.tile(np.array([1, 0], np.int32), len(numbers)))
-            yield pa.table([features[name] for name in schema.features], schema=schema.arrow(with_ids=False))
+            yield pa.table(
+                [features[name] for name in schema.features], schema=schema.arrow(with_ids=False)
+            )
 
 
 def _parse_triple(line: str) -> tuple[str, str]:
@@ -227,16 +252,22 @@ def _check_triples(unit: CorpusUnit) -> None:
 TRIPLES = TextFormat("triples", (".tsv",), byte_ranges, _read_triples, check=_check_triples)
 
 
-# MS MARCO's top1000 files: scanned in ranges, and sorted by query through a folder, so that no memory holds them.
+# MS MARCO's top1000 files: scanned in ranges, and sorted by query through a folder, so that no
+# memory holds them.
 
 
-def _top1000_parts(source: str, conversion: Conversion, bad: BadRows, in_order: Map) -> Iterator[Part]:
+def _top1000_parts(
+    source: str, conversion: Conversion, bad: BadRows, in_order: Map
+) -> Iterator[Part]:
     topics = read_topics(TopicsConfig(path=source, format="top1000"))
     work = str(conversion.work)
     write_query_ids(work, topics)
     units = list_units(CorpusConfig(path=source, format="top1000"), conversion.unit_bytes)
     buckets = min(len(topics), math.ceil(text_bytes(source) / _BUCKET_BYTES))
-    scans = [ScanPart(unit, work, buckets, conversion.checkpoint, conversion.unit_bytes) for unit in units]
+    scans = [
+        ScanPart(unit, work, buckets, conversion.checkpoint, conversion.unit_bytes)
+        for unit in units
+    ]
     for found in in_order(ScanPart.scan, scans):
         bad.add(found.first, found.count)
     borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
@@ -249,7 +280,9 @@ def _top1000_parts(source: str, conversion: Conversion, bad: BadRows, in_order: 
 
 @dataclass(frozen=True)
 class ScanPart:
-    """A range of a top1000 file, whose passages are tokenized and sorted into buckets of queries."""
+    """A range of a top1000 file, whose passages are tokenized and sorted into buckets of
+    queries.
+    """
 
     unit: CorpusUnit
     work: str
@@ -258,19 +291,25 @@ class ScanPart:
     sorted_bytes: int
 
     def scan(self) -> BadRows:
-        """Writes a file with a batch for each bucket: the query's number, the doc_id and the tokens of each row.
+        """Writes a file with a batch for each bucket: the query's number, the doc_id and the tokens
+        of each row.
 
-        A compressed file is one range of any size: each `sorted_bytes` of its rows give another batch for each bucket.
+        A compressed file is one range of any size: each `sorted_bytes` of its rows give another
+        batch for each bucket.
         """
         bad = BadRows()
         tokenizer, numbers = _open_tokenizer(self.checkpoint), _query_numbers(self.work)
         token = token_type(tokenizer.vocab_size)
         schema = pa.schema({"query": pa.int32(), "doc_id": pa.string(), "tokens": pa.list_(token)})
-        with pa.OSFile(scan_path(self.work, self.unit.index), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+        with (
+            pa.OSFile(scan_path(self.work, self.unit.index), "wb") as sink,
+            pa.ipc.new_file(sink, schema) as file,
+        ):
             tables = [schema.empty_table()]
             for batch in read_unit(self.unit, _BATCH_TEXTS):
                 bad.add(batch.bad)
-                # The released files are sorted by passage: most that repeat stand beside each other.
+                # The released files are sorted by passage: most that repeat stand beside each
+                # other.
                 distinct = {text: number for number, text in enumerate(dict.fromkeys(batch.texts))}
                 tokens = tokenizer.encode(list(distinct), MAX_TOKENS).ids
                 rows = pa.array([distinct[text] for text in batch.texts], pa.int32())
@@ -282,7 +321,9 @@ class ScanPart:
             self._write(file, tables, len(numbers))
         return bad
 
-    def _write(self, file: pa.RecordBatchFileWriter, tables: Sequence[pa.Table], queries: int) -> None:
+    def _write(
+        self, file: pa.RecordBatchFileWriter, tables: Sequence[pa.Table], queries: int
+    ) -> None:
         """Writes a batch for each bucket."""
         table = pa.concat_tables(tables)
         bucket = table["query"].to_numpy().astype(np.int64) * self.buckets // queries
@@ -313,7 +354,9 @@ class BucketPart:
         for scan in range(self.scans):
             with pa.memory_map(scan_path(self.work, scan)) as source:
                 file = pa.ipc.open_file(source)
-                batches += map(file.get_batch, range(self.bucket, file.num_record_batches, self.buckets))
+                batches += map(
+                    file.get_batch, range(self.bucket, file.num_record_batches, self.buckets)
+                )
         table = pa.Table.from_batches(batches)
         queries = table["query"].to_numpy() - self.first_query
         table = table.take(pa.array(np.argsort(queries, kind="stable"))).combine_chunks()
@@ -335,7 +378,9 @@ def scan_path(work: str, unit: int) -> str:
 
 def write_query_ids(work: str, topics: Sequence[Topic]) -> None:
     """Writes the query_ids for all processes."""
-    Path(work, "queries").write_text("\n".join(topic.query_id for topic in topics), encoding="utf-8")
+    Path(work, "queries").write_text(
+        "\n".join(topic.query_id for topic in topics), encoding="utf-8"
+    )
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """TFRecord files of `tf.train.Example` messages whose features are lists of integers.
 
-A record is the length of its content, a checksum of the length, the content, and a checksum of the content: CRC32C,
-masked as in LevelDB.
+A record is the length of its content, a checksum of the length, the content, and a checksum of the
+content: CRC32C, masked as in LevelDB.
 """
 
 import gzip
@@ -44,12 +44,14 @@ class BadRows:
         self.first += bad[: _SHOWN_BAD_ROWS - len(self.first)]
 
 
-# The entries of the map are a list, so that a name that occurs twice is seen; other lists than of integers, bytes.
+# The entries of the map are a list, so that a name that occurs twice is seen; other lists than of
+# integers, bytes.
 _EXAMPLE = message_classes(
     Example="features 1 optional Features",
     Features="feature 1 repeated Entry",
     Entry="key 1 optional bytes, value 2 optional Feature",
-    Feature="bytes_list 1 optional bytes, float_list 2 optional bytes, int64_list 3 optional Int64List",
+    Feature="bytes_list 1 optional bytes, float_list 2 optional bytes, int64_list 3 optional "
+    "Int64List",
     Int64List="value 1 repeated int64[packed]",
 )("Example")
 
@@ -83,7 +85,8 @@ def decode(contents: Sequence[bytes]) -> dict[str, Feature]:
     """The features of some messages: the reverse of `encode`.
 
     Raises:
-        ExampleError: one is not an example, has other features than the first, or features that are not integers.
+        ExampleError: one is not an example, has other features than the first, or features that are
+            not integers.
     """
     rows = [_integers(row, content) for row, content in enumerate(contents)]
     for row, found in enumerate(rows):
@@ -122,12 +125,19 @@ def frame(contents: Iterable[bytes]) -> bytes:
     parts: list[bytes] = []
     for content in contents:
         length = struct.pack("<Q", len(content))
-        parts += (length, _FOOTER.pack(masked_crc(length)), content, _FOOTER.pack(masked_crc(content)))
+        parts += (
+            length,
+            _FOOTER.pack(masked_crc(length)),
+            content,
+            _FOOTER.pack(masked_crc(content)),
+        )
     return b"".join(parts)
 
 
 def is_tfrecord(beginning: bytes) -> bool:
-    """Whether a file that begins with these bytes is a TFRecord file: its first length has a checksum."""
+    """Whether a file that begins with these bytes is a TFRecord file: its first length has a
+    checksum.
+    """
     if len(beginning) < _HEADER.size:
         return False
     return bool(_HEADER.unpack_from(beginning)[1] == masked_crc(beginning[:8]))
@@ -144,7 +154,9 @@ def open_records(url: str) -> Iterator[BinaryIO]:
 
 @dataclass(frozen=True)
 class RecordRange:
-    """Some records of a file: the number and the first byte of the first one, and how many there are."""
+    """Some records of a file: the number and the first byte of the first one, and how many there
+    are.
+    """
 
     url: str
     first: int
@@ -156,7 +168,8 @@ def record_ranges(url: str, records: int) -> list[RecordRange]:
     """A file split into ranges of so many records; contents are not read.
 
     Raises:
-        DataError: the file cannot be read, is truncated, or a length is damaged: what follows it cannot be found.
+        DataError: the file cannot be read, is truncated, or a length is damaged: what follows it
+            cannot be found.
     """
     starts: list[int] = []
     number = 0
@@ -174,7 +187,8 @@ def record_ranges(url: str, records: int) -> list[RecordRange]:
 
 
 def read_records(some: RecordRange, bad: BadRows) -> Iterator[tuple[int, bytes]]:
-    """Yields the number of each record, from 0, and its content; one with a wrong checksum is added to `bad`.
+    """Yields the number of each record, from 0, and its content; one with a wrong checksum is added
+    to `bad`.
 
     Raises:
         DataError: the file cannot be read, is truncated, or a length is damaged.
@@ -193,7 +207,8 @@ def read_records(some: RecordRange, bad: BadRows) -> Iterator[tuple[int, bytes]]
 
 
 def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]]:
-    """The place (for messages), the offset and the length of the content of each record from here on.
+    """The place (for messages), the offset and the length of the content of each record from here
+    on.
 
     The caller reads on to the next record.
     """
@@ -205,8 +220,8 @@ def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]
         length, crc = _HEADER.unpack(header)
         if crc != masked_crc(header[:8]) or length > _MAX_RECORD_BYTES:
             raise DataError(
-                f"{place} has a wrong checksum of its length, so the records after it cannot be found. The file is "
-                "damaged, or is not a TFRecord file: fetch it again"
+                f"{place} has a wrong checksum of its length, so the records after it cannot be "
+                "found. The file is damaged, or is not a TFRecord file: fetch it again"
             )
         yield place, offset, int(length)
         offset, number = offset + _HEADER.size + length + _FOOTER.size, number + 1

@@ -1,10 +1,11 @@
 """Bigrams that query and doc share: a rare name is often two common words.
 
-In the first layer, the head for words attends to the previous token and copies part of its word's code. After the
-layers that find words, it finds the tokens with the same word and the same previous word, and adds the idf again. These
-are the ordered pairs of the sequential dependence model (Metzler and Croft 2005), beside the single words of
-`shared_words`. A token's position is written beside the marks; the code of the previous word goes to the same
-dimensions, so much larger that the position no longer matters.
+In the first layer, the head for words attends to the previous token and copies part of its word's
+code. After the layers that find words, it finds the tokens with the same word and the same previous
+word, and adds the idf again. These are the ordered pairs of the sequential dependence model
+(Metzler and Croft 2005), beside the single words of `shared_words`. A token's position is written
+beside the marks; the code of the previous word goes to the same dimensions, so much larger that the
+position no longer matters.
 """
 
 import math
@@ -27,19 +28,21 @@ from experiments.embedded_pair.wiring.shared_words import (
     want_more,
 )
 
-# How fast a position rotates, in radians per token, in each of five planes. Found by search: no two of 512 positions
-# agree in more than 0.7 in the mean.
+# How fast a position rotates, in radians per token, in each of five planes. Found by search: no two
+# of 512 positions agree in more than 0.7 in the mean.
 _TURNS = (0.023, 0.166, 0.415, 0.9, 1.765)
 # The size of a position beside a word's code.
 _PLACE = 0.1
-# How much more a token attends to the previous one than to one that agrees in nothing. Less agreement than _NEAR counts
-# as worse than none, because tokens with small states have larger positions.
+# How much more a token attends to the previous one than to one that agrees in nothing. Less
+# agreement than _NEAR counts as worse than none, because tokens with small states have larger
+# positions.
 _LOOK, _NEAR = 300.0, 0.85
 # The bits of a code that are compared: those of the word itself, and those of the previous word.
 _ITSELF, _AHEAD = slice(0, 16), slice(CODE_BITS - 11, CODE_BITS)
 # As in `shared_words`, for two words together: one of the two is often the same.
 _OTHER = 0.87
-# The weight of a word after the same previous word as in the query, beside its weight as a single word.
+# The weight of a word after the same previous word as in the query, beside its weight as a single
+# word.
 _PAIR_SHARE = 0.5
 
 
@@ -49,12 +52,17 @@ def write_places(model: BertForSequenceClassification, shape: MarkedShape) -> No
     table = embeddings_of(model.bert).position_embeddings.weight
     angles = torch.arange(len(table))[:, None] * torch.tensor(_TURNS)[None]
     places = torch.cat([angles.cos(), angles.sin(), torch.ones(len(table), 1)], dim=1)
-    table[:, shape.places] = _PLACE * SIZE * math.sqrt(2.0) * places @ _directions(shape)[: places.shape[1]]
+    table[:, shape.places] = (
+        _PLACE * SIZE * math.sqrt(2.0) * places @ _directions(shape)[: places.shape[1]]
+    )
 
 
 @torch.no_grad()
-def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]) -> None:
-    """Makes the first layer's last head, whose weights are 0, copy part of the code of the word before each token.
+def see_before(
+    layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]
+) -> None:
+    """Makes the first layer's last head, whose weights are 0, copy part of the code of the word
+    before each token.
 
     Args:
         layer: the first layer, where all codes have one size.
@@ -78,14 +86,22 @@ def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Map
     taken = CENTERED[_AHEAD]
     bits = (real[:, dims.code] @ taken.T).square().mean(dim=1).sqrt().median()
     attention.value.weight[first : first + len(taken), dims.code] = taken
-    layer.attention.output.dense.weight[shape.places, first : first + len(taken)] = SIZE / bits * free[: len(taken)].T
+    layer.attention.output.dense.weight[shape.places, first : first + len(taken)] = (
+        SIZE / bits * free[: len(taken)].T
+    )
 
 
 @torch.no_grad()
 def find_bigrams(
-    layer: BertLayer, shape: MarkedShape, seen: Tensor, doc: int, states: Tensor, inputs: Mapping[str, Tensor]
+    layer: BertLayer,
+    shape: MarkedShape,
+    seen: Tensor,
+    doc: int,
+    states: Tensor,
+    inputs: Mapping[str, Tensor],
 ) -> None:
-    """Makes a layer's last head find each token with the same previous word, and add a share of its idf to `found`.
+    """Makes a layer's last head find each token with the same previous word, and add a share of its
+    idf to `found`.
 
     The arguments are those of `find_words`.
     """
@@ -104,16 +120,24 @@ def find_bigrams(
 
 
 def _just_before(turns: Tensor) -> Tensor:
-    """float[2 k + 1, 2 k + 1]: maps a position to that of the previous token, and its 1 to what opposes all tokens."""
+    """float[2 k + 1, 2 k + 1]: maps a position to that of the previous token, and its 1 to what
+    opposes all tokens.
+    """
     cosines, sines = turns.cos().diag(), turns.sin().diag()
     turned = torch.zeros(2 * len(turns) + 1, 2 * len(turns) + 1)
-    turned[:-1, :-1] = torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
+    turned[:-1, :-1] = torch.cat(
+        [torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)]
+    )
     turned[-1, -1] = -_NEAR * len(turns)
     return turned
 
 
 def _directions(shape: MarkedShape) -> Tensor:
-    """float[n - 1, n], orthonormal directions of mean 0 in the dimensions for positions: LayerNorm keeps them."""
+    """float[n - 1, n], orthonormal directions of mean 0 in the dimensions for positions: LayerNorm
+    keeps them.
+    """
     count = shape.places.stop - shape.places.start
-    directions: Tensor = torch.linalg.qr(torch.ones(count, 1, dtype=torch.float64), mode="complete").Q
+    directions: Tensor = torch.linalg.qr(
+        torch.ones(count, 1, dtype=torch.float64), mode="complete"
+    ).Q
     return directions.T[1:].float()

@@ -1,8 +1,10 @@
-"""Distillation of the bi-encoder's layers inside the cross-encoder: each token learns the bi-encoder's hidden state.
+"""Distillation of the bi-encoder's layers inside the cross-encoder: each token learns the
+bi-encoder's hidden state.
 
-The bi-encoder reads query and doc in separate inputs, with all of its units. The cross-encoder reads them side by side,
-with one [CLS], the doc at later positions, and a third of the units. Every token has a target state, so a few thousand
-inputs suffice. Neither labels nor scores are used (Jiao et al. 2020, TinyBERT, distil hidden states too).
+The bi-encoder reads query and doc in separate inputs, with all of its units. The cross-encoder
+reads them side by side, with one [CLS], the doc at later positions, and a third of the units. Every
+token has a target state, so a few thousand inputs suffice. Neither labels nor scores are used (Jiao
+et al. 2020, TinyBERT, distil hidden states too).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,8 @@ from transformers import BertForSequenceClassification, BertModel
 from beamrank.notes import Progress
 from experiments.embedded_pair.wiring.segment_marks import MarkedShape, embeddings_of, layers_of
 
-# The weight of the error of a segment's mean beside that of its tokens: the last layer gathers the means.
+# The weight of the error of a segment's mean beside that of its tokens: the last layer gathers the
+# means.
 _MEAN_SHARE = 8.0
 _LEARNING_RATE, _WARM_UP, _BETAS, _CLIP = 3e-4, 0.05, (0.9, 0.99), 1.0
 
@@ -28,7 +31,8 @@ def distil_layers(
     dtype: torch.dtype,
     progress: Progress,
 ) -> None:
-    """Trains the embeddings and all layers but the last; marks, words and the word embeddings stay as they are.
+    """Trains the embeddings and all layers but the last; marks, words and the word embeddings stay
+    as they are.
 
     Args:
         model: a model with marks, whose last layer is 0.
@@ -58,9 +62,14 @@ def distil_layers(
 
 
 def state_loss(
-    model: BertForSequenceClassification, shape: MarkedShape, encoder: BertModel, inputs: Mapping[str, Tensor]
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    encoder: BertModel,
+    inputs: Mapping[str, Tensor],
 ) -> Tensor:
-    """The distance of the tokens' states, and of their means over each segment, to the bi-encoder's; 0 if equal."""
+    """The distance of the tokens' states, and of their means over each segment, to the
+    bi-encoder's; 0 if equal.
+    """
     states: Tensor = model.bert(**inputs, output_hidden_states=True).hidden_states[-2]
     losses = []
     for segment in range(shape.segments):
@@ -84,7 +93,8 @@ def segment_tokens(inputs: Mapping[str, Tensor], segment: int) -> Tensor:
 
 
 def read_alone(encoder: BertModel, ids: Tensor, of: Tensor) -> Tensor:
-    """The states of one segment of each input, read by a bi-encoder as an input of its own: float[tokens, own].
+    """The states of one segment of each input, read by a bi-encoder as an input of its own:
+    float[tokens, own].
 
     Args:
         encoder: the bi-encoder.
@@ -103,19 +113,31 @@ def read_alone(encoder: BertModel, ids: Tensor, of: Tensor) -> Tensor:
 
 
 def _means(states: Tensor, texts: Tensor, count: int) -> Tensor:
-    """float[count, own], the mean of each text's states; texts: int[tokens], the text of each token."""
+    """float[count, own], the mean of each text's states; texts: int[tokens], the text of each
+    token.
+    """
     sums = torch.zeros(count, states.shape[1]).index_add(0, texts, states)
     return sums / texts.bincount(minlength=count).clamp(min=1)[:, None]
 
 
 def _train_own(model: BertForSequenceClassification, shape: MarkedShape) -> list[Tensor]:
-    """Makes trainable what came from the bi-encoder, except the word embeddings, and nothing that was added."""
+    """Makes trainable what came from the bi-encoder, except the word embeddings, and nothing that
+    was added.
+    """
     model.requires_grad_(False)
-    own, rows, units = torch.arange(shape.own), shape.own_rows(), torch.arange(model.config.intermediate_size)
+    own, rows, units = (
+        torch.arange(shape.own),
+        shape.own_rows(),
+        torch.arange(model.config.intermediate_size),
+    )
     embeddings = embeddings_of(model.bert)
     changed = [
         _train(embeddings.token_type_embeddings.weight, torch.arange(shape.segments), own),
-        _train(embeddings.position_embeddings.weight, torch.arange(model.config.max_position_embeddings), own),
+        _train(
+            embeddings.position_embeddings.weight,
+            torch.arange(model.config.max_position_embeddings),
+            own,
+        ),
         *_train_norm(embeddings.LayerNorm, own),
     ]
     for layer in layers_of(model.bert)[:-1]:
@@ -125,7 +147,10 @@ def _train_own(model: BertForSequenceClassification, shape: MarkedShape) -> list
         changed += _train_linear(attention.output.dense, own, rows)
         changed += _train_linear(layer.intermediate.dense, units, own)
         changed += _train_linear(layer.output.dense, own, units)
-        changed += [*_train_norm(attention.output.LayerNorm, own), *_train_norm(layer.output.LayerNorm, own)]
+        changed += [
+            *_train_norm(attention.output.LayerNorm, own),
+            *_train_norm(layer.output.LayerNorm, own),
+        ]
     return changed
 
 

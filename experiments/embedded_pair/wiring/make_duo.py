@@ -1,12 +1,13 @@
 """A duoBERT made of the wired monoBERT's weights: its z_ij is nearly z_i - z_j without training.
 
-Segments stay apart as in mono. In the last layer, a third of the heads gather the mean over doc j, as others do over
-doc i, and its distance to the query's mean counts with the opposite sign. So do the query's words that doc j has: the
-third layer finds them, with the same head that finds those of doc i in the second.
+Segments stay apart as in mono. In the last layer, a third of the heads gather the mean over doc j,
+as others do over doc i, and its distance to the query's mean counts with the opposite sign. So do
+the query's words that doc j has: the third layer finds them, with the same head that finds those of
+doc i in the second.
 
-Mono's norm divides the inner product of query and doc by the size of both. Here one norm serves two docs, so a doc with
-a large mean would seem nearer. The doc's mean is therefore scaled: |a - pb|^2 = |a|^2 - 2p (ab - p|b|^2 / 2), with p
-found by least squares.
+Mono's norm divides the inner product of query and doc by the size of both. Here one norm serves two
+docs, so a doc with a large mean would seem nearer. The doc's mean is therefore scaled: |a - pb|^2 =
+|a|^2 - 2p (ab - p|b|^2 / 2), with p found by least squares.
 """
 
 import math
@@ -42,7 +43,13 @@ from experiments.embedded_pair.wiring.segment_marks import (
     shape_of,
     size_marks,
 )
-from experiments.embedded_pair.wiring.shared_words import dims_of, find_words, raise_total, read_number, sum_found
+from experiments.embedded_pair.wiring.shared_words import (
+    dims_of,
+    find_words,
+    raise_total,
+    read_number,
+    sum_found,
+)
 
 # The segment of mono that each segment of duo is copied from: query, doc i, doc j.
 _LIKE = torch.tensor([0, 1, 1])
@@ -61,8 +68,8 @@ def make_duo(
     Args:
         mono: a model made by `make_mono`.
         cls_id: the id of [CLS].
-        inputs: real inputs of duo of mixed lengths, as transformers takes them, each pair of docs in both orders, for
-            setting sizes.
+        inputs: real inputs of duo of mixed lengths, as transformers takes them, each pair of docs
+            in both orders, for setting sizes.
         batches: real inputs to fit z_ij on.
         margins: float[n], mono's score of doc i minus that of doc j, for each input of the batches.
     """
@@ -76,7 +83,9 @@ def make_duo(
     mark_tokens(model, new, cls_id)
     write_places(model, new)
     words = embeddings_of(model.bert).word_embeddings.weight.data
-    words[:, _places(new, old)[old.words]] = embeddings_of(mono.bert).word_embeddings.weight.detach()[:, old.words]
+    words[:, _places(new, old)[old.words]] = embeddings_of(
+        mono.bert
+    ).word_embeddings.weight.detach()[:, old.words]
     *lower, last = zip(layers_of(model.bert), layers_of(mono.bert), strict=True)
     for to, source in lower:
         copy_layer(to, source, new, old.own_rows())
@@ -105,13 +114,19 @@ def make_duo(
 
 
 def _places(new: MarkedShape, old: MarkedShape) -> Tensor:
-    """int[old width], the dimension of duo for each of mono; the marks carry the score in the last layer."""
-    return torch.cat([torch.arange(old.words.start), new.words.start + torch.arange(old.width - old.words.start)])
+    """int[old width], the dimension of duo for each of mono; the marks carry the score in the last
+    layer.
+    """
+    return torch.cat(
+        [torch.arange(old.words.start), new.words.start + torch.arange(old.width - old.words.start)]
+    )
 
 
 @torch.no_grad()
 def _share_heads(layer: BertLayer, shape: MarkedShape) -> None:
-    """Half of mono's heads read the query, half the doc; the last third of each half now reads doc j."""
+    """Half of mono's heads read the query, half the doc; the last third of each half now reads doc
+    j.
+    """
     half = shape.heads // 2
     kept = half - half // 3
     for head in range(shape.heads):
@@ -138,14 +153,22 @@ def _copy_head(layer: BertLayer, shape: MarkedShape, head: int, source: int) -> 
 
 @torch.no_grad()
 def _write_difference(
-    model: BertForSequenceClassification, shape: MarkedShape, batches: Sequence[Mapping[str, Tensor]], margins: Tensor
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    batches: Sequence[Mapping[str, Tensor]],
+    margins: Tensor,
 ) -> None:
     """Writes the distance of query and doc j minus that of query and doc i."""
     last, half = layers_of(model.bert)[-1], shape.own // 2
     kept = half - half // 3
     query = torch.arange(kept)
-    doc_i, doc_j = half + query, torch.cat([torch.arange(kept, half), torch.arange(half + kept, shape.own)])
-    states = torch.cat([outputs_of(model, last.attention.output.LayerNorm, inputs)[:, 0] for inputs in batches])
+    doc_i, doc_j = (
+        half + query,
+        torch.cat([torch.arange(kept, half), torch.arange(half + kept, shape.own)]),
+    )
+    states = torch.cat(
+        [outputs_of(model, last.attention.output.LayerNorm, inputs)[:, 0] for inputs in batches]
+    )
     a, b, c = (states[:, dims] for dims in (query, doc_i, doc_j))
     known = torch.stack(
         [
@@ -167,7 +190,11 @@ def _write_difference(
 @torch.no_grad()
 def _copy_norms(to: BertLayer, source: BertLayer, new: MarkedShape, old: MarkedShape) -> None:
     """Copies the last layer's norms for the dimensions that carry the score."""
-    places, score, scale = _places(new, old), slice(old.own, old.width), math.sqrt(old.width / new.width)
+    places, score, scale = (
+        _places(new, old),
+        slice(old.own, old.width),
+        math.sqrt(old.width / new.width),
+    )
     for norm, given in (
         (to.attention.output.LayerNorm, source.attention.output.LayerNorm),
         (to.output.LayerNorm, source.output.LayerNorm),
@@ -179,7 +206,10 @@ def _copy_norms(to: BertLayer, source: BertLayer, new: MarkedShape, old: MarkedS
 
 @torch.no_grad()
 def _copy_pooler(
-    model: BertForSequenceClassification, mono: BertForSequenceClassification, new: MarkedShape, old: MarkedShape
+    model: BertForSequenceClassification,
+    mono: BertForSequenceClassification,
+    new: MarkedShape,
+    old: MarkedShape,
 ) -> None:
     """Copies the pooler; its units that do not carry the score are for later fine-tuning."""
     assert model.bert.pooler is not None

@@ -1,8 +1,10 @@
-"""A monoBERT made of a bi-encoder's weights, whose score approximates a given one without training on labels.
+"""A monoBERT made of a bi-encoder's weights, whose score approximates a given one without training
+on labels.
 
-The bi-encoder's layers come first and read query and doc apart (`segment_marks`), with one more head that finds shared
-words (`shared_words`) and bigrams (`bigrams`). In one more layer, [CLS] gathers the mean of each segment. The
-classifier reads the distance of the two means and the sum over the shared words.
+The bi-encoder's layers come first and read query and doc apart (`segment_marks`), with one more
+head that finds shared words (`shared_words`) and bigrams (`bigrams`). In one more layer, [CLS]
+gathers the mean of each segment. The classifier reads the distance of the two means and the sum
+over the shared words.
 """
 
 import math
@@ -36,12 +38,13 @@ from experiments.embedded_pair.wiring.shared_words import (
     write_words,
 )
 
-# How much larger than [CLS]'s own state the means are made. The words' sum is raised less: the norm divides by it too,
-# and docs with many shared words would seem farther away.
+# How much larger than [CLS]'s own state the means are made. The words' sum is raised less: the norm
+# divides by it too, and docs with many shared words would seem farther away.
 _MEANS, WORDS = 250.0, 50.0
 # GELU(x) + GELU(-x) is nearly proportional to x^2 for inputs of this size.
 _SMALL = 0.4
-# The standard deviation of the written distance. The last norm would squeeze everything else if it were much larger.
+# The standard deviation of the written distance. The last norm would squeeze everything else if it
+# were much larger.
 _WRITTEN = 0.3
 # The pooler's units that carry the score, and the share of tanh's range that it uses.
 _CARRIERS, _RANGE = 8, 0.2
@@ -79,8 +82,8 @@ def make_mono(
 
     Args:
         encoder: the bi-encoder, whose embedding of a text is the mean over its tokens.
-        axes: float[k, own], orthonormal rows: the directions in which embeddings are compared; 2 k <= intermediate
-            size.
+        axes: float[k, own], orthonormal rows: the directions in which embeddings are compared; 2 k
+            <= intermediate size.
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
         inputs: real inputs of mixed lengths, as transformers takes them, for setting sizes.
@@ -111,13 +114,19 @@ def make_mono(
     size_distance(model, shape, [each.inputs for each in examples])
     assert model.bert.pooler is not None
     model.bert.pooler.dense.weight.data.normal_(0.0, 0.02, generator=generator)
-    groups, scores = (torch.cat([getattr(each, name) for each in examples]) for name in ("groups", "scores"))
+    groups, scores = (
+        torch.cat([getattr(each, name) for each in examples]) for name in ("groups", "scores")
+    )
     read_score(model, shape, [each.inputs for each in examples], groups, scores)
     return model
 
 
-def wire_apart(encoder: BertModel, cls_id: int) -> tuple[BertForSequenceClassification, MarkedShape]:
-    """A mono that reads query and doc apart with a bi-encoder's layers; it has no words, and its last layer is 0."""
+def wire_apart(
+    encoder: BertModel, cls_id: int
+) -> tuple[BertForSequenceClassification, MarkedShape]:
+    """A mono that reads query and doc apart with a bi-encoder's layers; it has no words, and its
+    last layer is 0.
+    """
     shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
     model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
     copy_embeddings(model, encoder, shape)
@@ -133,9 +142,13 @@ def wire_apart(encoder: BertModel, cls_id: int) -> tuple[BertForSequenceClassifi
 
 @torch.no_grad()
 def write_heads(
-    model: BertForSequenceClassification, shape: MarkedShape, heads: Sequence[Head], inputs: Mapping[str, Tensor]
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    heads: Sequence[Head],
+    inputs: Mapping[str, Tensor],
 ) -> None:
-    """Writes the last head of each of the first layers, and sets the sizes of the words' dimensions.
+    """Writes the last head of each of the first layers, and sets the sizes of the words'
+    dimensions.
 
     Args:
         model: a model whose first layers are complete otherwise.
@@ -144,13 +157,17 @@ def write_heads(
         inputs: real inputs of mixed lengths.
     """
     layers = layers_of(model.bert)
-    for number, (write, part) in enumerate(zip(heads, [embeddings_of(model.bert), *layers], strict=False)):
+    for number, (write, part) in enumerate(
+        zip(heads, [embeddings_of(model.bert), *layers], strict=False)
+    ):
         size_words(model, shape, inputs, number)
         write(layers[number], outputs_of(model, part, inputs))
     size_words(model, shape, inputs, len(layers) - 1)
 
 
-def new_classifier(config: BertConfig, shape: MarkedShape, layers: int) -> BertForSequenceClassification:
+def new_classifier(
+    config: BertConfig, shape: MarkedShape, layers: int
+) -> BertForSequenceClassification:
     """A classifier with marks whose weights are all 0."""
     model = BertForSequenceClassification(
         BertConfig(
@@ -176,7 +193,9 @@ def new_classifier(config: BertConfig, shape: MarkedShape, layers: int) -> BertF
 
 
 @torch.no_grad()
-def copy_embeddings(model: BertForSequenceClassification, source: BertModel, shape: MarkedShape) -> None:
+def copy_embeddings(
+    model: BertForSequenceClassification, source: BertModel, shape: MarkedShape
+) -> None:
     """Copies the word embeddings, position embeddings and norm."""
     new, old = embeddings_of(model.bert), embeddings_of(source)
     new.word_embeddings.weight[:, : shape.own] = old.word_embeddings.weight[:, : shape.own]
@@ -202,7 +221,9 @@ def copy_layer(new: BertLayer, old: BertLayer, shape: MarkedShape, old_rows: Ten
         scale = math.sqrt(shape.head / old_head) if name == "query" else 1.0
         to.weight[rows, :own] = scale * source.weight[old_rows, :own]
         to.bias[rows] = scale * source.bias[old_rows]
-    new.attention.output.dense.weight[:own, rows] = old.attention.output.dense.weight[:own][:, old_rows]
+    new.attention.output.dense.weight[:own, rows] = old.attention.output.dense.weight[:own][
+        :, old_rows
+    ]
     new.intermediate.dense.weight[:, :own] = old.intermediate.dense.weight[:, :own]
     new.intermediate.dense.bias.copy_(old.intermediate.dense.bias)
     new.output.dense.weight[:own] = old.output.dense.weight[:own]
@@ -213,15 +234,22 @@ def copy_layer(new: BertLayer, old: BertLayer, shape: MarkedShape, old_rows: Ten
 
 @torch.no_grad()
 def copy_norm(new: nn.LayerNorm, old: nn.LayerNorm, shape: MarkedShape) -> None:
-    """Copies a norm. The marks, nearly 0, lower the variance over all dimensions by their share of the width."""
+    """Copies a norm. The marks, nearly 0, lower the variance over all dimensions by their share of
+    the width.
+    """
     new.weight[: shape.own] = old.weight[: shape.own] * math.sqrt(old.weight.shape[0] / shape.width)
     new.bias[: shape.own] = old.bias[: shape.own]
 
 
 def _sizes_of_means(
-    model: BertForSequenceClassification, shape: MarkedShape, axes: Tensor, inputs: Mapping[str, Tensor]
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    axes: Tensor,
+    inputs: Mapping[str, Tensor],
 ) -> list[float]:
-    """The mean size, along the axes, of the mean over query and [CLS], and of that over doc and [CLS]."""
+    """The mean size, along the axes, of the mean over query and [CLS], and of that over doc and
+    [CLS].
+    """
     states = outputs_of(model, layers_of(model.bert)[-2], inputs)[..., : shape.own]
     sizes = []
     for segment in (0, 1):
@@ -234,18 +262,26 @@ def _sizes_of_means(
 
 @torch.no_grad()
 def _gather_means(
-    layer: BertLayer, shape: MarkedShape, axes: Tensor, sizes: Sequence[float], generator: torch.Generator
+    layer: BertLayer,
+    shape: MarkedShape,
+    axes: Tensor,
+    sizes: Sequence[float],
+    generator: torch.Generator,
 ) -> None:
-    """Half of the heads gather the mean over the query, the others that over the doc, each along its part of the axes.
+    """Half of the heads gather the mean over the query, the others that over the doc, each along
+    its part of the axes.
 
-    [CLS] gets a random query vector that matches no key, so that later fine-tuning can turn the mean into a weighted
-    one.
+    [CLS] gets a random query vector that matches no key, so that later fine-tuning can turn the
+    mean into a weighted one.
     """
     per_segment = shape.heads // 2
     all_axes = torch.cat([axes, torch.zeros(per_segment * shape.own_head - len(axes), shape.own)])
     for head in range(shape.heads):
         segment, part = divmod(head, per_segment)
-        rows, taken = shape.head_rows(head), slice(part * shape.own_head, (part + 1) * shape.own_head)
+        rows, taken = (
+            shape.head_rows(head),
+            slice(part * shape.own_head, (part + 1) * shape.own_head),
+        )
         look_at(layer, shape, shape.mark_rows(head).start, segment)
         layer.attention.self.query.bias[rows].normal_(generator=generator)
         layer.attention.self.value.weight[rows, : shape.own] = all_axes[taken] / sizes[segment]
@@ -258,9 +294,16 @@ def _gather_means(
 
 @torch.no_grad()
 def write_distance(
-    layer: BertLayer, shape: MarkedShape, query: Tensor, doc: Tensor, nearness: float, pull: float = 1.0, first: int = 0
+    layer: BertLayer,
+    shape: MarkedShape,
+    query: Tensor,
+    doc: Tensor,
+    nearness: float,
+    pull: float = 1.0,
+    first: int = 0,
 ) -> None:
-    """Makes a layer write |a - pull b|^2 of the means that [CLS] gathered to the marks' dimensions, two units a square.
+    """Makes a layer write |a - pull b|^2 of the means that [CLS] gathered to the marks' dimensions,
+    two units a square.
 
     With a pull of 1 it is an inner product, because the norm before it divides by |a|^2 + |b|^2.
 
@@ -278,17 +321,23 @@ def write_distance(
         units = first + torch.arange(len(query))
         up[units, query] = sign * _SMALL
         up[units, doc] = -sign * pull * _SMALL
-        down[shape.marks, first : first + len(query)] = -nearness * _score_signs(shape)[:, None].expand(-1, len(query))
+        down[shape.marks, first : first + len(query)] = -nearness * _score_signs(shape)[
+            :, None
+        ].expand(-1, len(query))
         first += len(query)
 
 
 @torch.no_grad()
 def size_distance(
-    model: BertForSequenceClassification, shape: MarkedShape, batches: Sequence[Mapping[str, Tensor]]
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    batches: Sequence[Mapping[str, Tensor]],
 ) -> None:
     """Scales the written distance to a mean of 0 and a small deviation."""
     written, signs = layers_of(model.bert)[-1].output.dense, _score_signs(shape)
-    sums = torch.cat([outputs_of(model, written, inputs)[:, 0, shape.marks] * signs for inputs in batches])
+    sums = torch.cat(
+        [outputs_of(model, written, inputs)[:, 0, shape.marks] * signs for inputs in batches]
+    )
     deviation = sums.mean(dim=1).std() / _WRITTEN
     written.weight[shape.marks] /= deviation
     written.bias[shape.marks] = -sums.mean() / deviation * signs
@@ -302,7 +351,8 @@ def read_score(
     groups: Tensor,
     scores: Tensor,
 ) -> None:
-    """Makes the classifier read the distance and the words, weighted by least squares to known scores within a group.
+    """Makes the classifier read the distance and the words, weighted by least squares to known
+    scores within a group.
 
     Args:
         model: a model that is complete otherwise.
@@ -311,10 +361,16 @@ def read_score(
         groups: int[n], equal for inputs that are compared.
         scores: float[n], log-odds.
     """
-    states = torch.cat([outputs_of(model, layers_of(model.bert)[-1], inputs)[:, 0] for inputs in batches])
+    states = torch.cat(
+        [outputs_of(model, layers_of(model.bert)[-1], inputs)[:, 0] for inputs in batches]
+    )
     signs, total = _score_signs(shape), dims_of(shape).total
-    read = torch.stack([(states[:, shape.marks] * signs).mean(dim=1), read_number(states, total)], dim=1)
-    weights = torch.linalg.lstsq(_within(read, groups), _within(scores[:, None], groups)).solution[:, 0]
+    read = torch.stack(
+        [(states[:, shape.marks] * signs).mean(dim=1), read_number(states, total)], dim=1
+    )
+    weights = torch.linalg.lstsq(_within(read, groups), _within(scores[:, None], groups)).solution[
+        :, 0
+    ]
     fitted = read @ weights
     assert model.bert.pooler is not None
     pooler, scale = model.bert.pooler.dense, _RANGE / fitted.std()
@@ -344,10 +400,15 @@ def _orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
 
 
 def principal_axes(embeddings: Tensor, counts: Sequence[int], generator: torch.Generator) -> Tensor:
-    """float[sum of counts, d]: the principal directions of embeddings, float[n, d], rotated to equal variance.
+    """float[sum of counts, d]: the principal directions of embeddings, float[n, d], rotated to
+    equal variance.
 
-    They are rotated within parts of `counts` directions, the largest first: duo has room for the first part only.
+    They are rotated within parts of `counts` directions, the largest first: duo has room for the
+    first part only.
     """
     directions: Tensor = torch.linalg.svd(embeddings, full_matrices=False).Vh[: sum(counts)]
-    turned = [_orthonormal(len(part), len(part), generator) @ part for part in torch.split(directions, list(counts))]
+    turned = [
+        _orthonormal(len(part), len(part), generator) @ part
+        for part in torch.split(directions, list(counts))
+    ]
     return torch.cat(turned)

@@ -1,7 +1,9 @@
-"""Pruning of a BERT's feed-forward units without training: the remaining units are refitted to do the work of all.
+"""Pruning of a BERT's feed-forward units without training: the remaining units are refitted to do
+the work of all.
 
-Optimal brain surgeon (Hassibi and Stork 1993) on each feed-forward part: removes the units whose loss adds the least
-squared error to the part's output, given that the output weights of the remaining units are solved for again.
+Optimal brain surgeon (Hassibi and Stork 1993) on each feed-forward part: removes the units whose
+loss adds the least squared error to the part's output, given that the output weights of the
+remaining units are solved for again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +31,9 @@ def prune_units(encoder: BertModel, batches: Iterable[Mapping[str, Tensor]], kep
         gram = _gram_of_units(encoder, layer.intermediate, batches)
         weights = layer.output.dense.weight.detach().T.double()
         units, fitted = choose_units(gram, weights, kept)
-        layer.intermediate.dense = _linear(layer.intermediate.dense.weight[units], layer.intermediate.dense.bias[units])
+        layer.intermediate.dense = _linear(
+            layer.intermediate.dense.weight[units], layer.intermediate.dense.bias[units]
+        )
         layer.output.dense = _linear(fitted.T.float(), layer.output.dense.bias)
     encoder.config.intermediate_size = kept
 
@@ -58,7 +62,9 @@ def choose_units(gram: Tensor, weights: Tensor, kept: int) -> tuple[Tensor, Tens
 
 
 @torch.inference_mode()
-def _gram_of_units(encoder: BertModel, part: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> Tensor:
+def _gram_of_units(
+    encoder: BertModel, part: nn.Module, batches: Iterable[Mapping[str, Tensor]]
+) -> Tensor:
     activations: list[Tensor] = []
     hook = part.register_forward_hook(lambda _part, _inputs, output: activations.append(output))
     gram = torch.zeros(())

@@ -1,12 +1,15 @@
-"""Segment marks: a few added dimensions that tell each token's segment, so that attention can keep segments apart.
+"""Segment marks: a few added dimensions that tell each token's segment, so that attention can keep
+segments apart.
 
-A bi-encoder reads query and doc in separate inputs; a cross-encoder reads them in one. With marks, the bi-encoder's
-layers work unchanged inside a cross-encoder: every attention head gets one dimension per segment, in which a query
-vector of one segment and a key vector of another have a large negative product, and two of the same segment have
-exactly 0. Each segment then attends only to itself and sees what it saw in the bi-encoder. There, each text had its own
-[CLS], which most heads attend to when they find nothing; here all segments share one [CLS], which carries no segment
-mark. In the first layers, which refresh the marks from the attended tokens, [CLS] has a mark of its own that keeps it
-from attending to anything else; in later layers it attends to everything. The result is an ordinary BERT.
+A bi-encoder reads query and doc in separate inputs; a cross-encoder reads them in one. With marks,
+the bi-encoder's layers work unchanged inside a cross-encoder: every attention head gets one
+dimension per segment, in which a query vector of one segment and a key vector of another have a
+large negative product, and two of the same segment have exactly 0. Each segment then attends only
+to itself and sees what it saw in the bi-encoder. There, each text had its own [CLS], which most
+heads attend to when they find nothing; here all segments share one [CLS], which carries no segment
+mark. In the first layers, which refresh the marks from the attended tokens, [CLS] has a mark of its
+own that keeps it from attending to anything else; in later layers it attends to everything. The
+result is an ordinary BERT.
 """
 
 import math
@@ -21,17 +24,19 @@ from transformers import BertForSequenceClassification, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer
 
 SIZE = 0.05
-# Subtracted from the attention score of a key in another segment. It is large because LayerNorm shrinks the marks of
-# tokens with large states.
+# Subtracted from the attention score of a key in another segment. It is large because LayerNorm
+# shrinks the marks of tokens with large states.
 _APART = 5000.0
-# The first layers add the marks of the attended tokens, so that those of tokens with large states do not fade. The mark
-# that isolates [CLS] is not refreshed: after two layers half precision would round it away.
+# The first layers add the marks of the attended tokens, so that those of tokens with large states
+# do not fade. The mark that isolates [CLS] is not refreshed: after two layers half precision would
+# round it away.
 _REFRESHED, _REFRESHING = 5.0, 2
 _CLS_SIZE = 3.0
-# Dimensions of the marks. Nothing else may use them: two tokens of one segment score exactly 0 in half precision only
-# because all summands have one size.
+# Dimensions of the marks. Nothing else may use them: two tokens of one segment score exactly 0 in
+# half precision only because all summands have one size.
 _DIMENSIONS = 12
-# Rows of a Hadamard matrix: orthogonal to each other and, because LayerNorm removes the mean, to the constant row.
+# Rows of a Hadamard matrix: orthogonal to each other and, because LayerNorm removes the mean, to
+# the constant row.
 _ROWS = ((1.0, -1.0, 1.0, -1.0), (1.0, 1.0, -1.0, -1.0), (1.0, -1.0, -1.0, 1.0))
 
 
@@ -71,7 +76,9 @@ class MarkedShape:
 
     @property
     def places(self) -> slice:
-        """The dimensions that hold a token's position, and later the word before it (see `bigrams`)."""
+        """The dimensions that hold a token's position, and later the word before it (see
+        `bigrams`).
+        """
         return slice(self.marks.stop, self.words.start)
 
     @property
@@ -94,7 +101,9 @@ class MarkedShape:
 
     def own_rows(self) -> Tensor:
         """int[own], the rows of all heads that come from the bi-encoder."""
-        return torch.cat([torch.arange(self.width)[self.head_rows(head)] for head in range(self.heads)])
+        return torch.cat(
+            [torch.arange(self.width)[self.head_rows(head)] for head in range(self.heads)]
+        )
 
     def patterns(self) -> Tensor:
         """float[segments, marks]: the mark of each segment's tokens, as signs."""
@@ -111,7 +120,9 @@ class MarkedShape:
 def shape_of(model: BertForSequenceClassification) -> MarkedShape:
     """The shape of a model with marks."""
     segments, heads = model.config.type_vocab_size, model.config.num_attention_heads - 1
-    return MarkedShape(heads * (model.config.hidden_size // (heads + 1) - segments), heads, segments)
+    return MarkedShape(
+        heads * (model.config.hidden_size // (heads + 1) - segments), heads, segments
+    )
 
 
 def layers_of(model: BertModel) -> list[BertLayer]:
@@ -129,7 +140,9 @@ def mark_tokens(model: BertForSequenceClassification, shape: MarkedShape, cls_id
     """Writes the segments' marks to the token types, and [CLS]'s mark to its word embedding."""
     embeddings, patterns = embeddings_of(model.bert), shape.patterns()
     embeddings.token_type_embeddings.weight[:, shape.marks] = SIZE * patterns
-    embeddings.word_embeddings.weight[cls_id, shape.marks] = SIZE * (_CLS_SIZE * shape.cls_pattern() - patterns[0])
+    embeddings.word_embeddings.weight[cls_id, shape.marks] = SIZE * (
+        _CLS_SIZE * shape.cls_pattern() - patterns[0]
+    )
 
 
 @torch.no_grad()
@@ -139,7 +152,8 @@ def keep_apart(layer: BertLayer, shape: MarkedShape, seen: Tensor) -> None:
     Args:
         layer: the layer.
         shape: where the marks are.
-        seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
+        seen: bool[segments, segments], whether tokens of a segment (row) see those of another
+            (column).
     """
     for head in range(shape.heads):
         keep_rows_apart(layer, shape, shape.mark_rows(head), seen)
@@ -155,14 +169,20 @@ def keep_rows_apart(layer: BertLayer, shape: MarkedShape, rows: slice, seen: Ten
 
 @torch.no_grad()
 def refresh(model: BertForSequenceClassification, shape: MarkedShape) -> None:
-    """Makes the first layers rewrite the marks that they read, and isolates [CLS] there, which has no segment mark."""
+    """Makes the first layers rewrite the marks that they read, and isolates [CLS] there, which has
+    no segment mark.
+    """
     patterns = shape.patterns()
     for layer in layers_of(model.bert)[:_REFRESHING]:
         for head in range(shape.heads):
             rows = shape.mark_rows(head)
-            layer.attention.self.query.weight[rows, shape.marks] -= _weight(shape) * shape.cls_pattern()
+            layer.attention.self.query.weight[rows, shape.marks] -= (
+                _weight(shape) * shape.cls_pattern()
+            )
             layer.attention.self.value.weight[rows, shape.marks] = patterns / patterns.shape[1]
-            layer.attention.output.dense.weight[shape.marks, rows] = _REFRESHED / shape.heads * patterns.T
+            layer.attention.output.dense.weight[shape.marks, rows] = (
+                _REFRESHED / shape.heads * patterns.T
+            )
 
 
 @torch.no_grad()
@@ -176,9 +196,13 @@ def look_at(layer: BertLayer, shape: MarkedShape, row: int, segment: int) -> Non
 
 @torch.no_grad()
 def size_marks(
-    model: BertForSequenceClassification, shape: MarkedShape, inputs: Mapping[str, Tensor], layers: int
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    inputs: Mapping[str, Tensor],
+    layers: int,
 ) -> None:
-    """Sets the norms' weights for the marks so that their mean size stays the same after each of the first layers.
+    """Sets the norms' weights for the marks so that their mean size stays the same after each of
+    the first layers.
 
     Args:
         model: a model with marks.

@@ -1,12 +1,14 @@
 """A new attention head that finds the words which query and doc share, and sums their idf.
 
-The means of two texts say little about a rare name that occurs in both. So each word of the vocabulary gets a random
-code in a few added dimensions, and its rarity (idf) beside it. In an early layer, one added head lets a token of the
-query find the same word in the doc and copies that word's idf; later, the query's tokens take the sum over all of them.
-This is BM25 without term counts and lengths.
+The means of two texts say little about a rare name that occurs in both. So each word of the
+vocabulary gets a random code in a few added dimensions, and its rarity (idf) beside it. In an early
+layer, one added head lets a token of the query find the same word in the doc and copies that word's
+idf; later, the query's tokens take the sum over all of them. This is BM25 without term counts and
+lengths.
 
-LayerNorm subtracts from all dimensions a mean that differs from token to token. So every number is written twice, once
-positive and once negative, and the difference is read: codes have equally many bits of either sign, numbers a twin.
+LayerNorm subtracts from all dimensions a mean that differs from token to token. So every number is
+written twice, once positive and once negative, and the difference is read: codes have equally many
+bits of either sign, numbers a twin.
 """
 
 import math
@@ -32,12 +34,14 @@ from experiments.embedded_pair.wiring.segment_marks import (
 )
 
 CODE_BITS = 22
-# The attention score of a word with itself, and the share of it that is subtracted for any two words: two words whose
-# codes differ in two bits score .82 of it. A token that finds nothing attends to [SEP], which scores slightly above 0.
+# The attention score of a word with itself, and the share of it that is subtracted for any two
+# words: two words whose codes differ in two bits score .82 of it. A token that finds nothing
+# attends to [SEP], which scores slightly above 0.
 SAME, _OTHER, _NONE = 300.0, 0.9, 10.0
 # Subtracts the mean from the bits of a code.
 CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
-# A token of the query attends to its [SEP] this much more than to each other token: the head yields a sum, not a mean.
+# A token of the query attends to its [SEP] this much more than to each other token: the head yields
+# a sum, not a mean.
 _SINK = 200.0
 # How much larger [CLS]'s attention logit for itself is.
 _ALONE = 12.0
@@ -45,7 +49,9 @@ _ALONE = 12.0
 
 @dataclass(frozen=True)
 class WordDims:
-    """The dimensions of a hidden state that words use, from `first`; the twin of a number is the dimension after it."""
+    """The dimensions of a hidden state that words use, from `first`; the twin of a number is the
+    dimension after it.
+    """
 
     first: int
 
@@ -86,7 +92,9 @@ def dims_of(shape: MarkedShape) -> WordDims:
 
 
 def rarities(ids: Iterable[list[int]], vocabulary: int) -> NDArray[np.float32]:
-    """float32[vocabulary], the idf of every word over some texts, scaled to 0..1; `ids` are the words of each text."""
+    """float32[vocabulary], the idf of every word over some texts, scaled to 0..1; `ids` are the
+    words of each text.
+    """
     texts, holders = 0, np.zeros(vocabulary)
     for each in ids:
         texts += 1
@@ -134,8 +142,12 @@ def write_words(
     """
     embeddings, dims, own = embeddings_of(model.bert), dims_of(shape), slice(0, shape.own)
     table = embeddings.word_embeddings.weight
-    added = embeddings.position_embeddings.weight[:, own].mean(dim=0) + embeddings.token_type_embeddings.weight[0, own]
-    # LayerNorm divides a token by its size; multiplying by that size first makes all words come out alike.
+    added = (
+        embeddings.position_embeddings.weight[:, own].mean(dim=0)
+        + embeddings.token_type_embeddings.weight[0, own]
+    )
+    # LayerNorm divides a token by its size; multiplying by that size first makes all words come out
+    # alike.
     size = (table[:, own] + added).std(dim=1, correction=0)
     size = SIZE * size / size.mean()
     ranks = torch.rand(len(table), CODE_BITS, generator=generator).argsort(dim=1)
@@ -158,14 +170,21 @@ def has_words(model: BertForSequenceClassification) -> bool:
 
 @torch.no_grad()
 def find_words(
-    layer: BertLayer, shape: MarkedShape, seen: Tensor, doc: int, states: Tensor, inputs: Mapping[str, Tensor]
+    layer: BertLayer,
+    shape: MarkedShape,
+    seen: Tensor,
+    doc: int,
+    states: Tensor,
+    inputs: Mapping[str, Tensor],
 ) -> None:
-    """Makes a layer's last head, whose weights are 0, find each token's word in the segments it sees and copy its idf.
+    """Makes a layer's last head, whose weights are 0, find each token's word in the segments it
+    sees and copy its idf.
 
     Args:
         layer: the layer.
         shape: where the dimensions are.
-        seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
+        seen: bool[segments, segments], whether tokens of a segment (row) see those of another
+            (column).
         doc: 0 or 1, the doc whose `found` is written.
         states: float[n, t, width], the input of the layer.
         inputs: the real inputs that the states belong to.
@@ -176,22 +195,29 @@ def find_words(
     codes = real[:, dims.code] @ CENTERED
     size = codes.square().mean(dim=1).sqrt().median()
     for part in (attention.query, attention.key):
-        part.weight[first : first + CODE_BITS, dims.code] = math.sqrt(SAME * scale / CODE_BITS) / size * CENTERED
+        part.weight[first : first + CODE_BITS, dims.code] = (
+            math.sqrt(SAME * scale / CODE_BITS) / size * CENTERED
+        )
     want_more(layer, shape, seen, first + CODE_BITS, _OTHER * SAME * scale, real)
     take_idf(layer, shape, doc, 1.0)
 
 
 @torch.no_grad()
-def want_more(layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, score: float, states: Tensor) -> None:
-    """Makes a layer's last head subtract a score from any two words, and attend to [SEP] where none score more.
+def want_more(
+    layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, score: float, states: Tensor
+) -> None:
+    """Makes a layer's last head subtract a score from any two words, and attend to [SEP] where none
+    score more.
 
-    LayerNorm divides a token by its own deviation and shrinks the score of two words; what is subtracted shrinks alike.
-    [SEP], which is not a word, always attends to [SEP]. The head is restricted to the segments that may be seen.
+    LayerNorm divides a token by its own deviation and shrinks the score of two words; what is
+    subtracted shrinks alike. [SEP], which is not a word, always attends to [SEP]. The head is
+    restricted to the segments that may be seen.
 
     Args:
         layer: the layer.
         shape: where the dimensions are.
-        seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
+        seen: bool[segments, segments], whether tokens of a segment (row) see those of another
+            (column).
         row: the first of 2 + segments unused rows of query and key.
         score: what is subtracted from two words of mean size.
         states: float[n, width], tokens.
@@ -202,7 +228,9 @@ def want_more(layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, scor
     read_to(layer.attention.self.query.weight[row], dims.word, strength)
     read_to(layer.attention.self.key.weight[row], dims.word, -strength)
     sep = mark_of_sep(states, dims)
-    layer.attention.self.query.bias[row + 1] = _NONE * math.sqrt(layer.attention.self.attention_head_size)
+    layer.attention.self.query.bias[row + 1] = _NONE * math.sqrt(
+        layer.attention.self.attention_head_size
+    )
     read_to(layer.attention.self.query.weight[row + 1], dims.sep, score / sep)
     read_to(layer.attention.self.key.weight[row + 1], dims.sep, 1 / sep)
     keep_rows_apart(layer, shape, slice(row + 2, row + 2 + shape.segments), seen)
@@ -210,34 +238,45 @@ def want_more(layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, scor
 
 @torch.no_grad()
 def take_idf(layer: BertLayer, shape: MarkedShape, doc: int, share: float) -> None:
-    """Makes a layer's last head add a share of the attended word's idf to `found` of a doc, 0 or 1."""
+    """Makes a layer's last head add a share of the attended word's idf to `found` of a doc, 0
+    or 1.
+    """
     dims, first = dims_of(shape), shape.word_rows.start
     read_to(layer.attention.self.value.weight[first], dims.idf, 1.0)
     write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(share))
 
 
 @torch.no_grad()
-def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]) -> None:
-    """Makes a layer's last head, whose weights are 0, sum `found` over the query; the second doc counts negative.
+def sum_found(
+    layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]
+) -> None:
+    """Makes a layer's last head, whose weights are 0, sum `found` over the query; the second doc
+    counts negative.
 
-    The second doc's sum is scaled to the size of the first's: it is found a layer later and passes fewer norms. A share
-    of each word's own idf is subtracted, so that the sum is about 0 in the mean: later layers divide states by their
-    size, and that must not change a sum that all docs of a query have.
+    The second doc's sum is scaled to the size of the first's: it is found a layer later and passes
+    fewer norms. A share of each word's own idf is subtracted, so that the sum is about 0 in the
+    mean: later layers divide states by their size, and that must not change a sum that all docs of
+    a query have.
 
     Args:
         layer: the layer.
         shape: where the dimensions are.
         states: float[n, t, width], the input of the layer.
-        inputs: the real inputs that the states belong to; for duo, each pair of docs in both orders.
+        inputs: the real inputs that the states belong to; for duo, each pair of docs in both
+            orders.
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     real, scale = inputs["attention_mask"].bool(), math.sqrt(shape.head)
-    # The query's [SEP] is the sink: the numbers of [CLS] are so small by now that half precision loses them.
+    # The query's [SEP] is the sink: the numbers of [CLS] are so small by now that half precision
+    # loses them.
     attention.query.bias[first] = scale
-    read_to(attention.key.weight[first], dims.sep, math.log(_SINK) / mark_of_sep(states[real], dims))
+    read_to(
+        attention.key.weight[first], dims.sep, math.log(_SINK) / mark_of_sep(states[real], dims)
+    )
     own = torch.eye(shape.segments, dtype=torch.bool)
     keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
-    # [CLS] belongs to no segment and would take the sum over all of them: it attends to itself only.
+    # [CLS] belongs to no segment and would take the sum over all of them: it attends to itself
+    # only.
     row, (weights, bias) = first + 1 + shape.segments, _tell_cls(states[..., : shape.own], real)
     for part in (attention.query, attention.key):
         part.weight[row, : shape.own] = math.sqrt(_ALONE * scale) * weights
@@ -255,7 +294,9 @@ def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapp
 
 @torch.no_grad()
 def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
-    """Makes a layer's last head, whose weights are 0, copy the query's sum to all tokens, multiplied by a factor."""
+    """Makes a layer's last head, whose weights are 0, copy the query's sum to all tokens,
+    multiplied by a factor.
+    """
     dims, first = dims_of(shape), shape.word_rows.start
     look_at(layer, shape, first, segment=0)
     read_to(layer.attention.self.value.weight[first], dims.total, 1.0)
@@ -264,12 +305,16 @@ def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
 
 @torch.no_grad()
 def size_words(
-    model: BertForSequenceClassification, shape: MarkedShape, inputs: Mapping[str, Tensor], layers: int
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    inputs: Mapping[str, Tensor],
+    layers: int,
 ) -> None:
-    """Sets the norms' weights for the words' dimensions so that each keeps its size through the first layers.
+    """Sets the norms' weights for the words' dimensions so that each keeps its size through the
+    first layers.
 
-    A norm divides each token by its own deviation. The mean weighs a token by the number that a dimension holds there,
-    because [CLS] and [SEP] deviate much more than other tokens.
+    A norm divides each token by its own deviation. The mean weighs a token by the number that a
+    dimension holds there, because [CLS] and [SEP] deviate much more than other tokens.
 
     Args:
         model: a model with words.
@@ -288,7 +333,8 @@ def size_words(
 
 
 def _tell_cls(states: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights float[own] and a bias that map states to about 1 for [CLS] and 0 for other tokens, by least squares.
+    """Weights float[own] and a bias that map states to about 1 for [CLS] and 0 for other tokens, by
+    least squares.
 
     Args:
         states: float[n, t, own].
@@ -303,7 +349,9 @@ def _tell_cls(states: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mark_of_sep(states: Tensor, dims: WordDims) -> float:
-    """The number that tells [SEP] from other tokens: the mean over the [SEP]s among states, float[n, width]."""
+    """The number that tells [SEP] from other tokens: the mean over the [SEP]s among states,
+    float[n, width].
+    """
     marks = read_number(states, dims.sep)
     return float(marks[marks > marks.max() / 2].mean())
 
@@ -314,5 +362,7 @@ def read_to(row: Tensor, dim: int, factor: float) -> None:
 
 
 def write_to(places: Tensor, dim: int, value: Tensor) -> None:
-    """Writes a number to its dimension and its twin: float[..., width] of states or tables, float[width] of weights."""
+    """Writes a number to its dimension and its twin: float[..., width] of states or tables,
+    float[width] of weights.
+    """
     places[..., dim], places[..., dim + 1] = value, -value

@@ -1,1 +1,3 @@
-"""The encoder that all families share: its sizes, its torch module, and how a checkpoint of a family is read."""
+"""The encoder that all families share: its sizes, its torch module, and how a checkpoint of a
+family is read.
+"""

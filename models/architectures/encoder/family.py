@@ -1,4 +1,6 @@
-"""A family of checkpoints on the encoder: what its files must hold, and the architecture that they describe."""
+"""A family of checkpoints on the encoder: what its files must hold, and the architecture that they
+describe.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -51,7 +53,9 @@ class EncoderClassifier:
         parts = self.shape.parts() | self.head.parts()
         for part, name, _, of in self._places():
             size = (parts[part].weight[0] * of, *parts[part].weight[1:])
-            shapes |= {f"{name}.weight": size} | ({f"{name}.bias": size[:1]} if parts[part].bias else {})
+            shapes |= {f"{name}.weight": size} | (
+                {f"{name}.bias": size[:1]} if parts[part].bias else {}
+            )
         return shapes
 
     @property
@@ -60,12 +64,16 @@ class EncoderClassifier:
         return self.template(SpecialTokens(0, 0, 0)).token_types
 
     def template(self, special: SpecialTokens) -> InputTemplate:
-        """The layout of the checkpoint's own tokenizer, which is the family's unless its files say otherwise."""
+        """The layout of the checkpoint's own tokenizer, which is the family's unless its files say
+        otherwise.
+        """
         if self.own_layout is not None:
             return replace(self.own_layout, pad_id=special.pad_id)
         return self.layout.fill(special, self.segments)
 
-    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
+    def build(
+        self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype"
+    ) -> "torch.nn.Module":
         """Builds the model; a text whose token type is missing gets a row of zeros."""
         import torch
 
@@ -88,7 +96,12 @@ class EncoderClassifier:
         for part in self.shape.parts():
             layer, _, key = part.rpartition(".")
             sharing = [each for each, name in self.names.items() if name == self.names[key]]
-            yield part, self.prefix + self.names[key].format(layer), sharing.index(key), len(sharing)
+            yield (
+                part,
+                self.prefix + self.names[key].format(layer),
+                sharing.index(key),
+                len(sharing),
+            )
         for name in self.head.parts():
             yield name, name, 0, 1
 
@@ -99,13 +112,14 @@ class Family:
 
     Attributes:
         prefix: of the encoder's tensors in a classifier's file, with its dot.
-        names: the tensor of each part of the encoder, with `{}` for a layer's number. Parts with one name share a
-            tensor, one below the other in the order of the names.
+        names: the tensor of each part of the encoder, with `{}` for a layer's number. Parts with
+            one name share a tensor, one below the other in the order of the names.
         classifier: the tensor whose rows are the logits.
         layout: the layout of an input.
         read_shape: the encoder's sizes, given its prefix.
         read_head: the head over so many logits.
-        adds_type: whether a model with two token types reads three texts: the third one's row is zeros.
+        adds_type: whether a model with two token types reads three texts: the third one's row is
+            zeros.
     """
 
     prefix: str
@@ -123,30 +137,49 @@ class Family:
         prefix = "" if f"{self.names['words']}.weight" in files.tensors else self.prefix
         labels = 0 if len(files.modules) > 1 else count_labels(files, f"{self.classifier}.weight")
         shape = self.read_shape(files, prefix)
-        head = self.read_head(files, shape, labels) if labels else read_modular_head(files, shape.hidden)
+        head = (
+            self.read_head(files, shape, labels)
+            if labels
+            else read_modular_head(files, shape.hidden)
+        )
         found = EncoderClassifier(shape, head, self.names, prefix, self.layout, segments)
         check_tensors(files, found.tensors, self.roots(prefix))
-        pair = own_layout(files.folder, files.reference, self.layout, reads_types=shape.token_types is not None)
-        found = replace(found, own_layout=None if pair is None else self._for_texts(pair, segments, shape))
-        return replace(found, warnings=check_types(str(files), shape.token_types, found.token_types, self.adds_type))
+        pair = own_layout(
+            files.folder, files.reference, self.layout, reads_types=shape.token_types is not None
+        )
+        found = replace(
+            found, own_layout=None if pair is None else self._for_texts(pair, segments, shape)
+        )
+        return replace(
+            found,
+            warnings=check_types(str(files), shape.token_types, found.token_types, self.adds_type),
+        )
 
     def _for_texts(self, pair: InputTemplate, segments: int, shape: EncoderShape) -> InputTemplate:
         """A tokenizer's layout of a pair for so many texts.
 
-        No tokenizer lays three texts out, so a table of three token types was made and trained by other code, whatever
-        the tokenizer says of types.
+        No tokenizer lays three texts out, so a table of three token types was made and trained by
+        other code, whatever the tokenizer says of types.
         """
         own = extend_layout(pair, segments)
-        if segments > SEGMENTS["mono"] and self.layout.typed and (shape.token_types or 0) >= segments:
+        if (
+            segments > SEGMENTS["mono"]
+            and self.layout.typed
+            and (shape.token_types or 0) >= segments
+        ):
             return replace(own, token_types=tuple(range(segments)))
         return own
 
     def roots(self, prefix: str) -> tuple[str, ...]:
         """How the names of the tensors in the layers begin."""
-        return tuple({f"{prefix}{name.partition('.')[0]}." for name in self.names.values() if "{}" in name})
+        return tuple(
+            {f"{prefix}{name.partition('.')[0]}." for name in self.names.values() if "{}" in name}
+        )
 
 
-def check_types(checkpoint: str, known: int | None, types: tuple[int, ...], adds_type: bool = False) -> tuple[str, ...]:
+def check_types(
+    checkpoint: str, known: int | None, types: tuple[int, ...], adds_type: bool = False
+) -> tuple[str, ...]:
     """Compares the token types of an input's texts with those of a model.
 
     Args:
@@ -164,19 +197,24 @@ def check_types(checkpoint: str, known: int | None, types: tuple[int, ...], adds
     if known is not None and known <= max(types):
         if adds_type and known >= SEGMENTS["mono"]:
             return (
-                f"{checkpoint} has token type embeddings for 2 segments, duoBERT's input has 3. The second doc gets a "
-                "row of zeros, as TensorFlow gave the models of 2019 that came so; any other model scores badly",
+                f"{checkpoint} has token type embeddings for 2 segments, duoBERT's input has 3. "
+                "The second doc gets a row of zeros, as TensorFlow gave the models of 2019 that "
+                "came so; any other model scores badly",
             )
         kind = next(kind for kind, count in SEGMENTS.items() if count == len(types))
         raise PreflightError(
-            f"{checkpoint} knows {known} token type{'s' if known > 1 else ''}, and {kind}BERT's input has "
-            f"{max(types) + 1} segments: it cannot have been trained for this"
+            f"{checkpoint} knows {known} token type{'s' if known > 1 else ''}, and {kind}BERT's "
+            f"input has {max(types) + 1} segments: it cannot have been trained for this"
         )
     if len(types) == SEGMENTS["mono"] or any(types):
         return ()
-    why = "has no token types" if known is None else "has a tokenizer that gives every text token type 0"
+    why = (
+        "has no token types"
+        if known is None
+        else "has a tokenizer that gives every text token type 0"
+    )
     return (
         f"{checkpoint} {why}, so only the separators divide duo's input of three texts "
-        "(docs/reference/model-inputs.md). A model that was not trained on this layout, such as every mono, scores "
-        "badly",
+        "(docs/reference/model-inputs.md). A model that was not trained on this layout, such as "
+        "every mono, scores badly",
     )

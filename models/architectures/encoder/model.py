@@ -1,7 +1,9 @@
-"""The encoder and its head as a module of torch: the function of transformers' classifiers with less work.
+"""The encoder and its head as a module of torch: the function of transformers' classifiers with
+less work.
 
-Nothing is approximated: one product makes query, key and value; where the head reads only the first token, the last
-layer computes only that. The head stays in float32 for any dtype of the layers: bfloat16 log-odds would tie.
+Nothing is approximated: one product makes query, key and value; where the head reads only the first
+token, the last layer computes only that. The head stays in float32 for any dtype of the layers:
+bfloat16 log-odds would tie.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +43,9 @@ class _Layer(nn.Module):
         self.narrow = Linear(weights, f"{number}.narrow")
         has_norm = f"{number}.attention_norm.weight" in weights
         eps = shape.layer_norm_eps
-        self.attention_norm = LayerNorm(weights, f"{number}.attention_norm", eps) if has_norm else nn.Identity()
+        self.attention_norm = (
+            LayerNorm(weights, f"{number}.attention_norm", eps) if has_norm else nn.Identity()
+        )
         self.inner_norm = LayerNorm(weights, f"{number}.inner_norm", eps)
 
     def before(self, hidden: Tensor) -> Tensor:
@@ -58,7 +62,9 @@ class _Layer(nn.Module):
         if self.pre_norm:
             output: Tensor = self.narrow(self._inner(normed), summed)
             return output
-        return self.inner_norm.of_sum(self.narrow, self._inner(normed), normed, kernels, sums=False)[0]
+        return self.inner_norm.of_sum(
+            self.narrow, self._inner(normed), normed, kernels, sums=False
+        )[0]
 
     def _inner(self, hidden: Tensor) -> Tensor:
         inner: Tensor = self.widen(hidden)
@@ -112,8 +118,12 @@ _ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
 class EncoderScorer(nn.Module):
     """Log-odds of a batch of inputs."""
 
-    def __init__(self, shape: EncoderShape, head: Head, weights: Weights, dtype: torch.dtype) -> None:
-        """Builds the model of float32 weights; the dtype is that of the layers, embeddings and head are float32."""
+    def __init__(
+        self, shape: EncoderShape, head: Head, weights: Weights, dtype: torch.dtype
+    ) -> None:
+        """Builds the model of float32 weights; the dtype is that of the layers, embeddings and head
+        are float32.
+        """
         super().__init__()
         self.dtype = dtype
         self.block = BLOCK_ROWS
@@ -126,7 +136,9 @@ class EncoderScorer(nn.Module):
         projected = shape.embedding_size != shape.hidden
         self.projection = Linear(weights, "projection") if projected else nn.Identity()
         last = len(shape.attentions) - 1
-        self.lower_layers = nn.ModuleList(FullLayer(weights, number, shape) for number in range(last)).to(dtype)
+        self.lower_layers = nn.ModuleList(
+            FullLayer(weights, number, shape) for number in range(last)
+        ).to(dtype)
         last_class = FirstRowsLayer if head.pooling == "cls" else FullLayer
         self.last_layer = last_class(weights, last, shape).to(dtype)
         thetas = [attention.rope_theta for attention in shape.attentions]
@@ -135,7 +147,9 @@ class EncoderScorer(nn.Module):
         self.rotations = nn.ModuleList(Rotation(theta, shape.positions, size) for theta in known)
         self.rotation_of = [None if theta is None else known.index(theta) for theta in thetas]
         final = shape.pre_norm
-        self.final_norm = LayerNorm(weights, "final_norm", shape.layer_norm_eps) if final else nn.Identity()
+        self.final_norm = (
+            LayerNorm(weights, "final_norm", shape.layer_norm_eps) if final else nn.Identity()
+        )
         *steps, classifier = head.steps
         self.steps = nn.Sequential(*(_step(weights, step) for step in steps))
         self.classifier = Linear(weights, classifier.name)
@@ -156,7 +170,9 @@ class EncoderScorer(nn.Module):
         return self.judge(self.encode(rows))[: rows.count]
 
     def encode(self, rows: TokenRows) -> Tensor:
-        """What the head reads, float32[f, d]: of the first tokens, or the mean over the tokens of each input."""
+        """What the head reads, float32[f, d]: of the first tokens, or the mean over the tokens of
+        each input.
+        """
         hidden = self._embed(rows)
         *lower, last = (None if each is None else self.rotations[each] for each in self.rotation_of)
         for layer, rotation in zip(self.lower_layers, lower, strict=True):
@@ -198,13 +214,19 @@ def _step(weights: Weights, step: Dense | Norm) -> nn.Module:
 
 
 class ChunkedScorer(nn.Module):
-    """Log-odds of a batch of inputs, the chunks of each side by side, by an `EncoderScorer` and a pooling."""
+    """Log-odds of a batch of inputs, the chunks of each side by side, by an `EncoderScorer` and a
+    pooling.
+    """
 
-    def __init__(self, encoder: nn.Module, chunks: int, attention_size: int, weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, encoder: nn.Module, chunks: int, attention_size: int, weights: Mapping[str, Tensor]
+    ) -> None:
         super().__init__()
         assert isinstance(encoder, EncoderScorer)
         self.encoder, self.chunks = encoder, chunks
-        self.chunk_pooling = ChunkPooling(chunks, encoder.words.shape[1], attention_size).requires_grad_(False)
+        self.chunk_pooling = ChunkPooling(
+            chunks, encoder.words.shape[1], attention_size
+        ).requires_grad_(False)
         self.chunk_pooling.load_state_dict(dict(weights))
 
     def pack(self, kernels: "Kernels | None" = None) -> Layout:
@@ -223,9 +245,10 @@ class ChunkedScorer(nn.Module):
 class ChunkPooling(nn.Module):
     """Attention over the chunks of a passage, or the maximum of each dimension.
 
-    The attention is that of Yang et al. 2016 (equations 5 to 7), with chunks for words: u_i = tanh(W h_i + b), alpha is
-    the softmax of u_i . u over the chunks, and the passage's vector is the sum of alpha_i h_i. Without attention
-    (`attention_size` 0, the size of u), it is the maximum.
+    The attention is that of Yang et al. 2016 (equations 5 to 7), with chunks for words: u_i =
+    tanh(W h_i + b), alpha is the softmax of u_i . u over the chunks, and the passage's vector is
+    the sum of alpha_i h_i. Without attention (`attention_size` 0, the size of u), it is the
+    maximum.
     """
 
     def __init__(self, chunks: int, hidden: int, attention_size: int) -> None:
@@ -237,7 +260,9 @@ class ChunkPooling(nn.Module):
             self.context = nn.Linear(attention_size, 1, bias=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """float[b * chunks, hidden], the chunks of a passage one after the other -> float[b, hidden]."""
+        """float[b * chunks, hidden], the chunks of a passage one after the other -> float[b,
+        hidden].
+        """
         chunks = vectors.view(-1, self._chunks, vectors.shape[1])
         if not self._attends:
             return chunks.amax(dim=1)

@@ -1,4 +1,6 @@
-"""The head of a cross-encoder that sentence-transformers saved as modules: Pooling, Dense, LayerNorm, ..., Dense."""
+"""The head of a cross-encoder that sentence-transformers saved as modules: Pooling, Dense,
+LayerNorm, ..., Dense.
+"""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -24,7 +26,9 @@ _Keys = TypeVar("_Keys")
 
 @dataclass(frozen=True)
 class _Pooling:
-    """The config.json of Pooling; before sentence-transformers 5.5 each mode was a key of its own."""
+    """The config.json of Pooling; before sentence-transformers 5.5 each mode was a key of its
+    own.
+    """
 
     pooling_mode: str | list[str] | None = None
     pooling_mode_cls_token: StrictBool = False
@@ -41,7 +45,10 @@ class _Pooling:
             return [self.pooling_mode] if isinstance(self.pooling_mode, str) else self.pooling_mode
         prefix = "pooling_mode_"
         names = [name for name, value in vars(self).items() if name.startswith(prefix) and value]
-        return [name.removeprefix(prefix).removesuffix("_token").removesuffix("_tokens") for name in names]
+        return [
+            name.removeprefix(prefix).removesuffix("_token").removesuffix("_tokens")
+            for name in names
+        ]
 
 
 @dataclass(frozen=True)
@@ -68,15 +75,22 @@ def read_modular_head(files: ModelFiles, hidden: int) -> Head:
     """The head that the modules after the Transformer are, over vectors of so many values."""
     pooling, *modules = files.modules[1:]
     kinds = [module.kind for module in modules]
-    if pooling.kind != "Pooling" or kinds[-1:] != ["Dense"] or not set(kinds) <= {"Dense", "LayerNorm"}:
+    if (
+        pooling.kind != "Pooling"
+        or kinds[-1:] != ["Dense"]
+        or not set(kinds) <= {"Dense", "LayerNorm"}
+    ):
         raise PreflightError(
             f"{files} is a sentence-transformers model whose Transformer is followed by "
-            f"{', '.join([pooling.kind, *kinds])}: probably an embedding model. A re-ranker's score is the logits of a "
-            "sequence classifier (a cross-encoder), or of the modules Pooling, Dense, LayerNorm, ..., Dense"
+            f"{', '.join([pooling.kind, *kinds])}: probably an embedding model. A re-ranker's "
+            "score is the logits of a sequence classifier (a cross-encoder), or of the modules "
+            "Pooling, Dense, LayerNorm, ..., Dense"
         )
     modes = _keys(_Pooling, pooling, files).modes
     if modes not in (["cls"], ["mean"]):
-        raise PreflightError(f"{files}: {pooling.folder} pools by {', '.join(modes)[:100]!r}; known: cls, mean")
+        raise PreflightError(
+            f"{files}: {pooling.folder} pools by {', '.join(modes)[:100]!r}; known: cls, mean"
+        )
     steps: list[Dense | Norm] = []
     width = hidden
     for module in modules:
@@ -91,14 +105,16 @@ def read_modular_head(files: ModelFiles, hidden: int) -> Head:
             steps.append(Dense(f"{module.folder}/linear", yields, takes, activation, dense.bias))
         if takes != width:
             raise PreflightError(
-                f"{files}: {module.folder} takes {takes} values, and the module before it gives {width}"
+                f"{files}: {module.folder} takes {takes} values, and the module before it gives "
+                f"{width}"
             )
         width = yields
     head = Head(tuple(steps), "cls" if modes == ["cls"] else "mean")
     if head.classifier.rows > 2 or head.classifier.activation != "none":
         raise PreflightError(
             f"{files}: {modules[-1].folder} has {head.classifier.rows} outputs and the activation "
-            f"{head.classifier.activation}; a re-ranker has one logit or two, and its last Dense no activation"
+            f"{head.classifier.activation}; a re-ranker has one logit or two, and its last Dense "
+            "no activation"
         )
     return head
 
@@ -110,13 +126,18 @@ def _keys(kind: type[_Keys], module: Module, files: ModelFiles) -> _Keys:
 def _check_dense(module: Module, config: _Dense, output: str, files: ModelFiles) -> None:
     found = (config.module_input_name, config.module_output_name or config.module_input_name)
     if config.activation_function not in _ACTIVATIONS:
-        problem = f"activation_function {config.activation_function!r:.100}; known: {', '.join(_ACTIVATIONS)}"
+        problem = (
+            f"activation_function {config.activation_function!r:.100}; known: "
+            f"{', '.join(_ACTIVATIONS)}"
+        )
         raise PreflightError(f"{files}: {module.folder} has {problem}")
     if found != (_VECTOR, output):
         raise PreflightError(
             f"{files}: {module.folder} reads {config.module_input_name!r:.50} and writes "
-            f"{config.module_output_name!r:.50}, where a re-ranker reads {_VECTOR!r} and writes {output!r}: probably "
-            "an embedding model"
+            f"{config.module_output_name!r:.50}, where a re-ranker reads {_VECTOR!r} and writes "
+            f"{output!r}: probably an embedding model"
         )
     if config.use_residual:
-        raise PreflightError(f"{files}: {module.folder} has a residual connection (use_residual), which is not known")
+        raise PreflightError(
+            f"{files}: {module.folder} has a residual connection (use_residual), which is not known"
+        )

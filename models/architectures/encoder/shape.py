@@ -1,4 +1,6 @@
-"""The sizes of an encoder and of the head above it, and the parts that follow from them. Needs no torch."""
+"""The sizes of an encoder and of the head above it, and the parts that follow from them. Needs no
+torch.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
@@ -15,7 +17,9 @@ Epsilon = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Part(NamedTuple):
-    """An embedding table, a linear map or a normalisation: the shape of its weight, and whether it has a bias."""
+    """An embedding table, a linear map or a normalisation: the shape of its weight, and whether it
+    has a bias.
+    """
 
     weight: tuple[int, ...]
     bias: bool = False
@@ -54,7 +58,9 @@ class Norm(NamedTuple):
 
 @dataclass(frozen=True)
 class Head:
-    """From the last layer's output to the logits: `steps` after the pooling; the last one yields the logits."""
+    """From the last layer's output to the logits: `steps` after the pooling; the last one yields
+    the logits.
+    """
 
     steps: tuple[Dense | Norm, ...]
     pooling: Pooling = "cls"
@@ -69,7 +75,9 @@ class Head:
     def parts(self) -> dict[str, Part]:
         """The parts by the names of their tensors."""
         return {
-            step.name: Part((step.rows, step.columns) if isinstance(step, Dense) else (step.size,), step.bias)
+            step.name: Part(
+                (step.rows, step.columns) if isinstance(step, Dense) else (step.size,), step.bias
+            )
             for step in self.steps
         }
 
@@ -87,7 +95,8 @@ class EncoderShape:
         first_position: the row of the first token in the table of positions; None without a table.
         token_types: the rows of the table of token types; None without a table.
         gated: whether a layer's inner activation is multiplied by a gate (GeGLU).
-        pre_norm: whether normalisations precede attention and inner map, with one more after the last layer.
+        pre_norm: whether normalisations precede attention and inner map, with one more after the
+            last layer.
     """
 
     attentions: tuple[Attention, ...]

@@ -1,1 +1,3 @@
-"""The operations that models are composed of, over packed rows; their bits do not depend on a row's neighbours."""
+"""The operations that models are composed of, over packed rows; their bits do not depend on a row's
+neighbours.
+"""

@@ -1,6 +1,8 @@
-"""The operations that are compiled from attention.cpp, where an installation has them and they were measured to gain.
+"""The operations that are compiled from attention.cpp, where an installation has them and they were
+measured to gain.
 
-A library without torch and Python in it, which ctypes calls with the addresses of tensors: other threads go on.
+A library without torch and Python in it, which ctypes calls with the addresses of tensors: other
+threads go on.
 """
 
 import ctypes
@@ -57,8 +59,8 @@ class Kernels:
         """Softmax attention within each input.
 
         Args:
-            query: float32 or bfloat16[r, heads, size], each row without gaps, and so are `key` and `value`; they can be
-                views of one tensor.
+            query: float32 or bfloat16[r, heads, size], each row without gaps, and so are `key` and
+                `value`; they can be views of one tensor.
             key: as `query`.
             value: as `query`; its rows are as far apart as those of `key`.
             starts: int32[b], the row of each input's first token, ascending.
@@ -75,10 +77,17 @@ class Kernels:
             _require(each.device == query.device and each.dtype == query.dtype)
             _require(each.shape[1:] == (heads, size) and each.stride()[1:] == (size, 1))
         _require(
-            window >= 0 and key.shape == value.shape and key.stride(0) == value.stride(0) and size <= _LONGEST_HEAD
+            window >= 0
+            and key.shape == value.shape
+            and key.stride(0) == value.stride(0)
+            and size <= _LONGEST_HEAD
         )
         for each in (starts, lengths):
-            _require(str(each.dtype) == "torch.int32" and each.shape == (len(lengths),) and each.is_contiguous())
+            _require(
+                str(each.dtype) == "torch.int32"
+                and each.shape == (len(lengths),)
+                and each.is_contiguous()
+            )
         _require(rows == (len(lengths) if first else len(key)))
         status = self._library.attend(
             _BITS[self.kind],
@@ -138,7 +147,8 @@ class Kernels:
 
 
 def load_kernels(kind: Kind | None = None) -> Kernels | None:
-    """The kernels of this installation on this processor; None, after a warning, where there are none.
+    """The kernels of this installation on this processor; None, after a warning, where there are
+    none.
 
     Args:
         kind: the instructions that are used, for tests and benchmarks; by default the best ones.
@@ -156,9 +166,14 @@ def why_torch() -> str:
 
 @cache
 def _find() -> tuple[ctypes.CDLL | None, tuple[Kind, ...], str]:
-    """The library, the kinds that run here, and the reason why there are none, of which it warns once."""
+    """The library, the kinds that run here, and the reason why there are none, of which it warns
+    once.
+    """
     kinds: tuple[Kind, ...] = ()
-    library, reason = None, "it was installed without a compiler for Linux on x86-64; install g++, then beamrank again"
+    library, reason = (
+        None,
+        "it was installed without a compiler for Linux on x86-64; install g++, then beamrank again",
+    )
     paths = [Path(__file__).with_name(f"_attention{suffix}") for suffix in EXTENSION_SUFFIXES]
     if path := next((each for each in paths if each.is_file()), None):
         try:

@@ -16,7 +16,9 @@ _APPROXIMATE = {"none": "", "gelu": "none", "gelu_tanh": "tanh"}
 class Linear(nn.Module):
     """A linear map with an activation; several maps of one input are concatenated to one."""
 
-    def __init__(self, weights: Mapping[str, Tensor], *names: str, activation: str = "none") -> None:
+    def __init__(
+        self, weights: Mapping[str, Tensor], *names: str, activation: str = "none"
+    ) -> None:
         """Takes the maps' tensors, float32.
 
         Args:
@@ -32,16 +34,20 @@ class Linear(nn.Module):
         self._packed: Tensor | None = None
 
     def pack(self, rows: int) -> None:
-        """Puts the weights into the order in which oneDNN multiplies them with so many rows; they stay on the CPU.
+        """Puts the weights into the order in which oneDNN multiplies them with so many rows; they
+        stay on the CPU.
 
-        Without this, oneDNN reorders bfloat16 weights at each call, and float32 goes to a slower library.
+        Without this, oneDNN reorders bfloat16 weights at each call, and float32 goes to a slower
+        library.
         """
         if _can_pack(self.weight.dtype):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, rows)
             self.weight = frozen(self.weight.new_empty(0))
 
     def forward(self, rows: Tensor, residual: Tensor | None = None) -> Tensor:
-        """float[r, in] -> float[r, out]: the map, then the activation, or the sum with `residual`."""
+        """float[r, in] -> float[r, out]: the map, then the activation, or the sum with
+        `residual`.
+        """
         if self._packed is not None:
             return self._multiply_packed(rows, residual)
         values = F.linear(rows, self.weight, self.bias)
@@ -55,7 +61,9 @@ class Linear(nn.Module):
             summed: Tensor = multiply.binary(rows, residual, self._packed, self.bias, "add")
             return summed
         name = "none" if self.activation == "none" else "gelu"
-        values: Tensor = multiply(rows, self._packed, self.bias, name, [], _APPROXIMATE[self.activation])
+        values: Tensor = multiply(
+            rows, self._packed, self.bias, name, [], _APPROXIMATE[self.activation]
+        )
         return values
 
 
@@ -65,11 +73,15 @@ def linears(module: nn.Module) -> Iterator[Linear]:
 
 
 def _can_pack(dtype: torch.dtype) -> bool:
-    """Whether torch has the operators, which are not part of its public interface, and oneDNN computes in the dtype."""
+    """Whether torch has the operators, which are not part of its public interface, and oneDNN
+    computes in the dtype.
+    """
     operators = ("_reorder_linear_weight", "_linear_pointwise")
     if not torch._C._has_mkldnn or not all(hasattr(torch.ops.mkldnn, name) for name in operators):
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 or (
+        dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 class LayerNorm(nn.Module):
@@ -89,15 +101,22 @@ class LayerNorm(nn.Module):
     def of_sum(
         self, linear: Linear, rows: Tensor, residual: Tensor, kernels: "Kernels | None", sums: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """The normalised sum of `linear(rows)` and a residual, and the sum itself, at least where it is asked for.
+        """The normalised sum of `linear(rows)` and a residual, and the sum itself, at least where
+        it is asked for.
 
-        The compiled kernels add in float32; torch rounds the sum to the dtype of the rows before it normalises.
+        The compiled kernels add in float32; torch rounds the sum to the dtype of the rows before it
+        normalises.
         """
         if kernels is None:
             summed: Tensor = linear(rows, residual)
             return self(summed), summed
-        total, bias = torch.empty_like(residual) if sums else None, None if self.bias is None else self.bias.float()
-        return kernels.residual_norm(linear(rows), residual, self.weight.float(), bias, self.eps, total), total
+        total, bias = (
+            torch.empty_like(residual) if sums else None,
+            None if self.bias is None else self.bias.float(),
+        )
+        return kernels.residual_norm(
+            linear(rows), residual, self.weight.float(), bias, self.eps, total
+        ), total
 
 
 def frozen(tensor: Tensor) -> nn.Parameter:
@@ -106,7 +125,9 @@ def frozen(tensor: Tensor) -> nn.Parameter:
 
 
 class Rotation(nn.Module):
-    """Turns each pair of dimensions i, i + size / 2 of a head by an angle that grows with the position."""
+    """Turns each pair of dimensions i, i + size / 2 of a head by an angle that grows with the
+    position.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -124,5 +145,8 @@ class Rotation(nn.Module):
         shape = (-1, *(1,) * (heads.dim() - 2), heads.shape[-1] // 2)
         cos, sin = (table[positions].view(shape) for table in (self.cos, self.sin))
         first, second = heads.float().chunk(2, dim=-1)
-        turned = torch.addcmul(first * cos, second, sin, value=-1), torch.addcmul(second * cos, first, sin)
+        turned = (
+            torch.addcmul(first * cos, second, sin, value=-1),
+            torch.addcmul(second * cos, first, sin),
+        )
         return torch.cat(turned, dim=-1).to(heads.dtype)

@@ -1,4 +1,6 @@
-"""The inference backends: their protocol, their names, and which one and which kernel compute a model."""
+"""The inference backends: their protocol, their names, and which one and which kernel compute a
+model.
+"""
 
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Protocol, Self
@@ -40,7 +42,8 @@ class Backend(Protocol):
     """A model that is loaded on a device of this process.
 
     Attributes:
-        digest_keys: other settings that decide a score; they enter its digest beside the name, device and dtype.
+        digest_keys: other settings that decide a score; they enter its digest beside the name,
+            device and dtype.
         streams: how many batches are worked on at a time, a thread each.
     """
 
@@ -49,31 +52,40 @@ class Backend(Protocol):
 
     @classmethod
     def resolve(cls, device: str, dtype: str) -> Device:
-        """The device and dtype that `auto` means on this machine; ConfigError or PreflightError for one it lacks."""
+        """The device and dtype that `auto` means on this machine; ConfigError or PreflightError for
+        one it lacks.
+        """
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:
-        """Loads a checkpoint on a device, its layers in the dtype; a CPU backend may use so many cores.
+    def load(
+        cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str
+    ) -> Self:
+        """Loads a checkpoint on a device, its layers in the dtype; a CPU backend may use so many
+        cores.
 
-        `kernel` is `torch`; for the backend torch also what `choose_kernel` found. Raises PreflightError where this
-        machine cannot honour the device or the dtype.
+        `kernel` is `torch`; for the backend torch also what `choose_kernel` found. Raises
+        PreflightError where this machine cannot honour the device or the dtype.
         """
 
     def start_thread(self) -> None:
         """Prepares a thread that is going to call `forward`."""
 
     def batches(self, lengths: Lengths, token_budget: int) -> list[Rows]:
-        """Cuts inputs into batches of so many tokens for `forward`; `models.scoring.packing` has ways to do so.
+        """Cuts inputs into batches of so many tokens for `forward`; `models.scoring.packing` has
+        ways to do so.
 
-        `lengths` are int64[n, m], tokens of the m parts of each input, of which all but chunked models have one. Every
-        input is in one of the batches.
+        `lengths` are int64[n, m], tokens of the m parts of each input, of which all but chunked
+        models have one. Every input is in one of the batches.
         """
 
     def computed_tokens(self, lengths: Lengths) -> int:
-        """How many tokens `forward` computes for a batch of inputs of these lengths, padding included."""
+        """How many tokens `forward` computes for a batch of inputs of these lengths, padding
+        included.
+        """
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
-        """Log-odds, float32[b], of b inputs whose parts stand side by side. The bits must not depend on other threads.
+        """Log-odds, float32[b], of b inputs whose parts stand side by side. The bits must not
+        depend on other threads.
 
         Raises OutOfMemory where the batch does not fit.
         """
@@ -88,12 +100,16 @@ def find_backend(name: str) -> type[Backend]:
     """The backend of a name, which can be `auto`."""
     found = resolve_backend(name)
     if found not in BACKENDS:
-        raise ConfigError(f"backend must be one of {', '.join(sorted((AUTO, *BACKENDS)))}, not {name!r}")
+        raise ConfigError(
+            f"backend must be one of {', '.join(sorted((AUTO, *BACKENDS)))}, not {name!r}"
+        )
     return BACKENDS[found]
 
 
 def resolve_backend(name: str) -> str:
-    """The name of a configured backend: `auto` is torch, which was the faster one wherever both were measured."""
+    """The name of a configured backend: `auto` is torch, which was the faster one wherever both
+    were measured.
+    """
     return TORCH if name == AUTO else name
 
 
@@ -109,7 +125,8 @@ def processor_kind() -> str:
 
 
 def choose_kernel(requested: str, architecture: Architecture, backend: str, device: Device) -> str:
-    """What computes attention: `torch`, or `compiled N`, the version of the compiled kernels, whose bits differ.
+    """What computes attention: `torch`, or `compiled N`, the version of the compiled kernels, whose
+    bits differ.
 
     `auto` is compiled where this installation has kernels that are faster for the model.
     """

@@ -20,7 +20,13 @@ from models.architectures.kernels.attention import supports_varlen
 from models.architectures.kernels.compiled import VERSION, Kernels, load_kernels, why_torch
 from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import Checkpoint, load_weights
-from models.scoring.backends.registry import COMPILED, TORCH, Device, OutOfMemory, default_token_budget
+from models.scoring.backends.registry import (
+    COMPILED,
+    TORCH,
+    Device,
+    OutOfMemory,
+    default_token_budget,
+)
 from models.scoring.packing import Rows, even_budget, fill_batches, fill_blocks
 
 _Forward: TypeAlias = Callable[[TokenRows], npt.NDArray[np.float32]]
@@ -30,12 +36,15 @@ DTYPES = ("float32", "bfloat16", "float16")
 _STREAMS_OF_A_GPU = 2
 # cuBLAS takes its own memory as it is initialized. std::bad_alloc comes from libraries in C++.
 _OUT_OF_MEMORY = re.compile(
-    "can't alloc|not enough memory|out of memory|ALLOC(ATION)?_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|bad_alloc"
+    "can't alloc|not enough memory|out of "
+    "memory|ALLOC(ATION)?_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|bad_alloc"
 )
 
 
 class TorchBackend:
-    """A `Backend` over torch. On CUDA devices, each has a copy of the model and takes batches in turn."""
+    """A `Backend` over torch. On CUDA devices, each has a copy of the model and takes batches in
+    turn.
+    """
 
     digest_keys: ClassVar[Mapping[str, str]] = {}
 
@@ -45,7 +54,9 @@ class TorchBackend:
         return Device(resolved, resolve_dtype(dtype, resolved), default_token_budget(resolved))
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str) -> Self:
+    def load(
+        cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str
+    ) -> Self:
         found = cls.resolve(device, dtype)
         kernels = None if kernel == TORCH else planned_kernels(kernel)
         kind = getattr(torch, found.dtype)
@@ -53,7 +64,12 @@ class TorchBackend:
         return cls(model, found.device, kind, threads, kernels)
 
     def __init__(
-        self, model: nn.Module, device: str, dtype: torch.dtype, threads: int, kernels: Kernels | None
+        self,
+        model: nn.Module,
+        device: str,
+        dtype: torch.dtype,
+        threads: int,
+        kernels: Kernels | None,
     ) -> None:
         self._layout = Layout()
         models: list[_Forward] = [lambda rows: model(rows).numpy()]
@@ -73,7 +89,9 @@ class TorchBackend:
             self._free.put(models[place % len(models)])
 
     def start_thread(self) -> None:
-        """Gives a batch one thread of torch: threads that share a batch wait for each other at every operation."""
+        """Gives a batch one thread of torch: threads that share a batch wait for each other at
+        every operation.
+        """
         # torch keeps the number of its own threads for each thread that calls it.
         torch.set_num_threads(1)
 
@@ -102,7 +120,9 @@ class TorchBackend:
 
     def _rows(self, batch: PaddedBatch) -> TokenRows:
         is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
-        ids, types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))
+        ids, types = (
+            torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types)
+        )
         return TokenRows(ids, types, batch.lengths.tolist(), self._layout)
 
 
@@ -139,21 +159,27 @@ class CudaModel:
 
 
 def devices_here(requested: str) -> list[str]:
-    """The CUDA devices of this process: of several worker processes of this machine, each has one in turn."""
+    """The CUDA devices of this process: of several worker processes of this machine, each has one
+    in turn.
+    """
     if requested != "cuda":
         return [requested]
     count, worker = torch.cuda.device_count(), os.environ.get(WORKER_NUMBER)
-    return [f"cuda:{number}" for number in (range(count) if worker is None else [int(worker) % count])]
+    return [
+        f"cuda:{number}" for number in (range(count) if worker is None else [int(worker) % count])
+    ]
 
 
 def planned_kernels(kernel: str) -> Kernels:
-    """The compiled kernels of this machine; raises PreflightError where there are none, or not those of the plan."""
+    """The compiled kernels of this machine; raises PreflightError where there are none, or not
+    those of the plan.
+    """
     kernels = load_kernels()
     if kernel != COMPILED or kernels is None:
         reason = why_torch() or f"this installation has those of version {VERSION}"
         raise PreflightError(
-            f"the plan has the kernel {kernel!r}, and {reason}. Or set kernel to torch, which gives scores with other "
-            "last digits, and run again"
+            f"the plan has the kernel {kernel!r}, and {reason}. Or set kernel to torch, which "
+            "gives scores with other last digits, and run again"
         )
     return kernels
 
@@ -166,20 +192,23 @@ def resolve_device(requested: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     if requested != "cpu" and not torch.cuda.is_available():
         raise PreflightError(
-            f"device is {requested}, and torch finds no CUDA device on this machine: set device to auto or cpu"
+            f"device is {requested}, and torch finds no CUDA device on this machine: set device "
+            "to auto or cpu"
         )
     _, _, number = requested.partition(":")
     count = torch.cuda.device_count()
     if number and int(number) >= count:
-        raise PreflightError(f"device is {requested}, and this machine has {count} CUDA devices, numbered from 0")
+        raise PreflightError(
+            f"device is {requested}, and this machine has {count} CUDA devices, numbered from 0"
+        )
     return requested
 
 
 def resolve_dtype(requested: str, device: str) -> str:
     """The dtype of the encoder; `auto` is the one that the device is fast at.
 
-    On a CPU that is bfloat16 with AMX tiles, and on an AMD with AVX-512's bfloat16. Elsewhere float32 was faster, also
-    on an Intel that has these instructions without AMX.
+    On a CPU that is bfloat16 with AMX tiles, and on an AMD with AVX-512's bfloat16. Elsewhere
+    float32 was faster, also on an Intel that has these instructions without AMX.
     """
     if requested == "auto":
         if is_cuda(device):
@@ -189,11 +218,23 @@ def resolve_dtype(requested: str, device: str) -> str:
         return "bfloat16" if on_amd or torch.cpu._is_amx_tile_supported() else "float32"
     if requested not in DTYPES:
         raise ConfigError(f"dtype must be auto or one of {', '.join(DTYPES)}, not {requested!r}")
-    if requested == "bfloat16" and is_cuda(device) and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise PreflightError("dtype is bfloat16, and this GPU does not compute in it: set dtype to float16 or float32")
+    if (
+        requested == "bfloat16"
+        and is_cuda(device)
+        and not torch.cuda.is_bf16_supported(including_emulation=False)
+    ):
+        raise PreflightError(
+            "dtype is bfloat16, and this GPU does not compute in it: set dtype to float16 or "
+            "float32"
+        )
     return requested
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error of torch, CUDA, cuBLAS, cuDNN or the CPU's allocators means that memory ran out."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None
+    """Whether an error of torch, CUDA, cuBLAS, cuDNN or the CPU's allocators means that memory ran
+    out.
+    """
+    return (
+        isinstance(error, torch.OutOfMemoryError | MemoryError)
+        or _OUT_OF_MEMORY.search(str(error)) is not None
+    )

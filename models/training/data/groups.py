@@ -1,4 +1,6 @@
-"""Groups of a query with some docs: stored as arrays, drawn in a stream that can be resumed, laid out as inputs."""
+"""Groups of a query with some docs: stored as arrays, drawn in a stream that can be resumed, laid
+out as inputs.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -11,7 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, kept_lengths, lay_out, max_doc_tokens
+from beamrank.ranking.input_layout import (
+    InputLimits,
+    PackedInputs,
+    cut_docs,
+    kept_lengths,
+    lay_out,
+    max_doc_tokens,
+)
 from beamrank.storage.local_files import map_array
 from models.architectures.families import bert_template
 from models.scoring.packing import Rows, cut_batches, padded_width
@@ -51,7 +60,8 @@ class GroupArrays:
         relevant: bool[n, d].
         texts: uint64, the distinct hashes of the queries' texts, sorted.
         scores: float32[n, d], a teacher's; empty without one.
-        pools: int64[n, 2], where the negatives begin and end that a group draws from; empty if none are drawn.
+        pools: int64[n, 2], where the negatives begin and end that a group draws from; empty if none
+            are drawn.
         negatives: int32[m].
         negative_scores: float32[m]; empty without a teacher.
     """
@@ -87,8 +97,12 @@ class GroupSource:
 
     groups_per_epoch: int | None
 
-    def __init__(self, arrays: GroupArrays, seed: int, drawn: int = 0, block: int | None = None) -> None:
-        """Draws so many negatives for a group; with `block` so many groups are shuffled among themselves."""
+    def __init__(
+        self, arrays: GroupArrays, seed: int, drawn: int = 0, block: int | None = None
+    ) -> None:
+        """Draws so many negatives for a group; with `block` so many groups are shuffled among
+        themselves.
+        """
         self._arrays, self._seed, self._drawn, self._block = arrays, seed, drawn, block
         self.docs_per_group, self.queries = arrays.docs.shape[1] + drawn, arrays.texts
         self.groups_per_epoch = len(arrays.queries)
@@ -109,11 +123,16 @@ class GroupSource:
             docs += arrays.negatives[places].tolist()
             relevant += [False] * self._drawn
             scores += arrays.negative_scores[places].tolist() if scores else []
-        return Group(int(arrays.queries[number]), tuple(docs), tuple(relevant), tuple(scores) or None)
+        return Group(
+            int(arrays.queries[number]), tuple(docs), tuple(relevant), tuple(scores) or None
+        )
 
 
-def shuffled(count: int, seed: int, position: int = 0, block: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yields the position after it and a number: in each epoch every number below `count`, as the seed decides.
+def shuffled(
+    count: int, seed: int, position: int = 0, block: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Yields the position after it and a number: in each epoch every number below `count`, as the
+    seed decides.
 
     With `block` so many numbers are shuffled among themselves.
     """
@@ -128,9 +147,11 @@ def shuffled(count: int, seed: int, position: int = 0, block: int | None = None)
 
 
 class Batch(NamedTuple):
-    """Inputs that go through the model together: their rows, and the tensors that transformers' BERT takes.
+    """Inputs that go through the model together: their rows, and the tensors that transformers'
+    BERT takes.
 
-    If a passage is read in chunks, the tensors have a row for each chunk, those of a passage one after the other.
+    If a passage is read in chunks, the tensors have a row for each chunk, those of a passage one
+    after the other.
     """
 
     rows: Rows
@@ -138,7 +159,9 @@ class Batch(NamedTuple):
 
 
 class InputEncoder:
-    """Lays out inputs exactly as for scoring: [CLS] query [SEP] doc [SEP], or with a doc i and a doc j."""
+    """Lays out inputs exactly as for scoring: [CLS] query [SEP] doc [SEP], or with a doc i and a
+    doc j.
+    """
 
     def __init__(
         self,
@@ -148,8 +171,15 @@ class InputEncoder:
         chunks: int = 1,
         tokens: TokenTable | None = None,
     ) -> None:
-        """Takes the truncation rule, the most tokens of a batch with padding, and the inputs that a doc is read as."""
-        self._tokenizer, self._limits, self._chunks, self._tokens = tokenizer, limits, chunks, tokens
+        """Takes the truncation rule, the most tokens of a batch with padding, and the inputs that a
+        doc is read as.
+        """
+        self._tokenizer, self._limits, self._chunks, self._tokens = (
+            tokenizer,
+            limits,
+            chunks,
+            tokens,
+        )
         self._token_budget = token_budget
 
     def pack(self, inputs: Sequence[Texts]) -> PackedInputs:
@@ -159,7 +189,9 @@ class InputEncoder:
             ConfigError: the rule leaves no room for the docs.
         """
         numbers: dict[str | int, int] = {}
-        rows = np.array([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in inputs])
+        rows = np.array(
+            [[numbers.setdefault(text, len(numbers)) for text in texts] for texts in inputs]
+        )
         if self._tokens is None:
             most_tokens = max_doc_tokens(self._limits.max_length * self._chunks)
             ids = self._tokenizer.encode([str(text) for text in numbers], most_tokens).ids
@@ -167,9 +199,13 @@ class InputEncoder:
             ids = self._tokens[[int(text) for text in numbers]]
         offsets = ids.offsets.to_numpy().astype(np.int64)
         lengths = np.diff(offsets)[rows].T
-        template = replace(bert_template(self._tokenizer.special, len(lengths)), doc_parts=self._chunks)
+        template = replace(
+            bert_template(self._tokenizer.special, len(lengths)), doc_parts=self._chunks
+        )
         kept = kept_lengths(template, self._limits, list(lengths))
-        tokens = np.concatenate([ids.values.to_numpy(), np.zeros(1, ids.values.type.to_pandas_dtype())])
+        tokens = np.concatenate(
+            [ids.values.to_numpy(), np.zeros(1, ids.values.type.to_pandas_dtype())]
+        )
         return PackedInputs(tokens, offsets[rows], np.stack(kept, axis=1), template)
 
     def batches(self, inputs: Sequence[Texts]) -> Iterator[Batch]:
@@ -179,8 +215,16 @@ class InputEncoder:
         lengths = packed.lengths.reshape(-1, chunks).max(axis=1)
         for rows in cut_batches(lengths, self._token_budget // chunks, self._limits.max_length):
             rows_of_chunks = (rows[:, None] * chunks + np.arange(chunks)).ravel()
-            padded = lay_out(packed, rows_of_chunks, padded_width(lengths[rows], self._limits.max_length))
+            padded = lay_out(
+                packed, rows_of_chunks, padded_width(lengths[rows], self._limits.max_length)
+            )
             mask = np.arange(padded.token_ids.shape[1]) < padded.lengths[:, None]
             names = ("input_ids", "token_type_ids", "attention_mask")
             values = (padded.token_ids, padded.token_types, mask)
-            yield Batch(rows, {name: torch.from_numpy(each).long() for name, each in zip(names, values, strict=True)})
+            yield Batch(
+                rows,
+                {
+                    name: torch.from_numpy(each).long()
+                    for name, each in zip(names, values, strict=True)
+                },
+            )

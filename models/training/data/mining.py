@@ -22,7 +22,8 @@ from models.training.data.groups import GroupArrays
 from models.training.data.texts import EMPTY, Hashes, TextWriter, is_in, scan_docs
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-# Of a teacher: topics that are checked; docs of a topic whose grades may follow one another by chance.
+# Of a teacher: topics that are checked; docs of a topic whose grades may follow one another by
+# chance.
 _CHECKED_TOPICS, _LEAST_DOCS = 1000, 4
 
 
@@ -31,7 +32,8 @@ class Pairs(NamedTuple):
 
     Attributes:
         topics: int32[n], the places of the topics, ascending.
-        docs: uint64[n], the hashes of the doc_ids; or int32[n], the docs' places in the order of the corpus.
+        docs: uint64[n], the hashes of the doc_ids; or int32[n], the docs' places in the order of
+            the corpus.
         values: float32[n], levels or scores.
     """
 
@@ -59,8 +61,12 @@ def _mixed(one: NDArray[Any], other: NDArray[Any]) -> Hashes:
     return mixed
 
 
-def _collected(rows: Iterable[tuple[str, Collection[str], Iterable[float]]], ids: Hashes) -> tuple[Pairs, bool]:
-    """The pairs of the queries with these hashes of ids, and whether the rows of any query stand apart."""
+def _collected(
+    rows: Iterable[tuple[str, Collection[str], Iterable[float]]], ids: Hashes
+) -> tuple[Pairs, bool]:
+    """The pairs of the queries with these hashes of ids, and whether the rows of any query stand
+    apart.
+    """
     queries, counts, docs, values = array("Q"), array("q"), array("Q"), array("f")
     for query_id, doc_ids, of_docs in rows:
         queries.append(hash64(query_id))
@@ -77,8 +83,11 @@ def _collected(rows: Iterable[tuple[str, Collection[str], Iterable[float]]], ids
     return pairs.where(by_topic), len(np.unique(hashes)) < len(hashes)
 
 
-def run_pairs(url: str, ids: Hashes, ranks: tuple[int, int] | None = None) -> tuple[Pairs, list[str]]:
-    """The pairs of some queries in a run, in its order, ties by rank: those between two ranks, or all.
+def run_pairs(
+    url: str, ids: Hashes, ranks: tuple[int, int] | None = None
+) -> tuple[Pairs, list[str]]:
+    """The pairs of some queries in a run, in its order, ties by rank: those between two ranks, or
+    all.
 
     Also returns a line about rows whose rank disagrees with their score.
     """
@@ -94,36 +103,47 @@ def run_pairs(url: str, ids: Hashes, ranks: tuple[int, int] | None = None) -> tu
     pairs, is_split = _collected(rows(), ids)
     if is_split:
         run = read_run(url, ties="rank")
-        whole = ((each, docs[chosen], run.scores[each][chosen].tolist()) for each, docs in run.order.items())
+        whole = (
+            (each, docs[chosen], run.scores[each][chosen].tolist())
+            for each, docs in run.order.items()
+        )
         pairs, _ = _collected(whole, ids)
-    line = f"rows of {url} whose rank disagrees with the scores: {disagreements:,}; the scores decide, the rank"
+    line = (
+        f"rows of {url} whose rank disagrees with the scores: {disagreements:,}; the scores "
+        "decide, the rank"
+    )
     return pairs, [f"{line} column is not read"] if disagreements else []
 
 
 def check_teacher(taught: Pairs, url: str) -> list[str]:
     """Returns a line where the scores of a teacher are all between 0 and 1.
 
-    Ranks, as in a run that was written without its scores, are refused: they count up or down in every topic, or are
-    the same in every topic.
+    Ranks, as in a run that was written without its scores, are refused: they count up or down in
+    every topic, or are the same in every topic.
     """
-    first = taught.where(slice(int(np.searchsorted(np.cumsum(np.diff(taught.topics) != 0), _CHECKED_TOPICS)) + 1))
+    first = taught.where(
+        slice(int(np.searchsorted(np.cumsum(np.diff(taught.topics) != 0), _CHECKED_TOPICS)) + 1)
+    )
     lists = np.split(first.values, np.flatnonzero(np.diff(first.topics)) + 1)
     topics = [np.sort(values)[::-1] for values in lists if len(values) > 1]
     longest = max(topics, key=len, default=np.zeros(0, np.float32))
     counting = all((values % 1 == 0).all() and (np.diff(values) == -1).all() for values in topics)
-    repeated = len(topics) > 1 and all(np.array_equal(values, longest[: len(values)]) for values in topics)
+    repeated = len(topics) > 1 and all(
+        np.array_equal(values, longest[: len(values)]) for values in topics
+    )
     if len(longest) >= _LEAST_DOCS and (counting or repeated):
         shown = ", ".join(f"{value:g}" for value in longest[:3].tolist())
         raise PreflightError(
-            f"data.teacher: the scores of {url} are ranks, or depend only on ranks ({shown}, ... in each topic), and "
-            "the objectives that distil learn from the differences of log-odds or cosines. Give a run with the "
-            "teacher's own scores"
+            f"data.teacher: the scores of {url} are ranks, or depend only on ranks ({shown}, ... "
+            "in each topic), and the objectives that distil learn from the differences of "
+            "log-odds or cosines. Give a run with the teacher's own scores"
         )
     if not len(taught.values) or taught.values.min() < 0 or taught.values.max() > 1:
         return []
     return [
-        f"the scores of the teacher {url} are all between 0 and 1, and the objectives learn from their differences: if "
-        "they are probabilities, give log-odds (logits); if they are cosines, a temperature of 10 or more"
+        f"the scores of the teacher {url} are all between 0 and 1, and the objectives learn from "
+        "their differences: if they are probabilities, give log-odds (logits); if they are "
+        "cosines, a temperature of 10 or more"
     ]
 
 
@@ -148,9 +168,9 @@ def mine(
 ) -> tuple[GroupArrays, list[str]]:
     """Reads topics, qrels, run and corpus, and finds the groups of each topic that is not held out.
 
-    Left out and counted: topics without positives or without negatives, empty texts, negatives with the text of a
-    positive of the same query or of another candidate, and docs that the teacher did not score. Queries of the same
-    text are one, whatever their ids.
+    Left out and counted: topics without positives or without negatives, empty texts, negatives with
+    the text of a positive of the same query or of another candidate, and docs that the teacher did
+    not score. Queries of the same text are one, whatever their ids.
     """
     assert data.topics
     assert data.qrels
@@ -160,26 +180,39 @@ def mine(
     if data.topics.only_judged:
         topics = topics.of_queries(judged)
     if folds is not None:
-        topics = topics.of_queries([each for each in topics.query_ids.to_pylist() if not folds.holds_out(each)])
+        topics = topics.of_queries(
+            [each for each in topics.query_ids.to_pylist() if not folds.holds_out(each)]
+        )
     # A topic's place is the row of its text.
     writer.add([topic.text for topic in topics])
-    queries, ids, left_out = writer.hashes(), hashes64(topics.query_ids.to_pylist()), _LeftOut(topics.query_ids)
-    relevant, _ = _collected(((query_id, docs, docs.values()) for query_id, docs in judged.items()), ids)
+    queries, ids, left_out = (
+        writer.hashes(),
+        hashes64(topics.query_ids.to_pylist()),
+        _LeftOut(topics.query_ids),
+    )
+    relevant, _ = _collected(
+        ((query_id, docs, docs.values()) for query_id, docs in judged.items()), ids
+    )
     relevant = positives = relevant.where(relevant.values >= data.min_relevance)
     candidates, left_out.lines = run_pairs(data.run, ids, sampling.ranks)
     if data.teacher is not None:
         scored, _ = run_pairs(data.teacher, ids)
         left_out.lines += check_teacher(scored, data.teacher)
-        (positives, one), (candidates, other) = (_taught(each, scored) for each in (positives, candidates))
+        (positives, one), (candidates, other) = (
+            _taught(each, scored) for each in (positives, candidates)
+        )
         left_out.docs("docs without a teacher's score, ignored", ~one, ~other)
         del scored
-    with_positives, with_candidates = (each.counts(len(ids)) > 0 for each in (positives, candidates))
+    with_positives, with_candidates = (
+        each.counts(len(ids)) > 0 for each in (positives, candidates)
+    )
     left_out.topics("without a text", queries == EMPTY)
     left_out.topics("without positives", ~with_positives)
     left_out.topics("without candidates", with_positives & ~with_candidates)
     usable = with_positives & with_candidates & (queries != EMPTY)
     positives, candidates = (each.where(usable[each.topics]) for each in (positives, candidates))
-    # A doc that the teacher did not score, or that is relevant to another topic of this text, is no less relevant.
+    # A doc that the teacher did not score, or that is relevant to another topic of this text, is no
+    # less relevant.
     relevant = relevant.where(is_in(queries, np.unique(queries[usable]))[relevant.topics])
     docs = np.concatenate([relevant.docs, candidates.docs])
     docs.sort()
@@ -187,12 +220,17 @@ def mine(
     docs = docs[np.concatenate([[True], docs[1:] != docs[:-1]])] if len(docs) else docs
     places, lines = np.zeros(0, np.int64), list[str]()
     if len(docs):
-        places, lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data))
+        places, lines = scan_docs(
+            data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data)
+        )
     texts, places = writer.hashes(), places.astype(np.int32)
     relevant, positives, candidates = (
-        each._replace(docs=places[np.searchsorted(docs, each.docs)]) for each in (relevant, positives, candidates)
+        each._replace(docs=places[np.searchsorted(docs, each.docs)])
+        for each in (relevant, positives, candidates)
     )
-    positives, candidates, is_relevant = _chosen(relevant, positives, candidates, queries, texts, usable, left_out)
+    positives, candidates, is_relevant = _chosen(
+        relevant, positives, candidates, queries, texts, usable, left_out
+    )
     negatives, taught = candidates.where(~is_relevant), data.teacher is not None
     lines += [*left_out.lines, *_notes(positives, candidates, negatives, sampling, taught)]
     ends = np.cumsum(negatives.counts(len(ids)))
@@ -222,7 +260,9 @@ def _taught(pairs: Pairs, taught: Pairs) -> tuple[Pairs, NDArray[np.bool_]]:
     order = np.argsort(hashes)
     hashes = hashes[order]
     scored = is_in(own, hashes)
-    return pairs.where(scored)._replace(values=taught.values[order][np.searchsorted(hashes, own[scored])]), scored
+    return pairs.where(scored)._replace(
+        values=taught.values[order][np.searchsorted(hashes, own[scored])]
+    ), scored
 
 
 def _doc_ids(data: DataConfig) -> list[str]:
@@ -242,9 +282,11 @@ def _chosen(
     usable: NDArray[np.bool_],
     left_out: _LeftOut,
 ) -> tuple[Pairs, Pairs, NDArray[np.bool_]]:
-    """The positives and candidates of topics that have a positive and a negative with texts; which are relevant.
+    """The positives and candidates of topics that have a positive and a negative with texts; which
+    are relevant.
 
-    `queries` has the hash of each topic's text, `texts` that of each doc's; other topics are taken out of `usable`.
+    `queries` has the hash of each topic's text, `texts` that of each doc's; other topics are taken
+    out of `usable`.
     """
     topics = len(queries)
     is_relevant = is_in(candidates.hashes(), np.sort(positives.hashes()))
@@ -254,7 +296,9 @@ def _chosen(
     copied = full & ~is_relevant & is_in(_mixed(queries[candidates.topics], of_docs), copies)
     others = np.flatnonzero(full & ~copied)
     kept = np.zeros(len(full), np.bool_)
-    kept[others[np.unique(_mixed(candidates.topics[others], of_docs[others]), return_index=True)[1]]] = True
+    kept[
+        others[np.unique(_mixed(candidates.topics[others], of_docs[others]), return_index=True)[1]]
+    ] = True
     left_out.docs("candidates without a text, ignored", ~full)
     left_out.docs("negatives with the text of a positive, ignored", copied)
     left_out.docs("candidates with the text of another, ignored", full & ~copied & ~kept)
@@ -267,21 +311,32 @@ def _chosen(
     _, which, counts = np.unique(queries[usable], return_inverse=True, return_counts=True)
     shared = np.zeros(topics, np.bool_)
     shared[np.flatnonzero(usable)[counts[which] > 1]] = True
-    left_out.topics("with the text of another", shared, "what is relevant to one is no negative of another")
+    left_out.topics(
+        "with the text of another", shared, "what is relevant to one is no negative of another"
+    )
     if not usable.any():
-        raise PreflightError("the mined set is empty: " + "; ".join(left_out.lines or ["no topic has candidates"]))
+        raise PreflightError(
+            "the mined set is empty: " + "; ".join(left_out.lines or ["no topic has candidates"])
+        )
     kept &= usable[candidates.topics]
-    return positives.where(full & usable[positives.topics]), candidates.where(kept), is_relevant[kept]
+    return (
+        positives.where(full & usable[positives.topics]),
+        candidates.where(kept),
+        is_relevant[kept],
+    )
 
 
 def _triplets(positives: Pairs, pools: NDArray[np.int64], limit: int | None) -> NDArray[np.int64]:
     """int64[n, 2], places of positives and negatives.
 
-    Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different negatives.
+    Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different
+    negatives.
     """
     found, counts = array("q"), positives.counts(int(positives.topics[-1]) + 1)
     firsts = np.cumsum(counts) - counts
-    for place, (topic, (start, end)) in enumerate(zip(positives.topics.tolist(), pools.tolist(), strict=True)):
+    for place, (topic, (start, end)) in enumerate(
+        zip(positives.topics.tolist(), pools.tolist(), strict=True)
+    ):
         number, count = place - int(firsts[topic]), int(counts[topic])
         share = max(1, (end - start) // count)
         for negative in range(start + number % (end - start), end, count)[:share][:limit]:
@@ -299,21 +354,29 @@ def _notes(
     without = int(np.count_nonzero(fewest == candidates.counts(topics)[usable]))
     if sampling.mode == "natural" and without == count:
         raise PreflightError(
-            "sampling.mode natural takes only candidates, and none of them is relevant, so nothing can be learned: "
-            "give a run with relevant docs within sampling.ranks, or mode balanced, which has the positives of qrels"
+            "sampling.mode natural takes only candidates, and none of them is relevant, so "
+            "nothing can be learned: give a run with relevant docs within sampling.ranks, or mode "
+            "balanced, which has the positives of qrels"
         )
     if sampling.mode == "natural" and without:
         yield f"topics whose candidates are all negatives: {without:,} of {count:,}"
     needed = sampling.drawn
     if few := int(np.count_nonzero(fewest < needed)):
         yield (
-            f"topics with fewer than {needed:,} negatives: {few:,} of {count:,}, the fewest {int(fewest.min()):,}; "
-            "theirs are drawn several times in a group"
+            f"topics with fewer than {needed:,} negatives: {few:,} of {count:,}, the fewest "
+            f"{int(fewest.min()):,}; theirs are drawn several times in a group"
         )
-    one, other = (np.bincount(each.topics, each.values, topics)[usable] for each in (positives, negatives))
-    below = int(np.count_nonzero(one / positives.counts(topics)[usable] < other / fewest)) if taught else 0
+    one, other = (
+        np.bincount(each.topics, each.values, topics)[usable] for each in (positives, negatives)
+    )
+    below = (
+        int(np.count_nonzero(one / positives.counts(topics)[usable] < other / fewest))
+        if taught
+        else 0
+    )
     if 2 * below > count:
         yield (
-            f"topics whose relevant docs the teacher scores below the others, on average: {below:,} of {count:,}; if "
-            "its scores are distances, or logits of not relevant, the model learns them upside down: negate them"
+            "topics whose relevant docs the teacher scores below the others, on average: "
+            f"{below:,} of {count:,}; if its scores are distances, or logits of not relevant, the "
+            "model learns them upside down: negate them"
         )

@@ -1,4 +1,6 @@
-"""Inputs of BERT's pre-training: a corpus's passages, packed, in segments A and B, with hidden wordpieces."""
+"""Inputs of BERT's pre-training: a corpus's passages, packed, in segments A and B, with hidden
+wordpieces.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -20,13 +22,17 @@ Ids = NDArray[np.int64]
 
 
 class PassageSource:
-    """The passages of a corpus in a new order each epoch; a group has as many of the next ones as fit into an input."""
+    """The passages of a corpus in a new order each epoch; a group has as many of the next ones as
+    fit into an input.
+    """
 
     docs_per_group = 1
     queries = np.zeros(0, np.uint64)
 
     def __init__(self, lengths: NDArray[np.int32], room_tokens: int, seed: int) -> None:
-        """Packs up to `room_tokens` tokens, each passage with its [SEP]; with 0 each passage is a group of its own."""
+        """Packs up to `room_tokens` tokens, each passage with its [SEP]; with 0 each passage is a
+        group of its own.
+        """
         self._lengths, self._room_tokens, self._seed = lengths, room_tokens, seed
         self.groups_per_epoch = None if room_tokens else len(lengths)
 
@@ -50,7 +56,8 @@ class MaskedInput(NamedTuple):
         ids: int64[n], as the model sees them.
         types: int64[n], 0 in segment A and 1 in segment B.
         hidden: int64[n], the wordpieces to predict, `NOT_PREDICTED` elsewhere.
-        next_label: whether B continues A, as BERT's head has it: `IS_NEXT`, `IS_RANDOM` or `NOT_PREDICTED`.
+        next_label: whether B continues A, as BERT's head has it: `IS_NEXT`, `IS_RANDOM` or
+            `NOT_PREDICTED`.
     """
 
     ids: Ids
@@ -64,7 +71,8 @@ _Segments = tuple[Ids, Ids, int]
 
 
 class Masking:
-    """Makes the inputs of a batch: `[CLS] A [SEP] B [SEP]`, with a [SEP] between the passages of a segment.
+    """Makes the inputs of a batch: `[CLS] A [SEP] B [SEP]`, with a [SEP] between the passages of a
+    segment.
 
     Attributes:
         room_tokens: the room of an input for passages, each with its [SEP].
@@ -72,10 +80,21 @@ class Masking:
     """
 
     def __init__(
-        self, tokenizer: BertTokenizer, mask_id: int, max_length: int, next_sentence: bool = False, seed: int = 0
+        self,
+        tokenizer: BertTokenizer,
+        mask_id: int,
+        max_length: int,
+        next_sentence: bool = False,
+        seed: int = 0,
     ) -> None:
-        """Makes inputs of up to `max_length` tokens; with `next_sentence` B continues A in one half of them."""
-        self._vocab_size, self._special, self._mask_id = tokenizer.vocab_size, tokenizer.special, mask_id
+        """Makes inputs of up to `max_length` tokens; with `next_sentence` B continues A in one half
+        of them.
+        """
+        self._vocab_size, self._special, self._mask_id = (
+            tokenizer.vocab_size,
+            tokenizer.special,
+            mask_id,
+        )
         self._next_sentence, self._seed = next_sentence, seed
         self.pad_id = tokenizer.special.pad_id
         self.room_tokens = max_length - (2 if next_sentence else 1)
@@ -84,7 +103,8 @@ class Masking:
         """Lays out the passages of each input.
 
         Args:
-            packs: the passages of each input; together with a [SEP] each they have at most `room_tokens` tokens.
+            packs: the passages of each input; together with a [SEP] each they have at most
+                `room_tokens` tokens.
             number: how many inputs the training had before these.
         """
         segments: list[_Segments] = []
@@ -94,7 +114,9 @@ class Masking:
         if self._next_sentence:
             for place in range(0, len(packs) - 1, 2):
                 bodies = self._joined(packs[place]), self._joined(packs[place + 1])
-                segments[place : place + 2] = self._cut(*bodies, number + place) or segments[place : place + 2]
+                segments[place : place + 2] = (
+                    self._cut(*bodies, number + place) or segments[place : place + 2]
+                )
         return [self._masked(each, number + place) for place, each in enumerate(segments)]
 
     def _joined(self, passages: Sequence[Ids]) -> Ids:
@@ -103,9 +125,11 @@ class Masking:
         return np.concatenate([np.empty(0, np.int64), *parts[1:]]).astype(np.int64)
 
     def _cut(self, one: Ids, other: Ids, number: int) -> list[_Segments]:
-        """Two bodies of passages, each cut within a passage; every second pair of them swaps its segments B.
+        """Two bodies of passages, each cut within a passage; every second pair of them swaps its
+        segments B.
 
-        Both are cut at the same place, so that they stay as long as they were; none if there is no such place.
+        Both are cut at the same place, so that they stay as long as they were; none if there is no
+        such place.
         """
         rng = np.random.default_rng([self._seed, number, _CUTS])
         size = min(len(one), len(other))
@@ -119,7 +143,9 @@ class Masking:
         return [(one[:at], other[at:], IS_RANDOM), (other[:at], one[at:], IS_RANDOM)]
 
     def _masked(self, segments: _Segments, number: int) -> MaskedInput:
-        """15 % of the wordpieces are predicted: 80 % of these show [MASK], 10 % another wordpiece, 10 % themselves."""
+        """15 % of the wordpieces are predicted: 80 % of these show [MASK], 10 % another wordpiece,
+        10 % themselves.
+        """
         cls_id, sep_id = self._special.cls_id, self._special.sep_id
         first = np.concatenate([[cls_id], segments[0], [sep_id]])
         second = np.concatenate([segments[1], [sep_id]]) if len(segments[1]) else segments[1]

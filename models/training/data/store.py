@@ -1,7 +1,7 @@
 """The data of a training on disk: written once, then read from files that are mapped into memory.
 
-A folder data-DIGEST holds it, named after everything that decides it. It is complete where it holds store.json, which
-has the hash of each file; data that was changed or damaged since is made again.
+A folder data-DIGEST holds it, named after everything that decides it. It is complete where it holds
+store.json, which has the hash of each file; data that was changed or damaged since is made again.
 """
 
 import math
@@ -43,7 +43,9 @@ class _Record(Document):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The data of a training: its groups, their token ids, lines to report about them, and their digest."""
+    """The data of a training: its groups, their token ids, lines to report about them, and their
+    digest.
+    """
 
     source: Source
     tokens: TokenTable
@@ -64,20 +66,34 @@ class DataFolder:
     """Where the data of a training are stored."""
 
     def __init__(
-        self, config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path, *, dry_run: bool
+        self,
+        config: TrainConfig,
+        tokenizer: BertTokenizer,
+        max_tokens: int,
+        folder: Path,
+        *,
+        dry_run: bool,
     ) -> None:
-        """Finds the place of the data, by their settings and files; a dry run reads only the first triples."""
+        """Finds the place of the data, by their settings and files; a dry run reads only the first
+        triples.
+        """
         self._config, self._tokenizer, self._max_tokens = config, tokenizer, max_tokens
         data, steps, batch_size = config.data, config.optimizer.steps, config.optimizer.batch_size
-        blocks = None if steps is None else 1 if dry_run else math.ceil(steps * batch_size / (2 * BLOCK))
+        blocks = (
+            None if steps is None else 1 if dry_run else math.ceil(steps * batch_size / (2 * BLOCK))
+        )
         self._needed = None if blocks is None or data.triples is None else blocks * BLOCK
         try:
             versions = {url: file_version(url) for url in data_files(data)}
         except FileNotFoundError as error:
             raise PreflightError(f"a file of the training data was removed: {error}") from error
-        settings = config.model_dump(mode="json", include={"data": True, "sampling": True, "folds": True})
+        settings = config.model_dump(
+            mode="json", include={"data": True, "sampling": True, "folds": True}
+        )
         settings["data"].pop("max_bad_rows")
-        name = digest([_RULES, settings, tokenizer.digest, max_tokens, self._needed, versions])[:SHORT]
+        name = digest([_RULES, settings, tokenizer.digest, max_tokens, self._needed, versions])[
+            :SHORT
+        ]
         self._folder = folder / f"{_PREFIX}{name}"
 
     def write(self) -> None:
@@ -89,7 +105,11 @@ class DataFolder:
         remove_data(self._folder.parent)
         temporary = self._folder.parent / _TEMPORARY
         temporary.mkdir(parents=True)
-        config, data, writer = self._config, self._config.data, TextWriter(temporary, self._tokenizer, self._max_tokens)
+        config, data, writer = (
+            self._config,
+            self._config.data,
+            TextWriter(temporary, self._tokenizer, self._max_tokens),
+        )
         groups = None
         if data.triples is not None:
             groups, lines = store_triples(data, writer, self._needed)
@@ -110,7 +130,9 @@ class DataFolder:
         assert record is not None
         source: Source
         if config.data.topics is None and config.data.triples is None:
-            source = PassageSource(tokens.lengths(), self._max_tokens + 1 if config.pack else 0, config.seed)
+            source = PassageSource(
+                tokens.lengths(), self._max_tokens + 1 if config.pack else 0, config.seed
+            )
         else:
             arrays = GroupArrays.load(self._folder)
             block, drawn = (BLOCK, 0) if config.data.triples else (None, config.sampling.drawn)
@@ -132,4 +154,8 @@ def remove_data(folder: Path) -> None:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    return {path.name: storage.sha256(str(path)) for path in sorted(folder.iterdir()) if path.name != _RECORD}
+    return {
+        path.name: storage.sha256(str(path))
+        for path in sorted(folder.iterdir())
+        if path.name != _RECORD
+    }

@@ -1,4 +1,6 @@
-"""Texts of a training: when two are the same, those of docs in a corpus, and their token ids on disk."""
+"""Texts of a training: when two are the same, those of docs in a corpus, and their token ids on
+disk.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -26,12 +28,14 @@ EMPTY = np.uint64(hash64(""))
 MISSING = -1
 _FILE, _COLUMN = "texts.arrow", "token_ids"
 _BATCH_TEXTS = 4096
-# Controls, marks and fillers that no one sees, a blank pattern, and what stands for an unreadable character.
+# Controls, marks and fillers that no one sees, a blank pattern, and what stands for an unreadable
+# character.
 _INVISIBLE = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cf}\u2800\ufffd]|(?!\s)\p{Cc}")
 
 
 def normal_text(text: str) -> str:
-    """A text, apart from letter case, white space, invisible characters and Unicode's forms of a character.
+    """A text, apart from letter case, white space, invisible characters and Unicode's forms of a
+    character.
 
     Two texts with the same result are copies; a text without any is empty.
     """
@@ -49,7 +53,9 @@ def is_in(values: NDArray[Any], among: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 class TextWriter:
-    """Writes the token ids of texts to a folder, and hashes each text, so that copies and empty texts are found."""
+    """Writes the token ids of texts to a folder, and hashes each text, so that copies and empty
+    texts are found.
+    """
 
     def __init__(self, folder: Path, tokenizer: BertTokenizer, max_tokens: int) -> None:
         from datasets import Features, List, Value
@@ -95,21 +101,29 @@ class TokenTable:
     def lengths(self) -> NDArray[np.int32]:
         """int32[texts], the tokens of each text."""
         chunks = self._rows.data.column(_COLUMN).chunks
-        return np.concatenate([np.zeros(0, np.int32), *(chunk.value_lengths().to_numpy() for chunk in chunks)])
+        return np.concatenate(
+            [np.zeros(0, np.int32), *(chunk.value_lengths().to_numpy() for chunk in chunks)]
+        )
 
     def __getitem__(self, rows: Sequence[int]) -> pa.ListArray:
         """The token ids of some texts."""
         return self._rows[rows].column(_COLUMN).combine_chunks()
 
 
-def read_texts(corpus: CorpusConfig, doc_ids: Collection[str], max_bad_rows: int) -> tuple[dict[str, str], list[str]]:
-    """The texts of a few docs by doc_id, and lines to report about the corpus. Errors as of `scan_docs`."""
+def read_texts(
+    corpus: CorpusConfig, doc_ids: Collection[str], max_bad_rows: int
+) -> tuple[dict[str, str], list[str]]:
+    """The texts of a few docs by doc_id, and lines to report about the corpus. Errors as of
+    `scan_docs`.
+    """
     texts: list[str] = []
     distinct = sorted(set(doc_ids))
     hashes = hashes64(distinct)
     order = np.argsort(hashes)
     rows, lines = scan_docs(corpus, hashes[order], max_bad_rows, texts.extend, lambda: distinct)
-    return {distinct[at]: texts[row] for at, row in zip(order.tolist(), rows.tolist(), strict=True)}, lines
+    return {
+        distinct[at]: texts[row] for at, row in zip(order.tolist(), rows.tolist(), strict=True)
+    }, lines
 
 
 def scan_docs(
@@ -129,7 +143,8 @@ def scan_docs(
         names: the doc_ids, for an error; None if docs may be missing.
 
     Returns:
-        int64[n], how many texts were passed on before that of each doc, or MISSING; lines to report about the corpus.
+        int64[n], how many texts were passed on before that of each doc, or MISSING; lines to report
+        about the corpus.
     """
     rows, count, lines = np.full(len(doc_hashes), MISSING, np.int64), 0, list[str]()
     for unit, batch in _read_docs(corpus, max_bad_rows, lines):
@@ -146,10 +161,13 @@ def scan_docs(
     absent = doc_hashes[rows == MISSING]
     if len(absent) and names is not None:
         named = names()
-        missing = sorted({named[at] for at in np.flatnonzero(is_in(hashes64(named), absent)).tolist()})
+        missing = sorted(
+            {named[at] for at in np.flatnonzero(is_in(hashes64(named), absent)).tolist()}
+        )
         raise PreflightError(
-            f"{len(absent):,} of the {len(doc_hashes):,} docs that run and qrels name are not in the corpus "
-            f"{corpus.path}: {first_few(missing)}. Give the corpus that they were made for"
+            f"{len(absent):,} of the {len(doc_hashes):,} docs that run and qrels name are not in "
+            f"the corpus {corpus.path}: {first_few(missing)}. Give the corpus that they were made "
+            "for"
         )
     return rows, lines
 
@@ -162,12 +180,18 @@ def scan_passages(corpus: CorpusConfig, max_bad_rows: int, writer: TextWriter) -
         writer.add(texts)
         empty += len(batch.texts) - len(texts)
     if not writer.rows:
-        raise PreflightError(f"the corpus {corpus.path} has no usable passage: all are empty or invalid")
+        raise PreflightError(
+            f"the corpus {corpus.path} has no usable passage: all are empty or invalid"
+        )
     return [*lines, *([f"empty passages of the corpus: {empty:,}; ignored"] if empty else [])]
 
 
-def _read_docs(corpus: CorpusConfig, max_bad_rows: int, lines: list[str]) -> Iterator[tuple[CorpusUnit, DocBatch]]:
-    """All docs; after the last one adds a line about invalid rows, or raises PreflightError if there are too many."""
+def _read_docs(
+    corpus: CorpusConfig, max_bad_rows: int, lines: list[str]
+) -> Iterator[tuple[CorpusUnit, DocBatch]]:
+    """All docs; after the last one adds a line about invalid rows, or raises PreflightError if
+    there are too many.
+    """
     bad, first = 0, ""
     for unit in list_units(corpus):
         for batch in read_unit(unit):
@@ -176,8 +200,8 @@ def _read_docs(corpus: CorpusConfig, max_bad_rows: int, lines: list[str]) -> Ite
             yield unit, batch
     if bad > max_bad_rows:
         raise PreflightError(
-            f"{bad:,} rows of the corpus {corpus.path} are invalid, and data.max_bad_rows is {max_bad_rows}; the "
-            f"first: {first}"
+            f"{bad:,} rows of the corpus {corpus.path} are invalid, and data.max_bad_rows is "
+            f"{max_bad_rows}; the first: {first}"
         )
     if bad:
         lines.append(f"invalid rows of the corpus: {bad:,}; the first: {first}")
@@ -185,6 +209,11 @@ def _read_docs(corpus: CorpusConfig, max_bad_rows: int, lines: list[str]) -> Ite
 
 def _first_place(corpus: CorpusConfig, doc_id: str) -> str:
     """Where a doc stands first, for an error."""
-    batches = ((unit, batch) for unit in list_units(corpus) for batch in read_unit(unit) if doc_id in batch.doc_ids)
+    batches = (
+        (unit, batch)
+        for unit in list_units(corpus)
+        for batch in read_unit(unit)
+        if doc_id in batch.doc_ids
+    )
     unit, batch = next(batches)
     return unit.place(batch.positions[batch.doc_ids.index(doc_id)])

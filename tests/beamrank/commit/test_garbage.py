@@ -17,7 +17,15 @@ from beamrank.formats.rejects import Rejects
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_values
-from tests.support.outputs import CORPUS, SHARDS, commit, files_below, finished_output, make_plan, seal_stage
+from tests.support.outputs import (
+    CORPUS,
+    SHARDS,
+    commit,
+    files_below,
+    finished_output,
+    make_plan,
+    seal_stage,
+)
 
 _HOUR = 3600.0
 _OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"
@@ -57,7 +65,12 @@ def test_gc_of_a_sealed_run_removes_only_needed_docs(output):
 def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
     finished_output(output)
     before = _files(output) - _garbage(output)
-    notes = ("notes.txt", "mono/notes.txt", "mono/receipts/notes.txt", "tokenize-0a1b2c3d/scans/notes.txt")
+    notes = (
+        "notes.txt",
+        "mono/notes.txt",
+        "mono/receipts/notes.txt",
+        "tokenize-0a1b2c3d/scans/notes.txt",
+    )
     theirs = (".notes.txt.0.tmp", "plan-of-mine.json")
     foreign = _write(output, *notes, *theirs, "runs/mono.trec", "runs/duo-min.trec", "index/_0.cfs")
     litter = _write(
@@ -82,9 +95,13 @@ def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
     found = find_garbage(output, _later(2), _HOUR)
     assert {each.file for each in found} - litter == _garbage(output) - litter
     assert litter <= {each.file for each in found}
-    assert all(each.size_bytes == storage.size_bytes(storage.join(output, each.file)) for each in found)
+    assert all(
+        each.size_bytes == storage.size_bytes(storage.join(output, each.file)) for each in found
+    )
     assert all(each.reason for each in found)
-    assert {each.file for each in found if "killed" in each.reason} == {each for each in litter if each.endswith("tmp")}
+    assert {each.file for each in found if "killed" in each.reason} == {
+        each for each in litter if each.endswith("tmp")
+    }
     remove_garbage(output, found)
     assert _files(output) == before | foreign
     assert verify_stages(output).findings == []
@@ -100,7 +117,9 @@ def test_gc_keeps_what_the_current_plan_resumes_from(output):
 
 
 def test_gc_keeps_receipts_while_an_input_is_unfinished(output):
-    """Without retrieve's part it is not known which receipts of later stages count; they may all."""
+    """Without retrieve's part it is not known which receipts of later stages count; they may
+    all.
+    """
     plan = finished_output(output)
     for name in storage.sizes_bytes(storage.join(output, "mono")):
         if name.startswith("manifest-"):
@@ -149,7 +168,9 @@ def test_gc_keeps_young_files(tmp_path):
 
 
 def test_gc_keeps_work_of_other_plans_while_young(tmp_path):
-    """Its receipts may be hours old while its run continues; an old part without a receipt is garbage anyway."""
+    """Its receipts may be hours old while its run continues; an old part without a receipt is
+    garbage anyway.
+    """
     output = str(tmp_path / "out")
     other = make_plan(output, mono_k=4)
     finished_output(output, mono_k=3)
@@ -186,8 +207,12 @@ def test_gc_removes_rejected_rows_that_nothing_names(output):
     (digest, *_) = commit(make_plan(output), "retrieve", [])
     storage.remove(storage.join(output, "retrieve/receipts", f"00000-{digest[:12]}.json"))
     table = finished.folder("retrieve").read_part(finished.seal_of("retrieve").receipts[0])
-    finished.folder("retrieve").commit(0, digest, table, seconds=1, counts={}, bad_rows=1, rejects_file=pairs)
-    assert {name for name in _garbage(output) if name.startswith("rejects/")} == {f"rejects/{qrels}"}
+    finished.folder("retrieve").commit(
+        0, digest, table, seconds=1, counts={}, bad_rows=1, rejects_file=pairs
+    )
+    assert {name for name in _garbage(output) if name.startswith("rejects/")} == {
+        f"rejects/{qrels}"
+    }
     assert verify_stages(output).findings == []
     storage.replace(storage.join(output, "rejects", docs), b"other")
     assert [each.file for each in verify_stages(output).findings] == [f"rejects/{docs}"]
@@ -215,6 +240,12 @@ def test_gc_keeps_what_a_plan_of_another_engine_names(output):
     values = checked_values(storage.read_bytes(url))
     other = {"engine_version": 0, "files": [values["shards_file"]], "stages": [{"name": "mono"}]}
     shards = _write(output, "topics-bbbbbbbbbbbb.parquet")
-    storage.replace(storage.join(output, "plan-aaaaaaaaaaaa.json"), checked_json(other | {"topics": [*shards]}))
+    storage.replace(
+        storage.join(output, "plan-aaaaaaaaaaaa.json"), checked_json(other | {"topics": [*shards]})
+    )
     _write(output, "gone/.part-00000-aaaaaaaaaaaa.parquet.0.tmp")
-    assert _garbage(output) & {*shards, values["shards_file"], "gone/.part-00000-aaaaaaaaaaaa.parquet.0.tmp"} == set()
+    assert (
+        _garbage(output)
+        & {*shards, values["shards_file"], "gone/.part-00000-aaaaaaaaaaaa.parquet.0.tmp"}
+        == set()
+    )

@@ -10,7 +10,15 @@ import pytest
 from beamrank.commit.job_files import TaskFile, UnitFile
 from beamrank.commit.listing import TASKS, list_folder, tasks_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.shards import InputPart, ReusablePart, ShardTask, TokensPart, cut_rows, cut_shards, write_shards
+from beamrank.commit.shards import (
+    InputPart,
+    ReusablePart,
+    ShardTask,
+    TokensPart,
+    cut_rows,
+    cut_shards,
+    write_shards,
+)
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units, read_unit
 from beamrank.records import Topic
@@ -25,7 +33,9 @@ _TOKENIZE = "tokenize-0a1b2c3d"
 
 @pytest.fixture(params=["local", "memory"])
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/tasks/out"
+    return (
+        str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/tasks/out"
+    )
 
 
 def _plan(output: str, shards: int) -> Plan:
@@ -45,7 +55,9 @@ def test_tasks_are_read_as_they_were_written(output):
     manifest = seal_stage(plan, "retrieve")
     tasks = plan.tasks(plan.stage(_TOKENIZE), [manifest])
     part = tasks[1].inputs[0]
-    reusable = ReusablePart(part, InputPart(plan.folder("other"), part.receipt), {"k": 3, "dtype": "float32"}, "abc")
+    reusable = ReusablePart(
+        part, InputPart(plan.folder("other"), part.receipt), {"k": 3, "dtype": "float32"}, "abc"
+    )
     tasks[1] = replace(tasks[1], reusable=(reusable,), reusable_tokens=(TokensPart(part, part, 7),))
     file = _write(plan, tasks)
     assert [file.read(task.shard) for task in tasks] == tasks
@@ -55,19 +67,29 @@ def test_tasks_are_read_as_they_were_written(output):
 
 
 def test_tasks_have_the_instructions_of_their_topics(tmp_path):
-    table = pa.table({"query_id": ["q1", "q2"], "text": ["a", "b"], "instruction": ["Find", "Rank"]})
+    table = pa.table(
+        {"query_id": ["q1", "q2"], "text": ["a", "b"], "instruction": ["Find", "Rank"]}
+    )
     plan = Plan("tag", str(tmp_path), cut_shards(TopicTable(table), 2), (retrieve_record(),), {})
     plan.publish()
     file = _write(plan, tasks := plan.tasks(plan.stages[0], []))
     assert [file.read(task.shard) for task in tasks] == tasks
     (tmp_path / "damaged").mkdir()
-    other = write_shards(cut_shards(TopicTable.of([("q1", "a"), ("q2", "b")]), 2), str(tmp_path / "damaged"))
+    other = write_shards(
+        cut_shards(TopicTable.of([("q1", "a"), ("q2", "b")]), 2), str(tmp_path / "damaged")
+    )
     with pytest.raises(DataError, match=f"{other} does not hold the topics of shard 0"):
         replace(file, topics_url=str(tmp_path / "damaged" / other)).read(0)
 
 
 def test_tasks_of_rows_have_no_topics(output):
-    plan = Plan("tag", output, cut_rows([(DigestedFile("a.parquet", "v", "1" * 64), 5)], 2), (retrieve_record(),), {})
+    plan = Plan(
+        "tag",
+        output,
+        cut_rows([(DigestedFile("a.parquet", "v", "1" * 64), 5)], 2),
+        (retrieve_record(),),
+        {},
+    )
     file = _write(plan, tasks := plan.tasks(plan.stages[0], []))
     assert [file.read(task.shard) for task in tasks] == tasks
     assert file.topics_url == ""
@@ -79,7 +101,9 @@ def test_open_shards_are_found_by_their_numbers(tmp_path):
     file = _write(plan, tasks[::-1])
     ranges = file.ranges()
     assert len(ranges) == 256
-    assert [shard for each in ranges for shard in file.shards(*each)] == [task.shard for task in tasks]
+    assert [shard for each in ranges for shard in file.shards(*each)] == [
+        task.shard for task in tasks
+    ]
     for task in (tasks[0], tasks[500], tasks[-1]):
         assert file.read(task.shard) == task
     few = _write(plan, tasks[:3])

@@ -16,7 +16,8 @@ from beamrank.commit.receipts import Receipt, StageFolder
 SHARDS = 24
 _ROWS = 30_000
 _KILLS = 4
-# How many shards a worker that will be killed may commit: all four together cannot finish, on any machine.
+# How many shards a worker that will be killed may commit: all four together cannot finish, on any
+# machine.
 _COMMITS = 5
 
 
@@ -27,11 +28,15 @@ def shard_digests() -> tuple[str, ...]:
 def shard_table(shard: int) -> pa.Table:
     """Half a megabyte that cannot be compressed, so that a kill finds writes under way."""
     content = pa.py_buffer(random.Random(shard).randbytes(16 * _ROWS))
-    return pa.table({"value": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), _ROWS, [None, content])})
+    return pa.table(
+        {"value": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), _ROWS, [None, content])}
+    )
 
 
 def work(url: str) -> None:
-    """A worker: commits every shard without a receipt, one after the other, then seals the stage."""
+    """A worker: commits every shard without a receipt, one after the other, then seals the
+    stage.
+    """
     folder, digests = StageFolder(url), shard_digests()
     tables = [shard_table(shard) for shard in range(SHARDS)]
     print("ready", flush=True)
@@ -58,7 +63,10 @@ def _start(worker: "subprocess.Popen[str]", commits: int) -> None:
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.glob("receipts/0*.json")}
+    return {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in folder.glob("receipts/0*.json")
+    }
 
 
 def _assert_whole(folder: StageFolder, receipts: dict[int, Receipt]) -> None:
@@ -83,7 +91,9 @@ def _parts(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_workers_killed_while_committing_leave_only_whole_shards(seed, tmp_path, undisturbed):
-    """Two workers race through the same shards and are killed, one soon after the other, until the stage is sealed."""
+    """Two workers race through the same shards and are killed, one soon after the other, until the
+    stage is sealed.
+    """
     drawn = random.Random(seed)
     folder, url = StageFolder(str(tmp_path)), tmp_path
     kept: dict[str, tuple[int, int]] = {}

@@ -16,7 +16,13 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, parse_json
 from models.lucene.index import INFO_NAME, require_index
-from tests.support.outputs import files_below, finished_output, make_plan, scoring_record, tokenize_record
+from tests.support.outputs import (
+    files_below,
+    finished_output,
+    make_plan,
+    scoring_record,
+    tokenize_record,
+)
 
 _DEEP = 200_000
 _NUMBER: Any = 5
@@ -85,16 +91,23 @@ def test_malformed_document_gives_no_traceback(document, content):
 
 
 def _changed(values: dict[str, Any], others: tuple[object, ...]) -> Iterator[dict[str, Any]]:
-    """One field at a time is of another type, is gone or is one too many; the same in the first list of objects."""
+    """One field at a time is of another type, is gone or is one too many; the same in the first
+    list of objects.
+    """
     for name in values:
         yield {key: value for key, value in values.items() if key != name}
         yield from ({**values, name: other} for other in others)
         if isinstance(values[name], list) and values[name] and isinstance(values[name][0], dict):
-            yield from ({**values, name: [first, *values[name][1:]]} for first in _changed(values[name][0], others))
+            yield from (
+                {**values, name: [first, *values[name][1:]]}
+                for first in _changed(values[name][0], others)
+            )
     yield {**values, "extra": 1}
 
 
-@pytest.mark.parametrize("others", [_OTHERS, pytest.param(_MORE, marks=pytest.mark.slow)], ids=["some", "more"])
+@pytest.mark.parametrize(
+    "others", [_OTHERS, pytest.param(_MORE, marks=pytest.mark.slow)], ids=["some", "more"]
+)
 def test_document_of_other_types_gives_no_traceback(document, others):
     """Digests are right, as where somebody wrote the document with care."""
     values = json.loads(storage.read_bytes(document))
@@ -109,12 +122,17 @@ def test_document_of_other_types_gives_no_traceback(document, others):
     [
         ((scoring_record("mono", "mono"),), "mono reads one that is not before it"),
         ((scoring_record("mono", "retrieve"),), "mono reads one that is not before it"),
-        ((replace(tokenize_record(), inputs=(), corpus_digest=_NUMBER),), "corpus_digest: Input should be"),
+        (
+            (replace(tokenize_record(), inputs=(), corpus_digest=_NUMBER),),
+            "corpus_digest: Input should be",
+        ),
         ((replace(scoring_record("mono"), schema=_WORD),), "schema: Input should be a valid tuple"),
     ],
 )
 def test_impossible_plan_is_refused(tmp_path, stages, reason):
-    """Its name and its digests are right; stages that read each other would be looked at for ever."""
+    """Its name and its digests are right; stages that read each other would be looked at for
+    ever.
+    """
     base = make_plan(str(tmp_path))
     plan = Plan("tag", base.output, base.shards, stages, {})
     plan.publish()

@@ -12,13 +12,21 @@ def test_run_tables_say_which_stage_ranked_each_doc(tmp_path):
     made = ScoredOutput(tmp_path).run()
     names = [stage.name for stage in made.plan.stages]
     stored = [made.stored(name).to_pylist() for name in names]
-    scored = [{(row["query_id"], row["doc_id"]): row["score"] for row in rows} for rows in stored[:2]]
-    scored.append(dict.fromkeys((row["query_id"], doc_id) for row in stored[2] for doc_id in row["doc_ids"]))
+    scored = [
+        {(row["query_id"], row["doc_id"]): row["score"] for row in rows} for rows in stored[:2]
+    ]
+    scored.append(
+        dict.fromkeys((row["query_id"], doc_id) for row in stored[2] for doc_id in row["doc_ids"])
+    )
     for number, parts in enumerate(iter_shards(made.plan, made.stages, sealed_stages(made.plan))):
         assert (parts.shard, parts.before(names[0])) == (number, None)
         for depth, name in enumerate(names):
             rankings = parts.rankings(name)
-            docs = [(query_id, *row) for query_id, each in rankings.items() for row in enumerate(each.doc_ids, 1)]
+            docs = [
+                (query_id, *row)
+                for query_id, each in rankings.items()
+                for row in enumerate(each.doc_ids, 1)
+            ]
             table = parts.table(name, rankings)
             assert table.schema.equals(RUN_TABLE, check_metadata=True)
             rows = list(zip(*table.to_pydict().values(), strict=True))
@@ -28,7 +36,9 @@ def test_run_tables_say_which_stage_ranked_each_doc(tmp_path):
                 assert (stage, score is None) == (names[last], last < depth)
                 assert score is None or depth == 2 or score == scored[depth][query_id, doc_id]
             for query_id, each in (parts.before(name) or {}).items():
-                below = [doc_id for doc_id in each.doc_ids if (query_id, doc_id) not in scored[depth]]
+                below = [
+                    doc_id for doc_id in each.doc_ids if (query_id, doc_id) not in scored[depth]
+                ]
                 assert list(rankings[query_id].doc_ids[rankings[query_id].scored :]) == below
         assert {each.scored for each in parts.rank(parts.stages[1], 3).values()} <= {0, 1, 3}
 
@@ -39,14 +49,20 @@ def test_rows_of_some_queries_are_read_from_their_shards(tmp_path):
     for queries in ({"q0"}, {"q1", "q5"}, set(shard_of)):
         found = list(iter_shards(made.plan, made.stages, sealed_stages(made.plan), queries))
         assert [parts.shard for parts in found] == sorted({shard_of[each] for each in queries})
-        assert {row for parts in found for row in parts.part("duo")["query_id"].to_pylist()} == queries
+        assert {
+            row for parts in found for row in parts.part("duo")["query_id"].to_pylist()
+        } == queries
 
 
 @pytest.mark.parametrize(
     ("done", "message"),
     [
         (3, "^duo is not finished .* with --stage duo, or .* do without: --set duo=null$"),
-        (2, "^mono, duo are not .* with --stage mono, then --stage duo, or .* --set duo=null --set mono=null$"),
+        (
+            2,
+            "^mono, duo are not .* with --stage mono, then --stage duo, or .* --set duo=null "
+            "--set mono=null$",
+        ),
         (1, "^retrieve, mono, duo are not .* --set duo=null --set mono=null$"),
     ],
 )

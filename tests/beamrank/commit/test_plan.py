@@ -8,7 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from beamrank.commit.plan import ENGINE_VERSION, OLDEST_READ_VERSION, CurrentPlan, EngineVersionError, Plan, read_plan
+from beamrank.commit.plan import (
+    ENGINE_VERSION,
+    OLDEST_READ_VERSION,
+    CurrentPlan,
+    EngineVersionError,
+    Plan,
+    read_plan,
+)
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.shards import cut_shards
 from beamrank.errors import PreflightError
@@ -40,11 +47,15 @@ def test_shard_digest_follows_its_own_input_or_all(whole: str, same: list[bool])
     stage = dataclasses.replace(plan.stages[1], whole=whole)
     table = pa.table({"x": [1]})
     folder = make_plan("memory://test-plan-digest").folder("retrieve")
-    receipts = tuple(folder.commit(n, f"{n}", table.slice(0, n and 1), seconds=0, counts={}) for n in range(3))
+    receipts = tuple(
+        folder.commit(n, f"{n}", table.slice(0, n and 1), seconds=0, counts={}) for n in range(3)
+    )
     manifest = Manifest("retrieve", "d", receipts)
     digests = plan.shard_digests(stage, [manifest])
     changed = dataclasses.replace(receipts[1], part_sha256="0" * 64)
-    others = plan.shard_digests(stage, [Manifest("retrieve", "d", (receipts[0], changed, receipts[2]))])
+    others = plan.shard_digests(
+        stage, [Manifest("retrieve", "d", (receipts[0], changed, receipts[2]))]
+    )
     assert [one == other for one, other in zip(digests, others, strict=True)] == same
 
 
@@ -53,7 +64,10 @@ def test_changed_text_redoes_one_shard() -> None:
     topics = [Topic(f"q{number}", f"text {number}") for number in range(400)]
     before = {shard.digest for shard in cut_shards(topics, None)}
     changed = {shard.digest for shard in cut_shards([Topic("q0", "other"), *topics[1:]], None)}
-    grown = {shard.digest for shard in cut_shards([*topics, *(Topic(f"n{each}", "new") for each in range(5))], None)}
+    grown = {
+        shard.digest
+        for shard in cut_shards([*topics, *(Topic(f"n{each}", "new") for each in range(5))], None)
+    }
     assert len(before) == 25
     assert len(before - changed) == 1
     assert len(before - grown) >= 23
@@ -64,12 +78,18 @@ def test_plan_reads_back(tmp_path: Path) -> None:
     plan.publish()
     assert read_plan(str(tmp_path)) == plan
     configs = (plan.config_digest, "", "other")
-    assert [plan.is_named_by(CurrentPlan(plan.name, each)) for each in configs] == [True, True, False]
+    assert [plan.is_named_by(CurrentPlan(plan.name, each)) for each in configs] == [
+        True,
+        True,
+        False,
+    ]
     assert not plan.is_named_by(CurrentPlan("plan-0123456789ab.json", plan.config_digest))
     assert [stage.name for step in ("mono", "duo") for stage in plan.of_step(step)] == ["mono"]
     plan.check_engine()
     older = dataclasses.replace(plan, engine_version=3)
-    with pytest.raises(EngineVersionError, match=f"{tmp_path}/{older.name} was made by engine version 3"):
+    with pytest.raises(
+        EngineVersionError, match=f"{tmp_path}/{older.name} was made by engine version 3"
+    ):
         older.check_engine()
     assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
 
@@ -77,12 +97,24 @@ def test_plan_reads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("topics-*.parquet", r"cannot be read \(topics-.*\.parquet is missing\): run again to write it again"),
-        ("plan-*.json", r"cannot be read \(plan-.*\.json is missing\): run again to write it again"),
+        (
+            "topics-*.parquet",
+            r"cannot be read \(topics-.*\.parquet is missing\): run again to write it again",
+        ),
+        (
+            "plan-*.json",
+            r"cannot be read \(plan-.*\.json is missing\): run again to write it again",
+        ),
         ({"shards_file": None}, "cannot be read .*shards_file: Input should be a valid string"),
         ({"stages": [{"name": "mono"}]}, "cannot be read .*stages.0.type_name: Field required"),
-        *(({"shards": many}, f"cannot be read .*not hold the topics of {many} shards") for many in (2, 4, 10**12)),
-        *(({"engine_version": each}, f"version {each}") for each in (OLDEST_READ_VERSION - 1, ENGINE_VERSION + 1, "4")),
+        *(
+            ({"shards": many}, f"cannot be read .*not hold the topics of {many} shards")
+            for many in (2, 4, 10**12)
+        ),
+        *(
+            ({"engine_version": each}, f"version {each}")
+            for each in (OLDEST_READ_VERSION - 1, ENGINE_VERSION + 1, "4")
+        ),
         ({"run_tag": "tug", "check": "0" * 64}, "it was changed after it was written"),
     ],
 )
@@ -93,6 +125,8 @@ def test_plan_that_cannot_be_read_is_an_error(tmp_path: Path, change: Any, reaso
     else:
         values = checked_values(path.read_bytes()) | change
         path.write_bytes(json.dumps(values).encode() if "check" in change else checked_json(values))
-    with pytest.raises(EngineVersionError if "engine_version" in change else PreflightError, match=reason) as raised:
+    with pytest.raises(
+        EngineVersionError if "engine_version" in change else PreflightError, match=reason
+    ) as raised:
         read_plan(str(tmp_path))
     assert str(path) in str(raised.value)

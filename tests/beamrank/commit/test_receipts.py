@@ -1,4 +1,6 @@
-"""The commit protocol: the first attempt wins, incomplete shards are never valid; reports of scanned units."""
+"""The commit protocol: the first attempt wins, incomplete shards are never valid; reports of
+scanned units.
+"""
 
 import dataclasses
 import json
@@ -11,7 +13,15 @@ import pytest
 
 from beamrank.commit import receipts as machines
 from beamrank.commit.listing import RECEIPT, RECEIPTS, list_ranges, manifest_name
-from beamrank.commit.receipts import Receipt, ScanReport, ShardDigests, StageFolder, part_bytes, read_scans, watch_scans
+from beamrank.commit.receipts import (
+    Receipt,
+    ScanReport,
+    ShardDigests,
+    StageFolder,
+    part_bytes,
+    read_scans,
+    watch_scans,
+)
 from beamrank.errors import ReceiptError
 from beamrank.machine import describe_machine, machine_id
 from beamrank.storage import files as storage
@@ -23,7 +33,9 @@ DIGESTS = ("aa" * 32, "bb" * 32)
 
 @pytest.fixture(params=["local", "memory"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> StageFolder:
-    return StageFolder(str(tmp_path / "mono") if request.param == "local" else f"memory://{tmp_path.name}/mono")
+    return StageFolder(
+        str(tmp_path / "mono") if request.param == "local" else f"memory://{tmp_path.name}/mono"
+    )
 
 
 def commit(folder: StageFolder, shard: int, values: list[int]) -> Receipt:
@@ -43,8 +55,17 @@ def test_committed_shard_reads_back(folder):
     assert receipt.part == f"part-00000-{receipt.part_sha256[:12]}.parquet"
     assert folder.done(DIGESTS) == {0}
     told = {"bad_rows": 7, "examples": list("abcdefg"), "rejects_file": "docs-0123456789ab.parquet"}
-    receipt = folder.commit(1, DIGESTS[1], pa.table({"value": [4, 5]}), seconds=1.23456, counts={"a": 1}, **told)
-    values = {"shard": 1, "digest": DIGESTS[1], "rows": 2, "bad_rows": 7, "seconds": 1.235, "counts": {"a": 1}}
+    receipt = folder.commit(
+        1, DIGESTS[1], pa.table({"value": [4, 5]}), seconds=1.23456, counts={"a": 1}, **told
+    )
+    values = {
+        "shard": 1,
+        "digest": DIGESTS[1],
+        "rows": 2,
+        "bad_rows": 7,
+        "seconds": 1.235,
+        "counts": {"a": 1},
+    }
     values |= {"examples": tuple("abcde"), "rejects_file": told["rejects_file"]}
     assert {name: getattr(receipt, name) for name in values} == values
     assert receipt.part_bytes == storage.size_bytes(folder.part_url(receipt))
@@ -53,14 +74,20 @@ def test_committed_shard_reads_back(folder):
 def test_sweep_removes_what_the_jobs_of_a_sealed_stage_leave(tmp_path):
     own, other, folder = digest(DIGESTS)[:12], "0" * 12, StageFolder(str(tmp_path))
     killed = f".x.{machine_id()}-{os.getpid()}-0-0123abcd.tmp"
-    kept = {f"tasks-{other}-{own}.parquet", f"needed-{other}-{other}-00000-{other}.bin", f".tasks-{own}-{own}.0.tmp"}
+    kept = {
+        f"tasks-{other}-{own}.parquet",
+        f"needed-{other}-{other}-00000-{other}.bin",
+        f".tasks-{own}-{own}.0.tmp",
+    }
     swept = {f"tasks-{own}-{other}.parquet", f"needed-{own}-{other}-00000-{other}.bin", killed}
     for name in (*kept, *swept, f"scans/{killed}", f"{RECEIPTS}/{killed}"):
         storage.publish(storage.join(folder.url, name), b"x")
     folder.sweep(DIGESTS)
     (needed,) = tmp_path.glob("needed-*")
     assert list_ranges(folder.url, f"needed-{other}-{other}-") == {0: (str(needed), 1)}
-    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == kept
+    assert {
+        path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()
+    } == kept
 
 
 def test_first_commit_of_a_shard_wins(folder):
@@ -72,7 +99,10 @@ def test_first_commit_of_a_shard_wins(folder):
 def test_concurrent_commits_leave_one_result(tmp_path):
     folder = StageFolder(str(tmp_path))
     results: list[Receipt] = []
-    threads = [threading.Thread(target=lambda n=n: results.append(commit(folder, 0, [n]))) for n in range(16)]
+    threads = [
+        threading.Thread(target=lambda n=n: results.append(commit(folder, 0, [n])))
+        for n in range(16)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -169,7 +199,9 @@ def test_discard_broken_keeps_a_concurrent_commit(folder):
 
 @pytest.mark.parametrize("truncated", [True, False])
 def test_corrupt_part_is_written_again(folder, truncated):
-    """Of the right size it is found only without its receipt, when its name alone vouches for it."""
+    """Of the right size it is found only without its receipt, when its name alone vouches for
+    it.
+    """
     receipt = commit(folder, 0, [1])
     storage.replace(folder.part_url(receipt), b"x" * (4 if truncated else receipt.part_bytes))
     if truncated:
@@ -185,7 +217,9 @@ def test_changed_manifest_is_sealed_again(folder):
     sealed = folder.seal("mono", DIGESTS)
     assert sealed is not None
     url = storage.join(folder.url, manifest_name(DIGESTS))
-    storage.replace(url, storage.read_bytes(url).replace(sealed.receipts[0].part_sha256.encode(), b"0" * 64))
+    storage.replace(
+        url, storage.read_bytes(url).replace(sealed.receipts[0].part_sha256.encode(), b"0" * 64)
+    )
     assert folder.manifest(DIGESTS) is None
     assert folder.seal("mono", DIGESTS) == sealed
     assert storage.read_bytes(url) == sealed.to_json()
@@ -206,8 +240,14 @@ def test_receipts_name_the_machine_of_their_shards(tmp_path, monkeypatch):
     another = dataclasses.replace(describe_machine(), processor="another")
     monkeypatch.setattr(machines, "describe_machine", lambda: another)
     ScoredOutput(tmp_path).run(2)
-    found = {stage: {receipt.machine for receipt in plan.sealed(stage).receipts} for stage in ("retrieve", "mono")}
-    assert [machines.read_machine(plan.output, *names) for names in found.values()] == [describe_machine(), another]
+    found = {
+        stage: {receipt.machine for receipt in plan.sealed(stage).receipts}
+        for stage in ("retrieve", "mono")
+    }
+    assert [machines.read_machine(plan.output, *names) for names in found.values()] == [
+        describe_machine(),
+        another,
+    ]
 
 
 def test_machine_that_was_damaged_or_deleted_is_unknown(tmp_path):
@@ -222,12 +262,15 @@ def test_machine_that_was_damaged_or_deleted_is_unknown(tmp_path):
     assert machines.record_machine(str(tmp_path)) == name
     assert machines.read_machine(str(tmp_path), name) == describe_machine()
     assert (
-        machines.arithmetic_digest(describe_machine(), "torch") == digest(describe_machine().arithmetic("torch"))[:12]
+        machines.arithmetic_digest(describe_machine(), "torch")
+        == digest(describe_machine().arithmetic("torch"))[:12]
     )
 
 
 def test_receipt_that_names_a_path_as_its_machine_is_invalid():
-    whole = Receipt(0, "", "part-00000-0123456789ab.parquet", "", 0, 1, 0, 1.0, {}, (), "0123456789ab")
+    whole = Receipt(
+        0, "", "part-00000-0123456789ab.parquet", "", 0, 1, 0, 1.0, {}, (), "0123456789ab"
+    )
     assert Receipt.from_json(whole.to_json()) == whole
     assert Receipt.from_json(dataclasses.replace(whole, machine="../../secret").to_json()) is None
 

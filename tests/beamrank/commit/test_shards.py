@@ -21,13 +21,18 @@ from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hash64
 from beamrank.topic_table import TopicTable
 
-FILES = [(DigestedFile("a.parquet", "v1", "1" * 64), 5), (DigestedFile("b.parquet", "", "2" * 64), 0)]
+FILES = [
+    (DigestedFile("a.parquet", "v1", "1" * 64), 5),
+    (DigestedFile("b.parquet", "", "2" * 64), 0),
+]
 MORE = [*FILES, (DigestedFile("s3://x/c.parquet", "etag", ""), 4)]
 
 
 def test_rows_are_cut_within_files():
     shards = cut_rows(MORE, 2)
-    assert [(shard.index, shard.rows.file.url, *shard.rows[1:]) for shard in shards if shard.rows] == [
+    assert [
+        (shard.index, shard.rows.file.url, *shard.rows[1:]) for shard in shards if shard.rows
+    ] == [
         (0, "a.parquet", 0, 2),
         (1, "a.parquet", 2, 4),
         (2, "a.parquet", 4, 5),
@@ -71,7 +76,8 @@ def test_shards_are_read_as_they_were_written(shards, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("topics", "shards"), [(1, 1), (17, 2), (16 * 4096, 4096), (16 * 4096 + 1, 4096), (200_000, 4096), (655_361, 4097)]
+    ("topics", "shards"),
+    [(1, 1), (17, 2), (16 * 4096, 4096), (16 * 4096 + 1, 4096), (200_000, 4096), (655_361, 4097)],
 )
 def test_many_topics_have_larger_shards(topics, shards):
     assert default_shards(topics) == shards
@@ -80,7 +86,9 @@ def test_many_topics_have_larger_shards(topics, shards):
 
 @settings(max_examples=30)
 @given(
-    st.integers(1, 60), st.lists(st.text(min_size=1), min_size=1, max_size=50, unique=True), st.sampled_from([1, 5, 99])
+    st.integers(1, 60),
+    st.lists(st.text(min_size=1), min_size=1, max_size=50, unique=True),
+    st.sampled_from([1, 5, 99]),
 )
 def test_shards_hold_the_topics_in_the_order_of_their_hashes(count, query_ids, rows_at_once):
     topics = [Topic(query_id, f"text {query_id}") for query_id in query_ids]
@@ -98,7 +106,9 @@ def test_shards_hold_the_topics_in_the_order_of_their_hashes(count, query_ids, r
     ]
     assert list(found.topics) == [topic for shard in found for topic in shard.topics]
     shard_of = {topic.query_id: shard.index for shard in found for topic in shard.topics}
-    assert find_shards(found.first_hashes, query_ids).tolist() == [shard_of[query_id] for query_id in query_ids]
+    assert find_shards(found.first_hashes, query_ids).tolist() == [
+        shard_of[query_id] for query_id in query_ids
+    ]
     assert list(first_topics(topics, 10)) == in_order[:10] or len(topics) <= 10
     assert first_topics(topics, len(topics)) is first_topics(topics, None) is topics
 
@@ -107,32 +117,44 @@ def test_topics_of_shards_are_rows_of_all():
     shards = cut_shards([Topic(f"q{number}", "x") for number in range(100)], None)
     rows = shards.topics_of([5, 2])
     assert [list(shards.topics)[row] for row in rows] == [*shards[5].topics, *shards[2].topics]
-    assert (rows.dtype, shards.topics_of([]).tolist(), len(shards), len(cut_shards([], 7))) == ("int64", [], 7, 0)
+    assert (rows.dtype, shards.topics_of([]).tolist(), len(shards), len(cut_shards([], 7))) == (
+        "int64",
+        [],
+        7,
+        0,
+    )
 
 
 def test_stored_topics_have_a_row_group_for_each_shard(tmp_path):
     shards = cut_shards([Topic(f"q{number}", "x") for number in range(50)], 4)
     file = pq.ParquetFile(tmp_path / write_shards(shards, str(tmp_path)))
-    assert [file.read_row_group(shard)["query_id"].to_pylist() for shard in range(file.num_row_groups)] == [
-        [topic.query_id for topic in shard.topics] for shard in shards
-    ]
+    assert [
+        file.read_row_group(shard)["query_id"].to_pylist() for shard in range(file.num_row_groups)
+    ] == [[topic.query_id for topic in shard.topics] for shard in shards]
 
 
 def test_topics_whose_hashes_collide_share_a_shard(monkeypatch):
-    monkeypatch.setattr("beamrank.commit.shards.hashes64", lambda ids: np.array([int(each) // 8 for each in ids], "u8"))
+    monkeypatch.setattr(
+        "beamrank.commit.shards.hashes64",
+        lambda ids: np.array([int(each) // 8 for each in ids], "u8"),
+    )
     shards = cut_shards([Topic(f"{number:02d}", "x") for number in range(20)], 4)
     assert [len(shard.topics) for shard in shards] == [8, 12]
     assert find_shards(shards.first_hashes, ["07", "08", "19"]).tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("others", "shards"), [(range(100), 7), (range(50, 160), 30), (range(60, 90), 2), (range(200, 210), 3)]
+    ("others", "shards"),
+    [(range(100), 7), (range(50, 160), 30), (range(60, 90), 2), (range(200, 210), 3)],
 )
 def test_shards_that_share_topics_are_those_that_a_table_of_queries_finds(others, shards):
     later = cut_shards([Topic(f"q{number}", "x") for number in range(100)], 7)
     earlier = cut_shards([Topic(f"q{number}", "y") for number in others], shards)
     shard_of = {topic.query_id: shard.index for shard in earlier for topic in shard.topics}
-    expected = [sorted({shard_of[query_id] for query_id, _ in shard.topics if query_id in shard_of}) for shard in later]
+    expected = [
+        sorted({shard_of[query_id] for query_id, _ in shard.topics if query_id in shard_of})
+        for shard in later
+    ]
     shared = SharedTopics.of(later, earlier)
     assert [shared.shards(shard.index) for shard in later] == expected
     assert shared.topics == len({*range(100)} & {*others})

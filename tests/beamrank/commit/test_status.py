@@ -43,13 +43,21 @@ _SHARDS = 4
 
 
 def _plan(output: str) -> Plan:
-    """Retrieve, mono and duo of four topics in four shards; duo's model costs twice as much for a token."""
+    """Retrieve, mono and duo of four topics in four shards; duo's model costs twice as much for a
+    token.
+    """
     stages = (
         retrieve_record(),
         scoring_record("mono", "retrieve", token_cost=100),
         scoring_record("duo", "mono", token_cost=200),
     )
-    return Plan("tag", output, cut_shards([Topic(f"q{number}", "text") for number in range(4)], _SHARDS), stages, {})
+    return Plan(
+        "tag",
+        output,
+        cut_shards([Topic(f"q{number}", "text") for number in range(4)], _SHARDS),
+        stages,
+        {},
+    )
 
 
 def _commit(plan: Plan, name: str, ages: Sequence[float], seconds: float, **counts: int) -> None:
@@ -59,7 +67,9 @@ def _commit(plan: Plan, name: str, ages: Sequence[float], seconds: float, **coun
     digests = plan.shard_digests(stage, inputs)
     for shard, age in enumerate(ages):
         table = shard_table(plan, name, shard)
-        receipt = plan.folder(name).commit(shard, digests[shard], table, seconds=seconds, counts=counts)
+        receipt = plan.folder(name).commit(
+            shard, digests[shard], table, seconds=seconds, counts=counts
+        )
         (path,) = Path(plan.output, name, "receipts").glob(f"{shard:05d}-*")
         path.write_bytes(replace(receipt, committed_seconds=_NOW - age, bad_rows=shard).to_json())
 
@@ -96,7 +106,13 @@ def test_status_forecasts_by_the_pace_since_the_last_pause(
 
 
 def test_status_of_a_finished_stage_has_seconds_and_rate(plan: Plan) -> None:
-    counts = {"queries": 7, "inferences": 500, "reused": 100, "tokens": 9000, "padded_tokens": 13_000}
+    counts = {
+        "queries": 7,
+        "inferences": 500,
+        "reused": 100,
+        "tokens": 9000,
+        "padded_tokens": 13_000,
+    }
     _commit(plan, "mono", [40, 30, 20, 10], 15.0004, **counts)
     status = _mono(plan)
     assert (status.inferences, status.reused, status.seconds) == (2000, 400, 60.0)
@@ -105,15 +121,26 @@ def test_status_of_a_finished_stage_has_seconds_and_rate(plan: Plan) -> None:
     assert (status.eta_seconds, status.elapsed_seconds) == (0.0, None)
     retrieve = read_status(plan, _NOW)[0]
     assert (retrieve.inferences, retrieve.seconds, retrieve.inferences_per_second) == (0, 4.0, None)
-    assert (retrieve.inferences_per_query, retrieve.tokens, retrieve.padding_share) == (None, None, None)
+    assert (retrieve.inferences_per_query, retrieve.tokens, retrieve.padding_share) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_status_has_the_retries_of_its_plan(plan: Plan) -> None:
     later = Retry(plan.digest, "mono", "worker 8 died", 2.0)
-    others = [Retry(plan.digest, "mono", "worker 7 died", 1.0), Retry("of another plan", "mono", "no", 1.0)]
+    others = [
+        Retry(plan.digest, "mono", "worker 7 died", 1.0),
+        Retry("of another plan", "mono", "no", 1.0),
+    ]
     for retry in (later, *others, later):
         retry.publish(plan.output)
-    assert [stage.retries for stage in read_status(plan, _NOW)] == [(), ("worker 7 died", "worker 8 died"), ()]
+    assert [stage.retries for stage in read_status(plan, _NOW)] == [
+        (),
+        ("worker 7 died", "worker 8 died"),
+        (),
+    ]
 
 
 def test_status_counts_the_scan_of_a_stage(plan: Plan) -> None:
@@ -126,22 +153,36 @@ def test_status_counts_the_scan_of_a_stage(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scored", "reused", "tokens", "ratio"), [(10, 0, 1000, 2 * 2 * 2), (5, 5, 500, 2 * 2 * 2), (10, 0, 10_000, 2.048)]
+    ("scored", "reused", "tokens", "ratio"),
+    [(10, 0, 1000, 2 * 2 * 2), (5, 5, 500, 2 * 2 * 2), (10, 0, 10_000, 2.048)],
 )
-def test_status_forecasts_duo_by_monos_pace(plan: Plan, scored: int, reused: int, tokens: int, ratio: float) -> None:
-    """Of 10 candidates 5 meet in 20 pairs: 2 inferences for each of mono's, twice as long, in a model twice as slow.
+def test_status_forecasts_duo_by_monos_pace(
+    plan: Plan, scored: int, reused: int, tokens: int, ratio: float
+) -> None:
+    """Of 10 candidates 5 meet in 20 pairs: 2 inferences for each of mono's, twice as long, in a
+    model twice as slow.
 
     The same share is reused. An input has at most 512 tokens.
     """
-    counts = {"queries": 1, "candidates": 10, "inferences": scored, "reused": reused, "tokens": tokens}
+    counts = {
+        "queries": 1,
+        "candidates": 10,
+        "inferences": scored,
+        "reused": reused,
+        "tokens": tokens,
+    }
     _commit(plan, "mono", [20, 10], 10.0, **counts)
     stages = read_status(plan, _NOW)
     assert [stage.eta_seconds for stage in stages] == [0.0, 10.0, round(4 * 10.0 * ratio, 1)]
     assert run_eta_seconds(stages) == round(10 + 40 * ratio, 1)
 
 
-@pytest.mark.parametrize(("docs", "opponents", "inputs"), [(1, None, (3, 5)), (2, None, (6, 20)), (2, 2, (6, 10))])
-def test_work_of_a_query_is_that_of_its_first_candidates(docs: int, opponents: int | None, inputs: object) -> None:
+@pytest.mark.parametrize(
+    ("docs", "opponents", "inputs"), [(1, None, (3, 5)), (2, None, (6, 20)), (2, 2, (6, 10))]
+)
+def test_work_of_a_query_is_that_of_its_first_candidates(
+    docs: int, opponents: int | None, inputs: object
+) -> None:
     work = ScoringWork(5, docs, opponents, 512, 1)
     assert (work.inferences(3), work.inferences(9)) == inputs
 
@@ -180,7 +221,10 @@ def test_receipt_says_when_where_and_by_which_process_it_was_written(tmp_path):
     assert [attempt.stage for attempt in attempts] == [stage.name for stage in plan.stages]
     for attempt in attempts:
         assert attempt.state == "counts"
-        assert (attempt.receipt.host, attempt.receipt.process) == (socket.gethostname(), os.getpid())
+        assert (attempt.receipt.host, attempt.receipt.process) == (
+            socket.gethostname(),
+            os.getpid(),
+        )
         assert abs(attempt.receipt.committed_seconds - time.time()) < 60
 
 
@@ -191,7 +235,9 @@ def test_attempts_that_do_not_count_say_why(tmp_path):
     storage.remove(plan.folder("mono").part_url(first))
     (receipt,) = [name for name in os.listdir(f"{folder}/receipts") if name.startswith("00001-")]
     storage.replace(f"{folder}/receipts/{receipt}", second.to_json()[:50])
-    plan.folder("mono").commit(2, "e" * 64, plan.folder("mono").read_part(third), seconds=1.0, counts={})
+    plan.folder("mono").commit(
+        2, "e" * 64, plan.folder("mono").read_part(third), seconds=1.0, counts={}
+    )
     assert any("is missing" in state for state in _states(plan, 0).values())
     damaged = _states(plan, 1)
     assert damaged[f"mono/receipts/{receipt}"] == "it is truncated or damaged"
@@ -203,7 +249,9 @@ def test_attempt_before_its_input_is_finished_is_undecided(tmp_path):
     plan = finished_output(str(tmp_path))
     for name in os.listdir(f"{plan.folder('retrieve').url}/receipts"):
         storage.remove(f"{plan.folder('retrieve').url}/receipts/{name}")
-    for manifest in [name for name in os.listdir(plan.folder("retrieve").url) if name.startswith("manifest")]:
+    for manifest in [
+        name for name in os.listdir(plan.folder("retrieve").url) if name.startswith("manifest")
+    ]:
         storage.remove(f"{plan.folder('retrieve').url}/{manifest}")
     states = [attempt.state for attempt in shard_attempts(plan, 0) if attempt.stage == "mono"]
     assert states == ["not known yet: an input of the shard is unfinished"]
@@ -214,11 +262,19 @@ def test_shards_of_a_stage_that_needs_all_parts_of_another_wait_for_them(tmp_pat
     plan = replace(plan, stages=(*plan.stages[:2], replace(plan.stages[2], whole=name)))
     seal_stage(plan, "retrieve")
     commit(plan, name, [0, 1])
-    assert (list(_states(plan, 0).values()), [each.done for each in read_status(plan)]) == (["counts"] * 2, [3, 2, 0])
+    assert (list(_states(plan, 0).values()), [each.done for each in read_status(plan)]) == (
+        ["counts"] * 2,
+        [3, 2, 0],
+    )
     sealed = seal_stage(plan, name)
     commit(plan, "mono", [0])
-    assert (list(_states(plan, 0).values()), [each.done for each in read_status(plan)]) == (["counts"] * 3, [3, 3, 1])
-    task = plan.task(plan.stage("mono"), 0, sealed.receipts[:1], plan.whole_digest(plan.stage("mono")))
+    assert (list(_states(plan, 0).values()), [each.done for each in read_status(plan)]) == (
+        ["counts"] * 3,
+        [3, 3, 1],
+    )
+    task = plan.task(
+        plan.stage("mono"), 0, sealed.receipts[:1], plan.whole_digest(plan.stage("mono"))
+    )
     assert task.receipt() is not None
     assert (list(task.topics), [part.receipt for part in task.inputs]) == ([], [sealed.receipts[0]])
 
@@ -230,5 +286,7 @@ def test_inspect_shows_the_attempts_at_a_shard(tmp_path):
     assert shown.count(": counts\n") == 3
     assert socket.gethostname() in shown
     found = json.loads(succeed("inspect", tmp_path, "--shard", "2", "--json").stdout)
-    assert [each["stage"] for each in found["attempts"]][:3] == [stage.name for stage in plan.stages][:3]
+    assert [each["stage"] for each in found["attempts"]][:3] == [
+        stage.name for stage in plan.stages
+    ][:3]
     assert "are 0 to 2" in refused("inspect", tmp_path, "--shard", "3", code=2)

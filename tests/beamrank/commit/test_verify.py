@@ -13,7 +13,15 @@ from beamrank.commit.receipts import ScanReport, part_bytes
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_values
-from tests.support.outputs import CORPUS, commit, files_below, finished_output, make_plan, seal_stage, shard_table
+from tests.support.outputs import (
+    CORPUS,
+    commit,
+    files_below,
+    finished_output,
+    make_plan,
+    seal_stage,
+    shard_table,
+)
 from tests.support.progress import RecordedProgress
 
 
@@ -40,7 +48,9 @@ def test_verify_accepts_a_finished_run(output):
     found = verify_stages(output, progress)
     assert (found.findings, found.notes, found.stray) == ([], [], 0)
     assert found.files == len(_files(output)) == 3 + 3 * 7 + 2 + 1
-    assert found.bytes == sum(storage.size_bytes(storage.join(output, name)) for name in _files(output))
+    assert found.bytes == sum(
+        storage.size_bytes(storage.join(output, name)) for name in _files(output)
+    )
     assert progress.updates == [(done, 9, "parts") for done in range(1, 10)]
 
 
@@ -84,7 +94,9 @@ def test_verify_finds_a_missing_file(output, kind):
     assert finding.remedy.endswith("run again, which redoes only this shard")
 
 
-@pytest.mark.parametrize("change", [{"name": "query"}, {"type": pa.large_string()}, {"nullable": True}])
+@pytest.mark.parametrize(
+    "change", [{"name": "query"}, {"type": pa.large_string()}, {"nullable": True}]
+)
 def test_verify_finds_a_part_with_other_columns(output, change):
     """Bytes that match their digest are still read."""
     plan = make_plan(output)
@@ -105,7 +117,9 @@ def test_verify_accepts_a_shard_that_was_redone_after_sealing(output):
     receipt = plan.folder("mono").receipts(digests)[0]
     storage.remove(plan.folder("mono").part_url(receipt))
     plan.folder("mono").discard_broken(digests)
-    again = plan.folder("mono").commit(0, digests[0], shard_table(plan, "mono", 0), seconds=9, counts={})
+    again = plan.folder("mono").commit(
+        0, digests[0], shard_table(plan, "mono", 0), seconds=9, counts={}
+    )
     sealed = plan.sealed("mono")
     assert sealed is not None
     assert (again.part, again.seconds) == (receipt.part, 9)
@@ -115,7 +129,10 @@ def test_verify_accepts_a_shard_that_was_redone_after_sealing(output):
 
 def test_verify_counts_stray_files(output):
     plan = finished_output(output)
-    storage.publish(storage.join(output, "mono", "part-00000-aaaaaaaaaaaa.parquet"), part_bytes(pa.table({"a": [1]})))
+    storage.publish(
+        storage.join(output, "mono", "part-00000-aaaaaaaaaaaa.parquet"),
+        part_bytes(pa.table({"a": [1]})),
+    )
     storage.publish(storage.join(output, "mono", ".part-00000-aaaaaaaaaaaa.parquet.0.tmp"), b"PAR")
     found = verify(output)
     assert (found.findings, found.stray) == ([], 2)
@@ -150,15 +167,20 @@ def test_verify_finds_a_report_of_another_corpus(output):
 
 def _another_engine(plan: Plan) -> None:
     url = storage.join(plan.output, f"plan-{plan.digest[:12]}.json")
-    storage.replace(url, checked_json(checked_values(storage.read_bytes(url)) | {"engine_version": 0}))
+    storage.replace(
+        url, checked_json(checked_values(storage.read_bytes(url)) | {"engine_version": 0})
+    )
 
 
 def _no_current_plan(plan: Plan) -> None:
-    storage.replace(storage.join(plan.output, "current-plan.json"), b'{"plan": "plan-000000000000.json"}')
+    storage.replace(
+        storage.join(plan.output, "current-plan.json"), b'{"plan": "plan-000000000000.json"}'
+    )
 
 
 @pytest.mark.parametrize(
-    ("change", "changed", "notes"), [(_another_engine, set(), 1), (_no_current_plan, {"current-plan.json"}, 0)]
+    ("change", "changed", "notes"),
+    [(_another_engine, set(), 1), (_no_current_plan, {"current-plan.json"}, 0)],
 )
 def test_verify_reports_plans_that_cannot_be_checked(output, change, changed, notes):
     change(finished_output(output))

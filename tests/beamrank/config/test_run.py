@@ -1,4 +1,6 @@
-"""The configuration is checked whole, with errors that name the key; the configurations that are shipped are valid."""
+"""The configuration is checked whole, with errors that name the key; the configurations that are
+shipped are valid.
+"""
 
 import os
 from pathlib import Path
@@ -22,9 +24,12 @@ mono: {checkpoint: "embedded:mono", k: 100}
 output: out
 """
 _TRAININGS: dict[Path, Kind] = {
-    path: "tcp" if "tcp" in path.name else "mono" for path in sorted(ROOT.glob("configs/train*.yaml"))
+    path: "tcp" if "tcp" in path.name else "mono"
+    for path in sorted(ROOT.glob("configs/train*.yaml"))
 }
-_SHIPPED = sorted({*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/config.yaml")} - {*_TRAININGS})
+_SHIPPED = sorted(
+    {*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/config.yaml")} - {*_TRAININGS}
+)
 
 
 @pytest.fixture
@@ -36,7 +41,10 @@ def path(tmp_path):
 
 def test_config_paths_are_relative_to_the_file(path, monkeypatch, tmp_path_factory):
     config = load_config(str(path))
-    assert (config.corpus.path, config.topics.path) == (str(path.parent / "corpus.jsonl"), "/abs/topics.tsv")
+    assert (config.corpus.path, config.topics.path) == (
+        str(path.parent / "corpus.jsonl"),
+        "/abs/topics.tsv",
+    )
     assert config.output == str(path.parent / "out")
     here = tmp_path_factory.mktemp("here")
     monkeypatch.chdir(here)
@@ -45,7 +53,11 @@ def test_config_paths_are_relative_to_the_file(path, monkeypatch, tmp_path_facto
 
 @pytest.mark.parametrize(
     ("reference", "anchored"),
-    [("org/model", "{folder}/org/model"), ("org/other@abc", "org/other@abc"), ("./x", "{folder}/x")],
+    [
+        ("org/model", "{folder}/org/model"),
+        ("org/other@abc", "org/other@abc"),
+        ("./x", "{folder}/x"),
+    ],
 )
 def test_checkpoint_folder_is_relative_to_the_file(path, reference, anchored):
     (path.parent / "org" / "model").mkdir(parents=True)
@@ -75,7 +87,11 @@ def test_output_that_is_not_utf8_is_refused(path):
         ("corpus.fields=[]", "corpus.fields: Tuple should have at least 1 item"),
         ("bm25.expansion=rm4", "bm25.expansion: Input should be 'rm3' or 'rocchio'"),
         ("index.language=klingon", "index.language: 'klingon' is unknown; accepted: ar, bn"),
-        ("index.language=no", "index: language is False: true, false, yes, no, on and off are not values of it unless"),
+        (
+            "index.language=no",
+            "index: language is False: true, false, yes, no, on and off are not values of it "
+            "unless",
+        ),
         ("bm25.k1=-1", "bm25.k1: Input should be greater than or equal to 0"),
         ("bm25.k1=.inf", "bm25.k1: Input should be a finite number"),
         ("bm25.k1=1e400", "bm25.k1: Input should be a finite number"),
@@ -90,16 +106,25 @@ def test_output_that_is_not_utf8_is_refused(path):
         ("threads=no", "threads is False"),
         ("duo={checkpoint: x, k: 101}", "duo.k 101 is more than the 100 candidates"),
         ("duo={checkpoint: x, k: 5, aggregation: sample}", "give both or neither"),
-        ("duo={checkpoint: x, k: 5, aggregation: mean}", "duo.aggregation: 'mean' is unknown; accepted: sum, binary"),
+        (
+            "duo={checkpoint: x, k: 5, aggregation: mean}",
+            "duo.aggregation: 'mean' is unknown; accepted: sum, binary",
+        ),
         ("candidates={run: x}", "give either `index` and `bm25` or `candidates`"),
         ("input.truncation=left", "input.truncation"),
         ("input.max_query_length=600", "leaves no room"),
         ("run_tag=two words", "run_tag"),
-        ('run_tag="a\\u0007b"', "run_tag: is a column of the runs: it must not hold a control character"),
+        (
+            'run_tag="a\\u0007b"',
+            "run_tag: is a column of the runs: it must not hold a control character",
+        ),
         ('run_tag="\\ufeffa"', "or a byte order mark"),
         ("run_formats=[]", "run_formats: Tuple should have at least 1 item"),
         ("run_formats=[trec, x]", "run_formats.1: 'x' is unknown; accepted: trec, msmarco"),
-        *[(f"{key}=''", f"{key}: String should have at least 1 char") for key in ("output", "corpus.path")],
+        *[
+            (f"{key}=''", f"{key}: String should have at least 1 char")
+            for key in ("output", "corpus.path")
+        ],
         *[
             (f"qrels={value}", "qrels: a path is missing: give a path, a glob, or a list")
             for value in ("''", "[a, '']")
@@ -141,7 +166,11 @@ def test_depth_defaults_to_at_most_the_previous_stage(path):
 
 
 def test_duo_needs_mono_and_mono_a_first_stage():
-    values = {"corpus": {"path": "c", "format": "tsv"}, "topics": {"path": "t", "format": "tsv"}, "output": "o"}
+    values = {
+        "corpus": {"path": "c", "format": "tsv"},
+        "topics": {"path": "t", "format": "tsv"},
+        "output": "o",
+    }
     with pytest.raises(ValueError, match="give `mono` too"):
         RunConfig.model_validate({**values, "index": {"path": "i"}, "duo": {"checkpoint": "x"}})
     with pytest.raises(ValueError, match="the first stage is missing"):

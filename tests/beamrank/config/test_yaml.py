@@ -8,9 +8,13 @@ from beamrank.config.run import load_config
 from beamrank.config.yaml import parse_yaml
 from beamrank.errors import ConfigError, PreflightError
 
-_BASE = "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: r}\noutput: o\n"
+_BASE = (
+    "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: "
+    "r}\noutput: o\n"
+)
 _BILLION = "a: &a [x, x]\n" + "".join(
-    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcde", "bcdef", strict=True)
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n"
+    for old, new in zip("abcde", "bcdef", strict=True)
 )
 _DEEP = "a: &a [[[[[[x]]]]]]\n" + "".join(
     f"{new}: &{new} [[[[[[*{old}]]]]]]\n" for old, new in zip("abc", "bcd", strict=True)
@@ -35,7 +39,10 @@ _MALFORMED = [
     ("yes: a", "line 1: a key is not text"),
     ("[a]: b", "line 1: a key is not text"),
     ("qrels: 'a\0b'", r"line 1: the character U\+0000 is not allowed"),
-    ('run_tag: x\nqrels: "a\\0b"', "line 2: the text holds a character that is not Unicode, or NUL"),
+    (
+        'run_tag: x\nqrels: "a\\0b"',
+        "line 2: the text holds a character that is not Unicode, or NUL",
+    ),
     ('qrels: "\\ud800"', "line 1: the text holds a character that is not Unicode, or NUL"),
     ('run_tag: x\nqrels: "\\U00110000"', "line 2: an escape is not a character of Unicode"),
     ("qrels: \x1b[31m", r"line 1: the character U\+001B is not allowed"),
@@ -73,7 +80,9 @@ def test_malformed_yaml_is_refused_with_its_line(config, text, message):
     with pytest.raises(ConfigError, match=rf"{re.escape(path)} is not valid YAML: {message}"):
         load_config(path)
     path = config(_BASE.encode())
-    with pytest.raises(ConfigError, match=rf"^--set run_tag: the value is not valid YAML: {message}"):
+    with pytest.raises(
+        ConfigError, match=rf"^--set run_tag: the value is not valid YAML: {message}"
+    ):
         load_config(path, [f"run_tag={text}"])
 
 
@@ -106,7 +115,10 @@ def test_configuration_must_be_a_regular_file(tmp_path):
 
 
 def test_plain_values_are_read():
-    text = "a: [1, -2, +16, 1.5, 1e3, .5]\nb: {c: true, d: null, e: ~, f: 'x', g: \"y\"}\nh: 2001-99-99\ni: |\n  j\n"
+    text = (
+        "a: [1, -2, +16, 1.5, 1e3, .5]\nb: {c: true, d: null, e: ~, f: 'x', g: \"y\"}\nh: "
+        "2001-99-99\ni: |\n  j\n"
+    )
     assert parse_yaml(text, "here") == {
         "a": [1, -2, 16, 1.5, "1e3", 0.5],
         "b": {"c": True, "d": None, "e": None, "f": "x", "g": "y"},
@@ -123,4 +135,9 @@ def test_integers_in_other_forms_than_digits_are_refused(number):
 
 
 def test_quoted_digits_and_octal_of_later_yaml_are_text():
-    assert parse_yaml("a: '010'\nb: 0o10\nc: 0\nd: -3", "here") == {"a": "010", "b": "0o10", "c": 0, "d": -3}
+    assert parse_yaml("a: '010'\nb: 0o10\nc: 0\nd: -3", "here") == {
+        "a": "010",
+        "b": "0o10",
+        "c": 0,
+        "d": -3,
+    }

@@ -1,4 +1,6 @@
-"""Runs beside a baseline: equal to `eval --against`, corrected together, defined where that is possible."""
+"""Runs beside a baseline: equal to `eval --against`, corrected together, defined where that is
+possible.
+"""
 
 import json
 from dataclasses import replace
@@ -7,7 +9,14 @@ import numpy as np
 import pytest
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.evaluation.compare import AGREEMENTS, agreement, compare_runs, kendalls_tau, overlap, rank_biased_overlap
+from beamrank.evaluation.compare import (
+    AGREEMENTS,
+    agreement,
+    compare_runs,
+    kendalls_tau,
+    overlap,
+    rank_biased_overlap,
+)
 from beamrank.evaluation.evaluate import evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations, holm
 
@@ -40,17 +49,23 @@ def _compare(*runs, qrels="qrels", measures=MEASURES, **options):
 
 def test_comparison_equals_eval_against_the_baseline(folder):
     found = _compare("good", "poor")
-    base, *others = (each.evaluation for each in evaluate_run_files(["base", "good", "poor"], "qrels", MEASURES))
+    base, *others = (
+        each.evaluation for each in evaluate_run_files(["base", "good", "poor"], "qrels", MEASURES)
+    )
     assert ([each.run for each in found.runs], found.warnings) == (["base", "good", "poor"], [])
     assert [each.measures for each in found.runs] == [each.means for each in (base, *others)]
     for compared, evaluation in zip(found.runs[1:], others, strict=True):
         expected = compare_evaluations(evaluation, base)
-        assert compared.differences == expected | {"Judged@1": replace(expected["Judged@1"], p_value=None)}
+        assert compared.differences == expected | {
+            "Judged@1": replace(expected["Judged@1"], p_value=None)
+        }
 
 
 def test_all_tests_of_the_table_are_corrected_together(folder):
     found = _compare("good", "poor")
-    p_values = [each.differences[name].p_value for each in found.runs[1:] for name in ("RR@10", "nDCG@10")]
+    p_values = [
+        each.differences[name].p_value for each in found.runs[1:] for name in ("RR@10", "nDCG@10")
+    ]
     corrected = [each.corrected[name] for each in found.runs[1:] for name in ("RR@10", "nDCG@10")]
     assert corrected == holm(p_values)
     for each in _compare("good", "poor", correction="none").runs[1:]:
@@ -75,7 +90,8 @@ def test_agreement_is_that_of_the_rankings(folder):
     found = _compare("good", "poor").runs
     assert found[0].agreement is None
     assert found[1].agreement.topics == 8
-    # Of two runs "xya" and "axy" two pairs of three disagree; "xa" and "axy" share two docs in opposite order.
+    # Of two runs "xya" and "axy" two pairs of three disagree; "xa" and "axy" share two docs in
+    # opposite order.
     assert found[1].agreement.means["tau"] == pytest.approx((4 * -1 / 3 + 3 * -1 + 1) / 8)
 
 
@@ -83,7 +99,9 @@ def test_without_qrels_only_the_rankings_are_compared(folder):
     found = _compare("good", qrels=None)
     assert found.notes[0] == "no qrels: measures, differences and tests need judgments (--qrels)"
     assert found.table().header == ["run", "measure", "mean"]
-    assert [row[:2] for row in found.table().rows] == [["good", name] for name in ("RBO", "tau", "overlap@10")]
+    assert [row[:2] for row in found.table().rows] == [
+        ["good", name] for name in ("RBO", "tau", "overlap@10")
+    ]
     assert found.as_object()["queries"] is None
 
 
@@ -96,7 +114,10 @@ def test_identical_runs_have_no_p_value(folder):
     # Two tests: those of the other run are undefined.
     found_p = [good.differences[name].p_value for name in ("RR@10", "nDCG@10")]
     assert list(good.corrected.values()) == holm(found_p)
-    assert "base: no topic differs from the baseline, so that p is undefined: RR@10, nDCG@10" in found.notes
+    assert (
+        "base: no topic differs from the baseline, so that p is undefined: RR@10, nDCG@10"
+        in found.notes
+    )
     assert [row[4] for row in found.table().shown() if row[:2] == ["base", "RR@10"]] == ["-", "-"]
 
 
@@ -105,7 +126,9 @@ def test_one_topic_is_measured_and_not_tested(folder):
     found = _compare("good")
     assert found.runs[1].measures["RR@10"] == 1
     assert found.runs[1].differences == {}
-    note = "not compared, because they are not means over two or more topics: RR@10, nDCG@10, Judged@1"
+    note = (
+        "not compared, because they are not means over two or more topics: RR@10, nDCG@10, Judged@1"
+    )
     assert note in found.notes
     assert [row[3:] for row in found.table().rows] == [[None] * 6] * 9
 
@@ -115,22 +138,33 @@ def test_runs_without_a_common_topic_have_no_agreement(folder):
     (folder / "other").write_text("p1 Q0 a 1 1 t\n")
     found = _compare("other")
     assert set(found.runs[1].agreement.means.values()) == {None}
-    assert "other and base have no topic in common: the agreement of their rankings is undefined" in found.notes
+    assert (
+        "other and base have no topic in common: the agreement of their rankings is undefined"
+        in found.notes
+    )
     assert found.runs[1].differences["RR@10"].worse == 8
 
 
 def test_constant_scores_are_ordered_by_doc_id_and_noted(folder):
-    (folder / "ties").write_text("".join(f"q{query} Q0 {doc} 1 5 t\n" for query in range(8) for doc in "ab"))
+    (folder / "ties").write_text(
+        "".join(f"q{query} Q0 {doc} 1 5 t\n" for query in range(8) for doc in "ab")
+    )
     found = _compare("ties")
     assert found.runs[1].measures["RR@10"] == 1 / 2
-    assert any(note.startswith("ties: rows with the score of the row before: 8") for note in found.notes)
+    assert any(
+        note.startswith("ties: rows with the score of the row before: 8") for note in found.notes
+    )
 
 
 def test_table_shows_file_names_that_differ_without_their_folders(folder):
     (folder / "sub").mkdir()
     (folder / "sub/good").write_bytes((folder / "good").read_bytes())
     assert {row[0] for row in _compare("sub/good").table().rows} == {"base", "good"}
-    assert {row[0] for row in _compare("good", "sub/good").table().rows} == {"base", "good", "sub/good"}
+    assert {row[0] for row in _compare("good", "sub/good").table().rows} == {
+        "base",
+        "good",
+        "sub/good",
+    }
 
 
 def test_json_holds_no_nan(folder):
@@ -143,7 +177,12 @@ def test_object_and_table_hold_what_was_compared(folder):
     base, good = found.runs
     values = found.as_object()
     first, second = values.pop("runs")
-    assert values == {"baseline": "base", "queries": 8, "test": "randomization", "correction": "bonferroni"}
+    assert values == {
+        "baseline": "base",
+        "queries": 8,
+        "test": "randomization",
+        "correction": "bonferroni",
+    }
     assert first == {"name": "base", "run": "base", "queries": 8, "measures": base.measures} | {
         "differences": {},
         "agreement": None,
@@ -166,7 +205,10 @@ def test_rows_that_cannot_be_used_are_left_out_up_to_a_number(folder):
     with pytest.raises(PreflightError):
         _compare("good")
     (evaluated,) = evaluate_run_files(["good"], "qrels", ["RR@10"], max_bad_rows=1)
-    assert _compare("good", max_bad_rows=1).runs[1].measures["RR@10"] == evaluated.evaluation.means["RR@10"]
+    assert (
+        _compare("good", max_bad_rows=1).runs[1].measures["RR@10"]
+        == evaluated.evaluation.means["RR@10"]
+    )
     assert len(evaluated.lines()) == 2
 
 
@@ -176,7 +218,9 @@ def test_bad_input_is_refused(folder):
     with pytest.raises(PreflightError, match="there is no file none"):
         _compare("none")
     (folder / "other").write_text("p1 Q0 a 1 1 t\n")
-    with pytest.raises(PreflightError, match="the run other and the qrels qrels have no topic in common"):
+    with pytest.raises(
+        PreflightError, match="the run other and the qrels qrels have no topic in common"
+    ):
         _compare("other")
 
 
@@ -201,10 +245,15 @@ def test_rbo_equals_equation_32():
     random = np.random.default_rng(0)
     for _ in range(20):
         s, long = sorted(random.integers(1, 30, size=2).tolist())
-        short_list, long_list = random.permutation(40)[:s].tolist(), random.permutation(40)[:long].tolist()
+        short_list, long_list = (
+            random.permutation(40)[:s].tolist(),
+            random.permutation(40)[:long].tolist(),
+        )
         p = random.uniform(0.1, 0.99)
         x = {d: len({*short_list[:d]} & {*long_list[:d]}) for d in range(1, long + 1)}
-        sums = sum(x[d] / d * p**d for d in x) + sum(x[s] * (d - s) / s / d * p**d for d in range(s + 1, long + 1))
+        sums = sum(x[d] / d * p**d for d in x) + sum(
+            x[s] * (d - s) / s / d * p**d for d in range(s + 1, long + 1)
+        )
         expected = (1 - p) / p * sums + ((x[long] - x[s]) / long + x[s] / s) * p**long
         assert rank_biased_overlap(short_list, long_list, p) == pytest.approx(expected)
 
@@ -238,9 +287,15 @@ def test_real_runs_have_published_measures(shared_data):
     folder = shared_data / "msmarco/ans_small"
     base, mono, t5 = (
         str(folder / name)
-        for name in ("run.dev.small.tsv.gz", "run.monobert.ans_small.dev.tsv.gz", "run.monot5.ans_small.dev.tsv.gz")
+        for name in (
+            "run.dev.small.tsv.gz",
+            "run.monobert.ans_small.dev.tsv.gz",
+            "run.monot5.ans_small.dev.tsv.gz",
+        )
     )
-    found = compare_runs([mono, t5], base, str(folder / "qrels.dev.small.tsv"), ["RR@10", "Judged@10"])
+    found = compare_runs(
+        [mono, t5], base, str(folder / "qrels.dev.small.tsv"), ["RR@10", "Judged@10"]
+    )
     first, *others = found.runs
     assert others[0].measures["RR@10"] == 0.40267951625094484
     for each in others:

@@ -14,7 +14,10 @@ from beamrank.evaluation.measures import explain_names, parse_measures, split_me
         ("ndgc@10", r"did you mean nDCG@10\?"),
         ("gm_map", "trec_eval's measure 'gm_map' cannot be computed here; possible are AP"),
         ("11pt_avg", "trec_eval's measure '11pt_avg' cannot be computed here"),
-        ("official", "'official' is a set of measures in trec_eval: name the measures that you want"),
+        (
+            "official",
+            "'official' is a set of measures in trec_eval: name the measures that you want",
+        ),
         ("recip_rank.10", "trec_eval's recip_rank takes no such number; without it, it is RR"),
         ("ndcg_cut_2.5", "trec_eval's ndcg_cut takes no such number"),
         ("P_0", "cutoff must be between 1 and"),
@@ -66,7 +69,16 @@ def test_trec_eval_measures_are_computed_or_refused(capsys):
             refused.add(name)
         else:
             assert list(parse_measures(list(names))) == list(names)
-    assert refused == {"runid", "relstring", "utility", "11pt_avg", "binG", "G", "ndcg_rel", "Rndcg"} | {
+    assert refused == {
+        "runid",
+        "relstring",
+        "utility",
+        "11pt_avg",
+        "binG",
+        "G",
+        "ndcg_rel",
+        "Rndcg",
+    } | {
         *("num_nonrel_judged_ret", "gm_map", "gm_bpref", "Rprec_mult", "relative_P"),
         *("official", "set", "all_trec", "all_prefs", "prefs", "qrels_jg"),
     }
@@ -77,7 +89,10 @@ def test_trec_eval_measures_are_computed_or_refused(capsys):
     ("name", "reason"),
     [
         # pytrec_eval would end the process.
-        *((f"{name}@0", "cutoff must be between 1 and 1,000,000,000, not 0") for name in ("P", "RR", "AP", "nDCG")),
+        *(
+            (f"{name}@0", "cutoff must be between 1 and 1,000,000,000, not 0")
+            for name in ("P", "RR", "AP", "nDCG")
+        ),
         ("P@1000000001", "cutoff must be between 1 and 1,000,000,000, not 1000000001"),
         ("P_99999999999999999999999", "cutoff must be between"),
         ("nDCG@99999999999999999999999", "cutoff must be between"),
@@ -93,7 +108,10 @@ def test_trec_eval_measures_are_computed_or_refused(capsys):
         ("SetF(beta=1e400)", "beta must be between 0.001 and 1,000, not inf"),
         ("SetF(beta=1e-05)", "beta must be between 0.001 and 1,000"),
         ("IPrec@1e400", "recall must be between 0 and 1, not inf"),
-        ("nDCG(gains={1:1e400})@3", "gains must map whole numbers to whole numbers, from 0 to 10,000"),
+        (
+            "nDCG(gains={1:1e400})@3",
+            "gains must map whole numbers to whole numbers, from 0 to 10,000",
+        ),
         ("nDCG(gains={1:2.5})@3", "gains must map"),
         ("nDCG(gains={1:'2'})", "gains must map"),
         ("nDCG(gains={'1':2})", "gains must map"),
@@ -120,4 +138,10 @@ def test_split_measures_ignores_parentheses():
     assert split_measures(text) == names
     assert list(parse_measures(names)) == names
     assert split_measures(" ") == []
-    assert split_measures("map,ndcg_cut.10,100 P.5,10,RR@10,5x") == ["map", "ndcg_cut.10,100", "P.5,10", "RR@10", "5x"]
+    assert split_measures("map,ndcg_cut.10,100 P.5,10,RR@10,5x") == [
+        "map",
+        "ndcg_cut.10,100",
+        "P.5,10",
+        "RR@10",
+        "5x",
+    ]

@@ -1,4 +1,6 @@
-"""Measures from the positions of judged docs, against ir_measures; and means, which are exact in any order."""
+"""Measures from the positions of judged docs, against ir_measures; and means, which are exact in
+any order.
+"""
 
 from fractions import Fraction
 
@@ -11,7 +13,17 @@ from beamrank.formats.qrels import qrels_of
 from benchmarks.differential.evaluation import check
 
 MEASURES = [
-    *("RR", "RR@3", "RR(rel=2)@5", "P@3", "P(rel=2)@7", "R@2", "R(rel=3)@9", "Success@1", "Success(rel=2)@4"),
+    *(
+        "RR",
+        "RR@3",
+        "RR(rel=2)@5",
+        "P@3",
+        "P(rel=2)@7",
+        "R@2",
+        "R(rel=3)@9",
+        "Success@1",
+        "Success(rel=2)@4",
+    ),
     *("AP", "AP@4", "AP(rel=2)", "nDCG", "nDCG@5", "Judged@1", "Judged@10"),
 ]
 DOCS = [f"d{number}" for number in range(12)]
@@ -19,7 +31,9 @@ DOCS = [f"d{number}" for number in range(12)]
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Judgments of -1 to 3, and five rankings of each topic's candidates, of which some have none or one."""
+    """Judgments of -1 to 3, and five rankings of each topic's candidates, of which some have none
+    or one.
+    """
     random = np.random.default_rng(4)
     relevance, rankings = {"missing": {"d0": 1}, "negative": {"d1": -1}}, {}
     for number in range(30):
@@ -32,7 +46,10 @@ def drawn():
 
 
 def _orders(rankings, point):
-    return {query_id: [docs[each] for each in orders[point]] for query_id, (docs, orders) in rankings.items()}
+    return {
+        query_id: [docs[each] for each in orders[point]]
+        for query_id, (docs, orders) in rankings.items()
+    }
 
 
 def test_means_of_many_rankings_equal_ir_measures(drawn):
@@ -46,7 +63,9 @@ def test_means_of_many_rankings_equal_ir_measures(drawn):
     curves.add("not judged", ["d1"], lambda docs: docs[:, None] + 1)
     for point in range(5):
         expected = evaluate(_orders(rankings, point).items(), qrels, MEASURES).means
-        assert {name: means[point] for name, means in curves.means().items()} == pytest.approx(expected, abs=1e-12)
+        assert {name: means[point] for name, means in curves.means().items()} == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 def test_evaluator_by_position_equals_ir_measures(drawn):
@@ -63,7 +82,10 @@ def test_evaluator_by_position_equals_ir_measures(drawn):
 
 
 def test_measures_that_need_more_than_positions_are_named():
-    assert by_position(["RR@10", "Bpref", "nDCG(gains={1:3})@5"])[1] == ["Bpref", "nDCG(gains={1:3})@5"]
+    assert by_position(["RR@10", "Bpref", "nDCG(gains={1:3})@5"])[1] == [
+        "Bpref",
+        "nDCG(gains={1:3})@5",
+    ]
 
 
 def test_random_runs_have_the_values_of_pytrec_eval_and_ir_measures(tmp_path):
@@ -78,7 +100,9 @@ def rankings():
     """Queries with 30 candidates, 3 of them relevant."""
     rng = np.random.default_rng(3)
     found = {f"q{number}": [f"d{doc}" for doc in rng.permutation(30)] for number in range(700)}
-    return found, qrels_of({query_id: dict.fromkeys(rng.choice(docs, 3), 1) for query_id, docs in found.items()})
+    return found, qrels_of(
+        {query_id: dict.fromkeys(rng.choice(docs, 3), 1) for query_id, docs in found.items()}
+    )
 
 
 @pytest.mark.parametrize("fast", [False, True])
@@ -107,7 +131,11 @@ def test_curves_have_the_same_bits_in_any_order(rankings):
     for seed in range(4):
         evaluator = CurveEvaluator(qrels, measures)
         for query_id in np.random.default_rng(seed).permutation(list(found)).tolist():
-            evaluator.add(query_id, found[query_id], lambda indices: np.stack([indices + 1, 30 - indices], axis=1))
+            evaluator.add(
+                query_id,
+                found[query_id],
+                lambda indices: np.stack([indices + 1, 30 - indices], axis=1),
+            )
         means.add(tuple(each.tobytes() for each in evaluator.means().values()))
     assert len(means) == 1
 
@@ -118,7 +146,9 @@ def test_sums_are_exact():
     for each in values:
         total.add(each)
     for found, column in zip(total.over(1000), values.T, strict=True):
-        assert found == pytest.approx(float(sum(map(Fraction, column.tolist())) / 1000), rel=1e-9, abs=2**-62)
+        assert found == pytest.approx(
+            float(sum(map(Fraction, column.tolist())) / 1000), rel=1e-9, abs=2**-62
+        )
     ones = ExactSum()
     for _ in range(3):
         ones.add(np.array([1.0, 0.1]))

@@ -1,4 +1,6 @@
-"""The tests of a difference and their corrections, against computations by hand and other libraries."""
+"""The tests of a difference and their corrections, against computations by hand and other
+libraries.
+"""
 
 import math
 
@@ -32,7 +34,8 @@ def test_t_test_equals_the_textbook():
     deviation = math.sqrt(sum((each - mean) ** 2 for each in differences) / 3)
     found = compare_values(run, baseline)
     assert (found.mean, found.baseline, found.difference) == pytest.approx((0.4375, 0.3125, 0.125))
-    # Student's t with 3 degrees of freedom: its 97.5 % quantile, and its distribution function in closed form.
+    # Student's t with 3 degrees of freedom: its 97.5 % quantile, and its distribution function in
+    # closed form.
     assert found.high - found.difference == pytest.approx(3.182446305 * deviation / 2)
     assert found.difference - found.low == pytest.approx(3.182446305 * deviation / 2)
     x = mean / (deviation / 2) / math.sqrt(3)
@@ -42,8 +45,17 @@ def test_t_test_equals_the_textbook():
 
 def test_equal_runs_have_no_p_value():
     found = compare_values([0.5, 1.0], [0.5, 1.0])
-    assert (found.difference, found.low, found.high, found.p_value, found.equal) == (0, 0, 0, None, 2)
-    assert [test(np.array([0.5, 1.0]), np.array([0.5, 1.0])) for test in TESTS.values()] == [None, None]
+    assert (found.difference, found.low, found.high, found.p_value, found.equal) == (
+        0,
+        0,
+        0,
+        None,
+        2,
+    )
+    assert [test(np.array([0.5, 1.0]), np.array([0.5, 1.0])) for test in TESTS.values()] == [
+        None,
+        None,
+    ]
 
 
 def test_randomization_test_counts_every_assignment_of_signs():
@@ -59,7 +71,11 @@ def test_randomization_test_equals_scipy(topics):
     random = np.random.default_rng(topics)
     run, baseline = random.choice([0, 0.25, 0.5, 1], size=(2, topics))
     theirs = permutation_test(
-        (run - baseline,), np.mean, permutation_type="samples", n_resamples=9999, rng=np.random.default_rng(1)
+        (run - baseline,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=9999,
+        rng=np.random.default_rng(1),
     )
     exact = np.count_nonzero(run != baseline) <= 13
     found = randomization_test(run, baseline)
@@ -87,7 +103,13 @@ def test_differences_that_are_equal_up_to_rounding_give_no_warning(recwarn):
 
 def test_constant_difference_has_p_value_0():
     found = compare_values([0.5, 1.0], [0.25, 0.75])
-    assert (found.difference, found.low, found.high, found.p_value, found.better) == (0.25, 0.25, 0.25, 0, 2)
+    assert (found.difference, found.low, found.high, found.p_value, found.better) == (
+        0.25,
+        0.25,
+        0.25,
+        0,
+        2,
+    )
 
 
 def test_topics_are_paired_by_id():
@@ -102,11 +124,18 @@ def test_topics_are_paired_by_id():
 
 def test_comparison_needs_two_topics():
     qrels = qrels_of({"q1": {"a": 1}})
-    assert compare_evaluations(evaluate(GOOD.items(), qrels, ["RR"]), evaluate(POOR.items(), qrels, ["RR"])) == {}
+    assert (
+        compare_evaluations(
+            evaluate(GOOD.items(), qrels, ["RR"]), evaluate(POOR.items(), qrels, ["RR"])
+        )
+        == {}
+    )
 
 
 def test_find_losses_finds_a_stage_below_the_previous_one():
-    stages = {name: evaluate(run.items(), QRELS, ["NumRet", "RR", "P@1"]) for name, run in STAGES.items()}
+    stages = {
+        name: evaluate(run.items(), QRELS, ["NumRet", "RR", "P@1"]) for name, run in STAGES.items()
+    }
     (loss,) = find_losses(stages)
     assert (loss.run, loss.before, loss.measure) == ("mono", "bm25", "RR")
     assert loss.comparison == compare_evaluations(stages["mono"], stages["bm25"])["RR"]
@@ -116,11 +145,20 @@ def test_find_losses_finds_a_stage_below_the_previous_one():
 def test_find_losses_uses_the_first_measure():
     """Mono has as many relevant docs as BM25, in worse places."""
     runs = {"bm25": {"q1": ["a", "x"], "q2": ["b"]}, "mono": {"q1": ["x", "a"], "q2": ["b"]}}
-    for measures, measure in ((["R@2", "RR"], None), (["RR", "R@2"], "RR"), (["NumRelRet", "P@1"], "P@1")):
-        losses = find_losses({name: evaluate(run.items(), QRELS, measures) for name, run in runs.items()})
+    for measures, measure in (
+        (["R@2", "RR"], None),
+        (["RR", "R@2"], "RR"),
+        (["NumRelRet", "P@1"], "P@1"),
+    ):
+        losses = find_losses(
+            {name: evaluate(run.items(), QRELS, measures) for name, run in runs.items()}
+        )
         assert [loss.measure for loss in losses] == ([] if measure is None else [measure])
 
 
 def test_find_losses_needs_two_topics():
     qrels = qrels_of({"q1": {"a": 1}})
-    assert find_losses({name: evaluate(run.items(), qrels, ["RR"]) for name, run in STAGES.items()}) == []
+    assert (
+        find_losses({name: evaluate(run.items(), qrels, ["RR"]) for name, run in STAGES.items()})
+        == []
+    )

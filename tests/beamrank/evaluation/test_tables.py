@@ -34,8 +34,13 @@ def test_latex_escapes_special_characters():
 
 
 def test_text_cannot_leave_its_cell():
-    hostile = Table([Column("run"), Column("text")], [["[1em]a\\|b", "<script>\nx"], ["*x", "y\u2028z"]])
-    assert FORMATS["markdown"](hostile).splitlines()[2:] == ["| [1em]a\\\\\\|b | &lt;script> x |", "| *x | y z |"]
+    hostile = Table(
+        [Column("run"), Column("text")], [["[1em]a\\|b", "<script>\nx"], ["*x", "y\u2028z"]]
+    )
+    assert FORMATS["markdown"](hostile).splitlines()[2:] == [
+        "| [1em]a\\\\\\|b | &lt;script> x |",
+        "| *x | y z |",
+    ]
     assert FORMATS["latex"](hostile).splitlines()[4:6] == [
         r"{[}1em]a\textbackslash{}|b & <script> x \\",
         r"{*}x & y z \\",

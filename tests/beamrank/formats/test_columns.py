@@ -35,16 +35,44 @@ def _decimals(*values, kind=_WHOLE):
         ("q.txt", "1 0 7 1.0\n1 0 8 0.0\n"),
         ("q.tsv", "query-id\tcorpus-id\tscore\n1\t7\t1.0\n1\t8\t0.0\n"),
         ("q.csv", "query_id,doc_id,relevance\r\n1,7,1\r\n1,8,0\r\n"),
-        ("quoted.csv", '\ufeff"doc id",note,"query id",label\n7,"a ""b"",\n2 lines",1,1\n8,,1,0.0\n'),
+        (
+            "quoted.csv",
+            '\ufeff"doc id",note,"query id",label\n7,"a ""b"",\n2 lines",1,1\n8,,1,0.0\n',
+        ),
         ("dict.json", '{"1": {"7": 1, "8": 0.0}}'),
         ("indented.json", json.dumps({"1": {"7": 1, "8": 0}}, indent=2)),
-        ("q.jsonl", '{"qid": 1, "docid": 7, "label": 1.0, "text": null}\n{"qid": 1, "docid": "8", "label": 0}\n'),
-        ("level.parquet", {"query_id": ["1", "1"], "doc_id": ["7", "8"], "relevance": _decimals(1, 0)}),
+        (
+            "q.jsonl",
+            '{"qid": 1, "docid": 7, "label": 1.0, "text": null}\n{"qid": 1, "docid": "8", '
+            '"label": 0}\n',
+        ),
+        (
+            "level.parquet",
+            {"query_id": ["1", "1"], "doc_id": ["7", "8"], "relevance": _decimals(1, 0)},
+        ),
         ("ids.parquet", {"qid": _decimals(1, 1), "docno": _decimals(7, 8), "rel": [1, 0]}),
-        ("scale.parquet", {"qid": [1, 1], "pid": [7, 8], "rel": _decimals(1, 0, kind=pa.decimal128(9, 3))}),
-        ("binary.parquet", {"qid": [b"1", b"1"], "pid": [7, 8], "rel": [1, 0], "__index_level_0__": [0, 1]}),
-        ("texts.parquet", {"qid": [1, 1], "query": ["a b", "c d"], "docid": [7, 8], "doc": ["", None], "rel": [1, 0]}),
-        ("null.parquet", {"qid": [1, 1], "docid": [7, 8], "iteration": pa.nulls(2), "rel": [1.0, 0.0]}),
+        (
+            "scale.parquet",
+            {"qid": [1, 1], "pid": [7, 8], "rel": _decimals(1, 0, kind=pa.decimal128(9, 3))},
+        ),
+        (
+            "binary.parquet",
+            {"qid": [b"1", b"1"], "pid": [7, 8], "rel": [1, 0], "__index_level_0__": [0, 1]},
+        ),
+        (
+            "texts.parquet",
+            {
+                "qid": [1, 1],
+                "query": ["a b", "c d"],
+                "docid": [7, 8],
+                "doc": ["", None],
+                "rel": [1, 0],
+            },
+        ),
+        (
+            "null.parquet",
+            {"qid": [1, 1], "docid": [7, 8], "iteration": pa.nulls(2), "rel": [1.0, 0.0]},
+        ),
     ],
 )
 def test_qrels_are_equal_in_every_container(tmp_path, name, content):
@@ -60,41 +88,72 @@ def test_qrels_are_equal_in_every_container(tmp_path, name, content):
         ("run.trec", "query_id Q0 doc_id rank score run_tag\n1 Q0 d2 2 1.5 x\n1 Q0 d1 1 2.5 x\n"),
         (
             "run.jsonl",
-            '{"qid": 1, "docid": "d1", "score": 2.5, "x": []}\n{"qid": 1, "docid": "d2", "score": 1.5, "x": []}\n',
+            '{"qid": 1, "docid": "d1", "score": 2.5, "x": []}\n{"qid": 1, "docid": "d2", "score": '
+            '1.5, "x": []}\n',
         ),
-        ("run.parquet", {"query_id": [1, 1], "doc_id": ["d1", "d2"], "rank": [1, 2], "score": [2.5, 1.5]}),
-        ("tag.parquet", {"query_id": [1, 1], "doc_id": ["d1", "d2"], "rank": pa.nulls(2), "score": [2.5, 1.5]}),
-        ("all.parquet", {"qid": ["1", "1"], "docno": ["d1", "d2"], "score": [2.5, 1.5], "query": ["a b", None]}),
+        (
+            "run.parquet",
+            {"query_id": [1, 1], "doc_id": ["d1", "d2"], "rank": [1, 2], "score": [2.5, 1.5]},
+        ),
+        (
+            "tag.parquet",
+            {"query_id": [1, 1], "doc_id": ["d1", "d2"], "rank": pa.nulls(2), "score": [2.5, 1.5]},
+        ),
+        (
+            "all.parquet",
+            {"qid": ["1", "1"], "docno": ["d1", "d2"], "score": [2.5, 1.5], "query": ["a b", None]},
+        ),
     ],
 )
 def test_runs_have_named_columns(tmp_path, name, content):
     run = read_run(_file(tmp_path, name, content))
-    assert (run.order, run.scores["1"].tolist(), run.notes.format) == ({"1": ["d1", "d2"]}, [2.5, 1.5], "trec")
+    assert (run.order, run.scores["1"].tolist(), run.notes.format) == (
+        {"1": ["d1", "d2"]},
+        [2.5, 1.5],
+        "trec",
+    )
 
 
 def test_ranks_of_named_columns_order_a_run_without_scores(tmp_path):
-    path = _file(tmp_path, "run.parquet", {"qid": ["1", "1"], "pid": ["a", "b"], "rank": [2.0, 1.0]})
+    path = _file(
+        tmp_path, "run.parquet", {"qid": ["1", "1"], "pid": ["a", "b"], "rank": [2.0, 1.0]}
+    )
     assert read_run(path).order == {"1": ["b", "a"]}
     assert read_run(path).notes.format == "msmarco"
 
 
 def test_columns_choose_among_names(tmp_path):
-    table = {"docid": [4, 5], "docno": ["a", "b"], "qid": ["1", "1"], "score": [1.0, 2.0], "relevance": [1, 0]}
+    table = {
+        "docid": [4, 5],
+        "docno": ["a", "b"],
+        "qid": ["1", "1"],
+        "score": [1.0, 2.0],
+        "relevance": [1, 0],
+    }
     path = _file(tmp_path, "t.parquet", table)
     for read in (read_qrels, read_run):
         with pytest.raises(
-            PreflightError, match=r"`docid` and `docno`, .* doc_id: rename or remove .* `columns: {doc_id: doc"
+            PreflightError,
+            match=r"`docid` and `docno`, .* doc_id: rename or remove .* `columns: {doc_id: doc",
         ):
             read(path)
-    with pytest.raises(PreflightError, match="`score` and `relevance`, and each could be the relevance"):
+    with pytest.raises(
+        PreflightError, match="`score` and `relevance`, and each could be the relevance"
+    ):
         read_qrels(path, {"doc_id": "docno"})
-    assert read_qrels(path, {"doc_id": "docno", "relevance": "relevance"}).relevance == {"1": {"a": 1, "b": 0}}
+    assert read_qrels(path, {"doc_id": "docno", "relevance": "relevance"}).relevance == {
+        "1": {"a": 1, "b": 0}
+    }
     assert read_run(path, columns={"doc_id": "docno"}).order == {"1": ["b", "a"]}
-    with pytest.raises(PreflightError, match="has no column `doc`, which `columns` names; it has: docid, docno"):
+    with pytest.raises(
+        PreflightError, match="has no column `doc`, which `columns` names; it has: docid, docno"
+    ):
         read_run(path, columns={"doc_id": "doc"})
     path = _file(tmp_path, "t.tsv", "topic passage grade\n1 a 2\n")
     assert read_qrels(path, {"doc_id": "passage"}).relevance == {"1": {"a": 2}}
-    with pytest.raises(PreflightError, match=r"no header line with the names in `columns` \(passage\)"):
+    with pytest.raises(
+        PreflightError, match=r"no header line with the names in `columns` \(passage\)"
+    ):
         read_qrels(_file(tmp_path, "u.tsv", "1 0 a 2\n"), {"doc_id": "passage"})
 
 
@@ -104,7 +163,11 @@ def test_columns_choose_among_names(tmp_path):
         ("q.csv", "1,a,1\n", "looks like CSV without a header line"),
         ("q.csv", 'qid,docid,rel\n1,"a"b,1\n', r"q\.csv:2: the row is not CSV"),
         ("q.csv", 'qid,docid,rel\n1,"a\n2,b,1\n', r"q\.csv:2: the row is not CSV"),
-        ("q.csv", "qid,docid,rel\n1,a b,1\n", "line 2: the row has the id 'a b', which holds white space"),
+        (
+            "q.csv",
+            "qid,docid,rel\n1,a b,1\n",
+            "line 2: the row has the id 'a b', which holds white space",
+        ),
         ("q.csv", b"qid,docid,rel\n1,\xff,1\n", "line 2: .* is not valid UTF-8"),
         ("q.csv", "qid,docid,rel\n1,a,1,\n", "line 2: 4 columns, where the file's header names 3"),
         ("q.csv", "qid,docid,rel\n", "holds no rows"),
@@ -116,9 +179,17 @@ def test_columns_choose_among_names(tmp_path):
         ("q.json", '{"1": {"a": 1}, "2": 3}', "the value of '2' is not {doc_id: number}"),
         ("q.json", '{"1": {"a": NaN}}', "relevance 'nan' is not a whole number"),
         ("q.json", '{"1": {"a": null}}', "neither text nor a number: None"),
-        ("q.parquet", {"qid": ["1"], "docid": ["a"]}, r"needs columns for \(query_id, doc_id, relevance\).*: qid"),
+        (
+            "q.parquet",
+            {"qid": ["1"], "docid": ["a"]},
+            r"needs columns for \(query_id, doc_id, relevance\).*: qid",
+        ),
         ("q.parquet", {"qid": ["1"], "docid": [float("nan")], "rel": [1]}, "has an id that is NaN"),
-        ("q.parquet", {"qid": ["1"], "docid": ["a"], "rel": _decimals("1.5", kind=pa.decimal128(2, 1))}, "'1.5' is"),
+        (
+            "q.parquet",
+            {"qid": ["1"], "docid": ["a"], "rel": _decimals("1.5", kind=pa.decimal128(2, 1))},
+            "'1.5' is",
+        ),
         ("q.parquet", {"qid": [], "docid": [], "rel": []}, "holds no rows"),
         ("q.txt", "1 0 d1 1".encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
         ("q.txt", "1 0 d1 1\n".encode("utf-16-le"), "UTF-16.*iconv -f utf-16le -t utf-8"),
@@ -132,7 +203,9 @@ def test_what_named_columns_cannot_be_is_refused(tmp_path, name, content, reason
 
 def test_score_that_the_first_row_lacks_is_not_lost(tmp_path):
     table = {"qid": ["1", "1"], "docid": ["a", "b"], "rank": [1, 2], "score": [None, 5.0]}
-    with pytest.raises(PreflightError, match="row 2: the row has a value in score, which is null in the first row"):
+    with pytest.raises(
+        PreflightError, match="row 2: the row has a value in score, which is null in the first row"
+    ):
         read_run(_file(tmp_path, "r.parquet", table))
 
 
@@ -150,7 +223,10 @@ def test_evaluate_refuses_what_is_not_a_whole_number(level):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("r.json", '{"q": {"a": 1.0, "b": 2.0}}'), ("r.csv", "query_id,doc_id,score\nq,a,1.0\nq,b,2.0\n")],
+    [
+        ("r.json", '{"q": {"a": 1.0, "b": 2.0}}'),
+        ("r.csv", "query_id,doc_id,score\nq,a,1.0\nq,b,2.0\n"),
+    ],
 )
 def test_scores_without_ranks_disagree_with_none(tmp_path, name, content):
     run = read_run(_file(tmp_path, name, content))

@@ -13,10 +13,21 @@ from hypothesis import strategies as st
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, list_units, read_unit
 from beamrank.formats.texts.units import CorpusUnit
-from tests.support.corpora import COMPRESSORS, corpus_of, docs_of, each_compression, read_batches, read_docs, zstd
+from tests.support.corpora import (
+    COMPRESSORS,
+    corpus_of,
+    docs_of,
+    each_compression,
+    read_batches,
+    read_docs,
+    zstd,
+)
 
 _GOOD = {"tsv": "1\tgood", "jsonl": '{"id": "d1", "contents": "good"}'}
-_BEIR = '{"_id": "1", "title": "T", "text": "x"}\n{"_id": "2", "title": "", "text": "y"}\n{"_id": "3", "text": "z"}\n'
+_BEIR = (
+    '{"_id": "1", "title": "T", "text": "x"}\n{"_id": "2", "title": "", "text": "y"}\n{"_id": '
+    '"3", "text": "z"}\n'
+)
 
 
 def test_tsv_reads_ids_texts_and_byte_positions(tmp_path):
@@ -25,7 +36,12 @@ def test_tsv_reads_ids_texts_and_byte_positions(tmp_path):
     (unit,) = list_units(corpus_of(tmp_path / "c.tsv", "tsv"))
     (batch,) = read_unit(unit)
     assert docs_of([batch]) == [("7", "dépôt"), ("8", "second"), ("D-9", ""), ("10", "last")]
-    assert [content[position:].split(b"\t")[0] for position in batch.positions] == [b"7", b"8", b"D-9", b"10"]
+    assert [content[position:].split(b"\t")[0] for position in batch.positions] == [
+        b"7",
+        b"8",
+        b"D-9",
+        b"10",
+    ]
     assert batch.bad == []
     assert unit.place(10) == f"{tmp_path}/c.tsv at byte 10"
 
@@ -39,9 +55,19 @@ def test_csv_is_read_in_small_batches(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "fields", "docs"),
     [
-        ("tsv", "1\ta\x0bb\x0c\x1c\x85c\u2028d\re\n2\tx\n", None, [("1", "a\x0bb\x0c\x1c\x85c\u2028d\re"), ("2", "x")]),
+        (
+            "tsv",
+            "1\ta\x0bb\x0c\x1c\x85c\u2028d\re\n2\tx\n",
+            None,
+            [("1", "a\x0bb\x0c\x1c\x85c\u2028d\re"), ("2", "x")],
+        ),
         ("tsv", "\ufeff1\tone\n2\t\ufefftwo\n", None, [("1", "one"), ("2", "\ufefftwo")]),
-        ("jsonl", '{"id": "a", "contents": "x\\ny"}\n{"contents": "", "id": 12}', None, [("a", "x\ny"), ("12", "")]),
+        (
+            "jsonl",
+            '{"id": "a", "contents": "x\\ny"}\n{"contents": "", "id": 12}',
+            None,
+            [("a", "x\ny"), ("12", "")],
+        ),
         ("jsonl", '{"id": "é", "contents": "z", "more": 1}', None, [("é", "z")]),
         ("jsonl", '{"id": "a", "contents": "\\ud83d\\ude00"}', None, [("a", "😀")]),
         (
@@ -69,23 +95,43 @@ def test_corpus_reads_docs(tmp_path, name, content, fields, docs):
         ("tsv", "\ttext", "empty id"),
         ("tsv", "a b\ttext", "the id 'a b', which holds white space (U+0020)"),
         ("tsv", "\ufeffa\ttext", "a byte order mark (U+FEFF)"),
-        ("tsv", "2\tx\r3\ty", "has 3 columns where id<TAB>text, exactly 2, are expected; it holds a carriage return"),
+        (
+            "tsv",
+            "2\tx\r3\ty",
+            "has 3 columns where id<TAB>text, exactly 2, are expected; it holds a carriage return",
+        ),
         ("tsv", b"3\tcaf\xe9", "not valid UTF-8"),
         ("jsonl", "", "is empty"),
-        ("jsonl", "{'id': 1}", "is not JSON: Expecting property name enclosed in double quotes (character 1)"),
+        (
+            "jsonl",
+            "{'id': 1}",
+            "is not JSON: Expecting property name enclosed in double quotes (character 1)",
+        ),
         ("jsonl", "[" * 100_000, "is JSON that cannot be read"),
         ("jsonl", '{"id": ' + "1" * 5000 + ', "contents": ""}', "is JSON that cannot be read"),
         ("jsonl", '["d2", "text"]', "is JSON, but a list, not an object"),
         ("jsonl", '{"docid": "d2", "contents": ""}', "has no field `id`; it has: docid, contents"),
         ("jsonl", '{"id": "d2", "text": ""}', "has no field `contents`; it has: id, text"),
-        ("jsonl", '{"id": "d2", "contents": null}', "has a field `contents` that is null, not a string"),
-        ("jsonl", '{"id": "d2", "contents": ["x"]}', "has a field `contents` that is a list, not a string"),
+        (
+            "jsonl",
+            '{"id": "d2", "contents": null}',
+            "has a field `contents` that is null, not a string",
+        ),
+        (
+            "jsonl",
+            '{"id": "d2", "contents": ["x"]}',
+            "has a field `contents` that is a list, not a string",
+        ),
         ("jsonl", '{"id": true, "contents": ""}', "has an id that is a boolean, not a string"),
         ("jsonl", '{"id": 1.5, "contents": ""}', "has an id that is a number, not a string"),
         ("jsonl", '{"id": null, "contents": ""}', "has an id that is null"),
         ("jsonl", '{"id": "", "contents": ""}', "has an empty id"),
         ("jsonl", '{"id": "a\\u0000", "contents": ""}', "a control character (U+0000)"),
-        ("jsonl", '{"id": "a", "contents": ""}\r{"id": "b", "contents": ""}', "Extra data (character 28); it holds a"),
+        (
+            "jsonl",
+            '{"id": "a", "contents": ""}\r{"id": "b", "contents": ""}',
+            "Extra data (character 28); it holds a",
+        ),
         ("jsonl", '{"id": "d2", "contents": "\\ud83d"}', "surrogate"),
         ("jsonl", '{"id": "\\uDE00", "contents": ""}', "surrogate"),
         ("jsonl", b'{"id": "d2", "contents": "\xff"}', "not valid UTF-8"),
@@ -109,7 +155,12 @@ def test_corpus_counts_a_line_that_cannot_be_used(tmp_path, name, line, reason):
         ("tsv", "1\tone\n", ("text",), "or remove `columns`, `fields` and `header`"),
         ("tsv", "", None, "holds no docs"),
         ("jsonl", _GOOD["jsonl"], ("body",), r"has no field `body`; it has: id, contents"),
-        ("jsonl", '{"id": "1", "text": "x"}\n', None, r"it has: id, text\. Check `corpus\.format` and `corpus\.fields"),
+        (
+            "jsonl",
+            '{"id": "1", "text": "x"}\n',
+            None,
+            r"it has: id, text\. Check `corpus\.format` and `corpus\.fields",
+        ),
     ],
 )
 def test_corpus_refuses_a_wrong_file(tmp_path, name, content, fields, message):
@@ -122,7 +173,11 @@ def test_corpus_refuses_a_wrong_file(tmp_path, name, content, fields, message):
     ("content", "given", "remedy"),
     [
         (b"1\tx\n2\ty\n", "jsonl", "a tab between them: set `corpus.format: tsv`"),
-        (b'{"_id": "1", "title": "T", "text": "x"}\n', "jsonl", "BEIR's JSONL (`_id`): set `corpus.format: beir`"),
+        (
+            b'{"_id": "1", "title": "T", "text": "x"}\n',
+            "jsonl",
+            "BEIR's JSONL (`_id`): set `corpus.format: beir`",
+        ),
         (b'{"id": "1", "contents": "x"}\n', "beir", "JSONL: set `corpus.format: jsonl`"),
         (b'{"id": "1", "contents": "x"}\n', "tsv", "set `corpus.format: jsonl`"),
         (b'{"id": "1", "contents": "x"}\n', "car", "set `corpus.format: jsonl`"),
@@ -130,8 +185,16 @@ def test_corpus_refuses_a_wrong_file(tmp_path, name, content, fields, message):
         (b"PAR1" + bytes(50), "car", "Parquet: set `corpus.format: parquet`"),
         (b"\x83\x00\x42p1\x80", "jsonl", "TREC CAR's CBOR: set `corpus.format: car`"),
         (b"\x83\x63CAR\x81\x02", "parquet", "TREC CAR's CBOR: set `corpus.format: car`"),
-        (b"<DOC>\n<DOCNO>1</DOCNO>\n", "jsonl", "TREC's (<top>, <topic number> or <DOC>): set `corpus.format: trec`"),
-        (gzip.compress(b"1\tx\n", mtime=0), "tsv", "compressed with gzip: give it a name that ends in .gz"),
+        (
+            b"<DOC>\n<DOCNO>1</DOCNO>\n",
+            "jsonl",
+            "TREC's (<top>, <topic number> or <DOC>): set `corpus.format: trec`",
+        ),
+        (
+            gzip.compress(b"1\tx\n", mtime=0),
+            "tsv",
+            "compressed with gzip: give it a name that ends in .gz",
+        ),
         (zstd(b"1\tx\n"), "parquet", "compressed with zstd: give it a name that ends in .zst"),
         (b"PK\3\4", "jsonl", "a zip archive: unpack it"),
     ],
@@ -147,7 +210,11 @@ def test_beir_reads_a_folder_or_its_file(tmp_path, packed):
     file = tmp_path / ("corpus.jsonl.gz" if packed else "corpus.jsonl")
     file.write_bytes(gzip.compress(_BEIR.encode()) if packed else _BEIR.encode())
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "not a doc"}\n')
-    assert read_docs(tmp_path, "beir") == read_docs(file, "beir") == [("1", "T x"), ("2", "y"), ("3", "z")]
+    assert (
+        read_docs(tmp_path, "beir")
+        == read_docs(file, "beir")
+        == [("1", "T x"), ("2", "y"), ("3", "z")]
+    )
 
 
 def test_beir_refuses_a_folder_without_exactly_one_corpus(tmp_path):
@@ -168,10 +235,16 @@ def test_beir_refuses_a_folder_without_exactly_one_corpus(tmp_path):
     unit_bytes=st.integers(1, 60),
     name=st.sampled_from(["tsv", "jsonl"]),
 )
-def test_units_of_any_size_give_the_docs_of_one(tmp_path_factory, texts, line_end, final, mark, unit_bytes, name):
+def test_units_of_any_size_give_the_docs_of_one(
+    tmp_path_factory, texts, line_end, final, mark, unit_bytes, name
+):
     docs = [(f"{i}", text.rstrip("\r")) for i, text in enumerate(texts)]
     rows = [{"id": doc_id, "contents": text} for doc_id, text in docs]
-    lines = ["\t".join(doc) for doc in docs] if name == "tsv" else [json.dumps(row, ensure_ascii=False) for row in rows]
+    lines = (
+        ["\t".join(doc) for doc in docs]
+        if name == "tsv"
+        else [json.dumps(row, ensure_ascii=False) for row in rows]
+    )
     content = ("\ufeff" * mark + line_end.join(lines) + line_end * final).encode()
     path = tmp_path_factory.mktemp("units") / "corpus"
     path.write_bytes(content)
@@ -181,13 +254,17 @@ def test_units_of_any_size_give_the_docs_of_one(tmp_path_factory, texts, line_en
     assert [unit.index for unit in units] == list(range(len(units)))
     assert all(len(batch.doc_ids) <= 3 and not batch.bad for batch in batches)
     starts = [position for batch in batches for position in batch.positions]
-    assert starts == [position for batch in read_batches(corpus_of(path, name)) for position in batch.positions]
+    assert starts == [
+        position for batch in read_batches(corpus_of(path, name)) for position in batch.positions
+    ]
     assert all(start == 0 or content[start - 1 : start] == b"\n" for start in starts)
 
 
 def test_units_read_long_lines_and_bad_ones_once(tmp_path):
     long = [b"1\t" + b"x" * (3 << 20), b"3\t" + "é".encode() * (1 << 20)]
-    (tmp_path / "c.tsv").write_bytes(b"\n".join([long[0], b"bad", b"2\ty", long[1], b"caf\xe9\tz", b"4\t"]))
+    (tmp_path / "c.tsv").write_bytes(
+        b"\n".join([long[0], b"bad", b"2\ty", long[1], b"caf\xe9\tz", b"4\t"])
+    )
     for unit_bytes in (1 << 20, 64 << 20):
         batches = read_batches(corpus_of(tmp_path / "c.tsv", "tsv"), unit_bytes)
         assert [doc_id for doc_id, _ in docs_of(batches)] == ["1", "2", "3", "4"]
@@ -233,14 +310,19 @@ def test_compressed_corpus_is_one_unit(tmp_path, ending):
     (unit,) = list_units(corpus_of(file, "tsv"), unit_bytes=100)
     batches = list(read_unit(unit))
     assert docs_of(batches) == [*[(f"d{i}", f"text {i} é") for i in range(40_000)], ("last", "z")]
-    assert [position for batch in batches for position in batch.positions] == [*range(40_000), 40_001]
+    assert [position for batch in batches for position in batch.positions] == [
+        *range(40_000),
+        40_001,
+    ]
     assert [bad.place for batch in batches for bad in batch.bad] == [f"{file}:40001"]
     file.write_bytes(packed[: -len(packed) // 4])
     with pytest.raises(DataError, match="truncated"):
         list(read_unit(unit))
 
 
-@pytest.mark.parametrize(("name", "message"), [("c.tsv.gz", r"cannot read .*c\.tsv\.gz"), ("c.tsv.zip", "unpack it")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("c.tsv.gz", r"cannot read .*c\.tsv\.gz"), ("c.tsv.zip", "unpack it")]
+)
 def test_corpus_not_compressed_as_named_is_refused(tmp_path, name, message):
     (tmp_path / name).write_text("1\tone\n")
     with pytest.raises(PreflightError, match=message):

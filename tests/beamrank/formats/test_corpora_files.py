@@ -33,11 +33,31 @@ def test_parquet_unit_is_a_row_group(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "fields", "docs"),
     [
-        ({"id": [1, 2], "text": ["x", "y"], "title": ["T", ""]}, ("title", "text"), [("1", "T x"), ("2", "y")]),
-        ({"doc_id": ["a"], "text": ["no"], "contents": pa.array(["é"], pa.large_string())}, None, [("a", "é")]),
-        ({"doc_id": ["a"], "text": ["no"], "contents": pa.array(["é"]).cast(pa.binary())}, None, [("a", "é")]),
-        ({"doc_id": ["a"], "text": ["no"], "contents": pa.array(["é"], pa.string_view())}, None, [("a", "é")]),
-        ({"id": ["a", "b"], "text": pa.array(["x", "x"]).dictionary_encode()}, None, [("a", "x"), ("b", "x")]),
+        (
+            {"id": [1, 2], "text": ["x", "y"], "title": ["T", ""]},
+            ("title", "text"),
+            [("1", "T x"), ("2", "y")],
+        ),
+        (
+            {"doc_id": ["a"], "text": ["no"], "contents": pa.array(["é"], pa.large_string())},
+            None,
+            [("a", "é")],
+        ),
+        (
+            {"doc_id": ["a"], "text": ["no"], "contents": pa.array(["é"]).cast(pa.binary())},
+            None,
+            [("a", "é")],
+        ),
+        (
+            {"doc_id": ["a"], "text": ["no"], "contents": pa.array(["é"], pa.string_view())},
+            None,
+            [("a", "é")],
+        ),
+        (
+            {"id": ["a", "b"], "text": pa.array(["x", "x"]).dictionary_encode()},
+            None,
+            [("a", "x"), ("b", "x")],
+        ),
     ],
 )
 def test_parquet_reads_the_text_from_any_kind_of_string(tmp_path, columns, fields, docs):
@@ -59,19 +79,28 @@ def test_column_that_is_null_throughout_may_have_any_type(tmp_path, kind):
     pq.write_table(pa.table(columns), tmp_path / "c.parquet")
     assert read_docs(tmp_path / "c.parquet", "beir") == [("a", "x"), ("b", "y")]
     (batch,) = read_batches(_parquet(tmp_path / "c.parquet", columns, ("title", "text")))
-    assert [row.reason for row in batch.bad] == ["the row has a field `title` that is null, not a string"] * 2
+    assert [row.reason for row in batch.bad] == [
+        "the row has a field `title` that is null, not a string"
+    ] * 2
     if not pa.types.is_string(kind) and not pa.types.is_null(kind):
         columns |= {"title": pa.array([None, 1]).cast(kind)}
-        with pytest.raises(PreflightError, match=f"the column `title` of .* is of type {kind}: it must hold strings"):
+        with pytest.raises(
+            PreflightError,
+            match=f"the column `title` of .* is of type {kind}: it must hold strings",
+        ):
             list_units(_parquet(tmp_path / "c.parquet", columns, ("title", "text")))
 
 
 def test_parquet_counts_rows_that_cannot_be_used(tmp_path):
     latin = pa.array([b"x", None, b"x", b"caf\xe9", b"x", b"x"], pa.binary()).view(pa.string())
-    batches = read_batches(_parquet(tmp_path / "c.parquet", {"id": [None, "b", "c c", "d", "", "f"], "text": latin}))
+    batches = read_batches(
+        _parquet(tmp_path / "c.parquet", {"id": [None, "b", "c c", "d", "", "f"], "text": latin})
+    )
     assert docs_of(batches) == [("f", "x")]
     bad = [row for batch in batches for row in batch.bad]
-    assert [row.place.split("parquet ")[1] for row in bad] == [f"at row {row} (from 0)" for row in range(5)]
+    assert [row.place.split("parquet ")[1] for row in bad] == [
+        f"at row {row} (from 0)" for row in range(5)
+    ]
     reasons = ["id that is null", "`text` that is null", "white space", "UTF-8", "empty"]
     assert all(reason in row.reason for row, reason in zip(bad, reasons, strict=True))
 
@@ -79,12 +108,22 @@ def test_parquet_counts_rows_that_cannot_be_used(tmp_path):
 @pytest.mark.parametrize(
     ("names", "columns", "fields", "message"),
     [
-        (["key", "text"], [["a"], ["x"]], None, "has no column `doc_id` or `_id` or `id`; it has: key, text"),
+        (
+            ["key", "text"],
+            [["a"], ["x"]],
+            None,
+            "has no column `doc_id` or `_id` or `id`; it has: key, text",
+        ),
         (["id", "body"], [["a"], ["x"]], None, "has no column `contents` or `text`"),
         (["id", "text"], [["a"], ["x"]], ("title",), "has no column `title`"),
         (["id", "text"], [["a"], [1.5]], None, "`text` of .* is of type double"),
         (["id", "text"], [[1.5], ["x"]], None, "`id` of .* is of type double"),
-        (["id", "id", "text"], [["a"], ["b"], ["x"]], None, r"c\.parquet has more than one column `id`"),
+        (
+            ["id", "id", "text"],
+            [["a"], ["b"], ["x"]],
+            None,
+            r"c\.parquet has more than one column `id`",
+        ),
     ],
 )
 def test_parquet_refuses_wrong_columns(tmp_path, names, columns, fields, message):
@@ -96,9 +135,14 @@ def test_parquet_refuses_wrong_columns(tmp_path, names, columns, fields, message
 def test_parquet_refuses_another_file_and_a_damaged_one(tmp_path):
     path = tmp_path / "c.parquet"
     path.write_text("1\tone\n")
-    with pytest.raises(PreflightError, match=r"is not a Parquet file: .*tab between them: set `corpus\.format: tsv`"):
+    with pytest.raises(
+        PreflightError,
+        match=r"is not a Parquet file: .*tab between them: set `corpus\.format: tsv`",
+    ):
         list_units(corpus_of(path, "parquet"))
-    table = pa.table({"id": [f"d{i}" for i in range(999)], "text": [f"text {i}" for i in range(999)]})
+    table = pa.table(
+        {"id": [f"d{i}" for i in range(999)], "text": [f"text {i}" for i in range(999)]}
+    )
     pq.write_table(table, path, compression="zstd")
     content = bytearray(path.read_bytes())
     content[4:2000] = bytes(1996)
@@ -114,18 +158,37 @@ def test_nfcorpus_has_3633_docs(shared_data, tmp_path):
     corpus = corpus_of(tmp_path / "nfcorpus", "beir")
     whole = docs_of(read_batches(corpus))
     assert len({doc_id for doc_id, _ in whole}) == len(whole) == 3633
-    assert dict(whole)["MED-10"].startswith("Statin Use and Breast Cancer Survival: A Nationwide Cohort Study from Fin")
+    assert dict(whole)["MED-10"].startswith(
+        "Statin Use and Breast Cancer Survival: A Nationwide Cohort Study from Fin"
+    )
     assert docs_of(read_batches(corpus, 100_000)) == whole
 
 
 def _hub_layout(folder):
-    """A data set as Hugging Face keeps BEIR's and MTEB's: a folder of Parquet files for each configuration."""
+    """A data set as Hugging Face keeps BEIR's and MTEB's: a folder of Parquet files for each
+    configuration.
+    """
     tables = {
-        "corpus/train-00000-of-00001": {"_id": ["1", "2"], "title": ["T", None], "text": ["x", "y"]},
+        "corpus/train-00000-of-00001": {
+            "_id": ["1", "2"],
+            "title": ["T", None],
+            "text": ["x", "y"],
+        },
         "corpus/test-00000-of-00001": {"_id": ["3"], "text": ["z"]},
-        "queries/test-00000-of-00001": {"_id": ["q", "r"], "text": ["one", "two"], "vector": [[1.0], [2.0]]},
-        "qrels/test-00000-of-00001": {"query-id": ["q", "r"], "corpus-id": ["1", "3"], "score": [1, 2]},
-        "top_ranked/test-00000-of-00001": {"query-id": ["q", "r"], "corpus-ids": [["2", "1"], ["3"]]},
+        "queries/test-00000-of-00001": {
+            "_id": ["q", "r"],
+            "text": ["one", "two"],
+            "vector": [[1.0], [2.0]],
+        },
+        "qrels/test-00000-of-00001": {
+            "query-id": ["q", "r"],
+            "corpus-id": ["1", "3"],
+            "score": [1, 2],
+        },
+        "top_ranked/test-00000-of-00001": {
+            "query-id": ["q", "r"],
+            "corpus-ids": [["2", "1"], ["3"]],
+        },
     }
     for name, columns in tables.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -151,7 +214,9 @@ def test_beir_counts_rows_of_parquet_that_cannot_be_used(tmp_path):
     pq.write_table(table, tmp_path / "c.parquet")
     (batch,) = read_batches(corpus_of(tmp_path / "c.parquet", "beir"))
     assert docs_of([batch]) == [("1", "x")]
-    assert [row.place for row in batch.bad] == [f"{tmp_path}/c.parquet at row {row} (from 0)" for row in (1, 2)]
+    assert [row.place for row in batch.bad] == [
+        f"{tmp_path}/c.parquet at row {row} (from 0)" for row in (1, 2)
+    ]
 
 
 def test_top_ranked_is_a_run_in_jsonl_too(tmp_path):
@@ -168,7 +233,8 @@ def test_topics_in_parquet_that_cannot_be_read_are_refused(tmp_path):
     path = tmp_path / "queries.parquet"
     pq.write_table(pa.table({"id": [7, 8], "text": ["x", None]}), path)
     with pytest.raises(
-        PreflightError, match=r"(?s)1 row of .*queries\.parquet:2: the topic has a field `text` that is null"
+        PreflightError,
+        match=r"(?s)1 row of .*queries\.parquet:2: the topic has a field `text` that is null",
     ):
         read_topics(TopicsConfig(path=str(path), format="parquet"))
     path.write_bytes(path.read_bytes()[:-1])

@@ -61,8 +61,14 @@ def test_find_taken_follows_links(tmp_path):
 def test_find_taken_keeps_buckets_and_local_folders_apart():
     """A store that answers at once: the folder is looked up."""
     corpus = corpus_of("memory://bucket/docs", "jsonl")
-    assert find_taken(corpus, ["memory://bucket/docs/out/plan-0.json"]) == "memory://bucket/docs/out/plan-0.json"
-    assert find_taken(corpus, ["/bucket/docs/out/plan-0.json", "s3://bucket/docs/out/plan-0.json"]) is None
+    assert (
+        find_taken(corpus, ["memory://bucket/docs/out/plan-0.json"])
+        == "memory://bucket/docs/out/plan-0.json"
+    )
+    assert (
+        find_taken(corpus, ["/bucket/docs/out/plan-0.json", "s3://bucket/docs/out/plan-0.json"])
+        is None
+    )
 
 
 def test_corpus_digest_ignores_the_folder(tmp_path):
@@ -75,7 +81,13 @@ def test_corpus_digest_ignores_the_folder(tmp_path):
         (tmp_path / folder / "other.jsonl").write_text("same")
     assert digest("a") == digest("b")
     assert len(digest("a")) == 64
-    others = [digest("c"), digest("d"), digest("a", fields=("x",)), digest("a/c.jsonl", "tsv"), digest("a/c.jsonl")]
+    others = [
+        digest("c"),
+        digest("d"),
+        digest("a", fields=("x",)),
+        digest("a/c.jsonl", "tsv"),
+        digest("a/c.jsonl"),
+    ]
     assert len({digest("a"), *others}) == 6
 
 
@@ -98,7 +110,9 @@ def test_folder_with_a_file_in_another_compression_is_refused(tmp_path, ending):
     assert len(corpus_files(corpus_of(tmp_path, "jsonl"))) == 1
     (tmp_path / f"part-1.JSONL.{ending}").write_bytes(b"packed")
     for name in ("jsonl", "auto"):
-        with pytest.raises(PreflightError, match=rf"part-1.JSONL.{ending} has a format that beamrank does not read"):
+        with pytest.raises(
+            PreflightError, match=rf"part-1.JSONL.{ending} has a format that beamrank does not read"
+        ):
             corpus_files(corpus_of(tmp_path, name))
 
 
@@ -107,7 +121,11 @@ def test_corpus_format_is_guessed_from_a_file_that_is_not_empty(tmp_path):
     (tmp_path / "part-0.json").touch()
     (tmp_path / "part-1.json").write_text('{"id": "a", "contents": "x"}\n')
     (tmp_path / "_SUCCESS").touch()
-    assert [doc for unit in list_units(corpus_of(tmp_path, "auto")) for doc in next(read_unit(unit)).doc_ids] == ["a"]
+    assert [
+        doc
+        for unit in list_units(corpus_of(tmp_path, "auto"))
+        for doc in next(read_unit(unit)).doc_ids
+    ] == ["a"]
 
 
 def test_folder_of_links_to_files_is_read(tmp_path):
@@ -118,7 +136,10 @@ def test_folder_of_links_to_files_is_read(tmp_path):
     (tmp_path / "set" / "corpus").mkdir(parents=True)
     (tmp_path / "set" / "corpus" / "0.jsonl").write_bytes((tmp_path / "blobs" / "0").read_bytes())
     (tmp_path / "set" / "corpus" / "1.jsonl").symlink_to("../../blobs/1")
-    assert [Path(url).name for url in corpus_files(corpus_of(tmp_path / "set", "auto"))] == ["0.jsonl", "1.jsonl"]
+    assert [Path(url).name for url in corpus_files(corpus_of(tmp_path / "set", "auto"))] == [
+        "0.jsonl",
+        "1.jsonl",
+    ]
 
 
 def test_folder_of_hugging_face_takes_every_spelling_and_compression(tmp_path):
@@ -128,7 +149,9 @@ def test_folder_of_hugging_face_takes_every_spelling_and_compression(tmp_path):
     found = corpus_files(corpus_of(tmp_path, "auto"))
     assert [Path(url).name for url in found] == ["B.JSONL", "a.jsonl", "c.jsonl.zst"]
     (tmp_path / "corpus" / "f.jsonl.lz4").touch()
-    with pytest.raises(PreflightError, match=r"f.jsonl.lz4 has a format that beamrank does not read"):
+    with pytest.raises(
+        PreflightError, match=r"f.jsonl.lz4 has a format that beamrank does not read"
+    ):
         corpus_files(corpus_of(tmp_path, "auto"))
 
 
@@ -143,13 +166,19 @@ def _digest(unit: CorpusUnit) -> str:
     return unit_digest(unit, digest_file(unit.url))
 
 
-@pytest.mark.parametrize("changed", [{"fields": ("title",)}, {"format": FORMATS["beir"]}, {"start": 5}, {"end": 9}])
+@pytest.mark.parametrize(
+    "changed", [{"fields": ("title",)}, {"format": FORMATS["beir"]}, {"start": 5}, {"end": 9}]
+)
 def test_unit_digest_covers_how_a_unit_is_read(unit: CorpusUnit, changed: dict[str, Any]) -> None:
     assert _digest(dataclasses.replace(unit, **changed)) != _digest(unit)
 
 
-@pytest.mark.parametrize(("name", "same"), [("moved/other.jsonl", True), ("docs.jsonl.gz", False), ("a.tar.gz", False)])
-def test_unit_digest_covers_the_ending_of_a_name_alone(unit: CorpusUnit, tmp_path: Path, name: str, same: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "same"), [("moved/other.jsonl", True), ("docs.jsonl.gz", False), ("a.tar.gz", False)]
+)
+def test_unit_digest_covers_the_ending_of_a_name_alone(
+    unit: CorpusUnit, tmp_path: Path, name: str, same: bool
+) -> None:
     copy = tmp_path / name
     copy.parent.mkdir(exist_ok=True)
     copy.write_bytes(Path(unit.url).read_bytes())

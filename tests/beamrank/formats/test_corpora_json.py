@@ -1,4 +1,6 @@
-"""JSON files that are one value, as Anserini's JsonCollection reads them: a list of docs, or a single doc."""
+"""JSON files that are one value, as Anserini's JsonCollection reads them: a list of docs, or a
+single doc.
+"""
 
 import gzip
 import json
@@ -32,18 +34,33 @@ def test_json_list_is_read_as_its_docs(tmp_path, indent, pack, name):
 def test_json_folder_of_lists_lines_and_single_docs_is_read(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(_DOCS, indent=2))
     (tmp_path / "b.json").write_text(json.dumps({"id": "b", "contents": "x"}, indent=2))
-    (tmp_path / "c.jsonl").write_text('{"id": "c", "contents": "y"}\n{"id": "d", "contents": "z"}\n')
+    (tmp_path / "c.jsonl").write_text(
+        '{"id": "c", "contents": "y"}\n{"id": "d", "contents": "z"}\n'
+    )
     assert corpora.resolved(corpus_of(tmp_path, "auto")).format == "jsonl"
     assert read_docs(tmp_path, "auto") == [*_READ, ("b", "x"), ("c", "y"), ("d", "z")]
 
 
 def test_json_list_counts_rows_that_are_no_docs(tmp_path):
-    rows = [*_DOCS, [1], {"id": "d3"}, {"id": "a b", "contents": ""}, {"id": "d4", "contents": "\ud83d"}]
+    rows = [
+        *_DOCS,
+        [1],
+        {"id": "d3"},
+        {"id": "a b", "contents": ""},
+        {"id": "d4", "contents": "\ud83d"},
+    ]
     (tmp_path / "docs.json").write_text(json.dumps(rows))
     (batch,) = read_batches(corpus_of(tmp_path / "docs.json", "jsonl"))
     assert docs_of([batch]) == _READ
-    assert [row.place for row in batch.bad] == [f"{tmp_path}/docs.json at element {i} (from 0)" for i in range(2, 6)]
-    expected = ("a list, not an object", "has no field `contents`; it has: id", "white space", "surrogate")
+    assert [row.place for row in batch.bad] == [
+        f"{tmp_path}/docs.json at element {i} (from 0)" for i in range(2, 6)
+    ]
+    expected = (
+        "a list, not an object",
+        "has no field `contents`; it has: id",
+        "white space",
+        "surrogate",
+    )
     for row, reason in zip(batch.bad, expected, strict=True):
         assert reason in row.reason
 
@@ -51,7 +68,10 @@ def test_json_list_counts_rows_that_are_no_docs(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'[{"id": "1",\n "contents": "x"},\n{"id"', r"docs\.json:3: not JSON: .*The file may be truncated"),
+        (
+            b'[{"id": "1",\n "contents": "x"},\n{"id"',
+            r"docs\.json:3: not JSON: .*The file may be truncated",
+        ),
         (b'[{"id": "1", "contents": "\xff"}]', r"docs\.json is not JSON that can be read: .*utf-8"),
         (b'[{"id": ' + b"1" * 5000 + b"}]", r"docs\.json is not JSON that can be read"),
         (b'[{"text": "x"}]', r"element 0 \(from 0\): the row has no field `id`; it has: text"),
@@ -67,7 +87,9 @@ def test_json_that_holds_no_docs_is_refused(tmp_path, content, message):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_check_of_a_json_list_reads_its_beginning(tmp_path, monkeypatch, pack):
-    content = b"\xef\xbb\xbf" + json.dumps([*_DOCS, {"text": "é"}], ensure_ascii=False, indent=1).encode()
+    content = (
+        b"\xef\xbb\xbf" + json.dumps([*_DOCS, {"text": "é"}], ensure_ascii=False, indent=1).encode()
+    )
     path = tmp_path / f"docs.json{'.gz' * (pack is gzip.compress)}"
     path.write_bytes(pack(content[:-5] + b"\xff, no JSON"))
     beyond = content.index(b"{", content.index(b"}")) + 8  # In the second element.
@@ -82,7 +104,9 @@ def test_check_of_a_json_list_needs_one_doc_in_its_beginning(tmp_path, monkeypat
     path = tmp_path / "docs.json"
     path.write_text(json.dumps([{"_id": "1"}, 2, *_DOCS]))
     monkeypatch.setattr(jsonl, "_CHECKED_BYTES", 20)
-    with pytest.raises(PreflightError, match=r"none of the first 2 rows of .*element 0 .*no field `id`"):
+    with pytest.raises(
+        PreflightError, match=r"none of the first 2 rows of .*element 0 .*no field `id`"
+    ):
         list_units(corpus_of(path, "jsonl"))
     monkeypatch.setattr(jsonl, "_CHECKED_BYTES", 80)
     (unit,) = list_units(corpus_of(path, "jsonl"))

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.texts import trec
-from tests.support.corpora import COMPRESSORS, corpus_of, docs_of, read_batches, read_cacm, read_docs
+from tests.support.corpora import (
+    COMPRESSORS,
+    corpus_of,
+    docs_of,
+    read_batches,
+    read_cacm,
+    read_docs,
+)
 
 _FT = """<DOC>
 <DOCNO>FT911-3</DOCNO>
@@ -56,13 +63,15 @@ Content-type: text/html
         (_WEB, None, [("WTX001-B01-1", "Home One two é")]),
         (_WEB, ("title",), [("WTX001-B01-1", "Home")]),
         (
-            '<DOC id="XIN_1" type="story" >\n<HEADLINE>\nA\n</HEADLINE>\n<TEXT><P>\nb\n</P><P>c</P></TEXT>\n</DOC>',
+            '<DOC id="XIN_1" type="story" '
+                '>\n<HEADLINE>\nA\n</HEADLINE>\n<TEXT><P>\nb\n</P><P>c</P></TEXT>\n</DOC>',
             None,
             [("XIN_1", "A b c")],
         ),
         ("<doc><docno> a </docno> no element <b>holds</b> it</doc ><DOC><DOCNO>b</DOCNO></DOC>\x1a", None,
          [("a", "no element holds it"), ("b", "")]),
-        ("<?xml?><root>\n<DOC><DOCNO>a</DOCNO><TEXT>not closed</DOC></root>", None, [("a", "not closed")]),
+        ("<?xml?><root>\n<DOC><DOCNO>a</DOCNO><TEXT>not closed</DOC></root>", None, [("a", "not "
+            "closed")]),
     ],
 )  # fmt: skip
 def test_trec_reads_the_text_of_its_elements(tmp_path, content, fields, docs):
@@ -73,14 +82,22 @@ def test_trec_reads_the_text_of_its_elements(tmp_path, content, fields, docs):
 def test_trec_counts_docs_that_cannot_be_used(tmp_path):
     good = b"<DOC>\n<DOCNO>%d</DOCNO>\n<TEXT>x</TEXT>\n</DOC>\n"
     bad = [
-        (b"<DOC>\n<DOCNO>u</DOCNO> not closed\n", "is not closed: the next <DOC> begins before its </DOC>"),
+        (
+            b"<DOC>\n<DOCNO>u</DOCNO> not closed\n",
+            "is not closed: the next <DOC> begins before its </DOC>",
+        ),
         (b"<DOC><TEXT>x</TEXT></DOC>\n", "has neither <DOCNO> nor an attribute `id`"),
         (b"<DOC><DOCNO></DOCNO></DOC>\n", "has an empty id"),
         (b"<DOC><DOCNO>a b</DOCNO></DOC>\n", "the id 'a b', which holds white space"),
-        (b"<DOC><DOCNO>a</DOCNO>caf\xe9</DOC>\n", "is not valid UTF-8 (byte 0xe9): convert the file"),
+        (
+            b"<DOC><DOCNO>a</DOCNO>caf\xe9</DOC>\n",
+            "is not valid UTF-8 (byte 0xe9): convert the file",
+        ),
         (b"stray\n", "is text outside of <DOC> and </DOC>"),
     ]
-    (tmp_path / "c").write_bytes(good % 0 + b"".join(each + good % i for i, (each, _) in enumerate(bad, 1)))
+    (tmp_path / "c").write_bytes(
+        good % 0 + b"".join(each + good % i for i, (each, _) in enumerate(bad, 1))
+    )
     batches = read_batches(corpus_of(tmp_path / "c", "trec"))
     assert [doc_id for doc_id, _ in docs_of(batches)] == list("0123456")
     found = [row for batch in batches for row in batch.bad]
@@ -108,7 +125,9 @@ def test_trec_refuses_a_file_without_docs(tmp_path, content, fields, message):
 def test_truncated_trec_file_is_an_error(tmp_path):
     (tmp_path / "c").write_text(_FT + _FT[:-30])
     (unit,) = list_units(corpus_of(tmp_path / "c", "trec"))
-    with pytest.raises(DataError, match=r"c is truncated: it ends inside of the doc that begins on line 19"):
+    with pytest.raises(
+        DataError, match=r"c is truncated: it ends inside of the doc that begins on line 19"
+    ):
         list(read_unit(unit))
 
 
@@ -119,10 +138,15 @@ def test_trec_doc_without_an_end_is_an_error(tmp_path, monkeypatch):
         read_batches(corpus_of(tmp_path / "c", "trec"))
 
 
-@pytest.mark.parametrize("opening", ["<!--", "<script>", "<docno>", "<TEXT>", "<", "<a", "<doc ", "</doc "])
+@pytest.mark.parametrize(
+    "opening", ["<!--", "<script>", "<docno>", "<TEXT>", "<", "<a", "<doc ", "</doc "]
+)
 def test_trec_file_with_unclosed_tags_is_read_quickly(tmp_path, opening):
     (tmp_path / "c").write_text(f"<DOC><DOCNO>1</DOCNO>{opening * 200_000}</DOC>")
-    assert sum(len(batch.doc_ids) + len(batch.bad) for batch in read_batches(corpus_of(tmp_path / "c", "trec")))
+    assert sum(
+        len(batch.doc_ids) + len(batch.bad)
+        for batch in read_batches(corpus_of(tmp_path / "c", "trec"))
+    )
 
 
 def test_trec_folder_is_read_as_the_disks_have_it(tmp_path):
@@ -130,7 +154,9 @@ def test_trec_folder_is_read_as_the_disks_have_it(tmp_path):
     (tmp_path / "dtds").mkdir()
     doc = "<DOC><DOCNO>{}</DOCNO><TEXT>{}</TEXT></DOC>\n"
     (tmp_path / "ft" / "ft911" / "ft911_1").write_text(doc.format("1", "a") + doc.format("2", "b"))
-    (tmp_path / "ft" / "ft911" / "ft911_2.gz").write_bytes(COMPRESSORS[".gz"](doc.format("3", "c").encode()))
+    (tmp_path / "ft" / "ft911" / "ft911_2.gz").write_bytes(
+        COMPRESSORS[".gz"](doc.format("3", "c").encode())
+    )
     for name in ("readme", "README.txt", "dtds/ft.dtd", "ft/readfrcg.z", "ft/.hidden"):
         (tmp_path / name).write_bytes(b"not docs")
     (tmp_path / "ft" / "readfrcg.z").rename(tmp_path / "dtds" / "readfrcg.z")
@@ -147,7 +173,11 @@ def test_trec_folder_is_read_as_the_disks_have_it(tmp_path):
 )
 def test_trec_docs_do_not_depend_on_the_blocks_that_are_read(tmp_path_factory, texts, read_bytes):
     path = tmp_path_factory.mktemp("trec") / "c"
-    path.write_text("".join(f"<DOC>\n<DOCNO>{i}</DOCNO>\n<TEXT>{text}\n</DOC>\n" for i, text in enumerate(texts)))
+    path.write_text(
+        "".join(
+            f"<DOC>\n<DOCNO>{i}</DOCNO>\n<TEXT>{text}\n</DOC>\n" for i, text in enumerate(texts)
+        )
+    )
     (unit,) = list_units(corpus_of(path, "trec"))
     (whole,) = read_unit(unit)
     with pytest.MonkeyPatch.context() as patch:
@@ -159,7 +189,11 @@ def test_trec_docs_do_not_depend_on_the_blocks_that_are_read(tmp_path_factory, t
 
 @settings(max_examples=200, deadline=None)
 @given(
-    parts=st.lists(st.sampled_from([b"<DOC>", b"</DOC>", b"<DOCNO>", b"1</DOCNO>", b"<TEXT>", b"x", b"\xff", b"\n"]))
+    parts=st.lists(
+        st.sampled_from(
+            [b"<DOC>", b"</DOC>", b"<DOCNO>", b"1</DOCNO>", b"<TEXT>", b"x", b"\xff", b"\n"]
+        )
+    )
 )
 def test_trec_reads_or_refuses_any_file(tmp_path_factory, parts):
     path = tmp_path_factory.mktemp("trec") / "c"
@@ -175,12 +209,17 @@ def test_trec_reads_or_refuses_any_file(tmp_path_factory, parts):
 @pytest.mark.data
 def test_cacm_in_sgml_has_the_texts_of_its_html(shared_data, tmp_path):
     """The reference, Python's HTML parser, sets spaces around a `<` that begins no tag."""
-    with tarfile.open(shared_data / "cacm/cacm.tar.gz") as archive, open(tmp_path / "cacm.sgml", "wb") as file:
+    with (
+        tarfile.open(shared_data / "cacm/cacm.tar.gz") as archive,
+        open(tmp_path / "cacm.sgml", "wb") as file,
+    ):
         for member in archive:
             content = archive.extractfile(member)
             if content is not None:
                 text = content.read().decode("utf-8", "replace")
-                file.write(f"<DOC>\n<DOCNO> {Path(member.name).stem} </DOCNO>\n{text}</DOC>\n".encode())
+                file.write(
+                    f"<DOC>\n<DOCNO> {Path(member.name).stem} </DOCNO>\n{text}</DOC>\n".encode()
+                )
     docs = read_docs(tmp_path / "cacm.sgml", "trec")
     reference = read_cacm(shared_data)
     assert len(docs) == 3204

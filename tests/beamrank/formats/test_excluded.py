@@ -23,7 +23,11 @@ _BRIGHT = (
         ("x.tsv", "q1\ta\nq1\tb\nq2\ta\n", {"q1": {"a", "b"}, "q2": {"a"}}),
         ("x.txt", "q1 a\n\n# q1 c\nq2 #b\n", {"q1": {"a"}, "q2": {"#b"}}),
         ("x.tsv", "query-id\tcorpus-id\nq1\ta\n", {"q1": {"a"}}),
-        ("x.jsonl", '{"query_id": 1, "doc_id": "a"}\n{"query_id": 1, "doc_id": 2}\n', {"1": {"a", "2"}}),
+        (
+            "x.jsonl",
+            '{"query_id": 1, "doc_id": "a"}\n{"query_id": 1, "doc_id": 2}\n',
+            {"1": {"a", "2"}},
+        ),
         ("x.jsonl", _BRIGHT, {"0": {"a/b.txt", "c"}}),
         ("x.jsonl", _BRIGHT.splitlines()[1] + "\n", {}),
     ],
@@ -36,13 +40,23 @@ def test_excluded_docs_are_read_in_every_form(write, name, content, pairs):
 
 
 def test_excluded_docs_are_read_from_parquet(tmp_path):
-    pq.write_table(pa.table({"id": ["0", "1"], "excluded_ids": [["a"], ["N/A"]]}), tmp_path / "x.parquet")
+    pq.write_table(
+        pa.table({"id": ["0", "1"], "excluded_ids": [["a"], ["N/A"]]}), tmp_path / "x.parquet"
+    )
     assert read_excluded(str(tmp_path / "x.parquet")).pairs == {"0": {"a"}}
 
 
 @pytest.mark.parametrize(
     "content",
-    ["q1\n", "q1 0 a 1\n", "", "q1 a\u00a0b\n", '{"id": "0", "excluded_ids": null}\n', '{"id": "0"}\n', b"q1 \xff\n"],
+    [
+        "q1\n",
+        "q1 0 a 1\n",
+        "",
+        "q1 a\u00a0b\n",
+        '{"id": "0", "excluded_ids": null}\n',
+        '{"id": "0"}\n',
+        b"q1 \xff\n",
+    ],
 )
 def test_file_of_excluded_docs_with_wrong_lines_is_refused(write, content):
     with pytest.raises(PreflightError, match=r"x\.txt"):
@@ -91,7 +105,9 @@ def test_dictionary_of_excluded_docs_is_checked(given):
 
 
 def test_queries_that_are_docs_are_noted():
-    order = {f"q{number}": ["x", f"q{number}"] for number in range(2)} | {str(number): ["x"] for number in range(2)}
+    order = {f"q{number}": ["x", f"q{number}"] for number in range(2)} | {
+        str(number): ["x"] for number in range(2)
+    }
     assert "2 of 4 ('q0', 'q1')" in str(*own_facts(order))
     # By chance: topic 3 finds doc 3, or far below.
     assert own_facts(order | {"more": ["x"]}) == []

@@ -20,7 +20,10 @@ _CORPORA = {
     "trec": ("ft911_1", b"\n<DOC>\n<DOCNO>1</DOCNO><TEXT>x</TEXT></DOC>\n"),
     "smart": ("cacm.all", b".I 1\n.W\nx\n"),
     "car": ("p.cbor", b"\x83\x00\x411\x81\x82\x00\x61x"),
-    "rank_llm": ("r.json", b'[{"query": {"qid": "q", "text": "t"}, "candidates": [{"docid": "1", "doc": "x"}]}]'),
+    "rank_llm": (
+        "r.json",
+        b'[{"query": {"qid": "q", "text": "t"}, "candidates": [{"docid": "1", "doc": "x"}]}]',
+    ),
     "top1000": ("top1000.dev", b"q\t1\tone two three four five\tx\n"),
 }
 _TOPICS = {
@@ -38,13 +41,18 @@ _TOPICS = {
 def test_corpus_format_is_guessed(tmp_path, name):
     base, content = _CORPORA[name]
     (tmp_path / base).write_bytes(content)
-    given, named = CorpusConfig(path=str(tmp_path / base)), CorpusConfig(path=str(tmp_path / base), format=name)
+    given, named = (
+        CorpusConfig(path=str(tmp_path / base)),
+        CorpusConfig(path=str(tmp_path / base), format=name),
+    )
     assert corpora.resolved(given) == corpora.resolved(named) == named
     assert docs_of(read_batches(given)) == [("1", "x")]
     assert digest_corpus(given).digest == digest_corpus(named).digest
 
 
-@pytest.mark.parametrize(("columns", "name"), [(("_id", "title", "text"), "beir"), (("id", "contents"), "parquet")])
+@pytest.mark.parametrize(
+    ("columns", "name"), [(("_id", "title", "text"), "beir"), (("id", "contents"), "parquet")]
+)
 def test_format_of_parquet_is_guessed_by_its_columns(tmp_path, columns, name):
     pq.write_table(pa.table({column: ["1"] for column in columns}), tmp_path / "c.parquet")
     assert corpora.resolved(CorpusConfig(path=str(tmp_path))).format == name
@@ -63,7 +71,10 @@ def test_format_of_a_folder_is_guessed(tmp_path, packed):
 @pytest.mark.parametrize("name", _TOPICS)
 def test_topics_format_is_guessed(tmp_path, name):
     (tmp_path / "t").write_bytes(_TOPICS[name])
-    given, named = TopicsConfig(path=str(tmp_path / "t")), TopicsConfig(path=str(tmp_path / "t"), format=name)
+    given, named = (
+        TopicsConfig(path=str(tmp_path / "t")),
+        TopicsConfig(path=str(tmp_path / "t"), format=name),
+    )
     assert topics.resolved(given) == named
     assert list(read_topics(given)) == list(read_topics(named)) != []
 
@@ -71,13 +82,26 @@ def test_topics_format_is_guessed(tmp_path, name):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"one column\n", r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, csv, jsonl"),
+        (
+            b"one column\n",
+            r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, csv, "
+            r"jsonl",
+        ),
         (b"", "cannot be guessed"),
-        (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", "its first line has 4 columns"),
+        (
+            b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n",
+            "its first line has 4 columns",
+        ),
         ('{"id": "1", "contents": "x"}\n'.encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
         ("1\tthe oven door\n".encode("utf-16-le"), "UTF-16.*iconv -f utf-16le -t utf-8"),
-        ("<DOC>\n<DOCNO>1</DOCNO>x</DOC>\n".encode("utf-16-be"), "UTF-16.*iconv -f utf-16be -t utf-8"),
-        (gzip.compress(b"1\tx\n", mtime=0), r"compressed with gzip: give it a name that ends in \.gz"),
+        (
+            "<DOC>\n<DOCNO>1</DOCNO>x</DOC>\n".encode("utf-16-be"),
+            "UTF-16.*iconv -f utf-16be -t utf-8",
+        ),
+        (
+            gzip.compress(b"1\tx\n", mtime=0),
+            r"compressed with gzip: give it a name that ends in \.gz",
+        ),
     ],
 )
 def test_format_that_cannot_be_guessed_is_an_error(tmp_path, content, message):
@@ -86,7 +110,9 @@ def test_format_that_cannot_be_guessed_is_an_error(tmp_path, content, message):
         list_units(CorpusConfig(path=str(tmp_path / "c")))
 
 
-@pytest.mark.parametrize("name", ["tsv", "jsonl", "beir", "trec", "smart", "car", "rank_llm", "mteb", "top1000"])
+@pytest.mark.parametrize(
+    "name", ["tsv", "jsonl", "beir", "trec", "smart", "car", "rank_llm", "mteb", "top1000"]
+)
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
 def test_topics_in_utf16_are_named_in_every_format(tmp_path, name, encoding):
     (tmp_path / "t").write_bytes(_TOPICS.get(name, _TOPICS["jsonl"]).decode().encode(encoding))
@@ -135,5 +161,7 @@ def test_guessed_format_that_contradicts_other_keys_is_refused(tmp_path):
         "index": {"path": f"{tmp_path}/index"},
         "output": f"{tmp_path}/out",
     }
-    with pytest.raises(ConfigError, match=r"(?s)corpus\.format: top1000.*holds candidates of its own queries alone"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)corpus\.format: top1000.*holds candidates of its own queries alone"
+    ):
         with_formats(load_config(values))

@@ -47,7 +47,9 @@ def test_header_of_a_tsv_names_its_columns(tmp_path, content, keys, unit_bytes):
     assert docs_of(batches) == [("d1", "one two"), ("d2", "")]
     assert [row for batch in batches for row in batch.bad] == []
     (tmp_path / "c.tsv.gz").write_bytes(gzip.compress(content.encode()))
-    assert docs_of(read_batches(corpus.model_copy(update={"path": f"{tmp_path}/c.tsv.gz"}))) == docs_of(batches)
+    assert docs_of(
+        read_batches(corpus.model_copy(update={"path": f"{tmp_path}/c.tsv.gz"}))
+    ) == docs_of(batches)
 
 
 def test_each_file_decides_about_its_first_line(tmp_path):
@@ -65,13 +67,24 @@ def test_what_decides_about_a_header_is_in_the_digests(tmp_path):
     with_header = _corpus(tmp_path, "id\ttext\n1\tx\n", format="tsv")
     as_data = with_header.model_copy(update={"header": False})
     said = with_header.model_copy(update={"header": True})
-    assert digest_corpus(with_header).digest == digest_corpus(said).digest != digest_corpus(as_data).digest
+    assert (
+        digest_corpus(with_header).digest
+        == digest_corpus(said).digest
+        != digest_corpus(as_data).digest
+    )
     file = digest_file(with_header.path)
-    first, second, third = (unit_digest(list_units(each)[0], file) for each in (with_header, said, as_data))
+    first, second, third = (
+        unit_digest(list_units(each)[0], file) for each in (with_header, said, as_data)
+    )
     assert first == second != third
     plain = _corpus(tmp_path, "1\tx\n", "plain.tsv", format="tsv")
-    assert digest_corpus(plain).digest == digest_corpus(plain.model_copy(update={"header": False})).digest
-    jsonl = _corpus(tmp_path, '{"id": "1", "key": "2", "contents": "x"}\n', "c.jsonl", format="jsonl")
+    assert (
+        digest_corpus(plain).digest
+        == digest_corpus(plain.model_copy(update={"header": False})).digest
+    )
+    jsonl = _corpus(
+        tmp_path, '{"id": "1", "key": "2", "contents": "x"}\n', "c.jsonl", format="jsonl"
+    )
     named = CorpusConfig.model_validate({**jsonl.model_dump(), "columns": {"doc_id": "key"}})
     assert digest_corpus(jsonl).digest != digest_corpus(named).digest
     file = digest_file(jsonl.path)
@@ -81,10 +94,22 @@ def test_what_decides_about_a_header_is_in_the_digests(tmp_path):
 @pytest.mark.parametrize(
     ("content", "keys", "reason"),
     [
-        ("1\tx\n", {"header": True, "columns": {"doc_id": "id"}}, "has no column `id`, which `columns` names"),
+        (
+            "1\tx\n",
+            {"header": True, "columns": {"doc_id": "id"}},
+            "has no column `id`, which `columns` names",
+        ),
         ("1\tx\n", {"columns": {"doc_id": "id"}}, "has no header line that names the doc_id"),
-        ("id\ttext\n1\tx\n", {"fields": ("body",), "header": True}, "has no column `body`, which `fields` names"),
-        ("docid\tdocno\ttext\n1\tx\ty\n", {"header": True}, "`docid` and `docno`, and each could be the doc_id"),
+        (
+            "id\ttext\n1\tx\n",
+            {"fields": ("body",), "header": True},
+            "has no column `body`, which `fields` names",
+        ),
+        (
+            "docid\tdocno\ttext\n1\tx\ty\n",
+            {"header": True},
+            "`docid` and `docno`, and each could be the doc_id",
+        ),
         ("id\ttitle\ttext\n1\tx\n", {}, "1 column|2 columns where the header names 3"),
         ("id\n1\n", {}, "1 column where id<TAB>text, exactly 2, are expected"),
     ],
@@ -96,10 +121,19 @@ def test_headers_that_do_not_fit_are_refused(tmp_path, content, keys, reason):
 
 @pytest.mark.parametrize("key", [{"header": True}, {"columns": {"doc_id": "x"}}])
 def test_keys_that_mean_nothing_to_a_format_are_refused(tmp_path, key):
-    with pytest.raises(PreflightError, match=f"`corpus.{next(iter(key))}` means nothing to `format: trec`"):
+    with pytest.raises(
+        PreflightError, match=f"`corpus.{next(iter(key))}` means nothing to `format: trec`"
+    ):
         list_units(_corpus(tmp_path, "<DOC><DOCNO>1</DOCNO></DOC>", format="trec", **key))
-    with pytest.raises(PreflightError, match=f"`topics.{next(iter(key))}` means nothing to `format: trec`"):
-        _topics(tmp_path, "<top>", format="trec", **({"columns": {"text": "x"}} if "columns" in key else key))
+    with pytest.raises(
+        PreflightError, match=f"`topics.{next(iter(key))}` means nothing to `format: trec`"
+    ):
+        _topics(
+            tmp_path,
+            "<top>",
+            format="trec",
+            **({"columns": {"text": "x"}} if "columns" in key else key),
+        )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +179,11 @@ def test_csv_that_cannot_be_read_is_refused(tmp_path, content, reason):
         ("t.csv", 'query_id,query\n1,"a b"\n', {}),
         ("t.csv", '1,"a b"\n', {"header": False}),
         ("t.jsonl", '{"qid": 1, "query": "a b"}\n', {}),
-        ("t.jsonl", '{"number": 1, "id": 2, "q": "a b"}\n', {"columns": {"query_id": "number", "text": "q"}}),
+        (
+            "t.jsonl",
+            '{"number": 1, "id": 2, "q": "a b"}\n',
+            {"columns": {"query_id": "number", "text": "q"}},
+        ),
         ("t.jsonl", '{"id": 1, "text": null, "query": "a b"}\n', {}),
     ],
 )
@@ -158,25 +196,43 @@ def test_topics_of_parquet_have_named_columns(tmp_path):
     for columns, keys in (
         ({"qid": [1], "query": ["a b"]}, {}),
         ({"query_id": pa.array([1]).cast(pa.decimal128(38, 0)), "text": ["a b"]}, {}),
-        ({"key": [1], "q": ["a b"], "query": pa.nulls(1)}, {"columns": {"query_id": "key", "text": "q"}}),
+        (
+            {"key": [1], "q": ["a b"], "query": pa.nulls(1)},
+            {"columns": {"query_id": "key", "text": "q"}},
+        ),
         ({"id": pa.nulls(1), "qid": ["1"], "text": pa.nulls(1), "query": ["a b"]}, {}),
     ):
         pq.write_table(pa.table(columns), path)
-        assert [tuple(each) for each in read_topics(TopicsConfig.model_validate({"path": path, **keys}))] == [
-            ("1", "a b")
-        ]
+        assert [
+            tuple(each) for each in read_topics(TopicsConfig.model_validate({"path": path, **keys}))
+        ] == [("1", "a b")]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "keys", "reason"),
     [
-        ("t.tsv", "id\ttext\tlang\n1\ta b\n", {}, "t.tsv:2: the topic has 2 columns where the header names 3"),
+        (
+            "t.tsv",
+            "id\ttext\tlang\n1\ta b\n",
+            {},
+            "t.tsv:2: the topic has 2 columns where the header names 3",
+        ),
         ("t.tsv", b"id\ttext\n1\t\xff\n", {}, "t.tsv:2: the topic is not valid UTF-8"),
         ("t.tsv", "id\ttext\n", {}, "holds no topics"),
-        ("t.csv", "1,a b\n", {}, "has no header line that names the query_id and the text; it has: 1, a b"),
+        (
+            "t.csv",
+            "1,a b\n",
+            {},
+            "has no header line that names the query_id and the text; it has: 1, a b",
+        ),
         ("t.csv", b"id,text\n1,\xff\n", {}, "t.csv:2: the topic is not valid UTF-8"),
         ("t.csv", 'id,text\n1,"a\n', {}, "t.csv:2: the row is not CSV"),
-        ("t.jsonl", '{"id": "1", "text": "x"}\n', {"columns": {"query_id": "key"}}, "has no field `key`; it has: id"),
+        (
+            "t.jsonl",
+            '{"id": "1", "text": "x"}\n',
+            {"columns": {"query_id": "key"}},
+            "has no field `key`; it has: id",
+        ),
         (
             "t.jsonl",
             '{"query_id": "q1", "id": 7, "text": "x"}\n{"query_id": null, "id": 8, "text": "y"}\n',
@@ -186,7 +242,9 @@ def test_topics_of_parquet_have_named_columns(tmp_path):
         ("t.jsonl", '{"id": NaN, "text": "x"}\n', {}, "has an id that is a number, not a string"),
     ],
 )
-def test_topics_with_named_columns_that_cannot_be_read_are_refused(tmp_path, name, content, keys, reason):
+def test_topics_with_named_columns_that_cannot_be_read_are_refused(
+    tmp_path, name, content, keys, reason
+):
     with pytest.raises(PreflightError, match=reason):
         _topics(tmp_path, content, name, **keys)
 
@@ -194,25 +252,34 @@ def test_topics_with_named_columns_that_cannot_be_read_are_refused(tmp_path, nam
 @pytest.mark.parametrize("key", ["docid", "docno", "pid", "doc_id"])
 def test_ids_of_json_and_parquet_have_usual_names(tmp_path, key):
     fields = ("title", "text")
-    for content in (f'{{"{key}": 1, "title": "a", "text": "b"}}\n', f'[{{"{key}": "1", "title": "a", "text": "b"}}]'):
+    for content in (
+        f'{{"{key}": 1, "title": "a", "text": "b"}}\n',
+        f'[{{"{key}": "1", "title": "a", "text": "b"}}]',
+    ):
         corpus = _corpus(tmp_path, content, "c.jsonl", fields=fields)
         assert docs_of(read_batches(corpus)) == [("1", "a b")]
         assert resolved(corpus).columns.doc_id == key
         assert digest_corpus(corpus).digest == digest_corpus(resolved(corpus)).digest
     pq.write_table(pa.table({key: ["1"], "title": ["a"], "text": ["b"]}), tmp_path / "c.parquet")
-    assert docs_of(read_batches(CorpusConfig(path=f"{tmp_path}/c.parquet", fields=fields))) == [("1", "a b")]
+    assert docs_of(read_batches(CorpusConfig(path=f"{tmp_path}/c.parquet", fields=fields))) == [
+        ("1", "a b")
+    ]
 
 
 @pytest.mark.parametrize("keys", [{"columns": {"doc_id": "id"}}, {"fields": ["text"]}])
 def test_names_of_columns_without_a_header_are_refused(keys):
     for config, named in ((CorpusConfig, keys), (TopicsConfig, {"columns": {"query_id": "id"}})):
-        with pytest.raises(ValueError, match=f"`{next(iter(named))}` cannot name columns where `header` is false"):
+        with pytest.raises(
+            ValueError, match=f"`{next(iter(named))}` cannot name columns where `header` is false"
+        ):
             config.model_validate({"path": "x.csv", "format": "csv", "header": False, **named})
 
 
 def test_rows_without_a_header_are_compared_with_an_id_and_a_text(tmp_path):
     corpus = _corpus(tmp_path, "1,x,y\n", "c.csv", format="csv", header=False)
-    with pytest.raises(PreflightError, match="3 columns where an id and a text are expected, exactly 2"):
+    with pytest.raises(
+        PreflightError, match="3 columns where an id and a text are expected, exactly 2"
+    ):
         list_units(corpus)
 
 
@@ -240,10 +307,14 @@ def test_guessed_headers_and_names_are_said(tmp_path):
     assert notes == [
         f"{tmp_path}/c.jsonl is read with `corpus.columns: {{doc_id: docno}}`",
         f"the first line of {tmp_path}/t.tsv is a header (qid, query), and no row",
-        f"the first line of {tmp_path}/u.tsv is read as a row, and may be a header (query, vector): set "
-        "`topics.header` to true or false",
+        f"the first line of {tmp_path}/u.tsv is read as a row, and may be a header (query, "
+        "vector): set `topics.header` to true or false",
     ]
     assert with_formats(config)[0] == config
     dumped = config.model_dump(mode="json")
-    assert (dumped["topics"]["header"], dumped["topics"]["columns"], dumped["candidates"]["columns"]) == (None,) * 3
+    assert (
+        dumped["topics"]["header"],
+        dumped["topics"]["columns"],
+        dumped["candidates"]["columns"],
+    ) == (None,) * 3
     assert type(config).model_validate(dumped) == config

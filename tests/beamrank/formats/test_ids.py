@@ -1,4 +1,6 @@
-"""The rule for ids: what passes it survives every file and every reader; what does not is refused everywhere."""
+"""The rule for ids: what passes it survives every file and every reader; what does not is refused
+everywhere.
+"""
 
 import json
 import unicodedata
@@ -20,10 +22,23 @@ from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 
 BAD_CHARACTERS = (
-    "\0\t\n\x0b\x0c\r\x1b\x1c\x1f \x7f\x80\x85\x9b\x9f\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+    "\0\t\n\x0b\x0c\r\x1b\x1c\x1f "
+    "\x7f\x80\x85\x9b\x9f\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
 # The rule ignores how an id looks, joins and its direction, and what it means to a shell or Java.
-GOOD_IDS = ("7", "FT-1#2", "é", "\u200bx", "\u202egnp", "\U0001f4a9", "a\u0301", "$(x)", "../x", "-1e309", '"q"')
+GOOD_IDS = (
+    "7",
+    "FT-1#2",
+    "é",
+    "\u200bx",
+    "\u202egnp",
+    "\U0001f4a9",
+    "a\u0301",
+    "$(x)",
+    "../x",
+    "-1e309",
+    '"q"',
+)
 
 _texts = st.text(st.one_of(st.characters(), st.sampled_from(BAD_CHARACTERS + "#ab")), max_size=6)
 _ids = _texts.filter(is_usable)
@@ -32,7 +47,11 @@ _ids = _texts.filter(is_usable)
 @settings(max_examples=300, deadline=None)
 @given(_texts)
 def test_id_refuses_white_space_and_control_characters(text):
-    bad = [each for each in text if each.isspace() or unicodedata.category(each) in ("Cc", "Cs") or each == "\ufeff"]
+    bad = [
+        each
+        for each in text
+        if each.isspace() or unicodedata.category(each) in ("Cc", "Cs") or each == "\ufeff"
+    ]
     assert is_usable(text) == (text != "" and not bad)
     if not is_usable(text):
         with pytest.raises(RowError, match=rf"U\+{ord(bad[0]):04X}|surrogate" if bad else "empty"):
@@ -53,7 +72,9 @@ def test_id_accepts_other_characters(text):
 def test_query_id_refuses_a_leading_hash():
     check_query_id("q#1")
     check_doc_id("#1")
-    with pytest.raises(RowError, match="begins with `#`: trec_eval would read its lines of a run as comments"):
+    with pytest.raises(
+        RowError, match="begins with `#`: trec_eval would read its lines of a run as comments"
+    ):
         check_query_id("#1")
 
 
@@ -64,18 +85,32 @@ def test_id_error_shortens_a_long_id():
 
 
 @settings(max_examples=50, deadline=None)
-@given(query_id=_ids.filter(lambda text: not text.startswith("#")), doc_ids=st.lists(_ids, min_size=1, unique=True))
+@given(
+    query_id=_ids.filter(lambda text: not text.startswith("#")),
+    doc_ids=st.lists(_ids, min_size=1, unique=True),
+)
 def test_id_is_the_same_in_every_reader(tmp_path_factory, query_id, doc_ids):
     folder = tmp_path_factory.mktemp("ids")
     for run_format in ("trec", "msmarco"):
-        write_run(str(folder / run_format), {query_id: [(doc_id, 0.0) for doc_id in doc_ids]}, "t", run_format)
+        write_run(
+            str(folder / run_format),
+            {query_id: [(doc_id, 0.0) for doc_id in doc_ids]},
+            "t",
+            run_format,
+        )
         assert read_run(str(folder / run_format)).order == {query_id: doc_ids}
     with open(folder / "trec", encoding="utf-8", newline="\n") as file:
-        assert {one: list(docs) for one, docs in pytrec_eval.parse_run(file).items()} == {query_id: doc_ids}
-    (folder / "qrels").write_bytes("".join(f"{query_id} 0 {doc_id} 1\n" for doc_id in doc_ids).encode())
+        assert {one: list(docs) for one, docs in pytrec_eval.parse_run(file).items()} == {
+            query_id: doc_ids
+        }
+    (folder / "qrels").write_bytes(
+        "".join(f"{query_id} 0 {doc_id} 1\n" for doc_id in doc_ids).encode()
+    )
     assert read_qrels(str(folder / "qrels")).relevance == {query_id: dict.fromkeys(doc_ids, 1)}
     (folder / "t.tsv").write_bytes(f"{query_id}\tx\n".encode())
-    assert list(read_topics(TopicsConfig(path=str(folder / "t.tsv"), format="tsv"))) == [(query_id, "x")]
+    assert list(read_topics(TopicsConfig(path=str(folder / "t.tsv"), format="tsv"))) == [
+        (query_id, "x")
+    ]
     (folder / "c.tsv").write_bytes("".join(f"{doc_id}\tx\n" for doc_id in doc_ids).encode())
     (unit,) = list_units(CorpusConfig(path=str(folder / "c.tsv"), format="tsv"))
     assert [doc_id for batch in read_unit(unit) for doc_id in batch.doc_ids] == doc_ids
@@ -97,7 +132,9 @@ def test_bad_id_in_corpus_and_topics(tmp_path, bad):
     (unit,) = list_units(CorpusConfig(path=str(tmp_path / "c.parquet"), format="parquet"))
     assert [(batch.doc_ids, len(batch.bad)) for batch in read_unit(unit)] == [(["d"], 1)]
     (tmp_path / "t.jsonl").write_text(json.dumps({"id": identifier, "text": "x"}))
-    with pytest.raises(PreflightError, match=rf"t\.jsonl:1: the topic has the id .*\(U\+{ord(bad):04X}\)"):
+    with pytest.raises(
+        PreflightError, match=rf"t\.jsonl:1: the topic has the id .*\(U\+{ord(bad):04X}\)"
+    ):
         read_topics(TopicsConfig(path=str(tmp_path / "t.jsonl"), format="jsonl"))
 
 
@@ -110,6 +147,8 @@ def test_bad_id_in_runs_and_qrels_is_an_error(tmp_path, bad):
         ("qrels", "q 0 {} 1\n"),
         ("qrels", "{} 0 d 1\n"),
     ):
-        (tmp_path / name).write_bytes(f"q Q0 z 1 1 t\n{row.format(f'a{bad}')}".encode()[0 if name == "run" else 13 :])
+        (tmp_path / name).write_bytes(
+            f"q Q0 z 1 1 t\n{row.format(f'a{bad}')}".encode()[0 if name == "run" else 13 :]
+        )
         with pytest.raises(PreflightError, match=rf"the row has the id .*\(U\+{ord(bad):04X}\)"):
             (read_run if name == "run" else read_qrels)(str(tmp_path / name))

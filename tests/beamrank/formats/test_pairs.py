@@ -12,7 +12,11 @@ from beamrank.errors import PreflightError
 from beamrank.formats.texts.pairs import PairRows, find_pairs, read_pairs
 from beamrank.storage.digested import RowRange, digest_file
 
-PAIRS = {"id": ["a", "b", "c", "d", "e"], "query": ["q1", "q2", "q3", "q4", "q5"], "doc": ["1", "2", "3", "4", "5"]}
+PAIRS = {
+    "id": ["a", "b", "c", "d", "e"],
+    "query": ["q1", "q2", "q3", "q4", "q5"],
+    "doc": ["1", "2", "3", "4", "5"],
+}
 INVALID = b"\xff\xfe"
 
 
@@ -27,7 +31,10 @@ def _read(url: str, start: int, end: int, kind: Any = "mono", id_type: Any = Non
 
 def test_pairs_are_found_in_files_folders_and_globs(tmp_path):
     (tmp_path / "folder").mkdir()
-    b, a = _write(tmp_path / "folder/b.parquet", PAIRS), _write(tmp_path / "folder/A.PARQUET", PAIRS)
+    b, a = (
+        _write(tmp_path / "folder/b.parquet", PAIRS),
+        _write(tmp_path / "folder/A.PARQUET", PAIRS),
+    )
     single = _write(tmp_path / "0.pq", PAIRS)
     (tmp_path / "folder/_SUCCESS").touch()
     (tmp_path / "folder/.hidden.parquet").touch()
@@ -36,7 +43,9 @@ def test_pairs_are_found_in_files_folders_and_globs(tmp_path):
         (url, 5, "mono", pa.string()) for url in (a, b, single)
     ]
     (tmp_path / "folder/c.parquet.lz4").touch()
-    with pytest.raises(PreflightError, match=r"c.parquet.lz4 has a format that beamrank does not read"):
+    with pytest.raises(
+        PreflightError, match=r"c.parquet.lz4 has a format that beamrank does not read"
+    ):
         find_pairs([str(tmp_path / "folder")])
 
 
@@ -51,7 +60,9 @@ def test_pairs_are_found_in_files_folders_and_globs(tmp_path):
 )
 def test_ids_keep_their_values_and_kind(tmp_path, ids, id_type):
     texts = pa.array(["x", "y"], pa.large_string()).dictionary_encode()
-    url = _write(tmp_path / "pairs.parquet", {"query": texts, "id": ids, "doc_i": texts, "doc_j": texts})
+    url = _write(
+        tmp_path / "pairs.parquet", {"query": texts, "id": ids, "doc_i": texts, "doc_j": texts}
+    )
     (found,) = find_pairs([url])
     assert (found.kind, found.id_type) == ("duo", id_type)
     rows = _read(url, 0, 2, "duo", id_type)
@@ -81,7 +92,9 @@ def test_columns_are_renamed_and_others_are_passed_through(tmp_path, row_group_s
         "first_score": pa.float64(),
         "words": pa.list_(pa.string()),
     }
-    rows = read_pairs(RowRange(digest_file(url), 1, 4), "mono", pa.int64(), RENAMED, found.passed.names)
+    rows = read_pairs(
+        RowRange(digest_file(url), 1, 4), "mono", pa.int64(), RENAMED, found.passed.names
+    )
     assert (rows.ids.to_pylist(), rows.texts) == ([2, 3, 4], [["q2", "q3", "q4"], ["2", "3", "4"]])
     assert rows.passed.to_pydict() == {
         "label": ["y", None, "x"],
@@ -99,10 +112,22 @@ def test_a_bad_row_is_explained_by_the_names_in_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("renamed", "message"),
     [
-        ({"id": "qid", "query": "question"}, "has a column `score`, .*rename it with `--columns first_score=score`"),
-        (RENAMED | {"query": "none"}, "has no column `none`, which `--columns` names; it has: qid, question"),
-        (RENAMED | {"doc": "label"}, "more than one column `doc`: give each its own name with `--columns`"),
-        ({"first_score": "score"}, "needs the columns .* it has: qid, question, doc, label, first_score, words"),
+        (
+            {"id": "qid", "query": "question"},
+            "has a column `score`, .*rename it with `--columns first_score=score`",
+        ),
+        (
+            RENAMED | {"query": "none"},
+            "has no column `none`, which `--columns` names; it has: qid, question",
+        ),
+        (
+            RENAMED | {"doc": "label"},
+            "more than one column `doc`: give each its own name with `--columns`",
+        ),
+        (
+            {"first_score": "score"},
+            "needs the columns .* it has: qid, question, doc, label, first_score, words",
+        ),
     ],
 )
 def test_names_that_do_not_fit_are_refused(tmp_path, renamed, message):
@@ -129,7 +154,10 @@ def test_whole_decimals_are_ids_and_others_are_bad_rows(tmp_path):
         f"the row has the `id` {2**63}, which is not a whole number of 64 bits",
         "the row has no `id`",
     ]
-    url = _write(tmp_path / "pairs.parquet", columns | {"id": pa.array([Decimal("7.5")] * 4, pa.decimal128(9, 1))})
+    url = _write(
+        tmp_path / "pairs.parquet",
+        columns | {"id": pa.array([Decimal("7.5")] * 4, pa.decimal128(9, 1))},
+    )
     assert len(_read(url, 0, 4, id_type=pa.int64()).bad) == 4
 
 
@@ -157,7 +185,10 @@ def test_bad_rows_are_named_and_others_are_read(tmp_path):
         "query": ["q", "q", "q", None, " ", "q"],
         "doc": ["", "x", "x", "x", "x", INVALID],
     }
-    binary = {name: [each.encode() if isinstance(each, str) else each for each in v] for name, v in columns.items()}
+    binary = {
+        name: [each.encode() if isinstance(each, str) else each for each in v]
+        for name, v in columns.items()
+    }
     table = {name: pa.array(values, pa.binary()) for name, values in binary.items()}
     url = _write(tmp_path / "pairs.parquet", table | {"id": table["id"].view(pa.string())})
     rows = _read(url, 0, 6)
@@ -169,19 +200,37 @@ def test_bad_rows_are_named_and_others_are_read(tmp_path):
         (f"{url} at row 2 (from 0)", "the row has an `id` that is not valid UTF-8"),
         (f"{url} at row 3 (from 0)", "the row has a field `query` that is null, not a string"),
         (f"{url} at row 4 (from 0)", "the row has a `query` without text"),
-        (f"{url} at row 5 (from 0)", "the row has a field `doc` that is not valid UTF-8, not a string"),
+        (
+            f"{url} at row 5 (from 0)",
+            "the row has a field `doc` that is not valid UTF-8, not a string",
+        ),
     ]
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"id": ["a"], "query": ["q"]}, r"needs the columns `id`, `query` and `doc` \(pairs\), .*it has: id, query"),
-        (PAIRS | {"doc_i": PAIRS["doc"], "doc_j": PAIRS["doc"]}, "has the columns of pairs and of triples"),
-        (PAIRS | {"id": [0.5] * 5}, "column `id` of .* is of type double: it must hold strings or integers"),
+        (
+            {"id": ["a"], "query": ["q"]},
+            r"needs the columns `id`, `query` and `doc` \(pairs\), .*it has: id, query",
+        ),
+        (
+            PAIRS | {"doc_i": PAIRS["doc"], "doc_j": PAIRS["doc"]},
+            "has the columns of pairs and of triples",
+        ),
+        (
+            PAIRS | {"id": [0.5] * 5},
+            "column `id` of .* is of type double: it must hold strings or integers",
+        ),
         (PAIRS | {"id": [[1]] * 5}, "column `id` of .* is of type list"),
-        (PAIRS | {"doc": [1, 2, 3, 4, 5]}, "column `doc` of .* is of type int64: it must hold strings"),
-        ({name: pa.array([], pa.string()) for name in PAIRS}, "holds no rows: there is nothing to score"),
+        (
+            PAIRS | {"doc": [1, 2, 3, 4, 5]},
+            "column `doc` of .* is of type int64: it must hold strings",
+        ),
+        (
+            {name: pa.array([], pa.string()) for name in PAIRS},
+            "holds no rows: there is nothing to score",
+        ),
     ],
 )
 def test_pairs_with_other_columns_are_refused(tmp_path, columns, message):
@@ -190,7 +239,10 @@ def test_pairs_with_other_columns_are_refused(tmp_path, columns, message):
 
 
 def test_pairs_with_a_column_twice_are_refused(tmp_path):
-    pq.write_table(pa.table([["a"], ["q"], ["x"], ["y"]], ["id", "query", "doc", "doc"]), tmp_path / "pairs.parquet")
+    pq.write_table(
+        pa.table([["a"], ["q"], ["x"], ["y"]], ["id", "query", "doc", "doc"]),
+        tmp_path / "pairs.parquet",
+    )
     with pytest.raises(PreflightError, match="more than one column `doc`"):
         find_pairs([str(tmp_path / "pairs.parquet")])
 
@@ -198,16 +250,24 @@ def test_pairs_with_a_column_twice_are_refused(tmp_path):
 @pytest.mark.parametrize("ids", [[1, 2, 3, 4, 5], PAIRS["doc"]])
 def test_files_that_do_not_agree_are_refused(tmp_path, ids):
     _write(tmp_path / "a.parquet", PAIRS)
-    other = PAIRS | {"id": ids} | ({} if ids[0] == 1 else {"doc_i": PAIRS["doc"], "doc_j": PAIRS["doc"]})
+    other = (
+        PAIRS
+        | {"id": ids}
+        | ({} if ids[0] == 1 else {"doc_i": PAIRS["doc"], "doc_j": PAIRS["doc"]})
+    )
     if ids[0] != 1:
         del other["doc"]
     _write(tmp_path / "b.parquet", other)
-    with pytest.raises(PreflightError, match=r"b.parquet holds .*, and .*a.parquet pairs with ids of type string"):
+    with pytest.raises(
+        PreflightError, match=r"b.parquet holds .*, and .*a.parquet pairs with ids of type string"
+    ):
         find_pairs([str(tmp_path)])
 
 
 def test_missing_and_damaged_files_are_refused(tmp_path):
-    with pytest.raises(PreflightError, match="does not exist: give a Parquet file, a folder of them or a glob"):
+    with pytest.raises(
+        PreflightError, match="does not exist: give a Parquet file, a folder of them or a glob"
+    ):
         find_pairs([str(tmp_path / "none.parquet")])
     (tmp_path / "text.parquet").write_text("id,query,doc")
     with pytest.raises(PreflightError, match="is not a Parquet file"):

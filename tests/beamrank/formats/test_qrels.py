@@ -28,25 +28,33 @@ def _problems(folder, text):
 @pytest.mark.parametrize("separator", [" ", "\t", "  \t"])
 def test_qrels_have_four_columns(tmp_path, separator):
     rows = ["301 0 FT-1 0", "301 0 FT-2 2", "302 Q0 FT-1 -1"]
-    qrels = read_qrels(_write(tmp_path, "".join(f"{row.replace(' ', separator)}\n" for row in rows)))
+    qrels = read_qrels(
+        _write(tmp_path, "".join(f"{row.replace(' ', separator)}\n" for row in rows))
+    )
     assert qrels.relevance == {"301": {"FT-1": 0, "FT-2": 2}, "302": {"FT-1": -1}}
     assert (qrels.notes.format, qrels.notes.topics, qrels.notes.judgments) == ("trec", 2, 3)
     assert qrels.notes.lines() == []
 
 
 def test_beir_qrels_have_three_columns_below_a_header(tmp_path):
-    qrels = read_qrels(_write(tmp_path, "query-id\tcorpus-id\tscore\nPLAIN-2\tMED-2427\t2\nPLAIN-2\tMED-10\t1\n"))
+    qrels = read_qrels(
+        _write(tmp_path, "query-id\tcorpus-id\tscore\nPLAIN-2\tMED-2427\t2\nPLAIN-2\tMED-10\t1\n")
+    )
     assert qrels.relevance == {"PLAIN-2": {"MED-2427": 2, "MED-10": 1}}
     assert qrels.notes.format == "beir"
 
 
 @pytest.mark.parametrize(
-    "header", ["query-id\tdoc-id\tscore", "qid docid label", "Query_ID PID Rel", "query_id doc_id relevance"]
+    "header",
+    ["query-id\tdoc-id\tscore", "qid docid label", "Query_ID PID Rel", "query_id doc_id relevance"],
 )
 def test_qrels_of_three_columns_are_read_with_and_without_a_header(tmp_path, header):
     rows = "q 7 2\nq 8 0\nr 7 1\n"
     for text in (rows, f"{header}\n{rows}"):
-        assert read_qrels(_write(tmp_path, text)).relevance == {"q": {"7": 2, "8": 0}, "r": {"7": 1}}
+        assert read_qrels(_write(tmp_path, text)).relevance == {
+            "q": {"7": 2, "8": 0},
+            "r": {"7": 1},
+        }
 
 
 def test_columns_of_qrels_are_found_by_their_names(tmp_path):
@@ -55,7 +63,10 @@ def test_columns_of_qrels_are_found_by_their_names(tmp_path):
 
 
 def test_qrels_are_read_from_jsonl_and_parquet(tmp_path):
-    rows = [{"query-id": "q", "corpus-id": "a", "score": 1}, {"score": 0, "corpus-id": "b", "query-id": "q"}]
+    rows = [
+        {"query-id": "q", "corpus-id": "a", "score": 1},
+        {"score": 0, "corpus-id": "b", "query-id": "q"},
+    ]
     jsonl = tmp_path / "test.jsonl"
     jsonl.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert read_qrels(str(jsonl)).relevance == {"q": {"a": 1, "b": 0}}
@@ -65,7 +76,9 @@ def test_qrels_are_read_from_jsonl_and_parquet(tmp_path):
         pq.write_table(table, parquet, row_group_size=1)
         assert read_qrels(str(parquet)).relevance == {"q": {"a": 1, "b": 0}}
     damaged = pa.array([b"a", b"\xff"]).view(pa.string())
-    pq.write_table(pa.table({"query-id": ["q", "q"], "corpus-id": damaged, "score": [1, 0]}), parquet)
+    pq.write_table(
+        pa.table({"query-id": ["q", "q"], "corpus-id": damaged, "score": [1, 0]}), parquet
+    )
     with pytest.raises(PreflightError, match=r"test\.parquet: one of rows 1 to 2 is not UTF-8"):
         read_qrels(str(parquet))
     parquet.write_bytes(parquet.read_bytes()[:-8])
@@ -90,12 +103,18 @@ def test_duplicate_judgments_must_agree(tmp_path):
 
 
 def test_qrels_are_read_from_several_files_and_globs(tmp_path):
-    for name, text in {"fold-0": "q 0 a 1\nq 0 b 0\n", "fold-1": "q 0 b 0\nr 0 a 1\n", "other": "q 0 a 2\n"}.items():
+    for name, text in {
+        "fold-0": "q 0 a 1\nq 0 b 0\n",
+        "fold-1": "q 0 b 0\nr 0 a 1\n",
+        "other": "q 0 a 2\n",
+    }.items():
         (tmp_path / name).write_text(text)
     qrels = read_qrels(f"{tmp_path}/fold-*")
     assert qrels.relevance == {"q": {"a": 1, "b": 0}, "r": {"a": 1}}
     assert (qrels.notes.topics, qrels.notes.judgments, qrels.notes.repeated) == (2, 3, 1)
-    with pytest.raises(PreflightError, match=r"other is not .*\n  line 1: .* relevance 2, but 1 in an earlier file"):
+    with pytest.raises(
+        PreflightError, match=r"other is not .*\n  line 1: .* relevance 2, but 1 in an earlier file"
+    ):
         read_qrels([f"{tmp_path}/fold-0", f"{tmp_path}/other"])
     with pytest.raises(PreflightError, match=r"no file matches .*/none\*"):
         read_qrels(f"{tmp_path}/none*")
@@ -104,8 +123,14 @@ def test_qrels_are_read_from_several_files_and_globs(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("q 0 a 1\nq 0 b\n", r"line 2: 3 columns; accepted: TREC, MS MARCO, 4 columns \(query_id iteration doc_id"),
-        ("q 1\n", r"line 1: 2 columns; .* BEIR, 3 columns below the header \(query-id corpus-id score\)"),
+        (
+            "q 0 a 1\nq 0 b\n",
+            r"line 2: 3 columns; accepted: TREC, MS MARCO, 4 columns \(query_id iteration doc_id",
+        ),
+        (
+            "q 1\n",
+            r"line 1: 2 columns; .* BEIR, 3 columns below the header \(query-id corpus-id score\)",
+        ),
         ("q a 1\nq 0 b 1\n", "line 2: 4 columns; accepted"),
         ("docid qid rel\na q 1\nb q\n", "line 3: 2 columns, where the file's header names 3"),
         ("".join(f"q d{i} {i}\n" for i in range(1, 11)), "is a run, not qrels: .* which are ranks"),
@@ -114,21 +139,39 @@ def test_qrels_are_read_from_several_files_and_globs(tmp_path):
             "line 2: the row has the fields query",
         ),
         ('{"query-id": "q", "corpus-id": "a", "score": 1}\n{]\n', "line 2: the row is not JSON"),
-        ('{"query-id": "q", "corpus-id": "a b", "score": 1}\n', "line 1: the row has the id 'a b', which holds"),
-        ('{"query-id": "q", "corpus-id": null, "score": 1}\n', "line 1: the row has a value that is neither text nor"),
-        ('{"query-id": "q", "corpus-id": "a", "score": 0.5}\n', "line 1: relevance '0.5' is not a whole number"),
-        (b'{"query-id": "q", "corpus-id": "a", "score": 1}\n{"query-id": "\xff"}', "line 2: the row is not valid UTF"),
+        (
+            '{"query-id": "q", "corpus-id": "a b", "score": 1}\n',
+            "line 1: the row has the id 'a b', which holds",
+        ),
+        (
+            '{"query-id": "q", "corpus-id": null, "score": 1}\n',
+            "line 1: the row has a value that is neither text nor",
+        ),
+        (
+            '{"query-id": "q", "corpus-id": "a", "score": 0.5}\n',
+            "line 1: relevance '0.5' is not a whole number",
+        ),
+        (
+            b'{"query-id": "q", "corpus-id": "a", "score": 1}\n{"query-id": "\xff"}',
+            "line 2: the row is not valid UTF",
+        ),
         ("q Q0 a 1 2.5 tag\n", "line 1: 6 columns; .*Six columns are a TREC run's"),
         ("q 0 a 1.5\n", "line 1: relevance '1.5' is not a whole number"),
         ("q 0 a 1_0\n", "line 1: relevance '1_0' is not a whole number"),
         ("query-id\tcorpus-id\tscore\nq 0 a 1\n", "line 2: 4 columns, where BEIR's header names 3"),
         ("q 0 a 1 q 0 b 1\n", "line 1: 8 columns; accepted"),
         ("q 0 a 1\rq 0 b 1\r", r"line 1: a carriage return \(CR\) inside the line"),
-        ("q 0 a 1\nq 0 b\0 1\n", r"line 2: the row has the id 'b\\x00', which holds a control character \(U\+0000\)"),
+        (
+            "q 0 a 1\nq 0 b\0 1\n",
+            r"line 2: the row has the id 'b\\x00', which holds a control character \(U\+0000\)",
+        ),
         ("q\u3000x 0 b 1\n", r"line 1: .* white space \(U\+3000\)"),
         (b"q 0 a\xff 1\n", "line 1: .* is not valid UTF-8"),
         *[
-            (f"q 0 b {level}\n", f"1 problem\n  line 1: relevance '{level}' is not between -10,000 and")
+            (
+                f"q 0 b {level}\n",
+                f"1 problem\n  line 1: relevance '{level}' is not between -10,000 and",
+            )
             for level in (10_001, -10_001, 10**30)
         ],
         ("", "holds no rows"),
@@ -141,7 +184,9 @@ def test_qrels_error_names_the_row(tmp_path, text, reason):
 
 def test_qrels_keep_graded_and_negative_relevance(tmp_path):
     levels = [0, 1, 4, 127, 1000, 10_000, -1, -2, -10_000]
-    qrels = read_qrels(_write(tmp_path, "".join(f"q 0 d{i} {level}\n" for i, level in enumerate(levels))))
+    qrels = read_qrels(
+        _write(tmp_path, "".join(f"q 0 d{i} {level}\n" for i, level in enumerate(levels)))
+    )
     assert list(qrels.relevance["q"].values()) == levels
 
 
@@ -162,7 +207,9 @@ def test_real_qrels(shared_data, name, topics, judgments, comments):
 
 @pytest.mark.data
 def test_qrels_of_several_assessors_are_refused(shared_data):
-    with pytest.raises(PreflightError, match="doc 'CR93E-1860' of query '301' has relevance 3, but 0 on line 6"):
+    with pytest.raises(
+        PreflightError, match="doc 'CR93E-1860' of query '301' has relevance 3, but 0 on line 6"
+    ):
         read_qrels(str(shared_data / "trec_eval/qrels.comments.123"))
 
 

@@ -1,4 +1,6 @@
-"""Rows that cannot be used: left out and counted up to a limit, an error beyond it, and written as a table."""
+"""Rows that cannot be used: left out and counted up to a limit, an error beyond it, and written as
+a table.
+"""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +14,14 @@ from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.records import BadRow
 
-_RUN = ["q1 Q0 a 1 3 t", "q1 Q0 b two 2 t", "q1 Q0 c 3", "q1 Q0 d\0 4 1 t", "q\u3000x Q0 e 1 1 t", "q1 Q0 f 5 nan t"]
+_RUN = [
+    "q1 Q0 a 1 3 t",
+    "q1 Q0 b two 2 t",
+    "q1 Q0 c 3",
+    "q1 Q0 d\0 4 1 t",
+    "q\u3000x Q0 e 1 1 t",
+    "q1 Q0 f 5 nan t",
+]
 _QRELS = ["q1 0 a 1", "q1 0 b high", "q1 0", "q1 0 d\0 1", "q1 0 e 20000"]
 _TOPICS = ["q1\tcat", "no tab", "q2\t ", "#q\tcat", "q1\tcat"]
 
@@ -27,7 +36,12 @@ def _read_topics(path, rejects):
 
 _KINDS = [
     ("run", _RUN, _read_run, {"q1": ["a"]}),
-    ("qrels", _QRELS, lambda path, rejects: read_qrels(path, rejects=rejects).relevance, {"q1": {"a": 1}}),
+    (
+        "qrels",
+        _QRELS,
+        lambda path, rejects: read_qrels(path, rejects=rejects).relevance,
+        {"q1": {"a": 1}},
+    ),
     ("topics", _TOPICS, _read_topics, ["q1"]),
 ]
 
@@ -38,13 +52,17 @@ def write(tmp_path):
 
     def write_lines(lines) -> str:
         path = tmp_path / "rows.txt"
-        path.write_bytes(b"".join((each if isinstance(each, bytes) else each.encode()) + b"\n" for each in lines))
+        path.write_bytes(
+            b"".join((each if isinstance(each, bytes) else each.encode()) + b"\n" for each in lines)
+        )
         return str(path)
 
     return write_lines
 
 
-@pytest.mark.parametrize(("kind", "lines", "read", "usable"), _KINDS, ids=[each[0] for each in _KINDS])
+@pytest.mark.parametrize(
+    ("kind", "lines", "read", "usable"), _KINDS, ids=[each[0] for each in _KINDS]
+)
 def test_rows_are_left_out_up_to_the_limit(write, tmp_path, kind, lines, read, usable):
     path, bad = write(lines), len(lines) - 1
     rejects = Rejects(kind, bad)
@@ -53,8 +71,12 @@ def test_rows_are_left_out_up_to_the_limit(write, tmp_path, kind, lines, read, u
     table = pq.read_table(tmp_path / "out/rejects" / rejects.publish(str(tmp_path / "out")))
     assert table["kind"].unique().to_pylist() == [kind]
     assert table["file"].unique().to_pylist() == [path]
-    assert sorted(table["place"].to_pylist()) == [f"{path}:{line}" for line in range(2, len(lines) + 1)]
-    with pytest.raises(PreflightError, match=rf"{bad} .*where max_bad_rows allows {bad - 1} of {kind}\n"):
+    assert sorted(table["place"].to_pylist()) == [
+        f"{path}:{line}" for line in range(2, len(lines) + 1)
+    ]
+    with pytest.raises(
+        PreflightError, match=rf"{bad} .*where max_bad_rows allows {bad - 1} of {kind}\n"
+    ):
         read(path, Rejects(kind, bad - 1))
     with pytest.raises(PreflightError, match=f"{bad} ") as refused:
         read(path, Rejects(kind))
@@ -84,7 +106,9 @@ def test_the_limit_is_that_of_all_files_together(tmp_path):
     rejects = Rejects("qrels", 2)
     assert read_qrels([str(path) for path in paths], rejects=rejects).notes.judgments == 1
     assert rejects.count == 2
-    with pytest.raises(PreflightError, match=r"a\.txt is not a valid qrels file: 1 problem, where max_bad_rows"):
+    with pytest.raises(
+        PreflightError, match=r"a\.txt is not a valid qrels file: 1 problem, where max_bad_rows"
+    ):
         read_qrels([str(path) for path in paths], rejects=Rejects("qrels", 1))
 
 
@@ -92,9 +116,13 @@ def test_a_partition_without_rows_is_read(tmp_path):
     ids, empty = pa.array(["q1"]), pa.array([], pa.string())
     for name, column in (("a", empty), ("b", ids)):
         levels = pa.array([1] * len(column), pa.int64())
-        table = pa.table({"query_id": column, "text": column, "doc_id": column, "relevance": levels})
+        table = pa.table(
+            {"query_id": column, "text": column, "doc_id": column, "relevance": levels}
+        )
         pq.write_table(table, tmp_path / f"{name}.parquet")
-    assert [topic.query_id for topic in read_topics(TopicsConfig(path=str(tmp_path / "*.parquet")))] == ["q1"]
+    assert [
+        topic.query_id for topic in read_topics(TopicsConfig(path=str(tmp_path / "*.parquet")))
+    ] == ["q1"]
     assert read_qrels(str(tmp_path / "*.parquet")).relevance == {"q1": {"q1": 1}}
     for read in (read_qrels, lambda path: read_topics(TopicsConfig(path=path))):
         with pytest.raises(PreflightError, match=r"a\.parquet holds no (rows|topics)"):
@@ -108,7 +136,9 @@ def test_a_row_with_two_problems_counts_once(write):
 
 
 def test_a_query_whose_rows_are_all_left_out_is_not_in_the_run(write):
-    run = read_run(write(["q1 Q0 a 1 3 t", "q\0 Q0 b 1 2 t", "q2 Q0 c 1 inf t"]), rejects=Rejects("run", 2))
+    run = read_run(
+        write(["q1 Q0 a 1 3 t", "q\0 Q0 b 1 2 t", "q2 Q0 c 1 inf t"]), rejects=Rejects("run", 2)
+    )
     assert list(run.order) == ["q1"]
     assert run.notes.rows == 1
     assert run.notes.lines()[0].startswith("rows of run that cannot be used: 2 (")
@@ -119,7 +149,10 @@ def test_a_file_of_rejects_is_named_by_its_content(tmp_path):
     rejects = Rejects("docs")
     assert rejects.publish(output) == ""
     assert not (tmp_path / "rejects").exists()
-    rejects.add("corpus.tsv", (BadRow(f"corpus.tsv:{number}", "is bad", "row") for number in range(MOST_ROWS + 1)))
+    rejects.add(
+        "corpus.tsv",
+        (BadRow(f"corpus.tsv:{number}", "is bad", "row") for number in range(MOST_ROWS + 1)),
+    )
     names = {rejects.publish(output, 7) for _ in range(2)}
     (entry,) = list_output(output)
     assert {f"rejects/{name}" for name in names} == {entry.path}
@@ -149,6 +182,11 @@ def test_the_beginning_of_a_row_is_text(row, shown):
 
 def test_rejected_row_whose_file_and_reason_are_not_utf8_is_written():
     rejects = Rejects("topics", 1)
-    rejects.add("t\udcff.jsonl", [BadRow("t:1", "the topic has no field `id`; it has: \ud800", "{}")])
+    rejects.add(
+        "t\udcff.jsonl", [BadRow("t:1", "the topic has no field `id`; it has: \ud800", "{}")]
+    )
     (row,) = pq.read_table(pa.BufferReader(rejects.named()[1])).to_pylist()
-    assert (row["file"], row["reason"]) == ("t\\udcff.jsonl", "the topic has no field `id`; it has: \\ud800")
+    assert (row["file"], row["reason"]) == (
+        "t\\udcff.jsonl",
+        "the topic has no field `id`; it has: \\ud800",
+    )

@@ -14,14 +14,18 @@ ROWS = [[("q1", "a", 1, 3.0), ("q1", "b", 2, 1.0)], [], [("q2", "a", 1, 2.0), ("
 
 
 def _text(rows) -> bytes:
-    return "".join(f"{query_id} Q0 {doc_id} {rank} {score} t\n" for query_id, doc_id, rank, score in rows).encode()
+    return "".join(
+        f"{query_id} Q0 {doc_id} {rank} {score} t\n" for query_id, doc_id, rank, score in rows
+    ).encode()
 
 
 def _table(rows, **names: str) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * 4
     kinds = [pa.string(), pa.string(), pa.int32(), pa.float32()]
     found = [names.get(name, name) for name in ("query_id", "doc_id", "rank", "score")]
-    return pa.table([pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], found)
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], found
+    )
 
 
 def _write(folder: Path, kind: str) -> str:
@@ -61,14 +65,18 @@ def test_partitions_of_a_folder_are_read_in_the_order_of_their_paths(tmp_path):
 
 def test_problem_names_the_file_and_the_line(tmp_path):
     folder = _write(tmp_path / "parts", "trec")
-    (tmp_path / "parts/part-00001.trec").write_bytes(b"q3 Q0 a one 1 t\n# a comment\nq3 Q0\rb 1 1 t\n")
+    (tmp_path / "parts/part-00001.trec").write_bytes(
+        b"q3 Q0 a one 1 t\n# a comment\nq3 Q0\rb 1 1 t\n"
+    )
     with pytest.raises(
-        PreflightError, match=r"part-00001\.trec is not a valid run: 2 problems\n  line 1: .*\n  line 3: "
+        PreflightError,
+        match=r"part-00001\.trec is not a valid run: 2 problems\n  line 1: .*\n  line 3: ",
     ):
         read_run(folder)
     (tmp_path / "parts/part-00001.trec").write_bytes(b"\nq1 Q0 b 3 1 t\n")
     with pytest.raises(
-        PreflightError, match=r"part-00001\.trec is .*\n  line 2: .* already on line 2 of \S+00000\.trec"
+        PreflightError,
+        match=r"part-00001\.trec is .*\n  line 2: .* already on line 2 of \S+00000\.trec",
     ):
         read_run(folder)
 
@@ -76,9 +84,21 @@ def test_problem_names_the_file_and_the_line(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
-        ("parquet", {"query_id": "x"}, r"part-00002\.parquet needs columns .* it has: x, doc_id, rank, score"),
-        ("parquet", {"query_id": "qid"}, r"part-00002\.parquet has the columns .*qid.*part-00000\.parquet the"),
-        ("parquet", {"rank": "place"}, r"part-00002\.parquet has the columns .*part-00000\.parquet the columns"),
+        (
+            "parquet",
+            {"query_id": "x"},
+            r"part-00002\.parquet needs columns .* it has: x, doc_id, rank, score",
+        ),
+        (
+            "parquet",
+            {"query_id": "qid"},
+            r"part-00002\.parquet has the columns .*qid.*part-00000\.parquet the",
+        ),
+        (
+            "parquet",
+            {"rank": "place"},
+            r"part-00002\.parquet has the columns .*part-00000\.parquet the columns",
+        ),
         ("trec", b"q2\ta\t1\n", r"part-00002\.trec has the columns .*part-00000\.trec the columns"),
     ],
 )
@@ -112,7 +132,9 @@ def test_folder_without_rows_is_refused(tmp_path):
 
 def test_many_small_parts_are_read(tmp_path):
     for shard in range(300):
-        (tmp_path / f"part-{shard:05d}.trec").write_bytes(_text([(f"q{shard}", "a", 1, 1.0)] if shard % 2 else []))
+        (tmp_path / f"part-{shard:05d}.trec").write_bytes(
+            _text([(f"q{shard}", "a", 1, 1.0)] if shard % 2 else [])
+        )
     assert len(read_run(str(tmp_path)).order) == 150
 
 

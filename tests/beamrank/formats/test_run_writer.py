@@ -59,7 +59,9 @@ def test_printed_score_reads_back_as_the_same_float32(scores):
 
 
 def test_equal_scores_are_a_step_apart():
-    assert strictly_decreasing([1.0, 1.0, 1.0, 0.5]).tolist() == pytest.approx([1, 0.99999, 0.99998, 0.5], abs=1e-7)
+    assert strictly_decreasing([1.0, 1.0, 1.0, 0.5]).tolist() == pytest.approx(
+        [1, 0.99999, 0.99998, 0.5], abs=1e-7
+    )
     assert np.diff(strictly_decreasing([1e8] * 3)).tolist() == [-32, -32]
     assert strictly_decreasing([]).tolist() == []
 
@@ -71,7 +73,9 @@ def test_score_that_is_not_finite_is_an_error(bad, position, run_format, tmp_pat
     scores = [3.0, 2.0, 1.0]
     scores[position] = bad
     ranking = [(f"d{i}", score) for i, score in enumerate(scores)]
-    with pytest.raises(DataError, match=rf"query 'q': score .* at rank {position + 1} is not finite"):
+    with pytest.raises(
+        DataError, match=rf"query 'q': score .* at rank {position + 1} is not finite"
+    ):
         write_run(str(tmp_path / "a.run"), {"q": ranking}, "t", run_format)
     assert list(tmp_path.iterdir()) == []
 
@@ -103,7 +107,9 @@ def test_run_order_is_the_same_in_every_reader(tmp_path_factory, queries):
         f"q{9 - number}": [(f"d{(i * 7) % 61}", score) for i, score in enumerate(scores)]
         for number, scores in enumerate(queries)
     }
-    expected = {query_id: [doc_id for doc_id, _ in ranking] for query_id, ranking in rankings.items()}
+    expected = {
+        query_id: [doc_id for doc_id, _ in ranking] for query_id, ranking in rankings.items()
+    }
     folder = tmp_path_factory.mktemp("runs")
     trec, msmarco = str(folder / "a.trec"), str(folder / "a.tsv")
     write_run(trec, rankings, "t")
@@ -115,13 +121,19 @@ def test_run_order_is_the_same_in_every_reader(tmp_path_factory, queries):
     with open(trec) as file:
         scored = pytrec_eval.parse_run(file)
     for query_id, doc_ids in expected.items():
-        assert _reciprocal_ranks(query_id, scored[query_id]) == {doc_id: 1 / r for r, doc_id in enumerate(doc_ids, 1)}
+        assert _reciprocal_ranks(query_id, scored[query_id]) == {
+            doc_id: 1 / r for r, doc_id in enumerate(doc_ids, 1)
+        }
 
 
 def _reciprocal_ranks(query_id, scored):
-    """The rank at which trec_eval's own sorting puts each doc: a query for each, with that doc alone relevant."""
+    """The rank at which trec_eval's own sorting puts each doc: a query for each, with that doc
+    alone relevant.
+    """
     qrels = {doc_id: {doc_id: 1} for doc_id in scored}
-    measured = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(dict.fromkeys(scored, scored))
+    measured = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(
+        dict.fromkeys(scored, scored)
+    )
     return {doc_id: values["recip_rank"] for doc_id, values in measured.items()}
 
 

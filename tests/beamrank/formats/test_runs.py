@@ -39,7 +39,10 @@ def _problems(path):
         ("BZh91 Q0 a 1 1 t\n", {"BZh91": ["a"]}),
         ("b Q0 x 1 2 t\na Q0 x 1 2 t\nb Q0 y 2 1 t\n", {"b": ["x", "y"], "a": ["x"]}),
         *[
-            (f"q\tb\t{n + 1}\nq\ta\t{n}\nr\tc\t{n}\nq\td\t{n + 2}\n", {"q": ["a", "b", "d"], "r": ["c"]})
+            (
+                f"q\tb\t{n + 1}\nq\ta\t{n}\nr\tc\t{n}\nq\td\t{n + 2}\n",
+                {"q": ["a", "b", "d"], "r": ["c"]},
+            )
             for n in (0, 1, 7)
         ],
     ],
@@ -49,7 +52,9 @@ def test_run_is_read_in_order(write, text, order):
 
 
 def test_trec_run_ties_are_ordered_by_doc_id_descending(write):
-    run = read_run(write("q Q0 a 1 1.5 t\nq Q0 z 2 2 t\nq Q0 é 3 2 t\nq Q0 B 4 2 t\nq Q0 b 5 3e0 t\n"))
+    run = read_run(
+        write("q Q0 a 1 1.5 t\nq Q0 z 2 2 t\nq Q0 é 3 2 t\nq Q0 B 4 2 t\nq Q0 b 5 3e0 t\n")
+    )
     assert run.order == {"q": ["b", "é", "z", "B", "a"]}
     assert run.scores["q"].tolist() == [3, 2, 2, 2, 1.5]
     assert (run.notes.format, run.notes.queries, run.notes.rows) == ("trec", 1, 5)
@@ -98,9 +103,15 @@ def test_compressed_run_is_read_from_any_file_system():
         (f"q Q0 b {10**30} 1 t", "rank '1000"),
         ("q Q0 b 2 1", "5 columns, where the rows before are TREC rows"),
         ("q b 2", "3 columns, where the rows before are TREC rows"),
-        ("q Q0 b 2 1 my tag", "7 columns, where the rows before are TREC rows of 6 (query_id Q0 doc_id rank score"),
+        (
+            "q Q0 b 2 1 my tag",
+            "7 columns, where the rows before are TREC rows of 6 (query_id Q0 doc_id rank score",
+        ),
         ("q Q0 b 2 1 t q Q0 c 3 0 t", "12 columns, where the rows before are TREC rows of 6"),
-        ("q Q0 b 2 1 t\rq Q0 c 3 0 t", "a carriage return (CR) inside the line. Lines must end in LF or CR LF"),
+        (
+            "q Q0 b 2 1 t\rq Q0 c 3 0 t",
+            "a carriage return (CR) inside the line. Lines must end in LF or CR LF",
+        ),
         ("q Q0 b\0 2 1 t", r"the row has the id 'b\x00', which holds a control character (U+0000)"),
         ("q Q0 b\u00a0 2 1 t", r"the row has the id 'b\xa0', which holds white space (U+00A0)"),
         (b"q Q0 b\xff 2 1 t", r"'b\\xff' is not valid UTF-8"),
@@ -108,7 +119,9 @@ def test_compressed_run_is_read_from_any_file_system():
     ],
 )
 def test_bad_row_is_named(write, row, reason):
-    message = _problems(write(b"q Q0 a 1 3 t\n" + (row if isinstance(row, bytes) else row.encode()) + b"\n"))
+    message = _problems(
+        write(b"q Q0 a 1 3 t\n" + (row if isinstance(row, bytes) else row.encode()) + b"\n")
+    )
     assert f"line 2: {reason}" in message
     assert "1 problem\n" in message
 
@@ -131,8 +144,17 @@ def test_wrong_file_is_refused(write, text, message):
 
 
 def test_similar_problems_are_counted_and_shown_once(write):
-    kinds = ["q Q0 a 1 3 t", *["bad row"] * 12, "q Q0 a x 1 t", "q Q0 b 1 nan t", "q Q0 c 1 inf t", "q Q0 d 1 1 t u"]
-    message = _problems(write("".join(f"{row}\n" for row in [*kinds, "q Q0 e\0 1 1 t", "q Q0 a 1 1 t"])))
+    kinds = [
+        "q Q0 a 1 3 t",
+        *["bad row"] * 12,
+        "q Q0 a x 1 t",
+        "q Q0 b 1 nan t",
+        "q Q0 c 1 inf t",
+        "q Q0 d 1 1 t u",
+    ]
+    message = _problems(
+        write("".join(f"{row}\n" for row in [*kinds, "q Q0 e\0 1 1 t", "q Q0 a 1 1 t"]))
+    )
     assert [int(line) for line in re.findall(r"line (\d+): ", message)] == [2, 14, 15, 17, 18]
     assert "18 problems" in message
     assert "(and 11 more like it)" in message
@@ -152,14 +174,20 @@ _line_ends = st.sampled_from(["\n", "\r\n", "\n\n", " \n", "\t\r\n"])
     joined=st.integers(0, 4),
     by=st.sampled_from(["\r", " ", "\x0b", "\x0c"]),
 )
-def test_rows_are_read_one_a_line_or_refused(tmp_path_factory, doc_ids, separator, tag, ends, joined, by):
+def test_rows_are_read_one_a_line_or_refused(
+    tmp_path_factory, doc_ids, separator, tag, ends, joined, by
+):
     path = tmp_path_factory.mktemp("rows") / "some.run"
-    rows = [separator.join(["q", "Q0", doc_id, "1", str(-i), tag]) for i, doc_id in enumerate(doc_ids)]
+    rows = [
+        separator.join(["q", "Q0", doc_id, "1", str(-i), tag]) for i, doc_id in enumerate(doc_ids)
+    ]
     path.write_text("".join(row + end for row, end in zip(rows, ends, strict=False)), newline="")
     assert read_run(str(path)).order == {"q": doc_ids}
     if joined + 1 < len(rows):
         ends[joined] = by
-        path.write_text("".join(row + end for row, end in zip(rows, ends, strict=False)), newline="")
+        path.write_text(
+            "".join(row + end for row, end in zip(rows, ends, strict=False)), newline=""
+        )
         message = _problems(str(path))
         assert f"line {sum(end.count(chr(10)) for end in ends[:joined]) + 1}: " in message
 
@@ -168,7 +196,11 @@ def test_missing_and_truncated_runs_are_refused(tmp_path):
     whole = gzip.compress(b"".join(b"q Q0 doc-%d 1 %d t\n" % (i, i * 7919) for i in range(1000)))
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "other.gz").write_bytes(b"q Q0 a 1 2 t\n")
-    for name, reason in (("cut.gz", "cannot read"), ("other.gz", "cannot read"), ("none.trec", "there is no file")):
+    for name, reason in (
+        ("cut.gz", "cannot read"),
+        ("other.gz", "cannot read"),
+        ("none.trec", "there is no file"),
+    ):
         with pytest.raises(PreflightError, match=f"{reason} .*{name}"):
             read_run(str(tmp_path / name))
 
@@ -185,12 +217,17 @@ def test_real_runs(shared_data):
 
 @pytest.mark.data
 def test_words_after_the_run_tag_are_refused(shared_data):
-    with pytest.raises(PreflightError, match=r"results\.trunc is not a valid run: 5 problems\n.* line 1: 9 columns"):
+    with pytest.raises(
+        PreflightError, match=r"results\.trunc is not a valid run: 5 problems\n.* line 1: 9 columns"
+    ):
         read_run(str(shared_data / "trec_eval/results.trunc"))
 
 
 def test_run_of_orders_as_the_file_would_be_ordered(tmp_path):
-    scores: dict[str, dict[str, float]] = {"q1": {"b": 1.0, "a": 2.0, "é": 1.0, "c": 1.0 + 1e-12}, "q2": {"x": 5}}
+    scores: dict[str, dict[str, float]] = {
+        "q1": {"b": 1.0, "a": 2.0, "é": 1.0, "c": 1.0 + 1e-12},
+        "q2": {"x": 5},
+    }
     path = tmp_path / "run.trec"
     path.write_text(
         "".join(
@@ -202,7 +239,9 @@ def test_run_of_orders_as_the_file_would_be_ordered(tmp_path):
     for ties in ("doc_id", "rank"):
         found, wanted = run_of(scores, ties=ties), read_run(str(path), ties=ties)
         assert found.order == wanted.order
-        assert [each.tolist() for each in found.scores.values()] == [each.tolist() for each in wanted.scores.values()]
+        assert [each.tolist() for each in found.scores.values()] == [
+            each.tolist() for each in wanted.scores.values()
+        ]
         assert found.notes == wanted.notes
 
 
@@ -216,7 +255,10 @@ def test_run_of_leaves_queries_without_docs_out():
         ({}, "the run has no rows"),
         ({"q": {"a b": 1.0}}, "a row of the run has the id 'a b', which holds white space"),
         ({"#q": {"a": 1.0}}, "begins with `#`"),
-        ({"q": {"d": float("nan")}}, "query 'q': the score of doc 'd' is not finite in float32: nan"),
+        (
+            {"q": {"d": float("nan")}},
+            "query 'q': the score of doc 'd' is not finite in float32: nan",
+        ),
         ({"q": {"d": 1e39}}, "query 'q': the score of doc 'd' is not finite in float32: inf"),
         ({1: {"d": 1.0}}, "query 1 of the run has the id 1 .int.: ids are strings"),
     ],

@@ -16,8 +16,14 @@ _TREC = "<DOC>\n<DOCNO>{}</DOCNO>\n<TITLE>{title}</TITLE>\n<TEXT>{text}</TEXT>\n
 _LINES = {
     "jsonl": [json.dumps({"id": f"{number}", **doc}) for number, doc in enumerate(_DOCS)],
     "beir": [json.dumps({"_id": f"{number}", **doc}) for number, doc in enumerate(_DOCS)],
-    "tsv": ["id\ttitle\ttext", *(f"{number}\t{doc['title']}\t{doc['text']}" for number, doc in enumerate(_DOCS))],
-    "csv": ["id,title,text", *(f"{number},{doc['title']},{doc['text']}" for number, doc in enumerate(_DOCS))],
+    "tsv": [
+        "id\ttitle\ttext",
+        *(f"{number}\t{doc['title']}\t{doc['text']}" for number, doc in enumerate(_DOCS)),
+    ],
+    "csv": [
+        "id,title,text",
+        *(f"{number},{doc['title']},{doc['text']}" for number, doc in enumerate(_DOCS)),
+    ],
     "trec": [_TREC.format(number, **doc) for number, doc in enumerate(_DOCS)],
 }
 
@@ -25,7 +31,9 @@ _LINES = {
 def _corpus(folder, name: str, template: str | None) -> CorpusConfig:
     path = folder / f"corpus.{name}"
     if name == "parquet":
-        pq.write_table(pa.table({"id": ["0", "1"], **pa.Table.from_pylist(_DOCS).to_pydict()}), path)
+        pq.write_table(
+            pa.table({"id": ["0", "1"], **pa.Table.from_pylist(_DOCS).to_pydict()}), path
+        )
     else:
         path.write_text("".join(f"{line}\n" for line in _LINES[name]))
     return CorpusConfig(path=str(path), format=name, template=template)
@@ -37,19 +45,26 @@ def test_template_lays_out_the_fields_of_a_doc(tmp_path, name):
         ("{title}\n{text}", ["T\nx y", "\nz"]),
         ("{{{text}}} ({title}, {title})", ["{x y} (T, T)", "{z} (, )"]),
     ):
-        assert docs_of(read_batches(_corpus(tmp_path, name, template))) == [("0", texts[0]), ("1", texts[1])]
+        assert docs_of(read_batches(_corpus(tmp_path, name, template))) == [
+            ("0", texts[0]),
+            ("1", texts[1]),
+        ]
     with pytest.raises(PreflightError, match=r"body|`template`"):
         list_units(_corpus(tmp_path, name, "{body}"))
 
 
 def test_template_of_beir_takes_a_missing_title_as_empty(tmp_path):
-    (tmp_path / "c.jsonl").write_text('{"_id": "1", "text": "x"}\n{"_id": "2", "title": null, "text": "y"}\n')
+    (tmp_path / "c.jsonl").write_text(
+        '{"_id": "1", "text": "x"}\n{"_id": "2", "title": null, "text": "y"}\n'
+    )
     corpus = CorpusConfig(path=str(tmp_path / "c.jsonl"), format="beir", template="{title}: {text}")
     assert docs_of(read_batches(corpus)) == [("1", ": x"), ("2", ": y")]
 
 
 def test_template_is_in_the_digests(tmp_path):
-    corpora = [_corpus(tmp_path, "jsonl", each) for each in (None, "{title} {text}", "{title}\n{text}")]
+    corpora = [
+        _corpus(tmp_path, "jsonl", each) for each in (None, "{title} {text}", "{title}\n{text}")
+    ]
     corpora += [corpora[0].model_copy(update={"fields": ("title", "text")})]
     digests = [digest_corpus(corpus) for corpus in corpora]
     assert len({each.digest for each in digests}) == 4
@@ -66,7 +81,10 @@ def test_template_is_in_the_digests(tmp_path):
         ({"template": "{text:>9}"}, "needs the name of a field, alone"),
         ({"template": "{text"}, "expected '}' before end of string"),
         ({"template": "{text}", "fields": ["text"]}, "give one or the other"),
-        ({"template": "{text}", "header": False}, "`template` cannot name columns where `header` is false"),
+        (
+            {"template": "{text}", "header": False},
+            "`template` cannot name columns where `header` is false",
+        ),
     ],
 )
 def test_wrong_template_is_refused(keys, message):
@@ -76,5 +94,7 @@ def test_wrong_template_is_refused(keys, message):
 
 def test_template_means_nothing_to_a_format_without_fields(tmp_path):
     (tmp_path / "c.tsv").write_text("1\t2\ta query\tand a long passage\n")
-    with pytest.raises(PreflightError, match=r"`corpus\.template` means nothing to `format: top1000`"):
+    with pytest.raises(
+        PreflightError, match=r"`corpus\.template` means nothing to `format: top1000`"
+    ):
         list_units(CorpusConfig(path=str(tmp_path / "c.tsv"), format="top1000", template="{text}"))

@@ -33,7 +33,9 @@ def read(tmp_path):
     """A function that reads the topics of a file with a content."""
 
     def read_content(content, name):
-        (tmp_path / "t.txt").write_bytes(content if isinstance(content, bytes) else content.encode())
+        (tmp_path / "t.txt").write_bytes(
+            content if isinstance(content, bytes) else content.encode()
+        )
         return _read(tmp_path / "t.txt", name)
 
     return read_content
@@ -47,18 +49,35 @@ def read(tmp_path):
             "\ufeff2\t Androgen receptor define\r\n\n010\tdépôt\u2028x",
             [("2", " Androgen receptor define"), ("010", "dépôt\u2028x")],
         ),
-        ("jsonl", '{"query_id": "a", "id": "no", "text": "x"}\n{"id": 7, "query": "y"}', [("a", "x"), ("7", "y")]),
+        (
+            "jsonl",
+            '{"query_id": "a", "id": "no", "text": "x"}\n{"id": 7, "query": "y"}',
+            [("a", "x"), ("7", "y")],
+        ),
         ("jsonl", '{"_id": "c", "text": "z"}', [("c", "z")]),
         ("beir", '{"_id": "q1", "text": "x", "metadata": {}}\n', [("q1", "x")]),
-        ("trec", f"{_TOP}\n{_CLOSED}\n", [("301", "International Organized Crime, x < y"), ("302", "Poliomyelitis")]),
-        ("trec", "<DOC>\n<DOCNO> 1 </DOCNO>\n\n What\narticles <b>?\n \n</DOC>\n", [("1", "What articles <b>?")]),
+        (
+            "trec",
+            f"{_TOP}\n{_CLOSED}\n",
+            [("301", "International Organized Crime, x < y"), ("302", "Poliomyelitis")],
+        ),
+        (
+            "trec",
+            "<DOC>\n<DOCNO> 1 </DOCNO>\n\n What\narticles <b>?\n \n</DOC>\n",
+            [("1", "What articles <b>?")],
+        ),
         ("car", "enwiki:A%20b/C%2FD+e", [("enwiki:A%20b/C%2FD+e", "A b C D+e")]),
         (
             "car-qrels",
-            "# of 2019\nenwiki:A%20b/C 0 p1 1\nenwiki:A%20b/C 0 p2 1\n\nB 0 p1 1\nenwiki:A%20b/C 0 p3 1\n",
+            "# of 2019\nenwiki:A%20b/C 0 p1 1\nenwiki:A%20b/C 0 p2 1\n\nB 0 p1 1\nenwiki:A%20b/C "
+            "0 p3 1\n",
             [("enwiki:A%20b/C", "A b C"), ("B", "B")],
         ),
-        ("car", "%C3%89mile/enwiki:x\nA/%22B%22", [("%C3%89mile/enwiki:x", "Émile enwiki:x"), ("A/%22B%22", 'A "B"')]),
+        (
+            "car",
+            "%C3%89mile/enwiki:x\nA/%22B%22",
+            [("%C3%89mile/enwiki:x", "Émile enwiki:x"), ("A/%22B%22", 'A "B"')],
+        ),
     ],
 )
 def test_topics_are_read(read, name, content, topics):
@@ -83,7 +102,8 @@ _WEB = """<webtrack2009>
 </topic>
 </webtrack2009>"""
 _TRIALS = (
-    '<topics task="2021 TREC Clinical Trials">\n<topic number="1">\nA 45-year-old man,\n BP < 90\n</topic>\n</topics>'
+    '<topics task="2021 TREC Clinical Trials">\n<topic number="1">\nA 45-year-old man,\n BP '
+    "< 90\n</topic>\n</topics>"
 )
 
 
@@ -106,9 +126,18 @@ def test_topics_with_numbers_as_attributes_are_read(tmp_path, content, topics):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ('<topics><topic number="1"><disease>x</disease><gene>y</gene></topic></topics>', "it has: <disease>, <gene>"),
-        ('<topics>\n<topic number="1">a</topic>\nb c\n</topics>', r"t\.txt:3: the topic is not inside"),
-        ('<topic number="1">a\n<topic number="2">b</topic>', "is not closed before the next one begins"),
+        (
+            '<topics><topic number="1"><disease>x</disease><gene>y</gene></topic></topics>',
+            "it has: <disease>, <gene>",
+        ),
+        (
+            '<topics>\n<topic number="1">a</topic>\nb c\n</topics>',
+            r"t\.txt:3: the topic is not inside",
+        ),
+        (
+            '<topic number="1">a\n<topic number="2">b</topic>',
+            "is not closed before the next one begins",
+        ),
         ('<topic number="1">a</topic>\n<topic number="2">b', r"t\.txt:2: the topic is not inside"),
         ('<topic number="1"></topic>', "'1' has no text"),
         ('<topic number=" "><query>a</query></topic>', "has an empty id"),
@@ -134,11 +163,15 @@ def test_topics_are_read_from_folders_compressed_and_remote_files(tmp_path):
 def test_topics_are_read_from_several_files_and_globs(tmp_path):
     for fold in range(4):
         (tmp_path / f"fold-{fold}.qrels").write_text(f"q{fold} 0 p 1\nshared 0 p{fold} 1\n")
-    config = TopicsConfig(path=(f"{tmp_path}/fold-3.qrels", f"{tmp_path}/fold-[0-2].qrels"), format="car-qrels")
+    config = TopicsConfig(
+        path=(f"{tmp_path}/fold-3.qrels", f"{tmp_path}/fold-[0-2].qrels"), format="car-qrels"
+    )
     assert [topic.query_id for topic in read_topics(config)] == ["q3", "shared", "q0", "q1", "q2"]
     for name in ("a.tsv", "b.tsv"):
         (tmp_path / name).write_text("1\tx\n")
-    with pytest.raises(PreflightError, match=r"b\.tsv:1: .* query_id '1', which an earlier file has too"):
+    with pytest.raises(
+        PreflightError, match=r"b\.tsv:1: .* query_id '1', which an earlier file has too"
+    ):
         read_topics(TopicsConfig(path=f"{tmp_path}/*.tsv", format="tsv"))
     with pytest.raises(PreflightError, match=r"no file matches .*/\*\.none"):
         read_topics(TopicsConfig(path=f"{tmp_path}/*.none", format="tsv"))
@@ -147,12 +180,16 @@ def test_topics_are_read_from_several_files_and_globs(tmp_path):
 def test_topics_may_be_decoded_as_in_2019(tmp_path):
     (tmp_path / "t").write_text("enwiki:A%20b/%C3%89mile%22/enwiki:c\n")
     texts = {
-        decoding: read_topics(TopicsConfig(path=str(tmp_path / "t"), format="car", decoding=decoding))[0].text
+        decoding: read_topics(
+            TopicsConfig(path=str(tmp_path / "t"), format="car", decoding=decoding)
+        )[0].text
         for decoding in ("full", "original")
     }
     assert texts == {"full": 'A b Émile" enwiki:c', "original": "A b %C3%89mile%22 c"}
     with pytest.raises(
-        ValueError, match="decoding `original` exists for the formats car, car-outlines, car-qrels, not for tsv"
+        ValueError,
+        match="decoding `original` exists for the formats car, car-outlines, car-qrels, not for "
+        "tsv",
     ):
         TopicsConfig(path="t", format="tsv", decoding="original")
 
@@ -163,7 +200,11 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         ("tsv", "", "holds no topics"),
         ("tsv", "\n\r\n", "holds no topics"),
         ("trec", " \n", "holds no topics"),
-        ("tsv", "1\tx\n\n1\ty\n", r"t\.txt:3: the topic has the query_id '1', which line 1 has too: remove one$"),
+        (
+            "tsv",
+            "1\tx\n\n1\ty\n",
+            r"t\.txt:3: the topic has the query_id '1', which line 1 has too: remove one$",
+        ),
         ("car", "A/b\nA/b\n", r"t\.txt:2: .* which line 1 has too: remove one"),
         ("tsv", "1\tx\n2\t \n", r"t\.txt:2: the topic '2' has no text"),
         ("tsv", b"1\tx\n2\tcaf\xe9\n", r"t\.txt:2: the topic is not valid UTF-8 \(byte 0xe9\)"),
@@ -171,15 +212,28 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         ("tsv", "1\tx\ty\n", r"t\.txt:1: the topic has 3 columns"),
         ("tsv", "a b\tx\n", r"the id 'a b', which holds white space \(U\+0020\)"),
         ("tsv", "a\0\tx\n", r"a control character \(U\+0000\)"),
-        ("tsv", "#a\tx\n", "the id '#a', which begins with `#`: trec_eval would read its lines of a run as comments"),
+        (
+            "tsv",
+            "#a\tx\n",
+            "the id '#a', which begins with `#`: trec_eval would read its lines of a run as "
+            "comments",
+        ),
         ("tsv", "a\tx\0\n", "'a' has a NUL character in its text"),
         ("tsv", "1\tx\r2\ty\r", r"t\.txt:1: the topic holds a carriage return \(CR\)"),
         ("tsv", "1\tx\ry\r\n", r"t\.txt:1: the topic holds a carriage return \(CR\)"),
-        ("jsonl", '{"id": "1", "text": "x"}\r{"id": "2", "text": "y"}', r"holds a carriage return \(CR\)"),
+        (
+            "jsonl",
+            '{"id": "1", "text": "x"}\r{"id": "2", "text": "y"}',
+            r"holds a carriage return \(CR\)",
+        ),
         ("car", "A\rB\r", r"holds a carriage return \(CR\)"),
         ("trec", _TOP.replace("\n", "\r"), r"t\.txt:1: the topic holds a carriage return \(CR\)"),
         ("tsv", "\tx\n", "empty id"),
-        ("jsonl", '{"key": "1", "text": "x"}', "has no field `query_id` or `_id` or `id` or `qid` or `topic_id`; it"),
+        (
+            "jsonl",
+            '{"key": "1", "text": "x"}',
+            "has no field `query_id` or `_id` or `id` or `qid` or `topic_id`; it",
+        ),
         ("jsonl", '{"id": "1", "title": "x"}', "has no field `text` or `query`; it has: id, title"),
         ("jsonl", '{"id": "1", "text": null}', "`text` that is null"),
         ("jsonl", '{"id": "1", "text": "\\ud800"}', "surrogate"),
@@ -188,18 +242,38 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         ("car", "A%20b/%FF\n", r"%FF' is not UTF-8 when percent-decoded"),
         ("car", "enwiki:\n", "'enwiki:' has no text"),
         ("car", "A b\n", "white space"),
-        ("car-qrels", "A 0 p1 1\nB 0 p1\n", r"t\.txt:2: the topic has 3 columns where the four of TREC qrels"),
+        (
+            "car-qrels",
+            "A 0 p1 1\nB 0 p1\n",
+            r"t\.txt:2: the topic has 3 columns where the four of TREC qrels",
+        ),
         ("car-qrels", "A/%FF 0 p1 1\n", r"%FF' is not UTF-8 when percent-decoded"),
         ("trec", "\n1\tx\n", r"t\.txt:2: the topic is not inside <top> and </top>"),
         ("trec", _TOP + "<top>\n<num> 302\n", r"t\.txt:9: the topic is not inside"),
-        ("trec", _TOP.replace("</top>", "") + _TOP, r"t\.txt:1: the topic is not closed before the next"),
+        (
+            "trec",
+            _TOP.replace("</top>", "") + _TOP,
+            r"t\.txt:1: the topic is not closed before the next",
+        ),
         ("trec", "<top><num> 1</num></top>", "has no <title>"),
-        ("trec", _TOP.replace("</top>\n", "") + _TOP.removeprefix("<top>\n"), r"t\.txt:1: .* more than one <num>"),
-        ("trec", "<top><num> 1</num><title>a</title><title>b</title></top>", "has more than one <title>"),
+        (
+            "trec",
+            _TOP.replace("</top>\n", "") + _TOP.removeprefix("<top>\n"),
+            r"t\.txt:1: .* more than one <num>",
+        ),
+        (
+            "trec",
+            "<top><num> 1</num><title>a</title><title>b</title></top>",
+            "has more than one <title>",
+        ),
         ("trec", "<top><title> x</title></top>", "has no <num>"),
         ("trec", "<top><num> 1\n<title>\n<desc> x</top>", "'1' has no text"),
         ("trec", "<DOC>1</DOC>", "does not begin with <DOCNO>"),
-        ("trec", _TOP.encode() + b"\n" + _TOP.replace("Crime", "\xe9").encode("latin-1"), r"t\.txt:10: .*UTF-8"),
+        (
+            "trec",
+            _TOP.encode() + b"\n" + _TOP.replace("Crime", "\xe9").encode("latin-1"),
+            r"t\.txt:10: .*UTF-8",
+        ),
     ],
 )
 def test_topics_error_names_the_line(read, topics_format, content, message):
@@ -222,7 +296,11 @@ def test_topics_with_unclosed_tags_are_refused_quickly(read, content):
         (_TOP * 90, "jsonl", "TREC's .*: set `topics.format: trec`"),
         ('{"query_id": "1", "text": "x"}\n', "tsv", "JSONL: set `topics.format: jsonl`"),
         ("\ufeff1\tx\n", "car", "a tab between them: set `topics.format: tsv`"),
-        (gzip.compress(b"1\tx\n", mtime=0), "tsv", r"compressed with gzip: give it a name that ends in \.gz"),
+        (
+            gzip.compress(b"1\tx\n", mtime=0),
+            "tsv",
+            r"compressed with gzip: give it a name that ends in \.gz",
+        ),
     ],
 )
 def test_topics_name_the_format_that_a_file_looks_like(read, content, given, remedy):
@@ -231,7 +309,12 @@ def test_topics_name_the_format_that_a_file_looks_like(read, content, given, rem
 
 
 def test_topics_of_the_given_format_name_no_other(read):
-    for content, given in [('{"_id": "1"}', "jsonl"), ("1\tx\n1\ty\n", "tsv"), (_TOP + _TOP, "trec"), ("", "tsv")]:
+    for content, given in [
+        ('{"_id": "1"}', "jsonl"),
+        ("1\tx\n1\ty\n", "tsv"),
+        (_TOP + _TOP, "trec"),
+        ("", "tsv"),
+    ]:
         with pytest.raises(PreflightError) as caught:
             read(content, given)
         assert "looks like" not in str(caught.value)
@@ -251,7 +334,9 @@ def test_topics_path_that_is_not_a_file_is_refused(tmp_path):
 def test_cacm_has_64_topics(shared_data):
     topics = _read(shared_data / "cacm" / "topics.cacm.txt", "trec")
     assert [query_id for query_id, _ in topics] == [str(number) for number in range(1, 65)]
-    assert topics[1][1] == ("I am interested in articles written either by Prieve or Udo Pooch Prieve, B. Pooch, U.")
+    assert topics[1][1] == (
+        "I am interested in articles written either by Prieve or Udo Pooch Prieve, B. Pooch, U."
+    )
 
 
 @pytest.mark.data
@@ -290,7 +375,10 @@ def test_nfcorpus_has_all_queries_of_its_three_splits(shared_data, tmp_path):
 def test_topics_of_many_batches_are_a_table(tmp_path):
     """Texts and Parquet are read in batches of rows; problems in any of them have their places."""
     count = 70_000
-    ids, texts = [f"q{number}" for number in range(count)], [f"text {number}" for number in range(count)]
+    ids, texts = (
+        [f"q{number}" for number in range(count)],
+        [f"text {number}" for number in range(count)],
+    )
     (tmp_path / "t.tsv").write_text("".join(map("{}\t{}\n".format, ids, texts)))
     pq.write_table(pa.table({"qid": ids, "text": texts}), tmp_path / "t.parquet")
     found = [read_topics(TopicsConfig(path=f"{tmp_path}/t.{each}")) for each in ("tsv", "parquet")]
@@ -302,7 +390,8 @@ def test_topics_of_many_batches_are_a_table(tmp_path):
         read_topics(TopicsConfig(path=f"{tmp_path}/t.parquet"))
     assert str(caught.value).split("\n")[1:] == [
         f"  {tmp_path}/t.parquet:{count - 1}: the topic 'q{count - 2}' has no text",
-        f"  {tmp_path}/t.parquet:{count}: the topic has the query_id 'q5', which line 6 has too: remove one",
+        f"  {tmp_path}/t.parquet:{count}: the topic has the query_id 'q5', which line 6 has too: "
+        "remove one",
     ]
 
 
@@ -310,8 +399,14 @@ def test_topics_of_many_batches_are_a_table(tmp_path):
     ("columns", "topics"),
     [
         ({"id": pa.array([7, 8]), "text": ["x", "y"]}, [("7", "x"), ("8", "y")]),
-        ({"id": pa.array([7.0, 8.0]), "text": pa.array(["x", "y"]).dictionary_encode()}, [("7", "x"), ("8", "y")]),
-        ({"query_id": pa.nulls(2), "id": ["a", "b"], "text": [b"x", b"y"]}, [("a", "x"), ("b", "y")]),
+        (
+            {"id": pa.array([7.0, 8.0]), "text": pa.array(["x", "y"]).dictionary_encode()},
+            [("7", "x"), ("8", "y")],
+        ),
+        (
+            {"query_id": pa.nulls(2), "id": ["a", "b"], "text": [b"x", b"y"]},
+            [("a", "x"), ("b", "y")],
+        ),
         ({"id": ["a", "b"], "text": ["x", b"\xff".decode("latin-1")]}, [("a", "x"), ("b", "ÿ")]),
     ],
 )
@@ -321,7 +416,9 @@ def test_columns_of_parquet_may_have_any_type_that_can_be_read(tmp_path, columns
 
 
 def test_fields_of_json_that_are_null_in_all_rows_are_none(tmp_path, read):
-    assert read('{"query_id": null, "id": "a", "text": "x"}\n{"id": "b", "text": "y"}', "jsonl") == [
+    assert read(
+        '{"query_id": null, "id": "a", "text": "x"}\n{"id": "b", "text": "y"}', "jsonl"
+    ) == [
         ("a", "x"),
         ("b", "y"),
     ]

@@ -27,8 +27,12 @@ from tests.support.outputs import list_docs
 # The lowest and the highest hash, and those on both sides of the borders of 2, 3 and 4 ranges.
 _BORDERS = [each << 32 for each in (0x55555556, 0xAAAAAAAB, 0x40000000, 0x80000000, 0xC0000000)]
 EDGES = [0, (1 << 64) - 1, *_BORDERS, *(each - 1 for each in _BORDERS)]
-HASHES = st.lists(st.sampled_from([*EDGES, *range(1, 9), *hashes64("abcdefgh").tolist()]), max_size=20)
-SHARDS = st.dictionaries(st.sampled_from([0, 1, 5, (1 << 31) - 1]), st.tuples(HASHES, HASHES), max_size=4)
+HASHES = st.lists(
+    st.sampled_from([*EDGES, *range(1, 9), *hashes64("abcdefgh").tolist()]), max_size=20
+)
+SHARDS = st.dictionaries(
+    st.sampled_from([0, 1, 5, (1 << 31) - 1]), st.tuples(HASHES, HASHES), max_size=4
+)
 
 
 def _array(hashes: list[int]) -> np.ndarray:
@@ -37,7 +41,9 @@ def _array(hashes: list[int]) -> np.ndarray:
 
 @settings(max_examples=25, deadline=None)
 @given(SHARDS, HASHES, st.sampled_from([1, 2, 3, 4, 9]))
-def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(tmp_path_factory, wanted, corpus, ranges) -> None:
+def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(
+    tmp_path_factory, wanted, corpus, ranges
+) -> None:
     folder = tmp_path_factory.mktemp("list")
     folder = f"memory://{folder.name}" if ranges == 2 else str(folder)
     cut = [
@@ -54,18 +60,32 @@ def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(tmp_path_factory, w
         assert NeededDocs.of(contents).publish(folder, "needed-", number) == url
     opened = OpenedList(found.urls)
     rows, shards = opened.lookup(_array(corpus))
-    expected = [(row, shard) for row, each in enumerate(corpus) for shard, (ids, _) in wanted.items() if each in ids]
+    expected = [
+        (row, shard)
+        for row, each in enumerate(corpus)
+        for shard, (ids, _) in wanted.items()
+        if each in ids
+    ]
     assert sorted(zip(rows.tolist(), shards.tolist(), strict=True)) == sorted(expected)
     ordered = [NeededDocs.open(url) for url in found.urls]
     for number, docs in enumerate(ordered):
         assert all((each >> 32) * ranges >> 32 == number for each in docs.hashes.tolist())
     assert np.all(np.diff(np.concatenate([docs.hashes for docs in ordered]).astype(object)) >= 0)
     marked = {
-        (h, s) for docs in ordered for h, s, t in zip(docs.hashes, docs.shards, docs.has_tokens, strict=True) if t
+        (h, s)
+        for docs in ordered
+        for h, s, t in zip(docs.hashes, docs.shards, docs.has_tokens, strict=True)
+        if t
     }
-    assert marked == {(h, s) for s, (needed, with_tokens) in wanted.items() for h in set(needed) & set(with_tokens)}
+    assert marked == {
+        (h, s)
+        for s, (needed, with_tokens) in wanted.items()
+        for h in set(needed) & set(with_tokens)
+    }
     for shard, (needed, _) in wanted.items():
-        assert opened.of_shard(shard, np.unique(_array(corpus))).tolist() == sorted(set(corpus) & set(needed))
+        assert opened.of_shard(shard, np.unique(_array(corpus))).tolist() == sorted(
+            set(corpus) & set(needed)
+        )
 
 
 _DOC = st.integers(0, 7).map(lambda number: number * (1 << 61) + number)
@@ -73,30 +93,46 @@ _DOC = st.integers(0, 7).map(lambda number: number * (1 << 61) + number)
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.dictionaries(st.integers(0, 3), st.tuples(st.lists(_DOC, max_size=4), st.sets(_DOC, min_size=4)), max_size=3),
+    st.dictionaries(
+        st.integers(0, 3),
+        st.tuples(st.lists(_DOC, max_size=4), st.sets(_DOC, min_size=4)),
+        max_size=3,
+    ),
     st.lists(st.tuples(st.lists(_DOC, max_size=3), st.booleans()), min_size=1, max_size=4),
     st.sampled_from([1, 3, 5]),
 )
-def test_unit_is_not_read_where_each_shard_has_tokens_of_its_docs(tmp_path_factory, needed, units, ranges) -> None:
+def test_unit_is_not_read_where_each_shard_has_tokens_of_its_docs(
+    tmp_path_factory, needed, units, ranges
+) -> None:
     folder = str(tmp_path_factory.mktemp("units"))
     cut = (
         each
         for shard, (docs, with_tokens) in needed.items()
         for each in cut_needed(shard, _array(docs), _array([*with_tokens]), ranges)
     )
-    docs_of = [open_unit_docs(f"{folder}/{publish_unit_docs(folder, _array(docs))}") for docs, _ in units]
+    docs_of = [
+        open_unit_docs(f"{folder}/{publish_unit_docs(folder, _array(docs))}") for docs, _ in units
+    ]
     assert [each.tolist() for each in docs_of] == [sorted(docs) for docs, _ in units]
     unchanged = np.array([each for _, each in units])
-    found, kept = find_unread(write_needed(cut, ranges, folder, "needed-"), docs_of, unchanged, folder, "kept-")
+    found, kept = find_unread(
+        write_needed(cut, ranges, folder, "needed-"), docs_of, unchanged, folder, "kept-"
+    )
     everywhere = [doc for docs, _ in units for doc in docs]
     lacking = {doc for docs, with_tokens in needed.values() for doc in set(docs) - set(with_tokens)}
     lacking |= {doc for doc in everywhere if everywhere.count(doc) > 1}
     wanted = {doc for docs, _ in needed.values() for doc in docs}
     assert found.tolist() == [same and not set(docs) & wanted & lacking for docs, same in units]
     inside = {doc for (docs, _), unread in zip(units, found, strict=True) if unread for doc in docs}
-    expected = sorted((doc, shard) for shard, (docs, _) in needed.items() for doc in set(docs) & inside)
+    expected = sorted(
+        (doc, shard) for shard, (docs, _) in needed.items() for doc in set(docs) & inside
+    )
     opened = [NeededDocs.open(url) for url in kept.urls]
-    pairs = [pair for docs in opened for pair in zip(docs.hashes.tolist(), docs.shards.tolist(), strict=True)]
+    pairs = [
+        pair
+        for docs in opened
+        for pair in zip(docs.hashes.tolist(), docs.shards.tolist(), strict=True)
+    ]
     assert (pairs, kept.entries) == (expected, len(expected))
     assert all(Path(url).name.startswith("kept-") for url in kept.urls)
 

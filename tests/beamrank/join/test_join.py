@@ -9,8 +9,20 @@ from hypothesis import strategies as st
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.join.join import JoinedShard, by_shard, candidate_keys, doc_tokens, doc_tokens_schema, join_shard
-from beamrank.join.schemas import candidates_table, special_tokens, tokenized_schema, tokenized_table
+from beamrank.join.join import (
+    JoinedShard,
+    by_shard,
+    candidate_keys,
+    doc_tokens,
+    doc_tokens_schema,
+    join_shard,
+)
+from beamrank.join.schemas import (
+    candidates_table,
+    special_tokens,
+    tokenized_schema,
+    tokenized_table,
+)
 from beamrank.records import SpecialTokens
 
 IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
@@ -19,7 +31,9 @@ TOKEN = pa.uint16()
 
 def docs(*rows: tuple[str, int, int, list[int], bool]) -> pa.Table:
     names = ["doc_id", "unit", "position", "tokens", "truncated"]
-    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=doc_tokens_schema(TOKEN))
+    return pa.Table.from_pylist(
+        [dict(zip(names, row, strict=True)) for row in rows], schema=doc_tokens_schema(TOKEN)
+    )
 
 
 def candidates(*rows: tuple[str, str, int]) -> pa.Table:
@@ -27,10 +41,17 @@ def candidates(*rows: tuple[str, str, int]) -> pa.Table:
     return pa.Table.from_pylist(rows_with_scores, schema=schemas.CANDIDATES)
 
 
-def join(found: pa.Table, corpus: pa.Table, query_ids: tuple[str, ...] = ("q1", "q2")) -> JoinedShard:
+def join(
+    found: pa.Table, corpus: pa.Table, query_ids: tuple[str, ...] = ("q1", "q2")
+) -> JoinedShard:
     queries = pa.array([[9] * number for number, _ in enumerate(query_ids, 1)], pa.list_(TOKEN))
     return join_shard(
-        schemas.tokenized(30522), query_ids, queries, found, corpus, lambda unit, at: f"file {unit} byte {at}"
+        schemas.tokenized(30522),
+        query_ids,
+        queries,
+        found,
+        corpus,
+        lambda unit, at: f"file {unit} byte {at}",
     )
 
 
@@ -43,44 +64,83 @@ def test_rows_of_docs_are_cut_by_shard_in_their_order() -> None:
     )
     assert first.to_pylist() == [a, b, c]
     assert first.schema == schema
-    shards = [*np.random.default_rng(0).integers(0, 5, (40, 3), np.uint32), np.array([7], np.uint32)]
-    found = [(shard, batch.to_pylist()) for shard, batch in by_shard([first] * 40 + [first.slice(0, 1)], shards)]
-    rows = [(shard, row) for each in shards for shard, row in zip(each.tolist(), (a, b, c), strict=False)]
-    assert found == [(shard, [row for each, row in rows if each == shard]) for shard in (0, 1, 2, 3, 4, 7)]
+    shards = [
+        *np.random.default_rng(0).integers(0, 5, (40, 3), np.uint32),
+        np.array([7], np.uint32),
+    ]
+    found = [
+        (shard, batch.to_pylist())
+        for shard, batch in by_shard([first] * 40 + [first.slice(0, 1)], shards)
+    ]
+    rows = [
+        (shard, row)
+        for each in shards
+        for shard, row in zip(each.tolist(), (a, b, c), strict=False)
+    ]
+    assert found == [
+        (shard, [row for each, row in rows if each == shard]) for shard in (0, 1, 2, 3, 4, 7)
+    ]
     assert list(by_shard([], [])) == []
 
 
 def test_candidates_of_a_corpus_are_found_by_query_and_doc() -> None:
     found = candidates(("q1", "a", 1), ("q2", "a", 1))
-    assert [candidate_keys(found, of_queries) for of_queries in (False, True)] == [["a", "a"], ["q1 a", "q2 a"]]
+    assert [candidate_keys(found, of_queries) for of_queries in (False, True)] == [
+        ["a", "a"],
+        ["q1 a", "q2 a"],
+    ]
 
 
 def test_candidates_meet_their_tokens_in_rank_order() -> None:
     found = candidates(("q1", "b", 1), ("q1", "a", 2), ("q2", "b", 1))
-    joined = join(found, docs(("a", 0, 0, [1, 2], True), ("z", 0, 5, [8], True), ("b", 1, 0, [3], False)))
+    joined = join(
+        found, docs(("a", 0, 0, [1, 2], True), ("z", 0, 5, [8], True), ("b", 1, 0, [3], False))
+    )
     assert joined.table.to_pylist() == [
-        {"query_id": "q1", "query_tokens": [9], "doc_ids": ["b", "a"], "ranks": [1, 2], "doc_tokens": [[3], [1, 2]]},
-        {"query_id": "q2", "query_tokens": [9, 9], "doc_ids": ["b"], "ranks": [1], "doc_tokens": [[3]]},
+        {
+            "query_id": "q1",
+            "query_tokens": [9],
+            "doc_ids": ["b", "a"],
+            "ranks": [1, 2],
+            "doc_tokens": [[3], [1, 2]],
+        },
+        {
+            "query_id": "q2",
+            "query_tokens": [9, 9],
+            "doc_ids": ["b"],
+            "ranks": [1],
+            "doc_tokens": [[3]],
+        },
     ]
     assert joined.truncated_docs == 1
     assert joined.missing == ()
 
 
 def test_join_keeps_queries_without_candidates_and_empty_passages() -> None:
-    assert join(candidates(("q2", "a", 1)), docs(("a", 0, 0, [], False))).table["doc_tokens"].to_pylist() == [[], [[]]]
+    assert join(candidates(("q2", "a", 1)), docs(("a", 0, 0, [], False))).table[
+        "doc_tokens"
+    ].to_pylist() == [[], [[]]]
     empty = join(candidates(), docs())
-    assert (empty.table["doc_tokens"].to_pylist(), empty.missing, empty.truncated_docs) == ([[], []], (), 0)
+    assert (empty.table["doc_tokens"].to_pylist(), empty.missing, empty.truncated_docs) == (
+        [[], []],
+        (),
+        0,
+    )
 
 
 def test_missing_docs_are_dropped_and_listed_once() -> None:
-    joined = join(candidates(("q1", "x", 1), ("q1", "a", 2), ("q2", "x", 1)), docs(("a", 0, 0, [1], False)))
+    joined = join(
+        candidates(("q1", "x", 1), ("q1", "a", 2), ("q2", "x", 1)), docs(("a", 0, 0, [1], False))
+    )
     assert (joined.missing, joined.truncated_docs) == ((("x", "q1"),), 0)
     assert joined.table["ranks"].to_pylist() == [[2], []]
 
 
 def test_duplicate_needed_doc_names_both_places() -> None:
     corpus = docs(("a", 3, 77, [1], False), ("a", 1, 5, [1], False))
-    with pytest.raises(DataError, match="'a' appears twice in the corpus: file 1 byte 5 and file 3 byte 77"):
+    with pytest.raises(
+        DataError, match="'a' appears twice in the corpus: file 1 byte 5 and file 3 byte 77"
+    ):
         join(candidates(("q1", "a", 1)), corpus)
 
 
@@ -102,7 +162,10 @@ def test_tables_of_shards_have_their_columns() -> None:
     )
     for size, token in ((1 << 16, pa.uint16()), ((1 << 16) + 1, pa.uint32())):
         names = ("query_id", "query_tokens", "doc_ids", "ranks", "doc_tokens", "instruction_tokens")
-        of_query, of_docs = pa.list_(token), [pa.list_(each) for each in (pa.string(), pa.int32(), pa.list_(token))]
+        of_query, of_docs = (
+            pa.list_(token),
+            [pa.list_(each) for each in (pa.string(), pa.int32(), pa.list_(token))],
+        )
         types = dict(zip(names, (pa.string(), of_query, *of_docs, of_query), strict=True))
         assert schemas.tokenized(size, instructions=True) == schemas.required(**types)
         assert schemas.tokenized(size).names == list(names[:-1])
@@ -132,7 +195,9 @@ def test_tokenized_table_has_the_tokens_of_each_candidate() -> None:
     schema = tokenized_schema(_Vocabulary())
     tokens = pa.array([[1], [2, 3], []], schema.field("query_tokens").type)
     candidates = candidates_table(["q1", "q3"], [["b", "a"], ["b"]])
-    table = tokenized_table(schema, ["q1", "q2", "q3"], tokens, candidates, tokens, np.array([1, 0, 1]))
+    table = tokenized_table(
+        schema, ["q1", "q2", "q3"], tokens, candidates, tokens, np.array([1, 0, 1])
+    )
     assert table.schema.equals(schema, check_metadata=True)
     assert [list(row.values()) for row in table.to_pylist()] == [
         ["q1", [1], ["b", "a"], [1, 2], [[2, 3], [1]]],

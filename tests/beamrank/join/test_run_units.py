@@ -1,4 +1,6 @@
-"""A given run is read in units: a shard gets the same rows in the same order, whatever its form and its files are."""
+"""A given run is read in units: a shard gets the same rows in the same order, whatever its form and
+its files are.
+"""
 
 import gzip
 from collections.abc import Callable, Sequence
@@ -85,8 +87,15 @@ def test_files_and_units_do_not_matter(tmp_path: Path, name: str, ties: Ties) ->
         for unit_bytes in (1 << 20, 40, 7, 1):
             found = read_given(path, ties, unit_bytes, columns=columns)
             assert found.order == {"q1": order, "q2": ["x", "y"], "q9": ["s"]}
-            assert found.scores == {"q1": [9.0, 2.5, 2.5, 2.5, -1.0], "q2": [0.25, 0.125], "q9": [1.0]}
-            assert found.counts == {"tied_scores": 2, "rank_disagreements": 1 if ties == "rank" else 3}
+            assert found.scores == {
+                "q1": [9.0, 2.5, 2.5, 2.5, -1.0],
+                "q2": [0.25, 0.125],
+                "q9": [1.0],
+            }
+            assert found.counts == {
+                "tied_scores": 2,
+                "rank_disagreements": 1 if ties == "rank" else 3,
+            }
         assert (found.units > 3) == (name not in ("run.trec.gz", "run.csv"))
 
 
@@ -94,27 +103,43 @@ def test_files_and_units_do_not_matter(tmp_path: Path, name: str, ties: Ties) ->
     ("name", "content"),
     [
         ("ranks.tsv", "q1\ta\t2\nq2\tx\t1\nq1\tb\t1\nq1\tc\t2\n"),
-        ("lists.jsonl", '{"query-id": "q1", "corpus-ids": ["b", "a", "c"]}\n{"query-id": "q2", "corpus-ids": ["x"]}\n'),
+        (
+            "lists.jsonl",
+            '{"query-id": "q1", "corpus-ids": ["b", "a", "c"]}\n{"query-id": "q2", "corpus-ids": '
+            '["x"]}\n',
+        ),
         ("ranx.json", '{"q1": {"a": 1.0, "c": 1.0, "b": 1.0}, "q2": {"x": 3}}'),
         ("run.csv", "qid,docno,score\nq1,a,1.0\nq1,c,1.0\nq1,b,1\nq2,x,3\n"),
     ],
 )
-def test_run_is_ordered_by_rank_and_place_or_by_score_and_doc_id(tmp_path: Path, name: str, content: str) -> None:
+def test_run_is_ordered_by_rank_and_place_or_by_score_and_doc_id(
+    tmp_path: Path, name: str, content: str
+) -> None:
     (tmp_path / name).write_text(content)
     order = list("bac" if name in ("ranks.tsv", "lists.jsonl") else "cba")
     for unit_bytes in (1, 1 << 20):
-        assert read_given(tmp_path / name, unit_bytes=unit_bytes).order == {"q1": order, "q2": ["x"]}
+        assert read_given(tmp_path / name, unit_bytes=unit_bytes).order == {
+            "q1": order,
+            "q2": ["x"],
+        }
     assert read_run(str(tmp_path / name), ties="rank").order["q1"] == order
 
 
 @pytest.mark.parametrize(
     ("unit_bytes", "places"),
-    [(1 << 20, r"line 2: {} already on line 1 of \S+/a\.trec"), (9, r"byte 15: {} already at byte 0 of \S+/a\.trec")],
+    [
+        (1 << 20, r"line 2: {} already on line 1 of \S+/a\.trec"),
+        (9, r"byte 15: {} already at byte 0 of \S+/a\.trec"),
+    ],
 )
-def test_duplicate_of_two_files_is_named_with_both_places(tmp_path: Path, unit_bytes: int, places: str) -> None:
+def test_duplicate_of_two_files_is_named_with_both_places(
+    tmp_path: Path, unit_bytes: int, places: str
+) -> None:
     (tmp_path / "a.trec").write_text("q1 Q0 d 1 2 t\nq1 Q0 e 2 1 t\n")
     (tmp_path / "b.trec").write_text("q1 Q0 f 1 20 t\nq1 Q0 d 2 1 t\n")
-    with pytest.raises(PreflightError, match="\n  " + places.format("query 'q1' has doc 'd'")) as caught:
+    with pytest.raises(
+        PreflightError, match="\n  " + places.format("query 'q1' has doc 'd'")
+    ) as caught:
         read_given(tmp_path, unit_bytes=unit_bytes)
     assert str(caught.value.args[0]).startswith(f"{tmp_path}/b.trec")
 
@@ -123,8 +148,9 @@ def test_duplicate_of_a_table_is_named_by_its_rows(tmp_path: Path) -> None:
     _table(tmp_path / "run.parquet", [*ROWS, ROWS[1]])
     with pytest.raises(PreflightError) as caught:
         read_given(tmp_path / "run.parquet", unit_bytes=1, columns=_NAMES)
-    assert f"{tmp_path}/run.parquet is not a valid run: 1 duplicate\n  row 9: query 'q2' has doc 'x' " in str(
-        caught.value
+    assert (
+        f"{tmp_path}/run.parquet is not a valid run: 1 duplicate\n  row 9: query 'q2' has doc 'x' "
+        in str(caught.value)
     )
     assert "already at row 2. Remove" in str(caught.value)
 
@@ -160,7 +186,10 @@ _GOOD = {"query_id": ["q1"], "doc_id": ["a"], "rank": [1], "score": [1.0]}
     ("second", "reason"),
     [
         ({**_GOOD, "score": ["1.0"]}, "score string"),
-        ({key: _GOOD[key] for key in ("query_id", "doc_id", "rank")}, "part=1/data.parquet has the columns"),
+        (
+            {key: _GOOD[key] for key in ("query_id", "doc_id", "rank")},
+            "part=1/data.parquet has the columns",
+        ),
         ({key: _GOOD[key] for key in ("query_id", "score")}, "needs columns for"),
         (
             {**_GOOD, "doc_id": pa.array([None], pa.string())},
@@ -170,7 +199,9 @@ _GOOD = {"query_id": ["q1"], "doc_id": ["a"], "rank": [1], "score": [1.0]}
         ({**_GOOD, "doc_id": [["a"]]}, "doc_id"),
     ],
 )
-def test_files_of_one_folder_have_the_same_columns(tmp_path: Path, second: dict[str, object], reason: str) -> None:
+def test_files_of_one_folder_have_the_same_columns(
+    tmp_path: Path, second: dict[str, object], reason: str
+) -> None:
     folder = _write_tables(tmp_path / "run", _GOOD, second)
     with pytest.raises(PreflightError) as caught:
         read_given(folder)
@@ -179,9 +210,19 @@ def test_files_of_one_folder_have_the_same_columns(tmp_path: Path, second: dict[
 
 
 def test_stray_files_and_empty_partitions_are_not_data(tmp_path: Path) -> None:
-    empty = {name: pa.array([], kind) for name, kind in (("query_id", pa.string()), ("doc_id", pa.string()))}
+    empty = {
+        name: pa.array([], kind)
+        for name, kind in (("query_id", pa.string()), ("doc_id", pa.string()))
+    }
     folder = _write_tables(tmp_path / "run", {**empty, "score": pa.array([], pa.float64())}, _GOOD)
-    for stray in ("_SUCCESS", "_metadata", ".part.parquet.crc", "part=1/.data.parquet.crc", "README.md", "stats.json"):
+    for stray in (
+        "_SUCCESS",
+        "_metadata",
+        ".part.parquet.crc",
+        "part=1/.data.parquet.crc",
+        "README.md",
+        "stats.json",
+    ):
         (folder / stray).write_text("q1 Q0 z 1 9 t\n")
     assert [Path(url).parent.name for url in run_files(str(folder))] == ["part=0", "part=1"]
     assert read_given(folder, unit_bytes=1).order == {"q1": ["a"]}
@@ -192,7 +233,9 @@ def test_partition_can_hold_the_query(tmp_path: Path) -> None:
         folder = tmp_path / "run" / f"query_id={query_id}"
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"doc_id": ["a", "b"], "score": [1.0, 2.0]}), folder / "0.parquet")
-    with pytest.raises(PreflightError, match=r"row 1: the row has the id 'q 2', which holds white space"):
+    with pytest.raises(
+        PreflightError, match=r"row 1: the row has the id 'q 2', which holds white space"
+    ):
         read_given(tmp_path / "run")
     (tmp_path / "run" / "query_id=q%202").rename(tmp_path / "run" / "query_id=q2")
     assert read_given(tmp_path / "run").order == {"q1": ["b", "a"], "q2": ["b", "a"]}
@@ -201,11 +244,15 @@ def test_partition_can_hold_the_query(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "# a comment\n", None])
 def test_run_without_rows_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is None:
-        _write_tables(tmp_path, {name: pa.array([], pa.string()) for name in ("qid", "docno", "position")})
+        _write_tables(
+            tmp_path, {name: pa.array([], pa.string()) for name in ("qid", "docno", "position")}
+        )
     else:
         (tmp_path / "a.trec").write_text(content)
         (tmp_path / "b.trec").write_text("")
-    with pytest.raises(PreflightError, match=rf"^{tmp_path}/(a\.trec|part=0/data\.parquet) .*no rows"):
+    with pytest.raises(
+        PreflightError, match=rf"^{tmp_path}/(a\.trec|part=0/data\.parquet) .*no rows"
+    ):
         open_run(str(tmp_path), {} if content is not None else {"rank": "position"})
 
 
@@ -231,14 +278,19 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
         open_run(str(tmp_path), {}, before.digest)
 
 
-def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
         (tmp_path / f"{number}.trec").write_text("q1 Q0 a 1 1 t\nbad\nbad\n")
     reader, units = open_run(str(tmp_path / "*.trec"), {})
     assert run_bytes(str(tmp_path / "*.trec")) == sum(unit.size_bytes for unit in units) == 3 * 22
     assert reader.columns == {}
     (batch,) = reader.read(units[0], Rejects("run", 2))
-    assert [reader.sent_bytes(units[:count]) for count in (1, 3)] == [batch.rows.nbytes, 3 * batch.rows.nbytes]
+    assert [reader.sent_bytes(units[:count]) for count in (1, 3)] == [
+        batch.rows.nbytes,
+        3 * batch.rows.nbytes,
+    ]
     monkeypatch.setattr("beamrank.join.run_units._SAMPLE_ROWS", 0)
     assert reader.sent_bytes(units) == 8 * 3 * 22
 
@@ -273,8 +325,12 @@ def test_units_are_as_large_as_their_ranges(tmp_path: Path) -> None:
     assert abs(reader.sent_bytes(units) / reader.sent_bytes([whole]) - 1) < 0.2
 
 
-def test_scores_are_rounded_as_they_are_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Halfway cases between two float32: they are rounded from float64, whole blocks and single rows alike."""
+def test_scores_are_rounded_as_they_are_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Halfway cases between two float32: they are rounded from float64, whole blocks and single
+    rows alike.
+    """
     scores = [1.0000000596046448, 16777217.0, 3.4028235e38, 1e-45, 0.1]
     lines = "".join(f"q1 Q0 d{number} 1 {score!r} t\n" for number, score in enumerate(scores))
     (tmp_path / "plain.trec").write_text(lines)
@@ -282,17 +338,23 @@ def test_scores_are_rounded_as_they_are_row_by_row(tmp_path: Path, monkeypatch: 
     plain, spaces = (read_given(tmp_path / f"{name}.trec") for name in ("plain", "spaces"))
     monkeypatch.setattr(rows, "SMALL_BYTES", 1 << 13)
     small = read_given(tmp_path / "plain.trec")
-    assert (plain.order, plain.scores) == (spaces.order, spaces.scores) == (small.order, small.scores)
+    assert (
+        (plain.order, plain.scores) == (spaces.order, spaces.scores) == (small.order, small.scores)
+    )
     assert sorted(plain.scores["q1"]) == sorted(np.array(scores, np.float32).tolist())
 
 
 def test_rows_that_cannot_be_used_are_left_out_up_to_the_limit(tmp_path: Path) -> None:
     good = [f"q1 Q0 d{number} {number} 1 t" for number in range(4)]
-    (tmp_path / "run.trec").write_text("\n".join([*good[:2], "q1 Q0 x 2 nan t", "q1 Q0 y\0 2 3 t", *good[2:], ""]))
+    (tmp_path / "run.trec").write_text(
+        "\n".join([*good[:2], "q1 Q0 x 2 nan t", "q1 Q0 y\0 2 3 t", *good[2:], ""])
+    )
     for unit_bytes in (9, 1 << 20):
         given = read_given(tmp_path / "run.trec", unit_bytes=unit_bytes, max_bad_rows=2)
         assert given.order == {"q1": ["d0", "d1", "d2", "d3"]}
         first, _ = given.rejects.examples
-        assert first.startswith(f"{tmp_path}/run.trec{' at byte 30' if unit_bytes == 9 else ':3'}: score 'nan' is")
+        assert first.startswith(
+            f"{tmp_path}/run.trec{' at byte 30' if unit_bytes == 9 else ':3'}: score 'nan' is"
+        )
         with pytest.raises(PreflightError, match=r"problems?, where max_bad_rows allows 1 of run"):
             read_given(tmp_path / "run.trec", unit_bytes=unit_bytes, max_bad_rows=1)

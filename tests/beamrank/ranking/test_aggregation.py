@@ -68,7 +68,9 @@ def test_diagonal_is_ignored(method):
 def test_aggregation_ignores_the_order_of_opponents(method):
     z = _matrix(40, seed=7)
     order = np.random.default_rng(1).permutation(40)
-    assert aggregate(z[np.ix_(order, order)], method).tolist() == aggregate(z, method)[order].tolist()
+    assert (
+        aggregate(z[np.ix_(order, order)], method).tolist() == aggregate(z, method)[order].tolist()
+    )
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "sample"])
@@ -88,7 +90,9 @@ def test_infinite_log_odds_is_an_error(method):
 
 
 def test_unknown_aggregation_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="sum, binary, min, max, sample, sym_sum, log_sum, sym_log_sum"):
+    with pytest.raises(
+        ConfigError, match="sum, binary, min, max, sample, sym_sum, log_sum, sym_log_sum"
+    ):
         aggregate(_matrix(2), "mean")
 
 
@@ -148,5 +152,7 @@ def test_simulate_sample_sums_over_the_drawn_opponents():
     sampled = simulate_sample(z, "q", doc_ids, 2, seed=4)
     assert sampled.dtype == np.float32
     asked = sampled_opponents("q", doc_ids, 2, seed=4)
-    expected = [sum(1 / (1 + math.exp(-z[i, j])) for j in np.flatnonzero(asked[i])) for i in range(6)]
+    expected = [
+        sum(1 / (1 + math.exp(-z[i, j])) for j in np.flatnonzero(asked[i])) for i in range(6)
+    ]
     np.testing.assert_allclose(aggregate(sampled, "sample"), expected, rtol=1e-6)

@@ -32,21 +32,27 @@ def convert_to_bert_input(tokens: int, max_seq_length: int, add_cls: bool) -> in
 def test_truncation_original_equals_the_code_of_2019(query: int, lengths: tuple[int, int]) -> None:
     max_query_length, max_length = lengths
     docs = np.arange(0, 600)
-    limits, queries = InputLimits("original", max_query_length, max_length), np.full_like(docs, query)
+    limits, queries = (
+        InputLimits("original", max_query_length, max_length),
+        np.full_like(docs, query),
+    )
     kept_query, kept_doc = mono_kept(MONO, limits, queries, docs)
     query_ids = convert_to_bert_input(query, max_query_length, True)
     doc_ids = [convert_to_bert_input(doc, max_length - query_ids, False) for doc in docs.tolist()]
     assert (kept_query == query_ids - 2).all()
     np.testing.assert_array_equal(kept_doc + 1, doc_ids)
     duo_query, first, second = duo_kept(DUO, limits, queries, docs, docs[::-1])
-    doc_ids = [convert_to_bert_input(doc, (max_length - query_ids) // 2, False) for doc in docs.tolist()]
+    doc_ids = [
+        convert_to_bert_input(doc, (max_length - query_ids) // 2, False) for doc in docs.tolist()
+    ]
     assert (duo_query == query_ids - 2).all()
     np.testing.assert_array_equal(first + 1, doc_ids)
     np.testing.assert_array_equal(second + 1, doc_ids[::-1])
 
 
 @pytest.mark.parametrize(
-    ("query", "mono_total", "duo_doc", "duo_total"), [(6, 511, 250, 510), (11, 511, 247, 509), (62, 511, 222, 510)]
+    ("query", "mono_total", "duo_doc", "duo_total"),
+    [(6, 511, 250, 510), (11, 511, 247, 509), (62, 511, 222, 510)],
 )
 def test_truncation_original_gives_the_published_lengths(query, mono_total, duo_doc, duo_total):
     lengths, long = np.array([query]), np.array([512])
@@ -62,17 +68,23 @@ def test_truncation_paper_gives_its_lengths(query: int, doc: int) -> None:
     lengths, long = np.array([query]), np.array([512])
     kept_query, kept_doc = mono_kept(MONO, InputLimits("paper", 64, 512), lengths, long)
     assert (kept_query, kept_doc) == (min(query, 62), doc)
-    kept_query, first, second = duo_kept(DUO, InputLimits("paper", 64, 512), lengths, long, np.array([9]))
+    kept_query, first, second = duo_kept(
+        DUO, InputLimits("paper", 64, 512), lengths, long, np.array([9])
+    )
     assert (kept_query, first, second) == (min(query, 62), 223, 9)
     kept_query, first, _ = duo_kept(DUO, InputLimits("paper", 32, 256), lengths, long, long)
     assert (kept_query, first) == (min(query, 30), 111)
 
 
-def _transformers_kept(tokenizer: BertTokenizer, query: int, doc: int, max_length: int) -> tuple[int, int]:
+def _transformers_kept(
+    tokenizer: BertTokenizer, query: int, doc: int, max_length: int
+) -> tuple[int, int]:
     texts, pairs = [" ".join("q" * query)], [" ".join("d" * doc)]
     (ids,) = tokenizer(texts, pairs, truncation=True, max_length=max_length)["input_ids"]
     assert len(ids) <= max_length
-    return ids.count(tokenizer.convert_tokens_to_ids("q")), ids.count(tokenizer.convert_tokens_to_ids("d"))
+    return ids.count(tokenizer.convert_tokens_to_ids("q")), ids.count(
+        tokenizer.convert_tokens_to_ids("d")
+    )
 
 
 def test_truncation_hf_equals_transformers(tmp_path) -> None:
@@ -88,8 +100,19 @@ def test_truncation_hf_equals_transformers(tmp_path) -> None:
             for query, doc in zip(queries.tolist(), docs.tolist(), strict=True)
         ]
         np.testing.assert_array_equal(kept, wanted)
-    for query, doc in [(10, 512), (62, 447), (62, 448), (254, 255), (255, 254), (255, 255), (256, 254), (512, 300)]:
-        kept_query, kept_doc = mono_kept(MONO, InputLimits("hf", 64, 512), np.array([query]), np.array([doc]))
+    for query, doc in [
+        (10, 512),
+        (62, 447),
+        (62, 448),
+        (254, 255),
+        (255, 254),
+        (255, 255),
+        (256, 254),
+        (512, 300),
+    ]:
+        kept_query, kept_doc = mono_kept(
+            MONO, InputLimits("hf", 64, 512), np.array([query]), np.array([doc])
+        )
         assert (kept_query, kept_doc) == _transformers_kept(tokenizer, query, doc, 512)
 
 
@@ -105,14 +128,18 @@ def test_truncation_that_leaves_no_doc_is_refused(rule) -> None:
     with pytest.raises(ConfigError, match="leaves duoBERT's docs no wordpiece"):
         duo_kept(DUO, InputLimits(rule, 11, 14), lengths, lengths, lengths)
     enough = InputLimits(rule, 11, {"original": 17, "paper": 15}[rule])
-    assert [each.tolist() for each in duo_kept(DUO, enough, np.array([9]), lengths, lengths)[1:]] == [[1], [1]]
+    assert [
+        each.tolist() for each in duo_kept(DUO, enough, np.array([9]), lengths, lengths)[1:]
+    ] == [[1], [1]]
 
 
 @pytest.mark.parametrize(("rule", "total"), [("original", 511), ("paper", 512), ("hf", 512)])
 def test_truncation_leaves_room_for_other_templates(rule, total) -> None:
     query, doc = np.array([6, 100]), np.array([600, 600])
     kept = mono_kept(XLM_ROBERTA, InputLimits(rule, 64, 512), query, doc)
-    inputs = PackedInputs(np.zeros(1, np.uint16), np.zeros((2, 2), np.int64), np.stack(kept, axis=1), XLM_ROBERTA)
+    inputs = PackedInputs(
+        np.zeros(1, np.uint16), np.zeros((2, 2), np.int64), np.stack(kept, axis=1), XLM_ROBERTA
+    )
     assert inputs.lengths.tolist() == [total, total]
     assert inputs.take(np.array([1])).lengths.tolist() == [total]
 
@@ -128,7 +155,11 @@ def test_lay_out_places_the_segments(texts, data, template, padding) -> None:
     tokens = np.array([*(token for text in texts for token in text), 0], np.uint16)
     starts = np.cumsum([0, *(len(text) for text in texts)])
     chosen = data.draw(
-        st.lists(st.lists(st.integers(0, len(texts) - 1), min_size=segments, max_size=segments), min_size=1, max_size=4)
+        st.lists(
+            st.lists(st.integers(0, len(texts) - 1), min_size=segments, max_size=segments),
+            min_size=1,
+            max_size=4,
+        )
     )
     kept = [[data.draw(st.integers(0, len(texts[text]))) for text in row] for row in chosen]
     inputs = PackedInputs(tokens, starts[np.array(chosen)], np.array(kept), template)
@@ -150,7 +181,9 @@ _PROMPTED = InputTemplate(tuple(range(70)), ((1, 2), (3, 4, 5)), (0, 0), 0)
 
 
 def test_text_of_a_prompt_leaves_the_query_its_length():
-    query, doc = mono_kept(_PROMPTED, InputLimits("paper", 64, 512), np.array([10, 100]), np.array([500, 500]))
+    query, doc = mono_kept(
+        _PROMPTED, InputLimits("paper", 64, 512), np.array([10, 100]), np.array([500, 500])
+    )
     assert query.tolist() == [10, 61]
     assert (query + doc + _PROMPTED.special_tokens).tolist() == [512, 512]
 
@@ -164,9 +197,15 @@ def test_prompted_triple_fits_with_the_longest_query(rule):
 
 
 def test_prompt_without_room_for_a_doc_is_refused():
-    with pytest.raises(ConfigError, match="leave a doc no token beside a long query and the 75 tokens of the model's"):
+    with pytest.raises(
+        ConfigError,
+        match="leave a doc no token beside a long query and the 75 tokens of the model's",
+    ):
         mono_kept(_PROMPTED, InputLimits("paper", 64, 138), np.array([1]), np.array([1]))
-    assert mono_kept(_PROMPTED, InputLimits("paper", 64, 139), np.array([1]), np.array([1])) == (1, 1)
+    assert mono_kept(_PROMPTED, InputLimits("paper", 64, 139), np.array([1]), np.array([1])) == (
+        1,
+        1,
+    )
 
 
 def test_stored_tokens_are_those_that_a_model_reads_and_at_least_512():

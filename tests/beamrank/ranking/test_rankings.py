@@ -8,7 +8,14 @@ from beamrank.errors import ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
 from beamrank.join.schemas import CANDIDATES, DUO, MONO
 from beamrank.ranking.aggregation import sampled_opponents
-from beamrank.ranking.rankings import Ranking, order, rank_candidates, rank_docs, rank_pairs, received
+from beamrank.ranking.rankings import (
+    Ranking,
+    order,
+    rank_candidates,
+    rank_docs,
+    rank_pairs,
+    received,
+)
 from benchmarks.differential.ranking import check
 from tests.support.rankings import duo_ranking, mono_ranking
 
@@ -16,15 +23,21 @@ NAN = float("nan")
 
 
 def _candidates(*rows):
-    return pa.Table.from_pylist([dict(zip(CANDIDATES.names, row, strict=True)) for row in rows], schema=CANDIDATES)
+    return pa.Table.from_pylist(
+        [dict(zip(CANDIDATES.names, row, strict=True)) for row in rows], schema=CANDIDATES
+    )
 
 
 def _mono(*rows):
-    return pa.Table.from_pylist([dict(zip(MONO.names, row, strict=True)) for row in rows], schema=MONO)
+    return pa.Table.from_pylist(
+        [dict(zip(MONO.names, row, strict=True)) for row in rows], schema=MONO
+    )
 
 
 def _duo(*rows):
-    return pa.Table.from_pylist([dict(zip(DUO.names, row, strict=True)) for row in rows], schema=DUO)
+    return pa.Table.from_pylist(
+        [dict(zip(DUO.names, row, strict=True)) for row in rows], schema=DUO
+    )
 
 
 FOUR = _candidates(("q", "a", 1, 9.0), ("q", "b", 2, 8.0), ("q", "c", 3, 7.5), ("q", "d", 4, 3.0))
@@ -55,7 +68,12 @@ def test_doc_that_the_corpus_lacks_leaves_where_it_was_due():
     before = rank_candidates(FOUR)
     mono = _mono(("q", "a", 0, 1, -2.0), ("q", "c", 0, 3, 1.0))
     # b was due among the first three, whatever k; d was not.
-    for k, expected in ((None, ["c", "a", "d"]), (0, ["a", "c", "d"]), (1, ["a", "c", "d"]), (3, ["c", "a", "d"])):
+    for k, expected in (
+        (None, ["c", "a", "d"]),
+        (0, ["a", "c", "d"]),
+        (1, ["a", "c", "d"]),
+        (3, ["c", "a", "d"]),
+    ):
         ranking = rank_docs(before, mono, 3, k=k)["q"]
         assert _docs(ranking) == expected
         assert ranking.scored == (2 if k in (None, 3) else k)
@@ -82,7 +100,10 @@ def test_query_without_scores_loses_the_docs_that_were_due():
     [
         (MONO_OF_THREE, [("b", 5.0), ("c", 1.0), ("a", -2.0), ("d", -3.0)]),
         (_mono(("q", "b", 0, 2, 5.0)), [("b", 5.0), ("a", 4.0), ("c", 2.5), ("d", -2.0)]),
-        (_mono(("q", "a", 0, 1, -2.0), ("q", "c", 0, 3, 1.0)), [("c", 1.0), ("a", -2.0), ("b", -3.0), ("d", -8.0)]),
+        (
+            _mono(("q", "a", 0, 1, -2.0), ("q", "c", 0, 3, 1.0)),
+            [("c", 1.0), ("a", -2.0), ("b", -3.0), ("d", -8.0)],
+        ),
         (MONO.empty_table(), [("a", 9.0), ("b", 8.0), ("c", 7.5), ("d", 3.0)]),
     ],
 )
@@ -91,7 +112,9 @@ def test_mono_ranking_puts_unscored_candidates_below(mono, ranking):
 
 
 def test_ties_keep_the_previous_order():
-    mono = _mono(("q", "c", 0, 3, 1.0), ("q", "b", 0, 2, 1.0), ("q", "a", 0, 1, 1.0), ("q", "d", 0, 4, 2.0))
+    mono = _mono(
+        ("q", "c", 0, 3, 1.0), ("q", "b", 0, 2, 1.0), ("q", "a", 0, 1, 1.0), ("q", "d", 0, 4, 2.0)
+    )
     assert _docs(mono_ranking(FOUR, mono)["q"]) == ["d", "a", "b", "c"]
     duo = _duo(("q", ["b", "c", "a"], [NAN, -1.0, 1.0, 1.0, NAN, -1.0, -1.0, 1.0, NAN]))
     assert _docs(duo_ranking(BY_MONO, duo, "binary")["q"]) == ["b", "c", "a", "d"]
@@ -100,7 +123,12 @@ def test_ties_keep_the_previous_order():
 @pytest.mark.parametrize(
     ("doc_ids", "z", "aggregation", "ranking"),
     [
-        (["b", "c"], [NAN, -1.0, 2.0, NAN], "min", [("c", 2.0), ("b", -1.0), ("a", -2.0), ("d", -3.0)]),
+        (
+            ["b", "c"],
+            [NAN, -1.0, 2.0, NAN],
+            "min",
+            [("c", 2.0), ("b", -1.0), ("a", -2.0), ("d", -3.0)],
+        ),
         (["b", "c"], [NAN, 30.0, 20.0, NAN], "max", [("b", 30), ("c", 20), ("a", 19), ("d", 18)]),
         ([], [], "sum", [("b", 5.0), ("c", 1.0), ("a", -2.0), ("d", -3.0)]),
         (["b"], [NAN], "sum", [("b", 0.0), ("c", -1.0), ("a", -4.0), ("d", -5.0)]),
@@ -116,7 +144,9 @@ def test_query_without_candidates_has_no_ranking():
 
 @pytest.mark.parametrize("row", [("q", "x", 0, 1, 1.0), ("r", "a", 0, 1, 1.0)])
 def test_mono_score_of_a_foreign_doc_is_an_error(row):
-    with pytest.raises(DataError, match=r"query '[qr]': a stage scored doc '[xa]', which is not a candidate"):
+    with pytest.raises(
+        DataError, match=r"query '[qr]': a stage scored doc '[xa]', which is not a candidate"
+    ):
         mono_ranking(FOUR, _mono(row))
 
 
@@ -130,9 +160,24 @@ def test_mono_score_of_a_foreign_doc_is_an_error(row):
             "'q': a stage scored doc 'x', which is not a cand",
         ),
         ([], "sum", DataError, "query 'q' has candidates, but no row in the part"),
-        ([("q", ["b", "c"], [NAN, 1.0, 1.0])], "sum", DataError, "query 'q': 2 docs need 4 pairwise scores, not 3"),
-        ([("q", ["b", "c"], [NAN, NAN, 1.0, NAN])], "sum", DataError, "query 'q': 1 of 2 pairs were not"),
-        ([("q", ["b", "c"], [NAN, 1.0, 1.0, NAN])], "mean", ConfigError, "unknown aggregation 'mean'"),
+        (
+            [("q", ["b", "c"], [NAN, 1.0, 1.0])],
+            "sum",
+            DataError,
+            "query 'q': 2 docs need 4 pairwise scores, not 3",
+        ),
+        (
+            [("q", ["b", "c"], [NAN, NAN, 1.0, NAN])],
+            "sum",
+            DataError,
+            "query 'q': 1 of 2 pairs were not",
+        ),
+        (
+            [("q", ["b", "c"], [NAN, 1.0, 1.0, NAN])],
+            "mean",
+            ConfigError,
+            "unknown aggregation 'mean'",
+        ),
     ],
 )
 def test_duo_scores_that_do_not_fit_are_an_error(rows, aggregation, error, message):
@@ -172,7 +217,9 @@ def test_rankings_equal_the_loop_of_the_paper():
         p = 1 / (1 + np.exp(-np.array(row["scores"], dtype=np.float64).reshape(8, 8)))
         s = [sum(p[i, j] for j in range(8) if j != i) for i in range(8)]
         head = [admitted[i] for i in sorted(range(8), key=lambda i: -s[i])]
-        before = [(r["doc_id"], r["rank"]) for r in candidates.to_pylist() if r["query_id"] == query_id]
+        before = [
+            (r["doc_id"], r["rank"]) for r in candidates.to_pylist() if r["query_id"] == query_id
+        ]
         z = {r["doc_id"]: r["score"] for r in mono.to_pylist() if r["query_id"] == query_id}
         scored = sorted((doc for doc, _ in before if doc in z), key=lambda doc: -z[doc])
         tail = [doc for doc, _ in before if doc not in z]
@@ -190,13 +237,25 @@ def test_run_scores_keep_the_ranking():
 
 def test_next_stage_receives_only_docs_that_were_scored():
     rankings = {"q": Ranking(("a", "b", "c"), np.array([3.0, 2.0, 1.0]), 2)}
-    assert [received(rankings, k) for k in (1, 2, 3)] == [{"q": ("a",)}, {"q": ("a", "b")}, {"q": ("a", "b")}]
+    assert [received(rankings, k) for k in (1, 2, 3)] == [
+        {"q": ("a",)},
+        {"q": ("a", "b")},
+        {"q": ("a", "b")},
+    ]
 
 
 def _restricted(duo, k1):
     rows = duo.to_pylist()
-    z = [np.array(row["scores"], dtype=np.float32).reshape(len(row["doc_ids"]), -1)[:k1, :k1] for row in rows]
-    return _duo(*((row["query_id"], row["doc_ids"][:k1], each.ravel()) for row, each in zip(rows, z, strict=True)))
+    z = [
+        np.array(row["scores"], dtype=np.float32).reshape(len(row["doc_ids"]), -1)[:k1, :k1]
+        for row in rows
+    ]
+    return _duo(
+        *(
+            (row["query_id"], row["doc_ids"][:k1], each.ravel())
+            for row, each in zip(rows, z, strict=True)
+        )
+    )
 
 
 def test_smaller_k1_compares_only_the_leading_block():

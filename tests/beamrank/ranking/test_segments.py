@@ -23,7 +23,9 @@ SCORED = [
 
 
 def _mono(rows: list[tuple[str, str, int, int, float]]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(MONO.names, row, strict=True)) for row in rows], schema=MONO)
+    return pa.Table.from_pylist(
+        [dict(zip(MONO.names, row, strict=True)) for row in rows], schema=MONO
+    )
 
 
 def test_cut_segments_by_hand():
@@ -39,7 +41,12 @@ def test_whole_doc_is_one_segment():
     assert [each.tolist() for each in found] == [[0, 1], [0, 0], [0, 0], [7, 0]]
 
 
-@given(st.lists(st.integers(0, 60), max_size=5), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
+@given(
+    st.lists(st.integers(0, 60), max_size=5),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.integers(1, 4),
+)
 def test_segments_cover_every_token_up_to_the_limit(lengths, length, stride, limit):
     stride = min(stride, length)
     found = cut_segments(np.array(lengths, np.int64), SegmentRule(length, stride, limit))
@@ -51,11 +58,15 @@ def test_segments_cover_every_token_up_to_the_limit(lengths, length, stride, lim
         assert len(spans) <= limit
         assert tokens == 0 or min(kept for _, kept in spans) > 0
         # No segment is within the previous one.
-        assert all(start + kept > first + whole for (first, whole), (start, kept) in itertools.pairwise(spans))
+        assert all(
+            start + kept > first + whole
+            for (first, whole), (start, kept) in itertools.pairwise(spans)
+        )
 
 
 @pytest.mark.parametrize(
-    ("pooling", "scores"), [("max", [6.0, 5.0, -3.0]), ("first", [-9.0, 5.0, -3.0]), ("mean", [-1.0, 5.0, -3.5])]
+    ("pooling", "scores"),
+    [("max", [6.0, 5.0, -3.0]), ("first", [-9.0, 5.0, -3.0]), ("mean", [-1.0, 5.0, -3.5])],
 )
 def test_pool_segments_by_hand(pooling, scores):
     found = pool_segments(_mono(SCORED), pooling)
@@ -98,7 +109,10 @@ def test_segments_decide_how_many_tokens_are_stored():
     ("segments", "message"),
     [
         ({"length_tokens": 447}, "holds 446 wordpieces of a doc beside the longest query"),
-        ({"length_tokens": 100, "stride_tokens": 101}, "tokens between two segments would not be read"),
+        (
+            {"length_tokens": 100, "stride_tokens": 101},
+            "tokens between two segments would not be read",
+        ),
         ({"length_tokens": 100, "pooling": "sum"}, "'max', 'first' or 'mean'"),
         ({"length_tokens": 100, "limit": 0}, "greater than or equal to 1"),
     ],

@@ -1,11 +1,19 @@
-"""The variants of a stage: each has the positions of the ranking that its part gives with the same settings."""
+"""The variants of a stage: each has the positions of the ranking that its part gives with the same
+settings.
+"""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from beamrank.join import schemas
-from beamrank.ranking.aggregation import METHODS, aggregate, opponent_order, sample_sums, simulate_sample
+from beamrank.ranking.aggregation import (
+    METHODS,
+    aggregate,
+    opponent_order,
+    sample_sums,
+    simulate_sample,
+)
 from beamrank.ranking.rankings import Ranking, rank_docs, rank_pairs
 from beamrank.ranking.variants import Depths, depth_variants, opponents, pair_variants
 
@@ -14,7 +22,9 @@ K = 8
 
 @pytest.fixture(scope="module")
 def drawn():
-    """The rankings of queries with 0 to 14 docs, of which a stage before scored some, with ties of all scores."""
+    """The rankings of queries with 0 to 14 docs, of which a stage before scored some, with ties of
+    all scores.
+    """
     random = np.random.default_rng(3)
     before, mono, duo = {}, [], []
     for number in range(15):
@@ -22,10 +32,18 @@ def drawn():
         scored = int(random.integers(1, number + 1)) if number % 3 else number
         before[query_id] = Ranking(tuple(docs), np.arange(number, 0, -1.0), scored)
         # The corpus lacks some docs, and all that were due of one query.
-        kept = [doc_id for doc_id in docs[: min(K, scored)] if random.random() > 0.2 and number != 7]
+        kept = [
+            doc_id for doc_id in docs[: min(K, scored)] if random.random() > 0.2 and number != 7
+        ]
         scores = np.round(random.normal(size=len(kept)))
         mono += [
-            {"query_id": query_id, "doc_id": doc_id, "segment": 0, "rank": rank, "score": float(score)}
+            {
+                "query_id": query_id,
+                "doc_id": doc_id,
+                "segment": 0,
+                "rank": rank,
+                "score": float(score),
+            }
             for rank, (doc_id, score) in enumerate(zip(kept, scores, strict=True), 1)
         ]
         z = np.round(random.normal(size=(len(kept), len(kept)))).astype(np.float32)
@@ -59,7 +77,11 @@ def test_depths_are_those_of_a_stage_that_scored_fewer(drawn):
         (k0, k0, k0) for k0 in range(K + 1)
     ]
     _assert_equal(
-        variants, before, mono, lambda k=None: rank_docs(before, mono, K, k=k), lambda variant: {"k": variant.k0}
+        variants,
+        before,
+        mono,
+        lambda k=None: rank_docs(before, mono, K, k=k),
+        lambda variant: {"k": variant.k0},
     )
 
 
@@ -80,8 +102,15 @@ def test_pairs_are_those_of_a_stage_that_compared_fewer_or_aggregates_otherwise(
 
 def test_inferences_of_sample_are_those_of_the_caption_and_those_that_are_asked():
     variants = pair_variants(5, Depths(opponents=(1, 3, 9), trials=1)).variants
-    found = {(each.k1, each.opponents): (each.inferences, each.inferences_asked) for each in variants}
-    assert [found[5, None], found[5, 1], found[5, 3], found[5, 9]] == [(20, 20), (0, 5), (10, 15), (20, 20)]
+    found = {
+        (each.k1, each.opponents): (each.inferences, each.inferences_asked) for each in variants
+    }
+    assert [found[5, None], found[5, 1], found[5, 3], found[5, 9]] == [
+        (20, 20),
+        (0, 5),
+        (10, 15),
+        (20, 20),
+    ]
     assert [found[2, None], found[2, 1], found[2, 3]] == [(2, 2), (0, 2), (2, 2)]
     assert found[0, None] == found[0, 3] == (0, 0)
 
@@ -97,7 +126,11 @@ def test_sample_of_several_sizes_equals_the_aggregation():
 
 @pytest.mark.parametrize(
     ("k", "k1s", "drawn"),
-    [(50, [0, 10, 20, 30, 40, 50], {10, 20, 30, 40}), (20, [0, *range(2, 21)], {4, 8, 12, 16}), (2, [0, 2], {1, 2})],
+    [
+        (50, [0, 10, 20, 30, 40, 50], {10, 20, 30, 40}),
+        (20, [0, *range(2, 21)], {4, 8, 12, 16}),
+        (2, [0, 2], {1, 2}),
+    ],
 )
 def test_default_points_are_those_of_the_paper(k, k1s, drawn):
     variants = pair_variants(k, Depths()).variants
@@ -111,7 +144,10 @@ def test_points_beyond_the_stored_ones_are_left_out():
     assert [each.k0 for each in depth_variants(8, Depths(k0s=(0, 4, 99))).variants] == [0, 4]
     assert {each.k1 for each in pair_variants(8, Depths(k1s=(1, 3, 99))).variants} == {0, 3}
     assert pair_variants(1, Depths()).variants == []
-    assert [variants(8, Depths())[:2] for variants in (depth_variants, pair_variants)] == [(2, 8), (3, 8)]
+    assert [variants(8, Depths())[:2] for variants in (depth_variants, pair_variants)] == [
+        (2, 8),
+        (3, 8),
+    ]
 
 
 def test_opponents_are_those_with_the_extreme_log_odds(drawn):

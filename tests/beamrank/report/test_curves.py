@@ -55,14 +55,24 @@ def test_figure_2_equals_the_evaluator(runs, curves):
 def test_figure_3_equals_the_evaluator_for_every_aggregation(runs, curves):
     for k1 in (0, 2, 5):
         for name in set(METHODS) - {"sample"}:
-            points = [each for each in curves["duo"] if (each.variant.k1, each.variant.aggregation) == (k1, name)]
-            assert {(each.figure, each.stage, each.variant.k0) for each in points} == {(3, "duo" if k1 else "mono", 8)}
+            points = [
+                each
+                for each in curves["duo"]
+                if (each.variant.k1, each.variant.aggregation) == (k1, name)
+            ]
+            assert {(each.figure, each.stage, each.variant.k0) for each in points} == {
+                (3, "duo" if k1 else "mono", 8)
+            }
             _assert_equal(points, runs, "duo", k1, aggregation=name)
 
 
 def test_figure_3_of_sample_equals_the_evaluator_for_every_seed(runs, curves):
     for k1, opponents in ((2, 1), (4, 3), (5, 1)):
-        points = [each for each in curves["duo"] if (each.variant.k1, each.variant.opponents) == (k1, opponents)]
+        points = [
+            each
+            for each in curves["duo"]
+            if (each.variant.k1, each.variant.opponents) == (k1, opponents)
+        ]
         for seed in range(TRIALS):
             drawn = [each for each in points if each.variant.trial == seed]
             _assert_equal(drawn, runs, "duo", k1, aggregation="sample", drawn=(opponents, seed))
@@ -75,5 +85,7 @@ def test_figure_3_of_sample_equals_the_evaluator_for_every_seed(runs, curves):
 def test_csv_has_the_columns_of_the_contract(curves):
     points = [point for each in curves.values() for point in each]
     lines = write_csv(points).decode().splitlines()
-    assert lines[0] == "figure,stage,k0,k1,aggregation,opponents,trial,inferences,inferences_asked,measure,value"
+    assert lines[0] == (
+        "figure,stage,k0,k1,aggregation,opponents,trial,inferences,inferences_asked,measure,value"
+    )
     assert len(lines) == len(points) + 1

@@ -22,7 +22,10 @@ def _rankings(output):
     found: dict[str, dict[str, list[str]]] = {run: {} for run in RUNS}
     for parts in runs.shards():
         for run, ranked in found.items():
-            ranked |= {query_id: list(doc_ids) for query_id, doc_ids in doc_orders(runs.rankings(parts, run))}
+            ranked |= {
+                query_id: list(doc_ids)
+                for query_id, doc_ids in doc_orders(runs.rankings(parts, run))
+            }
     return found
 
 
@@ -54,10 +57,18 @@ def test_topics_of_a_changed_top_ten_equal_a_plain_loop(outputs):
                 new_doc = {*ranked[:10]} - {*before["candidates"].get(query_id, ())}
                 lost_doc = {*earlier[:10]} - {*now["candidates"].get(query_id, ())}
                 expected[query_id] = (*["new doc"] * bool(new_doc), *["lost doc"] * bool(lost_doc))
-        assert {each.query_id: tuple(c for c in each.causes if c != "new score") for each in run.changes} == expected
-        both = [(now[run.run][each], before[run.run][each]) for each in old.query_ids if now[run.run].get(each)]
+        assert {
+            each.query_id: tuple(c for c in each.causes if c != "new score") for each in run.changes
+        } == expected
+        both = [
+            (now[run.run][each], before[run.run][each])
+            for each in old.query_ids
+            if now[run.run].get(each)
+        ]
         assert run.topics == len(old.query_ids)
-        assert run.rbo == pytest.approx(np.mean([rank_biased_overlap(one, other) for one, other in both]))
+        assert run.rbo == pytest.approx(
+            np.mean([rank_biased_overlap(one, other) for one, other in both])
+        )
         taus = [kendalls_tau(one, other) for one, other in both]
         assert run.tau == pytest.approx(np.mean([tau for tau in taus if tau is not None]))
 
@@ -67,7 +78,9 @@ def test_measures_are_compared_over_the_topics_of_both_runs(outputs):
     qrels = read_qrels(new.plan.config["qrels"]).of_topics({*old.query_ids})
     for run in _drift(new, old).runs:
         values = [
-            evaluate(_rankings(each)[run.run].items(), qrels, ["RR@10", "nDCG@10"], old.query_ids).means
+            evaluate(
+                _rankings(each)[run.run].items(), qrels, ["RR@10", "nDCG@10"], old.query_ids
+            ).means
             for each in outputs
         ]
         for name in ("RR@10", "nDCG@10"):
@@ -77,9 +90,10 @@ def test_measures_are_compared_over_the_topics_of_both_runs(outputs):
 
 def test_equal_runs_have_no_changes_and_equal_scores(outputs):
     drift = _drift(outputs[1], outputs[1])
-    assert [(run.topics, list(run.changes), run.rbo, np.count_nonzero(run.score_changes)) for run in drift.runs] == [
-        (7, [], pytest.approx(1.0), 0)
-    ] * 3
+    assert [
+        (run.topics, list(run.changes), run.rbo, np.count_nonzero(run.score_changes))
+        for run in drift.runs
+    ] == [(7, [], pytest.approx(1.0), 0)] * 3
     assert drift.gone == []
     assert write_drift(drift) == b"run,query_id,causes,rbo,tau\n"
 
@@ -99,7 +113,9 @@ def test_topics_that_only_one_run_has_are_listed(outputs):
     drift = _drift(old, new)
     assert drift.gone == ["q7", "q8"]
     rows = list(csv.DictReader(io.StringIO(write_drift(_drift(new, old)).decode())))
-    assert [(row["run"], row["rbo"]) for row in rows if row["query_id"] == "q8"] == [(run, "") for run in RUNS]
+    assert [(row["run"], row["rbo"]) for row in rows if row["query_id"] == "q8"] == [
+        (run, "") for run in RUNS
+    ]
 
 
 def test_an_earlier_run_that_was_stopped_is_compared_as_far_as_it_got(tmp_path):

@@ -44,9 +44,14 @@ def test_pictures_are_drawn_for_any_values(values):
 
 def test_scores_are_kept_by_label_and_those_that_are_not_finite_left_out():
     found = ScoresByLabel()
-    ranking = Ranking(("a", "b", "c", "d", "tail"), np.array([np.inf, 1.0, np.nan, 2.0, 0.5]), scored=4)
+    ranking = Ranking(
+        ("a", "b", "c", "d", "tail"), np.array([np.inf, 1.0, np.nan, 2.0, 0.5]), scored=4
+    )
     found.add("mono", ranking, {"b": 3, "x": 1})
-    assert {label: scores.tolist() for label, scores in found.found()["mono"].items()} == {None: [2.0], 3: [1.0]}
+    assert {label: scores.tolist() for label, scores in found.found()["mono"].items()} == {
+        None: [2.0],
+        3: [1.0],
+    }
 
 
 def test_histogram_has_a_panel_for_each_of_the_first_labels():
@@ -63,7 +68,9 @@ def test_names_that_are_not_utf8_are_drawn_escaped():
 
 def _points(figure: int, aggregation: str | None = None, k1: int | None = None) -> list[CurvePoint]:
     return [
-        CurvePoint(figure, "duo", Variant(2, k1, aggregation, None, None, asked, asked), "AP", 0.1 * asked)
+        CurvePoint(
+            figure, "duo", Variant(2, k1, aggregation, None, None, asked, asked), "AP", 0.1 * asked
+        )
         for asked in (1, 2)
     ]
 
@@ -81,9 +88,15 @@ def test_configured_line_is_drawn_last():
 
 
 def test_ticks_of_counts_are_whole_numbers():
-    pictures = [depth_curve(_points(2)), pair_curves(_points(3, "sum"), None), difference_bars([0.5], "AP")]
+    pictures = [
+        depth_curve(_points(2)),
+        pair_curves(_points(3, "sum"), None),
+        difference_bars([0.5], "AP"),
+    ]
     for svg in pictures:
-        axis = re.findall(r'id="matplotlib.axis_\d+"(.*?)id="matplotlib.axis_', svg.decode(), re.DOTALL)[-1]
+        axis = re.findall(
+            r'id="matplotlib.axis_\d+"(.*?)id="matplotlib.axis_', svg.decode(), re.DOTALL
+        )[-1]
         ticks = re.findall(r"<!-- ([\d.\u2212]+) -->", axis)
         assert ticks
         assert all(re.fullmatch("\u2212?\\d+", tick) for tick in ticks), ticks

@@ -1,4 +1,6 @@
-"""The report of a run: its numbers against the evaluator, its page, and what it reports to be missing."""
+"""The report of a run: its numbers against the evaluator, its page, and what it reports to be
+missing.
+"""
 
 import dataclasses
 import re
@@ -79,7 +81,10 @@ def test_differences_are_tested_and_those_of_configured_runs_corrected(report):
     ]
     assert [(each.run, each.comparison.p_value) for each in report.tested] == expected
     chosen = [p_value for run, p_value in expected if run in ("mono", "duo-sum")]
-    found = {run: [each.corrected_p_value for each in report.tested if each.run == run] for run in report.runs}
+    found = {
+        run: [each.corrected_p_value for each in report.tested if each.run == run]
+        for run in report.runs
+    }
     assert found["mono"] + found["duo-sum"] == corrected(chosen, "holm")
     assert {each for run in report.runs if run not in report.steps for each in found[run]} == {None}
 
@@ -93,7 +98,9 @@ def test_rank_changes_are_the_largest_of_judged_docs(output, report):
                 {doc_id: rank for rank, doc_id in enumerate(rankings[run].get(query_id, ()), 1)}
                 for run in (before, after)
             ]
-            expected += [abs(ranks[0][doc_id] - ranks[1][doc_id]) for doc_id in judged if doc_id in ranks[0]]
+            expected += [
+                abs(ranks[0][doc_id] - ranks[1][doc_id]) for doc_id in judged if doc_id in ranks[0]
+            ]
         found = [abs(each.places) for each in report.changes if each.after == after]
         assert found == [places for places in sorted(expected, reverse=True) if places][:10]
 
@@ -130,7 +137,9 @@ def written(report, tmp_path_factory):
 def test_page_links_to_itself_alone(written, report):
     page = _Page((written / "report.html").read_text())
     ids = {value for name, value in page.attributes if name == "id"}
-    links = [value for name, value in page.attributes if name in ("href", "src", "action", "srcset")]
+    links = [
+        value for name, value in page.attributes if name in ("href", "src", "action", "srcset")
+    ]
     assert links
     assert all(link.startswith("data:image/svg+xml;base64,") or link[1:] in ids for link in links)
     assert len(report_part(report).sections) == 8
@@ -140,17 +149,32 @@ def test_page_links_to_itself_alone(written, report):
 
 def test_page_names_the_machine_and_the_versions(written):
     text, machine = _Page((written / "report.html").read_text()).text, describe_machine()
-    shown = (f"{machine.processor}, {machine.cores} cores", machine.python, *machine.libraries.values())
+    shown = (
+        f"{machine.processor}, {machine.cores} cores",
+        machine.python,
+        *machine.libraries.values(),
+    )
     assert all(each in text for each in shown)
     assert "retrieve 3, mono 3, duo 3" in text
 
 
 def test_files_of_a_report(written, report):
-    names = {"report.html", "curves.csv", "tables.md", "tables.tex", "figure-2.svg", "figure-3.svg", "differences.svg"}
+    names = {
+        "report.html",
+        "curves.csv",
+        "tables.md",
+        "tables.tex",
+        "figure-2.svg",
+        "figure-3.svg",
+        "differences.svg",
+    }
     assert names <= {path.name for path in written.iterdir()}
     for path in written.glob("*.svg"):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
-    assert f"| mono | {report.evaluations['mono'].means['RR@10']:.4f} |" in (written / "tables.md").read_text()
+    assert (
+        f"| mono | {report.evaluations['mono'].means['RR@10']:.4f} |"
+        in (written / "tables.md").read_text()
+    )
     assert r"\toprule" in (written / "tables.tex").read_text()
 
 
@@ -191,11 +215,15 @@ def test_long_tables_and_queries_are_folded(written, report):
 
 def test_means_of_a_trial_say_so(output):
     config = output.plan.config | {"topics": {**output.plan.config["topics"], "limit": 7}}
-    limited = dataclasses.replace(output.runs(), plan=dataclasses.replace(output.plan, config=config))
+    limited = dataclasses.replace(
+        output.runs(), plan=dataclasses.replace(output.plan, config=config)
+    )
     found = gather(limited, QUICK, output.runs())
     part = report_part(found)
     captions = [block.caption for kind in (TableBlock, Picture) for block in part.blocks(kind)]
-    titles = [caption for caption in captions if re.match(r"(Means|Measures|Differences|RR@10) ", caption)]
+    titles = [
+        caption for caption in captions if re.match(r"(Means|Measures|Differences|RR@10) ", caption)
+    ]
     assert len(titles) == 8
     assert all("a trial: the first 7 topics only, topics.limit" in title for title in titles)
 
@@ -218,11 +246,16 @@ def test_run_without_qrels_shows_what_needs_none(output, tmp_path):
     assert "figure-2" not in {path.stem for path in tmp_path.iterdir()}
 
 
-@pytest.mark.parametrize(("stages", "runs"), [(0, []), (1, ["candidates"]), (2, ["candidates", "mono"])])
+@pytest.mark.parametrize(
+    ("stages", "runs"), [(0, []), (1, ["candidates"]), (2, ["candidates", "mono"])]
+)
 def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
     found = _gather(ScoredOutput(tmp_path).run(stages))
     assert list(found.evaluations) == found.runs == runs
-    assert len([line for line in found.missing if "is not finished (0 of 3 shards)" in line]) == 3 - stages
+    assert (
+        len([line for line in found.missing if "is not finished (0 of 3 shards)" in line])
+        == 3 - stages
+    )
     write_report(str(tmp_path / "page"), [report_part(found)])
     assert "is not finished" in (tmp_path / "page" / "report.html").read_text()
 
@@ -230,7 +263,9 @@ def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
 def test_run_that_was_killed_midway_shows_the_stages_before(tmp_path):
     found = _gather(ScoredOutput(tmp_path).run(3, last_shards=2))
     assert found.runs == ["candidates", "mono"]
-    assert [line for line in found.missing if line.startswith("duo is not finished (2 of 3 shards)")]
+    assert [
+        line for line in found.missing if line.startswith("duo is not finished (2 of 3 shards)")
+    ]
     assert list(found.curves) == ["mono"]
     write_report(str(tmp_path / "page"), [report_part(found)])
     assert "2 of 3" in (tmp_path / "page" / "report.html").read_text()
@@ -257,7 +292,10 @@ def test_constant_scores_keep_the_first_stages_order(tmp_path):
 def test_queries_without_judgments_are_left_out_and_named(report):
     judged = {row for each in report.evaluations.values() for row in each.per_query}
     assert "q0" not in judged | set(report.differences)
-    assert "topics of the run without judgments: 1 ('q0')" in _Page(render([report_part(report)]).decode()).text
+    assert (
+        "topics of the run without judgments: 1 ('q0')"
+        in _Page(render([report_part(report)]).decode()).text
+    )
 
 
 def test_unknown_baseline_is_an_error_that_names_the_runs(output):
@@ -284,7 +322,9 @@ def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(SECTIONS, "_entries", None)
     sections = SECTIONS.importable().values()
-    assert {"words", "score_missing"} <= {each.name for section in sections for each in options_of(section.blocks)}
+    assert {"words", "score_missing"} <= {
+        each.name for section in sections for each in options_of(section.blocks)
+    }
     write_report(str(tmp_path), [report_part(report, {"words": "others", "paths": ["a"]})])
     page = (tmp_path / "report.html").read_text()
     assert re.search(r">Ours</h2>\s*<p>9 &amp; others of 1</p>", page)
@@ -292,9 +332,15 @@ def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path
 
 @pytest.mark.parametrize(
     ("rule", "segments"),
-    [("original", None), ("paper", None), ("paper", {"length_tokens": 20, "stride_tokens": 15, "limit": 3})],
+    [
+        ("original", None),
+        ("paper", None),
+        ("paper", {"length_tokens": 20, "stride_tokens": 15, "limit": 3}),
+    ],
 )
-def test_truncated_candidates_are_those_that_the_models_counted(tmp_path, checkpoints, rule, segments):
+def test_truncated_candidates_are_those_that_the_models_counted(
+    tmp_path, checkpoints, rule, segments
+):
     collection = SmallCollection(tmp_path).given_run().with_models(checkpoints, 6, 3)
     collection.keys["input"] = {"truncation": rule, "max_query_length": 16, "max_length": 120}
     if segments:

@@ -21,7 +21,9 @@ RUNS = {
 def files(tmp_path):
     for name, topics in RUNS.items():
         lines = [
-            f"{query_id}\t{doc}\t{rank}" if name.endswith("tsv") else f"{query_id} Q0 {doc} {rank} {20 - rank} them"
+            f"{query_id}\t{doc}\t{rank}"
+            if name.endswith("tsv")
+            else f"{query_id} Q0 {doc} {rank} {20 - rank} them"
             for query_id, docs in topics.items()
             for rank, doc in enumerate(docs, 1)
         ]
@@ -32,7 +34,9 @@ def files(tmp_path):
 
 def _gather(files, qrels=True, **settings):
     folder = files[0].rpartition("/")[0]
-    return gather_files(files, f"{folder}/qrels.txt" if qrels else None, MEASURES, ReportSettings(**settings))
+    return gather_files(
+        files, f"{folder}/qrels.txt" if qrels else None, MEASURES, ReportSettings(**settings)
+    )
 
 
 def test_measures_are_those_of_eval(files, tmp_path):
@@ -48,7 +52,8 @@ def test_rank_changes_are_those_from_the_baseline(files, tmp_path):
     relevance, runs = read_qrels(str(tmp_path / "qrels.txt")).relevance, {}
     for name, path in zip(RUNS, files, strict=True):
         runs[name] = {
-            query: {doc: rank for rank, doc in enumerate(docs, 1)} for query, docs in read_run(path).order.items()
+            query: {doc: rank for rank, doc in enumerate(docs, 1)}
+            for query, docs in read_run(path).order.items()
         }
     for other in ("first.trec", "third.tsv"):
         expected = [
@@ -59,7 +64,9 @@ def test_rank_changes_are_those_from_the_baseline(files, tmp_path):
         ]
         changes = [each for each in found.changes if each.after == other]
         assert {each.before for each in changes} == {"second.trec"}
-        assert sorted(abs(each.places) for each in changes) == sorted(abs(places) for places in expected if places)
+        assert sorted(abs(each.places) for each in changes) == sorted(
+            abs(places) for places in expected if places
+        )
 
 
 def test_query_has_the_docs_of_all_runs_side_by_side(files):
@@ -92,9 +99,13 @@ def test_runs_without_qrels_show_their_rankings(files):
 
 
 def test_one_run_of_one_topic_with_constant_scores_has_a_report(tmp_path):
-    (tmp_path / "run.trec").write_text("".join(f"q1 Q0 {doc} {rank} 1.0 flat\n" for rank, doc in enumerate("abc", 1)))
+    (tmp_path / "run.trec").write_text(
+        "".join(f"q1 Q0 {doc} {rank} 1.0 flat\n" for rank, doc in enumerate("abc", 1))
+    )
     (tmp_path / "qrels.txt").write_text("q1 0 a 1\n")
-    found = gather_files([str(tmp_path / "run.trec")], str(tmp_path / "qrels.txt"), MEASURES, ReportSettings())
+    found = gather_files(
+        [str(tmp_path / "run.trec")], str(tmp_path / "qrels.txt"), MEASURES, ReportSettings()
+    )
     assert not found.tested
     write_report(str(tmp_path / "page"), [report_part(found)])
     assert (tmp_path / "page/scores-1.svg").exists()
@@ -111,7 +122,9 @@ def test_wrong_baseline_and_qrels_of_other_topics_are_errors(files, tmp_path):
 def test_name_of_a_file_that_is_not_utf8_is_escaped_in_all_files(files, tmp_path):
     odd = tmp_path / b"odd\xff<b>.trec".decode("utf-8", "surrogateescape")
     odd.write_bytes((tmp_path / "second.trec").read_bytes())
-    write_report(str(tmp_path / "page"), [report_part(_gather([files[0], str(odd)], baseline=odd.name))])
+    write_report(
+        str(tmp_path / "page"), [report_part(_gather([files[0], str(odd)], baseline=odd.name))]
+    )
     written = {path.suffix: path.read_bytes().decode() for path in (tmp_path / "page").iterdir()}
     assert "odd\\udcff&lt;b>.trec" in written[".html"].replace("&gt;", ">")
     assert "| odd\\\\udcff&lt;b>.trec |" in written[".md"]

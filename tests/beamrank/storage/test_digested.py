@@ -56,12 +56,16 @@ def test_new_version_of_same_content_is_hashed_again(path, hashed, change):
     assert len(hashed) == 2
 
 
-@pytest.mark.parametrize("change", [_change_and_set_the_time_back, Path.unlink], ids=["changed", "removed"])
+@pytest.mark.parametrize(
+    "change", [_change_and_set_the_time_back, Path.unlink], ids=["changed", "removed"]
+)
 def test_change_before_reading_is_an_error(path, change):
     file = digest_file(str(path))
     change(path)
     with (
-        pytest.raises(DataError, match=r"corpus\.tsv (changed|was removed) after its digest was taken"),
+        pytest.raises(
+            DataError, match=r"corpus\.tsv (changed|was removed) after its digest was taken"
+        ),
         file.unchanged(),
     ):
         pytest.fail("nothing may be read")
@@ -152,14 +156,23 @@ def _hashes(request, monkeypatch):
     """64-bit hashes of real ids do not collide: here those of all ids are one of three."""
     if request.param:
         monkeypatch.setattr(id_places, "hash64", lambda text: len(text))
-        monkeypatch.setattr(id_places, "hashes64", lambda texts: np.array([len(each) for each in texts], np.uint64))
+        monkeypatch.setattr(
+            id_places, "hashes64", lambda texts: np.array([len(each) for each in texts], np.uint64)
+        )
 
 
 @pytest.mark.usefixtures("_hashes")
 def test_ids_are_found_in_any_chunks():
     for column in (pa.array(IDS), pa.chunked_array([IDS[:7], [], IDS[7:]])):
         places = IdPlaces(column)
-        assert [places.find(each) for each in ("q0", "q7", "q199", "q200", "", "é")] == [0, 7, 199, None, None, None]
+        assert [places.find(each) for each in ("q0", "q7", "q199", "q200", "", "é")] == [
+            0,
+            7,
+            199,
+            None,
+            None,
+            None,
+        ]
     assert IdPlaces(pa.array([], pa.string())).find("q") is None
     assert missing_ids(pa.array(IDS[:4]), {"q1", "q3", "q9"}) == ["q0", "q2"]
 

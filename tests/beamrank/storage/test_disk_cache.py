@@ -16,7 +16,14 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.join.doc_hashes import open_unit_docs, publish_unit_docs
 from beamrank.storage import disk_cache
 from beamrank.storage import files as storage
-from beamrank.storage.disk_cache import cache_folder, cache_root, discard, exclusive, fetched, local_copy
+from beamrank.storage.disk_cache import (
+    cache_folder,
+    cache_root,
+    discard,
+    exclusive,
+    fetched,
+    local_copy,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +118,9 @@ def test_lock_keeps_others_out_where_the_file_system_has_no_locks(tmp_path, monk
     with exclusive(tmp_path / "mount/a.lock"), exclusive(tmp_path / "mount/b.lock"):
         assert len(set(locked)) == 2
         for name in locked:
-            assert subprocess.run([sys.executable, "-c", _TRY_LOCK, name], check=False).returncode == 1
+            assert (
+                subprocess.run([sys.executable, "-c", _TRY_LOCK, name], check=False).returncode == 1
+            )
     assert subprocess.run([sys.executable, "-c", _TRY_LOCK, locked[0]], check=False).returncode == 0
 
 
@@ -121,7 +130,8 @@ _TRY_LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_E
 @pytest.fixture
 def stored(tmp_path: Path) -> str:
     """A file at a store that is named by its content."""
-    return f"memory://{tmp_path.name}/{publish_unit_docs(f'memory://{tmp_path.name}', np.arange(3, dtype=np.uint64))}"
+    folder = f"memory://{tmp_path.name}"
+    return f"{folder}/{publish_unit_docs(folder, np.arange(3, dtype=np.uint64))}"
 
 
 def test_file_of_a_store_is_copied_once(stored, tmp_path, monkeypatch):
@@ -137,7 +147,9 @@ def test_file_of_a_store_is_copied_once(stored, tmp_path, monkeypatch):
     assert open_unit_docs(path).tolist() == [0, 1, 2]
     assert local_copy("lists", stored, holds_content) == path
     assert copies == [stored]
-    assert local_copy("lists", str(tmp_path / "here.bin"), holds_content) == str(tmp_path / "here.bin")
+    assert local_copy("lists", str(tmp_path / "here.bin"), holds_content) == str(
+        tmp_path / "here.bin"
+    )
 
 
 def test_file_of_a_store_that_changed_is_not_copied(stored):
@@ -166,14 +178,18 @@ def _give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("given", ["kind", "entry"])
-def test_entry_of_a_different_user_is_refused_where_everyone_can_write(tmp_path, monkeypatch, given):
+def test_entry_of_a_different_user_is_refused_where_everyone_can_write(
+    tmp_path, monkeypatch, given
+):
     folder = fetched("indexes", "a", _fetch)
     made = folder if given == "entry" else folder.parent
     _give_away(made, monkeypatch)
     # A cache that is shared on purpose, in which only its users can write.
     assert fetched("indexes", "a", _refuse) == folder
     made.parent.chmod(0o777)
-    with pytest.raises(PreflightError, match=rf"{made} in the cache belongs to a different user.*BEAMRANK_CACHE"):
+    with pytest.raises(
+        PreflightError, match=rf"{made} in the cache belongs to a different user.*BEAMRANK_CACHE"
+    ):
         fetched("indexes", "a", _refuse)
 
 

@@ -51,7 +51,11 @@ def test_file_states_tell_size_and_time(folder):
 
 
 def test_listing_of_a_missing_folder_is_empty(tmp_path):
-    assert storage.sizes_bytes(str(tmp_path / "nothing")) == file_states(str(tmp_path / "nothing")) == {}
+    assert (
+        storage.sizes_bytes(str(tmp_path / "nothing"))
+        == file_states(str(tmp_path / "nothing"))
+        == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,10 @@ def test_new_folder_appears_whole_or_not_at_all(tmp_path):
     with new_folder(target) as temporary:
         (temporary / "one").write_text("1")
         assert not list(target.iterdir())
-    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["target", "target/one"]
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
+        "target",
+        "target/one",
+    ]
 
 
 def test_read_files_leaves_out_files_that_do_not_exist(folder):
@@ -115,7 +122,9 @@ def test_protocol_that_cannot_be_used_is_named():
         storage.exists("gss://bucket/a")
     with pytest.raises(PreflightError, match=r"cannot read or write dropbox://a: .*install"):
         storage.exists("dropbox://a")
-    assert "pip install 'beamrank[s3]'" in str(missing_library("s3://bucket/a", ImportError("no s3fs")))
+    assert "pip install 'beamrank[s3]'" in str(
+        missing_library("s3://bucket/a", ImportError("no s3fs"))
+    )
 
 
 def test_file_version_changes_with_a_local_file(tmp_path):
@@ -124,7 +133,8 @@ def test_file_version_changes_with_a_local_file(tmp_path):
     for number in range(1, 30):
         seen = file_version(str(path))
         assert file_version(str(path)) == seen
-        # The same size, at once, and the time of writing set back: only the time of the change differs.
+        # The same size, at once, and the time of writing set back: only the time of the change
+        # differs.
         rewrite(path, str(number % 10).encode())
         assert file_version(str(path)) != seen
 

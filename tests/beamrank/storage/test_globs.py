@@ -66,7 +66,14 @@ def test_find_gives_folders_only_where_they_are_wanted(tmp_path):
 @pytest.mark.parametrize("kind", ["local", "memory"])
 def test_find_leaves_out_names_that_are_no_data(tmp_path, kind):
     root = str(tmp_path) if kind == "local" else f"memory://{tmp_path.name}"
-    for name in ("a.jsonl", "_SUCCESS", "_temporary/0/part.jsonl", ".git/x.jsonl", ".a.jsonl.crc", "sub_$folder$"):
+    for name in (
+        "a.jsonl",
+        "_SUCCESS",
+        "_temporary/0/part.jsonl",
+        ".git/x.jsonl",
+        ".a.jsonl.crc",
+        "sub_$folder$",
+    ):
         storage.publish(f"{root}/docs/{name}", b"")
     storage.publish(f"{root}/docs/sub/_b.jsonl", b"")
     whole = [f"{root.replace('memory://', 'memory:///')}/docs/a.jsonl"]
@@ -78,13 +85,24 @@ def test_find_leaves_out_names_that_are_no_data(tmp_path, kind):
 
 
 def test_find_follows_links_to_folders_once(tmp_path):
-    _write(tmp_path, "docs/2025.jsonl", "docs/deep/er/x.jsonl", "archive/2024.jsonl", "archive/below/2023.jsonl")
+    _write(
+        tmp_path,
+        "docs/2025.jsonl",
+        "docs/deep/er/x.jsonl",
+        "archive/2024.jsonl",
+        "archive/below/2023.jsonl",
+    )
     (tmp_path / "docs" / "2024").symlink_to("../archive")
     (tmp_path / "docs" / "again").symlink_to("../archive")
     (tmp_path / "docs" / "a-link").symlink_to("deep")
     (tmp_path / "archive" / "loop").symlink_to("../docs")
     (tmp_path / "docs" / "itself").symlink_to(".")
-    whole = ["docs/2024/2024.jsonl", "docs/2024/below/2023.jsonl", "docs/2025.jsonl", "docs/deep/er/x.jsonl"]
+    whole = [
+        "docs/2024/2024.jsonl",
+        "docs/2024/below/2023.jsonl",
+        "docs/2025.jsonl",
+        "docs/deep/er/x.jsonl",
+    ]
     assert _found(tmp_path, "docs") == _found(tmp_path, "docs/**/*.jsonl") == whole
     assert _found(tmp_path, "docs/20*/*.jsonl") == ["docs/2024/2024.jsonl"]
     assert _found(tmp_path, "docs/a-*/er/*") == ["docs/a-link/er/x.jsonl"]
@@ -106,20 +124,40 @@ def test_find_refuses_a_folder_that_may_not_be_listed(tmp_path):
             folder.chmod(0o755)
     _write(tmp_path, "docs/open.jsonl", "docs/private/more.jsonl")
     (tmp_path / "docs" / "private").chmod(0o700)
-    paths = [str(tmp_path / path) for path in ("docs", "docs/**/*.jsonl", "docs/*/more.jsonl", "docs/*.jsonl")]
-    done = subprocess.run([sys.executable, "-c", _AS_NOBODY, *paths], capture_output=True, text=True, check=True)
+    paths = [
+        str(tmp_path / path)
+        for path in ("docs", "docs/**/*.jsonl", "docs/*/more.jsonl", "docs/*.jsonl")
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY, *paths], capture_output=True, text=True, check=True
+    )
     *refused, given = done.stdout.splitlines()
     assert len(refused) == 3
-    assert all(f"cannot list {tmp_path}/docs/private: Permission denied" in each for each in refused)
+    assert all(
+        f"cannot list {tmp_path}/docs/private: Permission denied" in each for each in refused
+    )
     assert given == str([f"{tmp_path}/docs/open.jsonl"])
 
 
 @pytest.mark.parametrize("name", ["exp[1]", "exp*", "exp?", "[a-z]x"])
 def test_folder_of_a_relative_glob_is_literal(tmp_path, monkeypatch, name):
-    _write(tmp_path, f"{name}/docs/mine.jsonl", "exp1/docs/other.jsonl", "exp1/docs/a1.jsonl", "bx/docs/other.jsonl")
+    _write(
+        tmp_path,
+        f"{name}/docs/mine.jsonl",
+        "exp1/docs/other.jsonl",
+        "exp1/docs/a1.jsonl",
+        "bx/docs/other.jsonl",
+    )
     folder = tmp_path / name
     mine = [f"{folder}/docs/mine.jsonl"]
-    for path in ("docs/*.jsonl", "./docs/mine.jsonl", "docs", "docs/**", "d?cs/m*", f"../{name}/docs"):
+    for path in (
+        "docs/*.jsonl",
+        "./docs/mine.jsonl",
+        "docs",
+        "docs/**",
+        "d?cs/m*",
+        f"../{name}/docs",
+    ):
         assert find(absolute_glob(path, str(folder))) == mine, path
     assert find(absolute_glob("docs/other.jsonl", str(folder))) == []
     _write(folder, "docs/a[1].jsonl")
@@ -148,7 +186,14 @@ def test_find_refuses_the_files_of_a_table(tmp_path, log, kind):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"id": ["d"]}), tmp_path / name)
     _write(tmp_path, f"table/{log}")
-    for path in ("table", "", "**/*.parquet", "table/data", "table/data/lang=en", "table/data/lang=en/*.parquet"):
+    for path in (
+        "table",
+        "",
+        "**/*.parquet",
+        "table/data",
+        "table/data/lang=en",
+        "table/data/lang=en/*.parquet",
+    ):
         with pytest.raises(PreflightError, match=f"{kind} table: only the log in table"):
             find(str(tmp_path / path))
     assert _found(tmp_path, "plain") == ["plain/part-0.parquet"]
@@ -159,7 +204,12 @@ def test_find_refuses_the_files_of_a_table(tmp_path, log, kind):
 @pytest.mark.parametrize("kind", ["local", "memory"])
 def test_tables_are_looked_for_above_the_matches_only(tmp_path, kind):
     root = str(tmp_path) if kind == "local" else f"memory:///{tmp_path.name}"
-    for name in ("d/a.parquet", "d/table/b.parquet", "d/table/_delta_log/0.json", "d/metadata/x.txt"):
+    for name in (
+        "d/a.parquet",
+        "d/table/b.parquet",
+        "d/table/_delta_log/0.json",
+        "d/metadata/x.txt",
+    ):
         storage.publish(f"{root}/{name}", b"x")
     if kind == "local":
         (tmp_path / "d/other").mkdir()

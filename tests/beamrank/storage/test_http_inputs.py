@@ -13,11 +13,15 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.storage import files as storage
 from beamrank.storage.globs import find
 
-_DOCS = b"".join(b'{"id": "d%d", "contents": "%s"}\n' % (number, b"bread " * 30) for number in range(300))
+_DOCS = b"".join(
+    b'{"id": "d%d", "contents": "%s"}\n' % (number, b"bread " * 30) for number in range(300)
+)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Packs what it sends to who accepts that, or, below /always/, everything; ranges are those of the packed bytes."""
+    """Packs what it sends to who accepts that, or, below /always/, everything; ranges are those of
+    the packed bytes.
+    """
 
     protocol_version = "HTTP/1.1"
 
@@ -41,7 +45,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(206 if "Range" in self.headers else 200)
         if packs:
             self.send_header("Content-Encoding", "gzip")
-        self.send_header("Content-Range", f"bytes {start}-{int(start) + len(part) - 1}/{len(content)}")
+        self.send_header(
+            "Content-Range", f"bytes {start}-{int(start) + len(part) - 1}/{len(content)}"
+        )
         self.send_header("Content-Length", str(len(part)))
         if self.path.startswith("/page"):
             self.send_header("Content-Type", "text/html")

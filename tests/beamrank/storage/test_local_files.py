@@ -1,4 +1,6 @@
-"""Local writes, and pipes, devices and sockets as inputs: read if one pass is enough, else refused."""
+"""Local writes, and pipes, devices and sockets as inputs: read if one pass is enough, else
+refused.
+"""
 
 import ctypes
 import errno
@@ -91,7 +93,8 @@ def test_pipe_is_refused_as_an_input_of_a_job(tmp_path, reader):
     """It has no writer: opening it would block."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
-        PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than once"
+        PreflightError,
+        match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than once",
     ):
         READERS[reader](str(tmp_path / "pipe"))
 
@@ -111,7 +114,10 @@ def test_pipe_in_the_folder_of_a_corpus_is_refused(tmp_path):
         ("/dev/zero", "/dev/zero is a device: give a regular file"),
         ("socket", "socket is a socket: give a regular file"),
         ("a\0b", r"the path '.*a\\x00b' contains a NUL character"),
-        *((name, "cannot use the path") for name in ("loop", "x" * 300, "a/" * 5000, "x" * 100_000)),
+        *(
+            (name, "cannot use the path")
+            for name in ("loop", "x" * 300, "a/" * 5000, "x" * 100_000)
+        ),
     ],
     ids=lambda each: each[:9],
 )
@@ -229,7 +235,11 @@ def test_pipe_device_and_open_file_are_written_to(tmp_path):
     assert log.read_bytes() == b"first second"
     with pytest.raises(OSError, match="/dev/full"):
         storage.replace("/dev/full", b"one")
-    assert [is_special(path) for path in ("/dev/stdout", "/dev/null", str(log))] == [True, True, False]
+    assert [is_special(path) for path in ("/dev/stdout", "/dev/null", str(log))] == [
+        True,
+        True,
+        False,
+    ]
     with pytest.raises(PreflightError, match="/dev/null is not a folder"):
         storage.check_folder("/dev/null")
 
@@ -238,7 +248,9 @@ def test_temporary_files_of_a_command_end_with_it_or_with_the_next(tmp_path, mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    (tmp_path / f".beamrank.{machine_id()}-{ended.pid}-{int(start_seconds())}-0123abcd.tmp/job").mkdir(parents=True)
+    (
+        tmp_path / f".beamrank.{machine_id()}-{ended.pid}-{int(start_seconds())}-0123abcd.tmp/job"
+    ).mkdir(parents=True)
     with own_temporary_files():
         (own,) = os.listdir(tmp_path)
         assert tempfile.mkdtemp().startswith(f"{tmp_path}/{own}/")
@@ -312,7 +324,9 @@ def test_process_is_running_until_it_ended():
     assert not is_running(process.pid, started)
 
 
-@pytest.mark.parametrize("name", ["a::b [1]*?.trec", " a\nb ", os.fsdecode(b"\xff.trec"), "x" * 240])
+@pytest.mark.parametrize(
+    "name", ["a::b [1]*?.trec", " a\nb ", os.fsdecode(b"\xff.trec"), "x" * 240]
+)
 def test_names_that_are_odd_are_written(tmp_path, name):
     path = str(tmp_path / name / name)
     storage.replace_stream(path, [b"one"])

@@ -1,4 +1,6 @@
-"""Compressed files and tar archives of one file: every input is read as that file; damaged ones are errors."""
+"""Compressed files and tar archives of one file: every input is read as that file; damaged ones are
+errors.
+"""
 
 import io
 import re
@@ -20,7 +22,9 @@ from tests.support.corpora import COMPRESSORS, each_compression
 from tests.support.given_runs import read_given
 
 _IDS = [str(number) for number in range(400)]
-_TOP1000 = "".join(f"q\td{number}\tthe query of all rows\tthe passage {number}\n" for number in range(50))
+_TOP1000 = "".join(
+    f"q\td{number}\tthe query of all rows\tthe passage {number}\n" for number in range(50)
+)
 
 
 def _corpus_ids(path: str) -> list[str]:
@@ -34,7 +38,9 @@ _INPUTS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
     "qrels": ("q 0 {0} 1\n", lambda path: list(read_qrels(path).relevance["q"])),
     "topics": (
         "{0}\ttext of {0}\n",
-        lambda path: [topic.query_id for topic in read_topics(TopicsConfig(path=path, format="tsv"))],
+        lambda path: [
+            topic.query_id for topic in read_topics(TopicsConfig(path=path, format="tsv"))
+        ],
     ),
     "corpus": ('{{"id": "{0}", "contents": "text of {0}"}}\n', _corpus_ids),
 }
@@ -80,7 +86,10 @@ def _content(kind: str, ids: list[str] = _IDS) -> bytes:
 def _members(kind: str, ending: str, count: int = 2) -> list[bytes]:
     """The input, cut into as many members."""
     size = len(_IDS) // count
-    return [COMPRESSORS[ending](_content(kind, _IDS[first : first + size])) for first in range(0, len(_IDS), size)]
+    return [
+        COMPRESSORS[ending](_content(kind, _IDS[first : first + size]))
+        for first in range(0, len(_IDS), size)
+    ]
 
 
 def _read(path: Path, kind: str, content: bytes) -> list[str]:
@@ -102,11 +111,23 @@ def test_compressed_file_is_read_whatever_its_members(tmp_path, kind, ending):
 @each_input
 @each_compression
 def test_damaged_compressed_file_is_an_error(tmp_path, kind, ending):
-    """Python's own readers of .bz2 and .xz end at a damaged second member without an error, and lose the rest."""
+    """Python's own readers of .bz2 and .xz end at a damaged second member without an error, and
+    lose the rest.
+    """
     path = tmp_path / f"input{ending}"
     first, second = _members(kind, ending)
     whole, half = first + second, len(first)
-    for cut in (0, 1, 5, half // 2, half - 1, half + 1, half + 5, len(whole) // 4 * 3, len(whole) - 1):
+    for cut in (
+        0,
+        1,
+        5,
+        half // 2,
+        half - 1,
+        half + 1,
+        half + 5,
+        len(whole) // 4 * 3,
+        len(whole) - 1,
+    ):
         with pytest.raises(BeamrankError, match=rf"input\{ending}.*(cut short|fetch it again)"):
             _read(path, kind, whole[:cut])
     plain = _INPUTS[kind][0].format("1").encode()
@@ -118,13 +139,19 @@ def test_damaged_compressed_file_is_an_error(tmp_path, kind, ending):
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
 def test_zero_bytes_after_a_compressed_member_are_padding(tmp_path, ending):
     first, second = _members("run", ending)
-    assert _read(tmp_path / f"input{ending}", "run", first + bytes(8) + second + bytes(200_000)) == _IDS
+    assert (
+        _read(tmp_path / f"input{ending}", "run", first + bytes(8) + second + bytes(200_000))
+        == _IDS
+    )
 
 
 @each_input
 @pytest.mark.parametrize(
     ("ending", "message"),
-    [(ending, "has a format that beamrank does not read: unpack it") for ending in (".zip", ".tar.lz4", ".RAR", ".7z")]
+    [
+        (ending, "has a format that beamrank does not read: unpack it")
+        for ending in (".zip", ".tar.lz4", ".RAR", ".7z")
+    ]
     + [(ending, r"is packed by `compress`.*gzip -dc") for ending in (".Z", ".0z", ".tar.Z")],
 )
 def test_other_packings_are_refused_with_a_remedy(tmp_path, kind, ending, message):
@@ -145,14 +172,23 @@ def test_compressed_file_without_the_ending_is_named(tmp_path, kind, ending):
 def test_tar_of_one_file_is_read_as_the_file(tmp_path, kind, ending):
     assert compression(f"input{ending}") == "tar"
     assert without_compression(f"docs.jsonl{ending}") == "docs.jsonl"
-    assert _read(tmp_path / f"input{ending}", kind, _TARS[ending]({"input.txt": _content(kind)})) == _IDS
+    assert (
+        _read(tmp_path / f"input{ending}", kind, _TARS[ending]({"input.txt": _content(kind)}))
+        == _IDS
+    )
 
 
 def test_top1000_in_a_tar_is_corpus_and_candidates(tmp_path):
-    url = _write_tar(tmp_path / "top1000.dev.tar.gz", {"top1000.dev": _TOP1000.encode() + b"broken\n"})
+    url = _write_tar(
+        tmp_path / "top1000.dev.tar.gz", {"top1000.dev": _TOP1000.encode() + b"broken\n"}
+    )
     (unit,) = list_units(CorpusConfig(path=url), unit_bytes=100)
     (batch,) = read_unit(unit)
-    assert (batch.doc_ids[-1], batch.texts[-1], batch.query_ids[-1]) == ("d49", "the passage 49", "q")
+    assert (batch.doc_ids[-1], batch.texts[-1], batch.query_ids[-1]) == (
+        "d49",
+        "the passage 49",
+        "q",
+    )
     assert [row.place for row in batch.bad] == [f"{url}:51"]
     given = read_given(url)
     assert (given.order, given.rejects.count) == ({"q": batch.doc_ids}, 1)
@@ -206,13 +242,17 @@ def test_truncated_tar_is_an_error(tmp_path, kind, ending):
 @pytest.mark.parametrize("name", ["input.tar", "input.tar.gz", "input.tgz"])
 def test_file_named_as_a_tar_is_an_error(tmp_path, content, name):
     packed = content if name.endswith(".tar") else COMPRESSORS[".gz"](content)
-    with pytest.raises(BeamrankError, match=rf"cannot read .*{name}: .*It may be damaged or truncated"):
+    with pytest.raises(
+        BeamrankError, match=rf"cannot read .*{name}: .*It may be damaged or truncated"
+    ):
         _read(tmp_path / name, "run", packed)
 
 
 def test_tar_without_its_ending_is_named(tmp_path):
     (tmp_path / "collection.tsv").write_bytes(_tar({"c.tsv": b"1\tx\n"}))
-    with pytest.raises(PreflightError, match=r"The file is a tar archive: give it a name that ends in \.tar"):
+    with pytest.raises(
+        PreflightError, match=r"The file is a tar archive: give it a name that ends in \.tar"
+    ):
         list_units(CorpusConfig(path=str(tmp_path / "collection.tsv")))
 
 

@@ -28,7 +28,13 @@ def pair(tmp_path_factory) -> Pair:
 @pytest.fixture(scope="module")
 def first_stage() -> pd.DataFrame:
     rows = [
-        {"qid": query_id, "query": TOPICS[query_id], "docno": doc_id, "text": DOCS[doc_id], "score": -float(rank)}
+        {
+            "qid": query_id,
+            "query": TOPICS[query_id],
+            "docno": doc_id,
+            "text": DOCS[doc_id],
+            "score": -float(rank),
+        }
         for query_id, doc_ids in CANDIDATES.items()
         for rank, doc_id in enumerate(doc_ids)
     ]
@@ -37,12 +43,18 @@ def first_stage() -> pd.DataFrame:
 
 def _run(frame: pd.DataFrame) -> dict[str, dict[str, float]]:
     by_query = frame.sort_values("rank").groupby("qid")
-    return {query_id: dict(zip(some["docno"], some["score"], strict=True)) for query_id, some in by_query}
+    return {
+        query_id: dict(zip(some["docno"], some["score"], strict=True))
+        for query_id, some in by_query
+    }
 
 
 def test_pyterrier_pipeline_ranks_as_the_cascade(pair, first_stage):
     mono, duo = Reranker(pair.mono, **_OPTIONS), Reranker(pair.duo, "duo", **_OPTIONS)
-    given = {query_id: {doc_id: -rank for rank, doc_id in enumerate(docs)} for query_id, docs in CANDIDATES.items()}
+    given = {
+        query_id: {doc_id: -rank for rank, doc_id in enumerate(docs)}
+        for query_id, docs in CANDIDATES.items()
+    }
     wanted = rerank(TOPICS, given, DOCS, mono=mono, duo=duo, k0=6, k1=3, aggregation="min")
     source = pt.Transformer.from_df(first_stage)
     by_mono = source >> BeamrankReranker(mono, k=6)
@@ -54,17 +66,25 @@ def test_pyterrier_pipeline_ranks_as_the_cascade(pair, first_stage):
         }
         assert found.groupby("qid")["rank"].min().eq(pt.model.FIRST_RANK).all()
     assert _run(BeamrankReranker(mono, k=6).transform(first_stage)) == wanted["mono"]
-    qrels = pd.DataFrame({"qid": list(TOPICS), "docno": [docs[4] for docs in CANDIDATES.values()], "label": 1})
+    qrels = pd.DataFrame(
+        {"qid": list(TOPICS), "docno": [docs[4] for docs in CANDIDATES.values()], "label": 1}
+    )
     topics = first_stage[["qid", "query"]].drop_duplicates()
-    measures = pt.Experiment([by_mono % 5, by_duo], topics, qrels, ["recip_rank"], names=["mono", "duo"])
+    measures = pt.Experiment(
+        [by_mono % 5, by_duo], topics, qrels, ["recip_rank"], names=["mono", "duo"]
+    )
     assert measures["recip_rank"].between(0, 1, inclusive="neither").all()
 
 
 def test_pyterrier_doc_may_have_another_text_for_each_query(pair):
     mono = Reranker(pair.mono, **_OPTIONS)
-    rows = pd.DataFrame({"qid": ["1", "2"], "query": "amber", "docno": "d", "passage": ["basil", "cedar grove"]})
+    rows = pd.DataFrame(
+        {"qid": ["1", "2"], "query": "amber", "docno": "d", "passage": ["basil", "cedar grove"]}
+    )
     found = BeamrankReranker(mono, text_field="passage").transform(rows)
-    np.testing.assert_allclose(found["score"], mono.score([("amber", "basil"), ("amber", "cedar grove")]))
+    np.testing.assert_allclose(
+        found["score"], mono.score([("amber", "basil"), ("amber", "cedar grove")])
+    )
     assert found["rank"].tolist() == [0, 0]
 
 
@@ -83,8 +103,13 @@ def test_mteb_evaluates_a_cross_encoder(pair, tmp_path):
     found = mteb.evaluate(model, MockRerankingTask(), cache=None, show_progress_bar=False)
     assert found.model_name == "beamrank/mono"
     assert 0 < found[0].get_score() <= 1
-    batches = [{"text": ["amber", "basil"]}, {"text": ["cedar"]}], [{"text": ["delta"]}, {"text": ["ember", "fjord"]}]
-    wanted = Reranker(pair.mono, **_OPTIONS).score([("amber", "delta"), ("basil", "ember"), ("cedar", "fjord")])
+    batches = (
+        [{"text": ["amber", "basil"]}, {"text": ["cedar"]}],
+        [{"text": ["delta"]}, {"text": ["ember", "fjord"]}],
+    )
+    wanted = Reranker(pair.mono, **_OPTIONS).score(
+        [("amber", "delta"), ("basil", "ember"), ("cedar", "fjord")]
+    )
     assert model.predict(*batches).tolist() == wanted.tolist()
     other = MtebCrossEncoder(Reranker(pair.mono, **{**_OPTIONS, "max_length": 32}))
     assert other.mteb_model_meta.name == model.mteb_model_meta.name

@@ -31,7 +31,9 @@ def output(tmp_path):
 
 
 def _forge(output: Path, shard: int, change, stage: str = "duo") -> None:
-    """Stores other scores in a shard of the last stage, with a receipt and a manifest that `verify` accepts."""
+    """Stores other scores in a shard of the last stage, with a receipt and a manifest that `verify`
+    accepts.
+    """
     plan = read_plan(str(output))
     record, folder = plan.stage(stage), plan.folder(stage)
     manifest = plan.finished(stage)
@@ -46,7 +48,10 @@ def _forge(output: Path, shard: int, change, stage: str = "duo") -> None:
     changed = pa.array(flat, pa.float32())
     changed = pa.ListArray.from_arrays(scores.offsets, changed) if stage == "duo" else changed
     place = table.schema.get_field_index(column)
-    for path in [*(output / stage).glob("manifest-*.json"), *(output / stage).glob(f"receipts/{shard:05}-*.json")]:
+    for path in [
+        *(output / stage).glob("manifest-*.json"),
+        *(output / stage).glob(f"receipts/{shard:05}-*.json"),
+    ]:
         path.unlink()
     new = table.set_column(place, table.schema.field(place), changed)
     digest = plan.shard_digest(record, shard, [each.receipts[shard] for each in inputs], "")
@@ -67,7 +72,10 @@ def test_whole_run_agrees_bit_by_bit_and_nothing_is_written(output):
     before = files_below(str(output))
     done = succeed("audit", output)
     assert "scored 4 of 4 shards" in done.stdout
-    assert "4 shards had been scored by the same kind of machine, so bits were compared. All agree. " in done.stdout
+    assert (
+        "4 shards had been scored by the same kind of machine, so bits were compared. All agree. "
+        in done.stdout
+    )
     assert files_below(str(output)) == before
     found = json.loads(succeed("audit", output, "--shards", "3", "--json").stdout)
     assert (found["shards"], len(found["audited"]), found["wrong"]) == (4, 3, [])
@@ -78,7 +86,10 @@ def test_whole_run_agrees_bit_by_bit_and_nothing_is_written(output):
     assert found["plan"] == plan.digest[:12]
     by_stage = {each["stage"]: each for each in found["stages"]}
     assert by_stage.keys() == {"mono", "duo"}
-    assert all([shard["shard"] for shard in each["shards"]] == found["audited"] for each in by_stage.values())
+    assert all(
+        [shard["shard"] for shard in each["shards"]] == found["audited"]
+        for each in by_stage.values()
+    )
 
 
 def test_one_bit_of_one_score_is_found(output):
@@ -137,10 +148,28 @@ def test_output_that_cannot_be_audited_is_refused(output, tmp_path):
 def test_scores_of_pairs_are_audited_by_bits_alone(tmp_path, monkeypatch):
     pair, output = save_pair(tmp_path), tmp_path / "out"
     docs = [*list(DOCS.values())[:6], None]
-    rows = {"id": range(7), "query": ["amber basil"] * 7, "doc": docs, "weight": [0.5, math.nan] * 3 + [1.0]}
-    pq.write_table(pa.table({name: list(values) for name, values in rows.items()}), tmp_path / "pairs.parquet")
-    limits = ["--max-length", "64", "--max-query-length", "16", "--max-bad-rows", "1", "--shard-rows", "4"]
-    succeed("score", tmp_path / "pairs.parquet", "--checkpoint", pair.mono, "--output", output, *limits)
+    rows = {
+        "id": range(7),
+        "query": ["amber basil"] * 7,
+        "doc": docs,
+        "weight": [0.5, math.nan] * 3 + [1.0],
+    }
+    pq.write_table(
+        pa.table({name: list(values) for name, values in rows.items()}), tmp_path / "pairs.parquet"
+    )
+    limits = [
+        "--max-length",
+        "64",
+        "--max-query-length",
+        "16",
+        "--max-bad-rows",
+        "1",
+        "--shard-rows",
+        "4",
+    ]
+    succeed(
+        "score", tmp_path / "pairs.parquet", "--checkpoint", pair.mono, "--output", output, *limits
+    )
     found = json.loads(succeed("audit", output, "--json").stdout)
     assert (found["audited"], found["wrong"], found["stages"][0]["stage"]) == ([0, 1], [], "scores")
     assert [each["scores"] for each in found["stages"][0]["shards"]] == [4, 3]
@@ -157,13 +186,20 @@ def test_scores_of_pairs_are_audited_by_bits_alone(tmp_path, monkeypatch):
 
 def test_bound_is_that_of_all_draws():
     def chance(wrong: int, audited: int, shards: int, all_wrong: int) -> float:
-        draws = (comb(all_wrong, each) * comb(shards - all_wrong, audited - each) for each in range(wrong + 1))
+        draws = (
+            comb(all_wrong, each) * comb(shards - all_wrong, audited - each)
+            for each in range(wrong + 1)
+        )
         return sum(draws) / comb(shards, audited)
 
     for shards, audited in ((20, 7), (20, 20), (9, 1)):
         for wrong in range(audited + 1):
             possible = range(wrong, shards - (audited - wrong) + 1)
-            expected = max(each for each in possible if each == wrong or chance(wrong, audited, shards, each) > 0.05)
+            expected = max(
+                each
+                for each in possible
+                if each == wrong or chance(wrong, audited, shards, each) > 0.05
+            )
             assert most_wrong(wrong, audited, shards) == expected
     # The rule of three.
     assert most_wrong(0, 300, 1_000_000) / 1_000_000 == pytest.approx(3 / 300, rel=0.01)

@@ -38,7 +38,9 @@ def fold_of() -> np.ndarray:
 
 def test_platt_is_that_of_scikit_learn(judged):
     slope, intercept = fit_platt(judged)
-    assert [-slope, -intercept] == pytest.approx(_sigmoid_calibration(judged.scores, judged.relevant), rel=1e-3)
+    assert [-slope, -intercept] == pytest.approx(
+        _sigmoid_calibration(judged.scores, judged.relevant), rel=1e-3
+    )
     assert (slope, intercept) == pytest.approx((_SLOPE, _INTERCEPT), abs=0.1)
 
 
@@ -57,14 +59,18 @@ def test_calibrated_probabilities_are_reliable_on_held_out_topics(judged, fold_o
     assert found.error.value < 0.03 < 0.1 < raw.error.low
     assert found.brier.low < found.brier.value < found.brier.high < raw.brier.low
     assert sum(docs for docs, _, _ in found.bins) == len(judged.scores)
-    assert all(share.low - 0.03 <= expected <= share.high + 0.03 for _, expected, share in found.bins)
+    assert all(
+        share.low - 0.03 <= expected <= share.high + 0.03 for _, expected, share in found.bins
+    )
 
 
 def test_intervals_widen_where_the_docs_of_a_topic_agree(judged):
     errors = np.square(expit(judged.scores) - judged.relevant)
     topics = np.empty(6000, np.int64)
     topics[np.argsort(errors)] = np.arange(6000) // 30
-    together = measure(Judged(judged.scores, judged.relevant, topics, 200), expit(judged.scores)).brier
+    together = measure(
+        Judged(judged.scores, judged.relevant, topics, 200), expit(judged.scores)
+    ).brier
     apart = measure(judged, expit(judged.scores)).brier
     assert together.value == pytest.approx(apart.value)
     assert together.high - together.low > 3 * (apart.high - apart.low)
@@ -87,11 +93,17 @@ def test_threshold_keeps_its_promise_on_held_out_topics(judged, fold_of, wanted)
     found = find_threshold(judged, fold_of, wanted)
     assert found.score is not None
     above = judged.scores >= found.score
-    assert judged.relevant[above].mean() >= wanted > judged.relevant[judged.scores >= found.score - 0.1].mean()
+    assert (
+        judged.relevant[above].mean()
+        >= wanted
+        > judged.relevant[judged.scores >= found.score - 0.1].mean()
+    )
     assert found.precision.low <= wanted + 0.02
     assert found.precision.high >= wanted - 0.02
     assert found.docs_per_topic == pytest.approx(above.sum() / 200, rel=0.1)
-    assert found.recall == pytest.approx(judged.relevant[above].sum() / judged.relevant.sum(), rel=0.1)
+    assert found.recall == pytest.approx(
+        judged.relevant[above].sum() / judged.relevant.sum(), rel=0.1
+    )
 
 
 def test_threshold_that_a_few_docs_reach_is_luck():

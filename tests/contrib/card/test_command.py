@@ -26,7 +26,11 @@ def test_card_makes_an_output_a_data_set(made, tmp_path):
     assert done.stdout == f"{output}/README.md\n"
     assert {path: path.read_bytes() for path in before} == before
     card = DatasetCard.load(output / "README.md")
-    assert (card.data.license, card.data.language, card.data.pretty_name) == ("cc-by-4.0", "en", "made")
+    assert (card.data.license, card.data.language, card.data.pretty_name) == (
+        "cc-by-4.0",
+        "en",
+        "made",
+    )
     assert str(tmp_path) not in card.content
     assert "| mono | embedded:mono | 8 | 30 |" in card.text
     for stage in ("retrieve", "mono", "duo"):
@@ -35,7 +39,11 @@ def test_card_makes_an_output_a_data_set(made, tmp_path):
         assert str(rows.to_list()) == str(made.stored(stage).to_pylist())
     with served_hub() as hub:
         hub.upload("someone/rankings", output, tmp_path / "hub", "--repo-type", "dataset")
-        files = {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
+        files = {
+            str(path.relative_to(output)): path.read_bytes()
+            for path in output.rglob("*")
+            if path.is_file()
+        }
         assert hub.repositories["someone/rankings"] == files
         assert "/api/datasets/someone/rankings/commit/main" in hub.requests
     refused("card", output, code=3)

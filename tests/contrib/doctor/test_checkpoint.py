@@ -1,4 +1,6 @@
-"""The checks of a checkpoint, on copies of the embedded pair and of random models that are changed."""
+"""The checks of a checkpoint, on copies of the embedded pair and of random models that are
+changed.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""`beamrank doctor`: the table of this machine's checks; a checkpoint's findings as text and as JSON."""
+"""`beamrank doctor`: the table of this machine's checks; a checkpoint's findings as text and as
+JSON.
+"""
 
 import json
 import re
@@ -16,7 +18,9 @@ from tests.support.processes import beamrank_here, refused, succeed
 
 def test_doctor_fits_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "12")
-    monkeypatch.setattr(command, "CHECKS", {"embedded checkpoints": lambda: "12,345.6 of 23,456.7 GiB are free"})
+    monkeypatch.setattr(
+        command, "CHECKS", {"embedded checkpoints": lambda: "12,345.6 of 23,456.7 GiB are free"}
+    )
     command.doctor()
     shown = capsys.readouterr().out
     assert "embedded checkpoints" in shown
@@ -27,7 +31,9 @@ def test_doctor_fits_a_narrow_terminal(monkeypatch, capsys):
 def test_checks_of_the_machine_are_json(monkeypatch):
     names = ("beamrank", "libraries", "Java 21 or later", "Lucene")
     monkeypatch.setattr(command, "CHECKS", {name: command.CHECKS[name] for name in names})
-    found = {each["check"]: each for each in json.loads(succeed("doctor", "--json").stdout)["checks"]}
+    found = {
+        each["check"]: each for each in json.loads(succeed("doctor", "--json").stdout)["checks"]
+    }
     assert [each["state"] for each in found.values()] == ["ok"] * 4
     assert found["beamrank"]["found"] == __version__
     assert f"torch {torch.__version__.partition('+')[0]}" in found["libraries"]["found"]
@@ -41,7 +47,11 @@ def test_check_of_the_machine_that_fails_is_named(monkeypatch):
     monkeypatch.setattr(command, "CHECKS", {"beamrank": lambda: "1", "Java": fail})
     done = beamrank_here("doctor", "--json")
     assert done.returncode == 3
-    assert json.loads(done.stdout)["checks"][1] == {"check": "Java", "state": "MISSING", "found": "no Java"}
+    assert json.loads(done.stdout)["checks"][1] == {
+        "check": "Java",
+        "state": "MISSING",
+        "found": "no Java",
+    }
     assert "check failed: Java" in done.stderr
 
 

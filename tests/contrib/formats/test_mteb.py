@@ -24,7 +24,11 @@ from tests.support.runs import read_trec
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, small_cascade
 
 ROWS = [
-    {"query": "crisp crust", "positive": ["open the door", "steam"], "negative": ["rye", "steam", "salt", "salt"]},
+    {
+        "query": "crisp crust",
+        "positive": ["open the door", "steam"],
+        "negative": ["rye", "steam", "salt", "salt"],
+    },
     {"query": "rye é", "positive": ["rye"], "negative": ["salt"]},
 ]
 
@@ -55,8 +59,12 @@ def test_mteb_rows_are_topics_corpus_candidates_and_qrels(tmp_path, ending):
         batches = read_batches(corpus_of(url, name))
         assert [row for batch in batches for row in batch.bad] == []
         found = {batch.query_ids[0]: dict(docs_of([batch])) for batch in batches}
-        assert found == {query_id: {_id(text): text for text in texts} for query_id, texts in expected.items()}
-    assert read_given(url).order == {query_id: sorted(map(_id, texts)) for query_id, texts in expected.items()}
+        assert found == {
+            query_id: {_id(text): text for text in texts} for query_id, texts in expected.items()
+        }
+    assert read_given(url).order == {
+        query_id: sorted(map(_id, texts)) for query_id, texts in expected.items()
+    }
     assert read_qrels(url).relevance == {
         "1": {_id("open the door"): 1, _id("steam"): 1, _id("rye"): 0, _id("salt"): 0},
         "2": {_id("rye"): 1, _id("salt"): 0},
@@ -71,7 +79,10 @@ def test_mteb_query_of_several_texts_is_these_joined(tmp_path):
 def test_mteb_query_has_the_number_of_its_row(tmp_path):
     (tmp_path / "a.jsonl").write_text(f"{json.dumps(ROWS[0])}\n\n{json.dumps(ROWS[1])}\n")
     url = str(tmp_path / "a.jsonl")
-    assert [topic.query_id for topic in read_topics(TopicsConfig(path=url, format="mteb"))] == ["1", "3"]
+    assert [topic.query_id for topic in read_topics(TopicsConfig(path=url, format="mteb"))] == [
+        "1",
+        "3",
+    ]
     assert list(read_given(url).order) == list(read_qrels(url).relevance) == ["1", "3"]
 
 
@@ -84,10 +95,22 @@ def test_mteb_row_without_docs_has_no_candidates(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"query": "x", "positive": ["y"]}, "the row lacks one of the fields query, positive, negative; it has: query"),
-        ({**ROWS[0], "negative": ["x", None]}, "the row has a field `negative` that is not text or a list of texts"),
-        ({**ROWS[0], "positive": {"a": 1}}, "the row has a field `positive` that is not text or a list of texts"),
-        ({**ROWS[0], "query": 7}, "the row has a field `query` that is not text or a list of texts"),
+        (
+            {"query": "x", "positive": ["y"]},
+            "the row lacks one of the fields query, positive, negative; it has: query",
+        ),
+        (
+            {**ROWS[0], "negative": ["x", None]},
+            "the row has a field `negative` that is not text or a list of texts",
+        ),
+        (
+            {**ROWS[0], "positive": {"a": 1}},
+            "the row has a field `positive` that is not text or a list of texts",
+        ),
+        (
+            {**ROWS[0], "query": 7},
+            "the row has a field `query` that is not text or a list of texts",
+        ),
         ({**ROWS[0], "query": "\ud83d"}, "half of a UTF-16 surrogate pair"),
         (["x"], "the row is JSON, but a list, not an object"),
     ],
@@ -102,13 +125,18 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
     for read in readers:
         with pytest.raises(PreflightError, match=rf"test\.jsonl:2: .*{message}"):
             read()
-    with pytest.raises(PreflightError, match=r"(?s)test\.jsonl is not a valid qrels file: .*line 2: "):
+    with pytest.raises(
+        PreflightError, match=r"(?s)test\.jsonl is not a valid qrels file: .*line 2: "
+    ):
         read_qrels(url)
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the topic '1' has no text"), ([], r"test\.jsonl holds no topics")],
+    [
+        ([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the topic '1' has no text"),
+        ([], r"test\.jsonl holds no topics"),
+    ],
 )
 def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
     url = _write(tmp_path, rows)
@@ -131,7 +159,9 @@ def test_mteb_corpus_takes_no_fields_and_other_files_are_named(tmp_path):
     url = _write(tmp_path, ROWS)
     with pytest.raises(PreflightError, match=r"`corpus\.fields` means nothing to `format: mteb`"):
         list_units(corpus_of(url, "mteb", ("positive",)))
-    with pytest.raises(PreflightError, match=r"looks like MTEB's re-ranking rows .*: set `corpus\.format: mteb`"):
+    with pytest.raises(
+        PreflightError, match=r"looks like MTEB's re-ranking rows .*: set `corpus\.format: mteb`"
+    ):
         list_units(corpus_of(url, "jsonl"))
     with pytest.raises(PreflightError, match=r"needs columns for"):
         read_run(url)
@@ -154,7 +184,11 @@ def test_run_of_an_mteb_file_ranks_as_separate_files_do(tmp_path):
         texts = [DOCS[doc_id] for doc_id in CANDIDATES[query_id]]
         rows.append({"query": text, "positive": [texts.pop(4)], "negative": texts})
     collection.write("test.jsonl", map(json.dumps, rows))
-    collection.keys |= {"corpus": {"path": "test.jsonl"}, "topics": {"path": "test.jsonl"}, "qrels": "test.jsonl"}
+    collection.keys |= {
+        "corpus": {"path": "test.jsonl"},
+        "topics": {"path": "test.jsonl"},
+        "qrels": "test.jsonl",
+    }
     collection.keys["candidates"] = {"run": "test.jsonl", "k": 9}
     done = beamrank_here("run", collection.path)
     assert done.returncode == 0, done.stderr
@@ -162,9 +196,15 @@ def test_run_of_an_mteb_file_ranks_as_separate_files_do(tmp_path):
     assert "unranked; the candidates of a query are in the order of their ids" in done.stderr
     texts_of = {sample.query_id: sample.docs for sample in samples(str(tmp_path / "test.jsonl"))}
     for name in ("mono.trec", "duo-sum.trec"):
-        found, separate = (read_trec(folder / "runs" / name) for folder in (collection.output, tmp_path / "separate"))
-        assert [[texts_of[query_id][doc_id][0] for doc_id in found[query_id]] for query_id in texts_of] == [
-            [DOCS[doc_id] for doc_id in separate[query_id]] for query_id in TOPICS
-        ]
-    measures = [json.loads((tmp_path / each / "runs/measures.json").read_text()) for each in ("out", "separate")]
+        found, separate = (
+            read_trec(folder / "runs" / name)
+            for folder in (collection.output, tmp_path / "separate")
+        )
+        assert [
+            [texts_of[query_id][doc_id][0] for doc_id in found[query_id]] for query_id in texts_of
+        ] == [[DOCS[doc_id] for doc_id in separate[query_id]] for query_id in TOPICS]
+    measures = [
+        json.loads((tmp_path / each / "runs/measures.json").read_text())
+        for each in ("out", "separate")
+    ]
     assert measures[0]["mono"] == measures[1]["mono"]

@@ -23,7 +23,10 @@ REQUESTS = [
     },
     {
         "query": {"text": "bm25", "qid": 7},
-        "candidates": [{"docid": "6641238", "score": 2, "doc": "text"}, {"docid": 9, "score": 1, "doc": {"text": ""}}],
+        "candidates": [
+            {"docid": "6641238", "score": 2, "doc": "text"},
+            {"docid": 9, "score": 1, "doc": {"text": ""}},
+        ],
     },
 ]
 
@@ -47,7 +50,9 @@ def test_rank_llm_is_topics_corpus_and_candidates(tmp_path, lines):
             ("6641238", "text"),
             ("9", ""),
         ]
-        assert [query_id for batch in batches for query_id in batch.query_ids] == ["264014"] * 2 + ["7"] * 2
+        assert [query_id for batch in batches for query_id in batch.query_ids] == ["264014"] * 2 + [
+            "7"
+        ] * 2
     run = read_given(url)
     assert run.order == {"264014": ["6641238", "4834547"], "7": ["6641238", "9"]}
     assert run.scores["7"] == [2, 1]
@@ -56,7 +61,10 @@ def test_rank_llm_is_topics_corpus_and_candidates(tmp_path, lines):
 def test_rank_llm_has_fields_in_a_template(tmp_path):
     url = _write(tmp_path / "r.json", REQUESTS[:1])
     doc: Any = list(REQUESTS[0]["candidates"])[1]
-    corpus = CorpusConfig(path=_write(tmp_path / "one.json", [{**REQUESTS[0], "candidates": [doc]}]), format="rank_llm")
+    corpus = CorpusConfig(
+        path=_write(tmp_path / "one.json", [{**REQUESTS[0], "candidates": [doc]}]),
+        format="rank_llm",
+    )
     corpus = corpus.model_copy(update={"template": "{segment} / {title}"})
     assert docs_of(read_batches(corpus)) == [("6641238", "weeks / Fleas")]
     (batch,) = read_batches(corpus.model_copy(update={"path": url}))
@@ -65,8 +73,22 @@ def test_rank_llm_has_fields_in_a_template(tmp_path):
 
 def _hits(qid="264014", **named):
     hits = [
-        {"content": "Title: Fleas Content: weeks", "qid": qid, "docid": 6641238, "rank": 1, "score": 15.09, **named},
-        {"content": "The life cycle of a flea", "qid": qid, "docid": "4834547", "rank": 2, "score": 14.97, **named},
+        {
+            "content": "Title: Fleas Content: weeks",
+            "qid": qid,
+            "docid": 6641238,
+            "rank": 1,
+            "score": 15.09,
+            **named,
+        },
+        {
+            "content": "The life cycle of a flea",
+            "qid": qid,
+            "docid": "4834547",
+            "rank": 2,
+            "score": 14.97,
+            **named,
+        },
     ]
     return {"query": "how long is life cycle of flea", "hits": hits}
 
@@ -79,9 +101,14 @@ def test_rank_llm_hits_are_topics_corpus_and_candidates(tmp_path, lines, query):
         topics = list(read_topics(TopicsConfig(path=url, format=name)))
         assert topics == [("264014", "how long is life cycle of flea"), ("7", "bm25")]
         batches = read_batches(corpus_of(url, name))
-        texts = [("6641238", "Title: Fleas Content: weeks"), ("4834547", "The life cycle of a flea")]
+        texts = [
+            ("6641238", "Title: Fleas Content: weeks"),
+            ("4834547", "The life cycle of a flea"),
+        ]
         assert docs_of(batches) == texts * 2
-        assert [query_id for batch in batches for query_id in batch.query_ids] == ["264014"] * 2 + ["7"] * 2
+        assert [query_id for batch in batches for query_id in batch.query_ids] == ["264014"] * 2 + [
+            "7"
+        ] * 2
     run = read_given(url)
     assert run.order == {"264014": ["6641238", "4834547"], "7": ["6641238", "4834547"]}
     assert run.scores["7"] == pytest.approx([15.09, 14.97])
@@ -91,8 +118,14 @@ def test_rank_llm_hits_are_topics_corpus_and_candidates(tmp_path, lines, query):
     ("request_", "reason"),
     [
         ({"query": "x", "hits": []}, 'the id of the query "x" is unknown: no hit has a `qid`'),
-        ({"query": "x", "hits": [{"qid": 1, "docid": 2}, {"qid": 2, "docid": 2}]}, "its hits have several: 1, 2"),
-        ({"query": {"qid": 3, "text": "x"}, "hits": [{"qid": 1, "docid": 2}]}, "its hits have several: 1, 3"),
+        (
+            {"query": "x", "hits": [{"qid": 1, "docid": 2}, {"qid": 2, "docid": 2}]},
+            "its hits have several: 1, 2",
+        ),
+        (
+            {"query": {"qid": 3, "text": "x"}, "hits": [{"qid": 1, "docid": 2}]},
+            "its hits have several: 1, 3",
+        ),
         ({"query": 3, "hits": [{"qid": 1, "docid": 2}]}, "a row is not a request of rank_llm"),
     ],
 )
@@ -124,11 +157,15 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
         ({"docid": None, "doc": "x"}, "has an id that is null"),
         ("a", "is a candidate without `docid`"),
     ]
-    requests = [{**REQUESTS[1], "candidates": [*REQUESTS[1]["candidates"], *[row for row, _ in bad]]}]
+    requests = [
+        {**REQUESTS[1], "candidates": [*REQUESTS[1]["candidates"], *[row for row, _ in bad]]}
+    ]
     url = _write(tmp_path / "r.json", requests)
     (batch,) = read_batches(corpus_of(url, "rank_llm"))
     assert batch.query_ids == ["7", "7"]
-    assert [row.place for row in batch.bad] == [f"{url} at candidate {i} (from 0)" for i in range(2, 8)]
+    assert [row.place for row in batch.bad] == [
+        f"{url} at candidate {i} (from 0)" for i in range(2, 8)
+    ]
     for row, (_, reason) in zip(batch.bad, bad, strict=True):
         assert reason in row.reason
     given = read_given(url)
@@ -139,13 +176,25 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
     ("content", "message"),
     [
         ('[{"query": {"qid": "1"', "is not JSON: .*may be truncated"),
-        ('[{"query": {"qid": "1", "text": "x"}, "docs": []}]', "r.json:1: a row is not a request of rank_llm"),
+        (
+            '[{"query": {"qid": "1", "text": "x"}, "docs": []}]',
+            "r.json:1: a row is not a request of rank_llm",
+        ),
         ('[{"query": {"qid": true, "text": "x"}, "candidates": []}]', "is not a request"),
-        ('{"query": {"qid": "1", "text": "x"}, "candidates": []}\n{"query"', "r.json:2: the row is not JSON"),
+        (
+            '{"query": {"qid": "1", "text": "x"}, "candidates": []}\n{"query"',
+            "r.json:2: the row is not JSON",
+        ),
         ("[]", "holds no topics"),
-        ('[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]', "the id 'a b', which holds white space"),
+        (
+            '[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]',
+            "the id 'a b', which holds white space",
+        ),
         ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "'1' has no text"),
-        (json.dumps([REQUESTS[0], REQUESTS[0]]), "r.json:1: the topic has the query_id '264014', which line 1 has too"),
+        (
+            json.dumps([REQUESTS[0], REQUESTS[0]]),
+            "r.json:1: the topic has the query_id '264014', which line 1 has too",
+        ),
     ],
 )
 def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, message):
@@ -157,13 +206,21 @@ def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, mess
 @pytest.mark.parametrize(
     ("candidates", "message"),
     [
-        ([{"docid": "a", "doc": "x"}] * 2, r"candidate 1 \(from 0\): query '1' has doc 'a' already at candidate 0"),
-        ([{"docid": "a", "doc": "x", "score": "high"}], "query '1' of the run has a score that is not a number"),
+        (
+            [{"docid": "a", "doc": "x"}] * 2,
+            r"candidate 1 \(from 0\): query '1' has doc 'a' already at candidate 0",
+        ),
+        (
+            [{"docid": "a", "doc": "x", "score": "high"}],
+            "query '1' of the run has a score that is not a number",
+        ),
         ([{"docid": "a", "doc": "x", "score": 1e99}], "not a number, finite in float32"),
     ],
 )
 def test_rank_llm_candidates_that_cannot_be_ranked_are_refused(tmp_path, candidates, message):
-    url = _write(tmp_path / "r.json", [{"query": {"qid": "1", "text": "x"}, "candidates": candidates}])
+    url = _write(
+        tmp_path / "r.json", [{"query": {"qid": "1", "text": "x"}, "candidates": candidates}]
+    )
     with pytest.raises(PreflightError, match=message):
         read_given(url)
 

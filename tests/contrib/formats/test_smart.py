@@ -30,7 +30,9 @@ of .W roots
 .B
 nothing
 """
-_TOPICS = ".I 001\n.W\nwhat similarity laws\nmust be obeyed .\n.I 002\n.W \nwhat are\n.I 004\n.W\nheat\n"
+_TOPICS = (
+    ".I 001\n.W\nwhat similarity laws\nmust be obeyed .\n.I 002\n.W \nwhat are\n.I 004\n.W\nheat\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +47,16 @@ _TOPICS = ".I 001\n.W\nwhat similarity laws\nmust be obeyed .\n.I 002\n.W \nwhat
                 ("3", ""),
             ],
         ),
-        ("\ufeff" + _DOCS, ("A", "B"), [("1", "Perlis, A. J. CACM December, 1958"), ("2", ""), ("3", "nothing")]),
-        (_DOCS.replace("\n", "\r\n"), ("B",), [("1", "CACM December, 1958"), ("2", ""), ("3", "nothing")]),
+        (
+            "\ufeff" + _DOCS,
+            ("A", "B"),
+            [("1", "Perlis, A. J. CACM December, 1958"), ("2", ""), ("3", "nothing")],
+        ),
+        (
+            _DOCS.replace("\n", "\r\n"),
+            ("B",),
+            [("1", "CACM December, 1958"), ("2", ""), ("3", "nothing")],
+        ),
     ],
 )
 def test_smart_reads_docs(tmp_path, content, fields, docs):
@@ -57,12 +67,16 @@ def test_smart_reads_docs(tmp_path, content, fields, docs):
 
 def test_smart_has_fields_in_a_template(tmp_path):
     (tmp_path / "c").write_text(_DOCS)
-    found = docs_of(read_batches(CorpusConfig(path=str(tmp_path / "c"), format="smart", template="{T} [{B}]")))
+    found = docs_of(
+        read_batches(CorpusConfig(path=str(tmp_path / "c"), format="smart", template="{T} [{B}]"))
+    )
     assert [text for _, text in found[1:]] == ["Extraction of Roots []", " [nothing]"]
 
 
 def test_smart_counts_docs_that_cannot_be_used(tmp_path):
-    (tmp_path / "c").write_bytes(b".I 1\n.W\nx\n.I\n.W\ny\n.I 2 3\n.W\nz\n.I 4\n.W\ncaf\xe9\n.I 5\n.W\nlast")
+    (tmp_path / "c").write_bytes(
+        b".I 1\n.W\nx\n.I\n.W\ny\n.I 2 3\n.W\nz\n.I 4\n.W\ncaf\xe9\n.I 5\n.W\nlast"
+    )
     (batch,) = read_batches(corpus_of(tmp_path / "c", "smart"))
     assert docs_of([batch]) == [("1", "x"), ("5", "last")]
     assert [(row.place, row.reason) for row in batch.bad] == [
@@ -70,7 +84,8 @@ def test_smart_counts_docs_that_cannot_be_used(tmp_path):
         (f"{tmp_path}/c:7", "the row does not begin with `.I` and a number"),
         (
             f"{tmp_path}/c:10",
-            "the row is not valid UTF-8 (byte 0xe9): convert the file, such as with `iconv -f latin1 -t utf-8`",
+            "the row is not valid UTF-8 (byte 0xe9): convert the file, such as with `iconv -f "
+            "latin1 -t utf-8`",
         ),
     ]
 
@@ -78,9 +93,11 @@ def test_smart_counts_docs_that_cannot_be_used(tmp_path):
 @pytest.mark.parametrize(
     ("content", "fields", "message"),
     [
-        ("title\n.I 1\n.W\nx\n", None, "does not hold SMART's records: its beginning does not begin with `.I`"),
+        ("title\n.I 1\n.W\nx\n", None, "does not hold SMART's records: its beginning does not "
+            "begin with `.I`"),
         ('{"id": "1", "contents": "x"}', None, r"set `corpus\.format: jsonl`"),
-        (_DOCS, ("W", "K"), "none of the first 3 docs .* has the field `K` of `corpus.fields`; they have: A, B, T"),
+        (_DOCS, ("W", "K"), "none of the first 3 docs .* has the field `K` of `corpus.fields`; "
+            "they have: A, B, T"),
         ("", None, "holds no docs"),
     ],
 )  # fmt: skip
@@ -95,7 +112,9 @@ def test_smart_topics_keep_their_numbers_or_count(tmp_path):
     config = TopicsConfig(path=str(tmp_path / "cran.qry"), format="smart")
     texts = ["what similarity laws must be obeyed .", "what are", "heat"]
     assert list(read_topics(config)) == list(zip(["001", "002", "004"], texts, strict=True))
-    assert list(read_topics(config.model_copy(update={"ids": "order"}))) == list(zip("123", texts, strict=True))
+    assert list(read_topics(config.model_copy(update={"ids": "order"}))) == list(
+        zip("123", texts, strict=True)
+    )
 
 
 def test_empty_record_at_the_end_of_smart_is_none(tmp_path):
@@ -128,5 +147,9 @@ def test_smart_splits_records_at_their_first_lines(texts):
     texts = [text.replace("\n.", "\n,") for text in texts]
     content = "".join(f".I {i}\n.W\n {text}\n" for i, text in enumerate(texts)).encode()
     records = list(smart._split(content))
-    assert [smart._parse(record.decode())[0] for _, record in records] == [str(i) for i in range(len(texts))]
-    assert [content.split(b"\n")[line - 1] for line, _ in records] == [b".I %d" % i for i in range(len(texts))]
+    assert [smart._parse(record.decode())[0] for _, record in records] == [
+        str(i) for i in range(len(texts))
+    ]
+    assert [content.split(b"\n")[line - 1] for line, _ in records] == [
+        b".I %d" % i for i in range(len(texts))
+    ]

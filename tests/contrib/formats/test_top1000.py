@@ -19,9 +19,11 @@ from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec, run_bytes
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
 
-# As the released file is: unranked, the lines of a query apart, passages that repeat, one broken line.
+# As the released file is: unranked, the lines of a query apart, passages that repeat, one broken
+# line.
 LINES = [
-    "188714\t1000052\tfoods and supplements to lower blood sugar\tWatch portion sizes: Ã© Itâ€™s so.",
+    "188714\t1000052\tfoods and supplements to lower blood sugar\tWatch portion sizes: Ã© Itâ€™s "
+    "so.",
     "1082792\t1000084\twhat does the golgi apparatus do\tStart your trial\u00a0now.",
     "188714\t1000094\tfoods and supplements to lower blood sugar\tLower BPM results",
     "broken\tline",
@@ -31,7 +33,9 @@ LINES = [
 
 @pytest.fixture
 def url(tmp_path):
-    (tmp_path / "top1000.dev.tsv").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    (tmp_path / "top1000.dev.tsv").write_text(
+        "".join(f"{line}\n" for line in LINES), encoding="utf-8"
+    )
     return str(tmp_path / "top1000.dev.tsv")
 
 
@@ -46,7 +50,9 @@ def test_top1000_is_topics_corpus_and_candidates(url):
     assert batch.keys == ["188714 1000052", "1082792 1000084", "188714 1000094", "1082792 1000052"]
     assert batch.texts[3] == "Watch portion sizes: é It’s so."
     (bad,) = batch.bad
-    assert bad.reason.startswith("the row has 2 columns where query_id<TAB>doc_id<TAB>query<TAB>passage, exactly 4")
+    assert bad.reason.startswith(
+        "the row has 2 columns where query_id<TAB>doc_id<TAB>query<TAB>passage, exactly 4"
+    )
 
 
 @pytest.mark.parametrize("unit_bytes", [9, 1 << 20])
@@ -60,10 +66,15 @@ def test_candidates_are_in_the_order_of_the_file(url, unit_bytes):
     (broken,) = given.rejects.examples
     assert re.match(rf"{url}( at byte \d+|:4): ", broken)
     (twice,) = (each for each in given.batches if each.twice_encoded)
-    assert (twice.twice_encoded, twice.twice_example) == (1, f"{url}{' at byte 0' if unit_bytes == 9 else ':1'}")
+    assert (twice.twice_encoded, twice.twice_example) == (
+        1,
+        f"{url}{' at byte 0' if unit_bytes == 9 else ':1'}",
+    )
 
 
-@pytest.mark.parametrize("text", ["Spaß“ and é", "naïve Â", "café", "10 °C – 5 €", "Ã", "¿Qué?", "a â b"])
+@pytest.mark.parametrize(
+    "text", ["Spaß“ and é", "naïve Â", "café", "10 °C – 5 €", "Ã", "¿Qué?", "a â b"]
+)
 def test_text_that_was_encoded_once_is_not_counted(text):
     assert not is_twice_encoded(text)
 
@@ -90,7 +101,9 @@ def test_topics_with_a_problem_are_refused(url, line, message):
         read_topics(TopicsConfig(path=url, format="top1000"))
 
 
-@pytest.mark.parametrize(("unit_bytes", "places"), [(60, "byte 3.*byte 0"), (1 << 20, "line 6: .*line 1")])
+@pytest.mark.parametrize(
+    ("unit_bytes", "places"), [(60, "byte 3.*byte 0"), (1 << 20, "line 6: .*line 1")]
+)
 def test_candidate_that_is_there_twice_is_named_with_both_places(url, unit_bytes, places):
     with open(url, "a") as file:
         file.write("188714\t1000052\tq\tp\n")
@@ -122,7 +135,9 @@ def test_top1000_is_recognized_by_its_columns(tmp_path, ending):
 
 
 def test_top1000_as_a_run_names_the_remedy(url):
-    with pytest.raises(PreflightError, match=r"top1000 files are unranked: give one as `candidates.run`"):
+    with pytest.raises(
+        PreflightError, match=r"top1000 files are unranked: give one as `candidates.run`"
+    ):
         read_run(url)
 
 
@@ -131,7 +146,9 @@ def _lines() -> list[str]:
     left = {query_id: list(doc_ids) for query_id, doc_ids in CANDIDATES.items()}
     turns = random.Random(7).sample([query_id for query_id in left for _ in left[query_id]], 90)
     rows = [(query_id, left[query_id].pop(0)) for query_id in turns]
-    return [f"{query_id}\t{doc_id}\t{TOPICS[query_id]}\t{DOCS[doc_id]}" for query_id, doc_id in rows]
+    return [
+        f"{query_id}\t{doc_id}\t{TOPICS[query_id]}\t{DOCS[doc_id]}" for query_id, doc_id in rows
+    ]
 
 
 @pytest.fixture
@@ -155,7 +172,9 @@ def test_run_of_a_top1000_file_has_the_bytes_of_separate_files(collection, tmp_p
     separate.mkdir()
     small_cascade(separate).run()
     for name in ("mono.trec", "duo-sum.trec"):
-        assert (collection.output / "runs" / name).read_bytes() == (separate / "out/runs" / name).read_bytes()
+        assert (collection.output / "runs" / name).read_bytes() == (
+            separate / "out/runs" / name
+        ).read_bytes()
     assert read_trec(collection.output / "runs/candidates.trec") == CANDIDATES
 
 

@@ -15,9 +15,13 @@ pytestmark = pytest.mark.usefixtures("two_runs")
 
 
 def test_fuse_writes_a_run_that_eval_reads(two_runs):
-    done = succeed("fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec")
+    done = succeed(
+        "fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec"
+    )
     assert done.stdout == "fused.trec\n"
-    assert done.stderr == "note: third.tsv lacks topics of the other runs: 1; there it adds nothing\n"
+    assert (
+        done.stderr == "note: third.tsv lacks topics of the other runs: 1; there it adds nothing\n"
+    )
     rows = [line.split() for line in (two_runs / "fused.trec").read_text().splitlines()]
     assert [row[:4] + row[5:] for row in rows] == [
         [query_id, "Q0", doc_id, str(rank), "fused-rrf"]
@@ -26,13 +30,31 @@ def test_fuse_writes_a_run_that_eval_reads(two_runs):
     ]
     assert float(rows[0][4]) == pytest.approx(1 / 62 + 2 / 61)
     again = (two_runs / "fused.trec").read_bytes()
-    succeed("fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec")
+    succeed(
+        "fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec"
+    )
     assert (two_runs / "fused.trec").read_bytes() == again
-    assert json.loads(succeed("eval", "fused.trec", "--qrels", "qrels", "--json").stdout)["measures"]["RR@10"] == 0.75
+    assert (
+        json.loads(succeed("eval", "fused.trec", "--qrels", "qrels", "--json").stdout)["measures"][
+            "RR@10"
+        ]
+        == 0.75
+    )
 
 
 def test_fuse_takes_weights_a_normalization_a_depth_and_a_tag(two_runs):
-    options = ["--weights", "1,3", "--norm", "none", "--k", "1", "--tag", "mine", "--output", "fused.trec"]
+    options = [
+        "--weights",
+        "1,3",
+        "--norm",
+        "none",
+        "--k",
+        "1",
+        "--tag",
+        "mine",
+        "--output",
+        "fused.trec",
+    ]
     done = succeed("fuse", "base.trec", "third.tsv", "--method", "wsum", *options)
     assert "note: third.tsv has no scores: minus its ranks are taken for them" in done.stderr
     assert (two_runs / "fused.trec").read_text() == "q1 Q0 a 1 3 mine\nq2 Q0 c 1 3 mine\n"
@@ -59,7 +81,17 @@ def test_fused_run_on_standard_output_has_nothing_beside_it(two_runs):
 
 def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
     monkeypatch.setitem(fusion.METHODS, "combmax", fusion.Method(max))
-    succeed("fuse", "base.trec", "other.trec", "--method", "combmax", "--norm", "none", "--output", "fused.trec")
+    succeed(
+        "fuse",
+        "base.trec",
+        "other.trec",
+        "--method",
+        "combmax",
+        "--norm",
+        "none",
+        "--output",
+        "fused.trec",
+    )
     fused = (two_runs / "fused.trec").read_text()
     assert fused.startswith("q1 Q0 a 1 3 fused-combmax\nq1 Q0 b 2 2.99998999 fused-combmax")
 
@@ -68,14 +100,34 @@ def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
     ("arguments", "code", "message"),
     [
         (["base.trec", "--method", "rrf", "--output", "o"], 2, "give two runs or more"),
-        (["base.trec", "other.trec", "--method", "x", "--output", "o"], 2, "choose one of rrf, combsum"),
-        (["base.trec", "base.trec", "--method", "rrf", "--output", "./base.trec"], 2, "is one of the runs"),
-        (["base.trec", "a", "--method", "rrf", "--output", "."], 2, "is a folder: give the path of a file"),
-        (["base.trec", "a", "--method", "wsum", "--weights", "1,x", "--output", "o"], 2, "must be numbers"),
+        (
+            ["base.trec", "other.trec", "--method", "x", "--output", "o"],
+            2,
+            "choose one of rrf, combsum",
+        ),
+        (
+            ["base.trec", "base.trec", "--method", "rrf", "--output", "./base.trec"],
+            2,
+            "is one of the runs",
+        ),
+        (
+            ["base.trec", "a", "--method", "rrf", "--output", "."],
+            2,
+            "is a folder: give the path of a file",
+        ),
+        (
+            ["base.trec", "a", "--method", "wsum", "--weights", "1,x", "--output", "o"],
+            2,
+            "must be numbers",
+        ),
         (["base.trec", "a", "--method", "rrf", "--output", "o.tar"], 2, "packed with tar"),
         (["base.trec", "a", "--method", "rrf", "--output", "o.zip"], 2, "packed with zip"),
         (["base.trec", "a", "--method", "rrf", "--output", "link"], 2, "is one of the runs"),
-        (["base.trec", "a", "--method", "rrf", "--tag", "a b", "--output", "o"], 2, "no white space"),
+        (
+            ["base.trec", "a", "--method", "rrf", "--tag", "a b", "--output", "o"],
+            2,
+            "no white space",
+        ),
         (["base.trec", "none", "--method", "rrf", "--output", "o"], 3, "there is no file none"),
     ],
 )
@@ -94,7 +146,12 @@ def test_metadata_of_a_fused_run_names_its_runs(tmp_path):
     options = ["--method", "wsum", "--weights", "1,3", "--output", str(tmp_path / "fused.trec")]
     succeed("fuse", *runs, *options)
     found = checked_metadata(tmp_path / "fused.trec")
-    expected = {"name": "wsum", "norm": "min-max", "weights": [1.0, 3.0], "interpolates": ["a.trec", "b.trec"]}
+    expected = {
+        "name": "wsum",
+        "norm": "min-max",
+        "weights": [1.0, 3.0],
+        "interpolates": ["a.trec", "b.trec"],
+    }
     assert (found["tag"], found["method"]["retrieval"][-1]) == ("fused-wsum", expected)
 
 

@@ -11,19 +11,26 @@ from beamrank.formats.runs import read_run, run_of
 from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
 from tests.support.progress import RecordedProgress
 
-# `ranx.fuse` with kind rrf, sum, mnz and wsum, of three runs; with zmuv for z, and no normalization for none.
+# `ranx.fuse` with kind rrf, sum, mnz and wsum, of three runs; with zmuv for z, and no normalization
+# for none.
 RANX = json.loads((Path(__file__).parents[2] / "support/data/fusion-ranx-0.3.21.json").read_text())
 # In the second run all docs have the same score.
-RUNS = [run_of({"q1": {"a": 4, "b": 3, "c": 2}, "q2": {"x": 1}}), run_of({"q1": {"c": 9, "a": 1, "d": 0}})]
+RUNS = [
+    run_of({"q1": {"a": 4, "b": 3, "c": 2}, "q2": {"x": 1}}),
+    run_of({"q1": {"c": 9, "a": 1, "d": 0}}),
+]
 
 
-@pytest.mark.parametrize("fused", RANX["fused"], ids=lambda fused: f"{fused['method']}-{fused['norm']}")
+@pytest.mark.parametrize(
+    "fused", RANX["fused"], ids=lambda fused: f"{fused['method']}-{fused['norm']}"
+)
 def test_fusion_equals_ranx(fused):
     # ranx keeps the given order of scores that tie; the third run has some.
     runs = [run_of(run, ties="rank") for run in RANX["runs"]]
     found = fuse(runs, fused["method"], weights=fused["weights"], norm=fused["norm"])
     assert {query_id: dict(ranking) for query_id, ranking in found.items()} == {
-        query_id: pytest.approx(scores, rel=1e-9, abs=1e-9) for query_id, scores in fused["scores"].items()
+        query_id: pytest.approx(scores, rel=1e-9, abs=1e-9)
+        for query_id, scores in fused["scores"].items()
     }
 
 
@@ -41,13 +48,19 @@ def test_golden_values_cover_every_method_and_normalization():
         ("combsum", {}, {"a": 1 + 1 / 9, "c": 0 + 1, "b": 1 / 2, "d": 0}),
         ("combmnz", {"norm": "none"}, {"c": 22, "a": 10, "b": 3, "d": 0}),
         ("wsum", {"norm": "none", "weights": [1, 0.5]}, {"c": 6.5, "a": 4.5, "b": 3, "d": 0}),
-        ("combsum", {"norm": "z"}, {"c": -(1.5**0.5) + 17 / 146**0.5, "a": 1.5**0.5 - 7 / 146**0.5, "b": 0, "d": None}),
+        (
+            "combsum",
+            {"norm": "z"},
+            {"c": -(1.5**0.5) + 17 / 146**0.5, "a": 1.5**0.5 - 7 / 146**0.5, "b": 0, "d": None},
+        ),
     ],
 )
 def test_fusion_equals_the_formula(method, options, expected):
     (first, *ranking), _ = list(fuse(RUNS, method, **options).values())
     found = dict([first, *ranking])
-    expected = {doc_id: found[doc_id] if score is None else score for doc_id, score in expected.items()}
+    expected = {
+        doc_id: found[doc_id] if score is None else score for doc_id, score in expected.items()
+    }
     assert found == pytest.approx(expected)
     assert list(found) == sorted(found, key=lambda doc_id: -found[doc_id])
 
@@ -65,7 +78,10 @@ def test_ties_keep_the_order_of_the_first_run():
 
 
 def test_sums_do_not_depend_on_the_order_of_the_runs():
-    runs = [run_of({"q": {"a": score, "b": other}}) for score, other in ((0.1, 0.3), (0.2, 0.1), (0.3, 0.2))]
+    runs = [
+        run_of({"q": {"a": score, "b": other}})
+        for score, other in ((0.1, 0.3), (0.2, 0.1), (0.3, 0.2))
+    ]
     (first, second) = fuse(runs, "combsum", norm="none")["q"]
     assert first[1] == second[1]
 
@@ -113,10 +129,15 @@ def test_fusion_of_real_runs_is_above_its_parts(shared_data):
     from beamrank.formats.qrels import read_qrels
 
     folder = shared_data / "msmarco/ans_small"
-    runs = [read_run(str(folder / f"run.{name}.ans_small.dev.tsv.gz")) for name in ("monobert", "monot5")]
+    runs = [
+        read_run(str(folder / f"run.{name}.ans_small.dev.tsv.gz"))
+        for name in ("monobert", "monot5")
+    ]
     qrels = read_qrels(str(folder / "qrels.dev.small.tsv"))
     values = [evaluate(run.order.items(), qrels, ["RR@10"]).means["RR@10"] for run in runs]
-    fused = {query_id: [doc_id for doc_id, _ in docs] for query_id, docs in fuse(runs, "rrf").items()}
+    fused = {
+        query_id: [doc_id for doc_id, _ in docs] for query_id, docs in fuse(runs, "rrf").items()
+    }
     found = evaluate(fused.items(), qrels, ["RR@10"]).means["RR@10"]
     assert values[0] == 0.40267951625094484
     assert min(values) < found

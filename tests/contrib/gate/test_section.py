@@ -1,4 +1,6 @@
-"""`beamrank report --fail-if`: what its conditions compare, exit code 4, and conditions without a value."""
+"""`beamrank report --fail-if`: what its conditions compare, exit code 4, and conditions without a
+value.
+"""
 
 import csv
 
@@ -32,17 +34,27 @@ def drifted(outputs):
 
 
 def _reasons(report, *conditions):
-    return [block.text for block in blocks(report, fail_if=list(conditions)) if isinstance(block, Failed)]
+    return [
+        block.text
+        for block in blocks(report, fail_if=list(conditions))
+        if isinstance(block, Failed)
+    ]
 
 
 def test_condition_is_read_and_holds():
     assert Condition.parse(" P_5<=-1e-3 ")[1:] == ("P@5", "<=", -0.001)
     assert Condition.parse("RR(rel=2)@5 > 0.5").name == "RR(rel=2)@5"
-    for text, value, holds in (("AP < 0", -0.1, True), ("AP < 0", 0.0, False), ("AP >= 0", 0.0, True)):
+    for text, value, holds in (
+        ("AP < 0", -0.1, True),
+        ("AP < 0", 0.0, False),
+        ("AP >= 0", 0.0, True),
+    ):
         assert Condition.parse(text).holds(value) is holds
 
 
-@pytest.mark.parametrize("text", ["nDCG@10", "nDCG@10 < x", "AP < nan", "AP = 3", "< 3", "ndcg_cut < 0", "nope@10 < 0"])
+@pytest.mark.parametrize(
+    "text", ["nDCG@10", "nDCG@10 < x", "AP < nan", "AP = 3", "< 3", "ndcg_cut < 0", "nope@10 < 0"]
+)
 def test_text_that_is_no_condition_is_refused(text):
     with pytest.raises(ConfigError):
         Condition.parse(text)
@@ -52,11 +64,17 @@ def test_condition_that_holds_is_exit_code_4_with_the_reasons(outputs):
     new, old = outputs
     arguments = ["--no-texts", "--queries", "0", "--trials", "1", "--k1", "5", "--opponents", "2"]
     conditions = ["--fail-if", "topics_changed > 0.2", "--fail-if", "RBO < 0"]
-    done = beamrank_here("report", new.plan.output, *arguments, "--baseline", old.plan.output, *conditions)
+    done = beamrank_here(
+        "report", new.plan.output, *arguments, "--baseline", old.plan.output, *conditions
+    )
     page = new.folder / "out/report/report.html"
     assert (done.returncode, done.stdout) == (4, f"{page}\n")
     with (page.parent / "drift.csv").open() as file:
-        rows = [each for each in csv.DictReader(file) if each["run"] == "duo-sum" and each["causes"] != "new topic"]
+        rows = [
+            each
+            for each in csv.DictReader(file)
+            if each["run"] == "duo-sum" and each["causes"] != "new topic"
+        ]
     reason = f"topics_changed > 0.2 holds: duo-sum has {len(rows) / 7:.4g}"
     assert done.stderr.splitlines()[-1].endswith(reason)
     text = page.read_text()
@@ -70,8 +88,15 @@ def test_measures_and_rankings_of_the_last_run_are_compared(drifted):
     found = last.comparisons["AP"]
     below, above = (f"AP < {found.difference + each!r}" for each in (-1e-9, 1e-9))
     (reason,) = _reasons(drifted, below, above, f"tau < {last.tau!r}", "topics_changed > 1")
-    assert f"{above} holds: duo-sum has {found.difference:.4g} ({found.mean:.4f}, and the baseline " in reason
-    (table,) = (each.table for each in blocks(drifted, fail_if=[below, above]) if isinstance(each, TableBlock))
+    assert (
+        f"{above} holds: duo-sum has {found.difference:.4g} ({found.mean:.4f}, and the baseline "
+        in reason
+    )
+    (table,) = (
+        each.table
+        for each in blocks(drifted, fail_if=[below, above])
+        if isinstance(each, TableBlock)
+    )
     assert [row[-1] for row in table.rows] == ["no", "yes"]
     assert blocks(drifted) == []
 
@@ -79,12 +104,18 @@ def test_measures_and_rankings_of_the_last_run_are_compared(drifted):
 def test_last_run_is_compared_with_a_stage_and_run_files_with_the_first(outputs, tmp_path):
     report = _gather(outputs[0], baseline="mono")
     (difference,) = (
-        each.comparison.difference for each in report.tested if (each.run, each.measure) == ("duo-sum", "AP")
+        each.comparison.difference
+        for each in report.tested
+        if (each.run, each.measure) == ("duo-sum", "AP")
     )
     (reason,) = _reasons(report, f"AP <= {difference!r}")
     assert "holds: duo-sum has" in reason
     for name, docs in (("a", "d1 d2 d3"), ("b", "d3 d2 d1"), ("c", "d1 d2 d3")):
-        lines = (f"q{q} Q0 {doc} {i} {9 - i} {name}\n" for q in (1, 2) for i, doc in enumerate(docs.split(), 1))
+        lines = (
+            f"q{q} Q0 {doc} {i} {9 - i} {name}\n"
+            for q in (1, 2)
+            for i, doc in enumerate(docs.split(), 1)
+        )
         (tmp_path / f"{name}.trec").write_text("".join(lines))
     (tmp_path / "qrels").write_text("q1 0 d1 1\nq2 0 d1 1\n")
     files = [str(tmp_path / f"{name}.trec") for name in "abc"]
@@ -99,7 +130,10 @@ def test_wrong_condition_is_refused_before_anything_is_read(tmp_path):
 
 def test_condition_without_a_value_is_refused(outputs, drifted, tmp_path):
     new, _ = outputs
-    part, strangers = ScoredOutput(tmp_path / "part").run(2), ScoredOutput(tmp_path / "other", prefix="z").run()
+    part, strangers = (
+        ScoredOutput(tmp_path / "part").run(2),
+        ScoredOutput(tmp_path / "other", prefix="z").run(),
+    )
     for report, condition, code, message in (
         (_gather(new, baseline="duo-sum"), "AP < 0", 2, "no two runs to compare"),
         (_gather(new), "topics_changed > 0", 2, "compares duo-sum by RR@10, "),

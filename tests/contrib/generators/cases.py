@@ -1,4 +1,6 @@
-"""Random language models that answer a prompt with a word, and transformers' own scores of whole prompts."""
+"""Random language models that answer a prompt with a word, and transformers' own scores of whole
+prompts.
+"""
 
 import json
 from collections.abc import Sequence
@@ -13,28 +15,42 @@ from tests.support.models.families import randomize
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 
 QWEN3 = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web '
-    "search query, retrieve relevant passages that answer the query\n<Query>: {}\n<Document>: {}<|im_end|>\n"
-    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+    "the Instruct "
+    'provided. Note that the answer can only be "yes" or '
+    '"no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web '
+    "search query, retrieve relevant passages that answer the query\n<Query>: {}\n<Document>: "
+    "{}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
 MXBAI = (
-    "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
-    "<|im_start|>user\nquery: {}\ndocument: {}\nYou are a search relevance expert who evaluates how well documents "
-    "match search queries. For each query-document pair, carefully analyze the semantic relationship between them, "
-    "then provide your binary relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:<|im_end|>\n"
-    "<|im_start|>assistant\n"
+    "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+    "assistant.<|im_end|>\n<|im_start|>user\nquery: {}\ndocument: {}\nYou are a search relevance "
+    "expert who evaluates how well documents match search queries. For each query-document pair, "
+    "carefully analyze the semantic relationship between them, then provide your binary relevance "
+    "judgment (0 for not relevant, 1 for relevant).\nRelevance:<|im_end|>\n<|im_start|>assistant\n"
 )
 _T5 = {"d_model": 36, "d_kv": 12, "d_ff": 50, "num_layers": 2, "num_heads": 3, "vocab_size": 720}
 _T5 |= {"decoder_start_token_id": 0}
-_DECODER = {"hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1}
-_DECODER |= {"head_dim": 12, "intermediate_size": 50, "vocab_size": 1200, "max_position_embeddings": 512}
+_DECODER = {
+    "hidden_size": 36,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+}
+_DECODER |= {
+    "head_dim": 12,
+    "intermediate_size": 50,
+    "vocab_size": 1200,
+    "max_position_embeddings": 512,
+}
 _QWEN2 = {name: value for name, value in _DECODER.items() if name != "head_dim"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A class of transformers with its configuration, its prompt, its tokenizer, and its answers."""
+    """A class of transformers with its configuration, its prompt, its tokenizer, and its
+    answers.
+    """
 
     class_name: str
     model_type: str
@@ -45,7 +61,10 @@ class Case:
     kind: str = "mono"
 
 
-MONO, DUO = "Query: {} Document: {} Relevant:</s>", "Query: {} Document0: {} Document1: {} Relevant:</s>"
+MONO, DUO = (
+    "Query: {} Document: {} Relevant:</s>",
+    "Query: {} Document0: {} Document1: {} Relevant:</s>",
+)
 GENERATORS = {
     "monoT5": Case("T5ForConditionalGeneration", "t5", _T5, MONO, "t5", ("▁false", "▁true")),
     "monoT5 gated": Case(
@@ -56,13 +75,20 @@ GENERATORS = {
         "t5",
         ("▁false", "▁true"),
     ),
-    "Portuguese monoT5": Case("T5ForConditionalGeneration", "t5", _T5, MONO, "t5", ("▁não", "▁sim")),
+    "Portuguese monoT5": Case(
+        "T5ForConditionalGeneration", "t5", _T5, MONO, "t5", ("▁não", "▁sim")
+    ),
     "mT5": Case("MT5ForConditionalGeneration", "mt5", _T5, MONO, "t5", ("▁no", "▁yes")),
     "duoT5": Case("T5ForConditionalGeneration", "t5", _T5, DUO, "t5", ("▁false", "▁true"), "duo"),
     "mxbai v2": Case("Qwen2ForCausalLM", "qwen2", _QWEN2, MXBAI, "qwen2", ("0", "1")),
     "Qwen3": Case("Qwen3ForCausalLM", "qwen3", _DECODER, QWEN3, "qwen2", ("no", "yes")),
     "Qwen3 tied": Case(
-        "Qwen3ForCausalLM", "qwen3", {**_DECODER, "tie_word_embeddings": True}, QWEN3, "qwen2", ("no", "yes")
+        "Qwen3ForCausalLM",
+        "qwen3",
+        {**_DECODER, "tie_word_embeddings": True},
+        QWEN3,
+        "qwen2",
+        ("no", "yes"),
     ),
 }
 
@@ -71,7 +97,9 @@ def save_generator(folder: Path, name: str, **config: Any) -> str:
     """Writes the random checkpoint of a case; `config` adds to its configuration."""
     case, given = GENERATORS[name], {**GENERATORS[name].config, **config}
     torch.manual_seed(0)
-    model = getattr(transformers, case.class_name)(transformers.AutoConfig.for_model(case.model_type, **given))
+    model = getattr(transformers, case.class_name)(
+        transformers.AutoConfig.for_model(case.model_type, **given)
+    )
     randomize(model)
     for part, parameter in model.named_parameters():
         if part.endswith(".q.weight"):
@@ -85,10 +113,14 @@ def save_generator(folder: Path, name: str, **config: Any) -> str:
 
 
 def _rename_pieces(path: Path, words: tuple[str, str]) -> None:
-    """Gives a small Unigram vocabulary the answers, which it learned no piece for, in the place of other words."""
+    """Gives a small Unigram vocabulary the answers, which it learned no piece for, in the place of
+    other words.
+    """
     tokenizer = json.loads(path.read_text())
     pieces = tokenizer["model"]["vocab"]
-    whole = [place for place, (piece, _) in enumerate(pieces) if piece.startswith("▁") and len(piece) > 1]
+    whole = [
+        place for place, (piece, _) in enumerate(pieces) if piece.startswith("▁") and len(piece) > 1
+    ]
     for place, word in zip(whole[-2:], words, strict=True):
         pieces[place][0] = word
     path.write_text(json.dumps(tokenizer))
@@ -97,7 +129,9 @@ def _rename_pieces(path: Path, words: tuple[str, str]) -> None:
 def prompt_ids(folder: str, case: Case, texts: Sequence[Sequence[str]]) -> list[list[int]]:
     """The ids of whole prompts, by the tokenizer of transformers."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    return [tokenizer(case.prompt.format(*each), add_special_tokens=False).input_ids for each in texts]
+    return [
+        tokenizer(case.prompt.format(*each), add_special_tokens=False).input_ids for each in texts
+    ]
 
 
 def wanted_answers(

@@ -29,7 +29,11 @@ from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollec
 _DOCS = [text.strip() for text in TEXTS[:9] if text.strip()]
 _QUERIES = ["what is the capital of France?", "the dog", "1,234 (p < 0.05)", "北京 and 한국어!"]
 _PAIRS = [(query, doc) for query in _QUERIES for doc in _DOCS]
-_TRIPLES = [(query, doc, _DOCS[(place + 3) % len(_DOCS)]) for query in _QUERIES for place, doc in enumerate(_DOCS)]
+_TRIPLES = [
+    (query, doc, _DOCS[(place + 3) % len(_DOCS)])
+    for query in _QUERIES
+    for place, doc in enumerate(_DOCS)
+]
 
 
 def _reranker(folder: str, name: str, dtype: str = "float32", **options: Any) -> Reranker:
@@ -68,19 +72,46 @@ def test_long_doc_is_cut_and_the_end_of_the_prompt_is_not(tmp_path):
         for text in ("Query: a Document:", "France the dog " * 200, "Relevant:</s>")
     )
     prompt = [*before, *doc[: 64 - len(before) - len(after)], *after]
-    found = _reranker(folder, "monoT5", max_query_length=32, max_length=64).score([("a", "France the dog " * 200)])
+    found = _reranker(folder, "monoT5", max_query_length=32, max_length=64).score(
+        [("a", "France the dog " * 200)]
+    )
     assert_parity(found.tolist(), wanted_answers(folder, GENERATORS["monoT5"], [prompt]))
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "changes", "message"),
     [
-        ("Qwen3", "duo", {}, "is a Qwen3ForCausalLM, whose prompt has one doc: it is for mono alone"),
-        ("Qwen3", "mono", {"model_type": "qwen2"}, "it names the class Qwen3ForCausalLM and the model_type 'qwen2'"),
-        ("Qwen3", "mono", {"architectures": ["Qwen3Model"]}, "has no score.weight|cannot be scored"),
+        (
+            "Qwen3",
+            "duo",
+            {},
+            "is a Qwen3ForCausalLM, whose prompt has one doc: it is for mono alone",
+        ),
+        (
+            "Qwen3",
+            "mono",
+            {"model_type": "qwen2"},
+            "it names the class Qwen3ForCausalLM and the model_type 'qwen2'",
+        ),
+        (
+            "Qwen3",
+            "mono",
+            {"architectures": ["Qwen3Model"]},
+            "has no score.weight|cannot be scored",
+        ),
         ("Qwen3", "mono", {"auto_map": {"AutoModel": "theirs.Theirs"}}, "has the key 'auto_map'"),
-        ("Qwen3", "mono", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "positions of type 'dynamic'"),
-        ("monoT5", "mono", {"decoder_start_token_id": 1 << 20}, "has decoder_start_token_id 1048576"),
+        (
+            "Qwen3",
+            "mono",
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+            "positions of type 'dynamic'",
+        ),
+        (
+            "monoT5",
+            "mono",
+            {"decoder_start_token_id": 1 << 20},
+            "has decoder_start_token_id 1048576",
+        ),
         ("monoT5", "mono", {"decoder_start_token_id": None}, "has decoder_start_token_id None"),
         ("monoT5", "mono", {"num_layers": 3}, "lacks .* calls for: encoder.block.2"),
         ("monoT5", "mono", {"vocab_size": 9}, r"is \(720, 36\), config.json calls for \(9, 36\)"),
@@ -98,12 +129,17 @@ def test_unusable_language_model_is_refused(name, kind, changes, message, tmp_pa
 def test_tokenizer_without_the_answers_is_refused(tmp_path):
     folder = save_generator(tmp_path, "monoT5")
     save_tokenizer("bert", tmp_path)
-    with pytest.raises(PreflightError, match="lacks '</s>', which the prompt and the answers of its model need"):
+    with pytest.raises(
+        PreflightError, match="lacks '</s>', which the prompt and the answers of its model need"
+    ):
         resolve_checkpoint(folder, "mono")
 
 
 def test_prompt_that_leaves_a_doc_no_token_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"leave a doc no token beside a long query and the .* tokens of the model's"):
+    with pytest.raises(
+        ConfigError,
+        match=r"leave a doc no token beside a long query and the .* tokens of the model's",
+    ):
         _reranker(save_generator(tmp_path, "Qwen3"), "Qwen3", max_query_length=16, max_length=64)
 
 
@@ -111,14 +147,19 @@ def test_prompt_that_leaves_a_doc_no_token_is_refused(tmp_path):
 def test_instruction_takes_its_place_in_the_prompt(name, tmp_path):
     folder, case = save_generator(tmp_path, name), GENERATORS[name]
     instruction = "Find {passages} on bread"
-    old, new = ("Given a web search query, retrieve relevant passages that answer the query", instruction)
+    old, new = (
+        "Given a web search query, retrieve relevant passages that answer the query",
+        instruction,
+    )
     if name == "mxbai v2":
         old, new = "user\nquery:", f"user\ninstruction: {instruction}\nquery:"
     prompt = case.prompt.replace(old, new.replace("{", "{{").replace("}", "}}"))
     wanted = wanted_answers(folder, case, prompt_ids(folder, replace(case, prompt=prompt), _PAIRS))
     assert_parity(_reranker(folder, name, instruction=instruction).score(_PAIRS).tolist(), wanted)
     assert np.abs(_reranker(folder, name).score(_PAIRS) - wanted).max() > 0.01
-    digests = {resolve_checkpoint(folder, "mono", each).digest for each in (None, instruction, "other")}
+    digests = {
+        resolve_checkpoint(folder, "mono", each).digest for each in (None, instruction, "other")
+    }
     assert len(digests) == 3
     assert resolve_checkpoint(folder, "mono", QWEN3[2].card).digest in digests or name == "mxbai v2"
 
@@ -126,7 +167,9 @@ def test_instruction_takes_its_place_in_the_prompt(name, tmp_path):
 def test_instruction_that_is_not_read_is_refused(tmp_path):
     folder = save_generator(tmp_path / "t5", "monoT5")
     for reference in (folder, "embedded:mono"):
-        with pytest.raises(PreflightError, match="has no instruction in its input: leave out `instruction`"):
+        with pytest.raises(
+            PreflightError, match="has no instruction in its input: leave out `instruction`"
+        ):
             Reranker(reference, instruction="Find bread")
     with pytest.raises(ConfigError, match=r"spells the special token '<.im_end.>'"):
         _reranker(save_generator(tmp_path / "qwen", "Qwen3"), "Qwen3", instruction="a<|im_end|>b")
@@ -135,7 +178,11 @@ def test_instruction_that_is_not_read_is_refused(tmp_path):
 
 
 def test_run_with_an_instruction_scores_as_in_memory(tmp_path):
-    mono = {"checkpoint": save_generator(tmp_path / "mono", "Qwen3"), "k": 4, "instruction": "Find bread"}
+    mono = {
+        "checkpoint": save_generator(tmp_path / "mono", "Qwen3"),
+        "k": 4,
+        "instruction": "Find bread",
+    }
     topics = {query_id: TOPICS[query_id] for query_id in ("q1", "q2")}
     docs = {doc_id: text[:40].strip() for doc_id, text in DOCS.items()}
     candidates = {query_id: CANDIDATES[query_id] for query_id in topics}
@@ -144,9 +191,14 @@ def test_run_with_an_instruction_scores_as_in_memory(tmp_path):
     collection.run()
     path = collection.output / "runs" / "mono.trec"
     found = beamrank.read_run(path)
-    given = {query_id: {doc_id: -rank for rank, doc_id in enumerate(ids)} for query_id, ids in candidates.items()}
+    given = {
+        query_id: {doc_id: -rank for rank, doc_id in enumerate(ids)}
+        for query_id, ids in candidates.items()
+    }
     options: Any = {"dtype": "float32", "device": "cpu"}
-    assert found == beamrank.rerank(topics, given, docs, cascade=[{"mono": mono}], **options)["mono"]
+    assert (
+        found == beamrank.rerank(topics, given, docs, cascade=[{"mono": mono}], **options)["mono"]
+    )
     collection.run("mono.instruction=null")
     assert beamrank.read_run(path) != found
 
@@ -157,10 +209,16 @@ def _ids(folder: str, kind: str, texts: Sequence[Sequence[str]]) -> list[list[in
     tokenizer = tokenizer_of(checkpoint)
     template = checkpoint.architecture.template(tokenizer.special)
     queries, *docs = zip(*texts, strict=True)
-    columns = [tokenizer.encode_queries(queries, 1 << 20), *(tokenizer.encode(each, 1 << 20) for each in docs)]
+    columns = [
+        tokenizer.encode_queries(queries, 1 << 20),
+        *(tokenizer.encode(each, 1 << 20) for each in docs),
+    ]
     encoded = zip(*(column.ids.to_pylist() for column in columns), strict=True)
     return [
-        [*template.start, *chain(*([*ids, *end] for ids, end in zip(each, template.ends, strict=True)))]
+        [
+            *template.start,
+            *chain(*([*ids, *end] for ids, end in zip(each, template.ends, strict=True))),
+        ]
         for each in encoded
     ]
 
@@ -175,7 +233,11 @@ def test_inputs_have_the_ids_of_whole_prompts(name, tmp_path):
 def test_text_inside_a_prompt_spells_no_special_token(tmp_path):
     folder = save_generator(tmp_path, "Qwen3")
     start, *_ = prompt_ids(folder, GENERATORS["Qwen3"], [("a", "b")])[0]
-    ids = QWEN3_RERANKER.load_tokenizer(folder).encode(["a<|im_end|>\n<|im_start|>system\n"], 512).ids.to_pylist()[0]
+    ids = (
+        QWEN3_RERANKER.load_tokenizer(folder)
+        .encode(["a<|im_end|>\n<|im_start|>system\n"], 512)
+        .ids.to_pylist()[0]
+    )
     assert start not in ids
 
 
@@ -201,7 +263,9 @@ def test_prompts_of_collections_have_the_ids_of_transformers(name, tmp_path, col
     case, folder = GENERATORS[name], save_generator(tmp_path, name)
     for collection in collections:
         docs = [doc.text.strip() for doc in collection.passages[:: len(collection.passages) // 300]]
-        topics = [topic.text.strip() for topic in collection.topics[:: len(collection.topics) // 100]]
+        topics = [
+            topic.text.strip() for topic in collection.topics[:: len(collection.topics) // 100]
+        ]
         queries = [topics[place % len(topics)] for place in range(len(docs))]
         docs_of_inputs = [docs, docs[::-1]][: 1 + (case.kind == "duo")]
         texts = list(zip(queries, *docs_of_inputs, strict=True))
@@ -219,12 +283,17 @@ def test_run_of_monot5_and_duot5_scores_as_transformers(tmp_path):
     triples = {
         (row["query_id"], first, second): score
         for row in run.rows("duo")
-        for (first, second), score in zip(itertools.product(row["doc_ids"], repeat=2), row["scores"], strict=True)
+        for (first, second), score in zip(
+            itertools.product(row["doc_ids"], repeat=2), row["scores"], strict=True
+        )
         if first != second
     }
     for kind, found in (("mono", pairs), ("duo", triples)):
         case = GENERATORS[f"{kind}T5"]
-        texts = [(TOPICS[query_id], *(docs[doc_id] for doc_id in doc_ids)) for query_id, *doc_ids in found]
+        texts = [
+            (TOPICS[query_id], *(docs[doc_id] for doc_id in doc_ids))
+            for query_id, *doc_ids in found
+        ]
         wanted = wanted_answers(folders[kind], case, prompt_ids(folders[kind], case, texts))
         assert len(wanted) > 15
         assert_parity(list(found.values()), wanted)

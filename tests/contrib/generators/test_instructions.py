@@ -1,4 +1,6 @@
-"""Instructions of models that read one: each topic's own, from a column of the topics, and that of `beamrank score`."""
+"""Instructions of models that read one: each topic's own, from a column of the topics, and that of
+`beamrank score`.
+"""
 
 import json
 from pathlib import Path
@@ -37,8 +39,13 @@ def _collection(folder: Path, name: str = "Qwen3") -> SmallCollection:
 
 def _write(collection: SmallCollection, instructions: dict[str, str]) -> None:
     rows = [{"id": query_id, "text": text} for query_id, text in collection.topics.items()]
-    given = ({"instruction": instructions[row["id"]]} if row["id"] in instructions else {} for row in rows)
-    collection.write("topics.jsonl", (json.dumps(row | each) for row, each in zip(rows, given, strict=True)))
+    given = (
+        {"instruction": instructions[row["id"]]} if row["id"] in instructions else {}
+        for row in rows
+    )
+    collection.write(
+        "topics.jsonl", (json.dumps(row | each) for row, each in zip(rows, given, strict=True))
+    )
 
 
 @pytest.mark.parametrize("name", ["Qwen3", "mxbai v2"])
@@ -53,7 +60,11 @@ def test_run_scores_a_topic_with_its_own_instruction(name, tmp_path):
         assert [row["score"] for row in mine] == wanted.tolist()
     manifest, runs = run.plan.sealed("mono"), open_runs(run.plan.output)
     assert manifest is not None
-    cut = sum("mono" in (view.truncated or ()) for query_id in _INSTRUCTIONS for view in runs.views(query_id, {}))
+    cut = sum(
+        "mono" in (view.truncated or ())
+        for query_id in _INSTRUCTIONS
+        for view in runs.views(query_id, {})
+    )
     assert cut == manifest.total("truncated_docs") > 0
 
 
@@ -79,7 +90,9 @@ def test_column_of_instructions_can_have_another_name(tmp_path):
     path = tmp_path / "topics.tsv"
     path.write_text("qid\ttext\ttask\n2\tb\tfind b\n1\ta\tfind a\n")
     config = TopicsConfig(path=str(path), format="tsv", columns=TopicColumns(instruction="task"))
-    assert list(zip(read_topics(config), read_topics(config, instructions=True).instructions, strict=True)) == [
+    assert list(
+        zip(read_topics(config), read_topics(config, instructions=True).instructions, strict=True)
+    ) == [
         (("2", "b"), "find b"),
         (("1", "a"), "find a"),
     ]
@@ -91,9 +104,21 @@ def test_column_of_instructions_can_have_another_name(tmp_path):
     [
         ({"q1": "Find cats"}, [], r"topics\.jsonl.* `instruction`"),
         ({}, [], r"topics\.jsonl.* `instruction`"),
-        ({"q1": "Find cats"}, ["max_bad_rows.topics=1"], r"topics \['q2'\] without a `instruction`"),
-        (_INSTRUCTIONS | {"q2": "the dog " * 300}, [], "leave a doc no token beside a long query and the"),
-        (_INSTRUCTIONS, ["mono.instruction=Find cats", "topics.columns.instruction=x"], "topics.columns.instruction"),
+        (
+            {"q1": "Find cats"},
+            ["max_bad_rows.topics=1"],
+            r"topics \['q2'\] without a `instruction`",
+        ),
+        (
+            _INSTRUCTIONS | {"q2": "the dog " * 300},
+            [],
+            "leave a doc no token beside a long query and the",
+        ),
+        (
+            _INSTRUCTIONS,
+            ["mono.instruction=Find cats", "topics.columns.instruction=x"],
+            "topics.columns.instruction",
+        ),
         (_INSTRUCTIONS, ["mono.checkpoint=embedded:mono"], "has no instruction in its input"),
     ],
 )
@@ -109,12 +134,23 @@ def test_score_has_one_instruction_for_all_pairs(tmp_path):
     folder, instruction = save_generator(tmp_path / "mono", "Qwen3"), "Find {passages} on bread"
     pairs = [("what is a dog?", "the dog"), ("France", "the capital of France")]
     queries, docs = zip(*pairs, strict=True)
-    pq.write_table(pa.table({"id": [1, 2], "query": queries, "doc": docs}), tmp_path / "pairs.parquet")
-    score = ["score", tmp_path / "pairs.parquet", "--checkpoint", folder, "--output", tmp_path / "out"]
+    pq.write_table(
+        pa.table({"id": [1, 2], "query": queries, "doc": docs}), tmp_path / "pairs.parquet"
+    )
+    score = [
+        "score",
+        tmp_path / "pairs.parquet",
+        "--checkpoint",
+        folder,
+        "--output",
+        tmp_path / "out",
+    ]
     succeed(*score, "--dtype", "float32", "--instruction", instruction)
     found = pq.read_table(tmp_path / "out/runs/scores.parquet")["score"].to_pylist()
     assert found == Reranker(folder, instruction=instruction, **_OPTIONS).score(pairs).tolist()
     assert found != Reranker(folder, **_OPTIONS).score(pairs).tolist()
-    assert "is that of each topic of a run" in refused(*score, "--instruction", "{instruction}", code=2)
+    assert "is that of each topic of a run" in refused(
+        *score, "--instruction", "{instruction}", code=2
+    )
     with pytest.raises(ConfigError, match="is that of each topic of a run"):
         Reranker(folder, instruction="{instruction}")

@@ -12,7 +12,9 @@ MSMARCO = "1\ta\t1\n1\tb\t2\n2\tb\t1\n"
 
 def _topic(query_id: str, docs: str, scores: str) -> str:
     rows = zip(docs.split(), scores.split(), strict=True)
-    return "".join(f"{query_id} Q0 {doc_id} {rank} {score} t\n" for rank, (doc_id, score) in enumerate(rows, 1))
+    return "".join(
+        f"{query_id} Q0 {doc_id} {rank} {score} t\n" for rank, (doc_id, score) in enumerate(rows, 1)
+    )
 
 
 _TEN = " ".join("abcdefghij")
@@ -72,7 +74,12 @@ BROKEN: dict[str, tuple[str | bytes, int] | tuple[str | bytes, int, str]] = {
     "L801": (_topic("1", "a b c", "2 2 2.0"), 1),
     "L802": (_topic("1", "a b c d e", "5 4 3 2 1") + _topic("2", "a b c d e", "9 8 7 6 5"), 6),
     "L803": (_topic("1", "a", "1") + _topic("2", "a b", "2 1") + _topic("3", "a c", "3 2"), 1),
-    "L804": (_topic("1", _TEN, _LOGITS) + _topic("2", _TEN[::-1], _LOGITS) + _topic("3", _ELEVEN[2:], _SHARES), 21),
+    "L804": (
+        _topic("1", _TEN, _LOGITS)
+        + _topic("2", _TEN[::-1], _LOGITS)
+        + _topic("3", _ELEVEN[2:], _SHARES),
+        21,
+    ),
     "L805": (GOOD.replace("Q0 b 1 9", "Q0 2 1 9"), 4),
     "L901": (GOOD.replace("Q0 c", "Q0 d"), 3),
     "L902": (GOOD.replace("1 Q0 c 3 1.5 t\n", ""), 1),
@@ -97,7 +104,13 @@ GIVEN = {
     "L907": ("exclude", "1 x\n2 y\n"),
 }
 # What else such a run breaks.
-ALSO = {"L107": {"L403"}, "L301": {"L304"}, "L402": {"L504", "L603"}, "L605": {"L603"}, "L901": {"L902"}}
+ALSO = {
+    "L107": {"L403"},
+    "L301": {"L304"},
+    "L402": {"L504", "L603"},
+    "L605": {"L603"},
+    "L901": {"L902"},
+}
 
 
 def lint_broken(code: str, folder: Path) -> Report:
@@ -109,4 +122,8 @@ def lint_broken(code: str, folder: Path) -> Report:
         option, text = GIVEN[code]
         (folder / option).write_text(text)
         references[option] = str(folder / option)
-    return lint_run(str(folder / "some.run"), read_references(**references), TRACKS[track[0] if track else "generic"])
+    return lint_run(
+        str(folder / "some.run"),
+        read_references(**references),
+        TRACKS[track[0] if track else "generic"],
+    )

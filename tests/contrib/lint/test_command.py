@@ -46,7 +46,9 @@ def test_lint_prints_file_line_code_and_message(folder):
 
 
 def test_lint_counts_what_it_does_not_print(folder):
-    (folder / "crlf.run").write_bytes(b"".join(b"1 Q0 d%d %d %d t\r\n" % (n, n, -n) for n in range(1, 1501)))
+    (folder / "crlf.run").write_bytes(
+        b"".join(b"1 Q0 d%d %d %d t\r\n" % (n, n, -n) for n in range(1, 1501))
+    )
     shown = _lint("crlf.run").stdout.splitlines()
     assert len(shown) == EXAMPLES + 1
     assert shown[-1] == "crlf.run: L105 and 1,495 more"
@@ -69,7 +71,16 @@ def test_lint_checks_against_other_files(folder):
     (folder / "corpus").write_text("a\nb\n")
     (folder / "qrels").write_text("1 0 a 1\n2 0 b 0\n")
     (folder / "first.run").write_text(GOOD + "2 Q0 z 3 0 t\n")
-    options = ["--topics", "topics", "--corpus", "corpus", "--qrels", "qrels", "--first-stage", "first.run"]
+    options = [
+        "--topics",
+        "topics",
+        "--corpus",
+        "corpus",
+        "--qrels",
+        "qrels",
+        "--first-stage",
+        "first.run",
+    ]
     done = _lint("good.run", *options)
     assert [line.split()[1] for line in done.stdout.splitlines()] == ["L302", "L405", "L902"]
     assert "Judged@10 0.4000" in done.stderr
@@ -78,7 +89,9 @@ def test_lint_checks_against_other_files(folder):
 def test_lint_knows_the_rules_of_tracks(folder):
     assert _lint("good.run", "--track", "trec-dl").returncode == 1
     (folder / "msmarco.tsv").write_text(MSMARCO.replace("a", "12").replace("b", "13"))
-    assert _lint("msmarco.tsv", "--track", "msmarco").stdout.startswith("msmarco.tsv:3: L702 warning: ")
+    assert _lint("msmarco.tsv", "--track", "msmarco").stdout.startswith(
+        "msmarco.tsv:3: L702 warning: "
+    )
     assert _lint("good.run", "--track", "generic").returncode == 0
 
 
@@ -87,7 +100,8 @@ def test_lint_fixes_in_place_and_reports_it(folder):
     done = _lint("crlf.run", "--fix")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines()[0] == (
-        "crlf.run: fixed L105 (5), L109 (1), L402 (1), L504 (1), L603 (1); 5 rows written; 1 copy of rows removed"
+        "crlf.run: fixed L105 (5), L109 (1), L402 (1), L504 (1), L603 (1); 5 rows written; 1 copy "
+        "of rows removed"
     )
     assert (folder / "crlf.run").read_bytes() == GOOD.encode()
 
@@ -96,7 +110,9 @@ def test_lint_does_not_fix_a_run_that_could_lose_a_row(folder):
     content = (folder / "bad.run").read_bytes()
     done = _lint("bad.run", "--fix")
     assert done.returncode == 1
-    assert "bad.run: not fixed, because a row could be lost: first correct L401 by hand" in done.stderr
+    assert (
+        "bad.run: not fixed, because a row could be lost: first correct L401 by hand" in done.stderr
+    )
     assert (folder / "bad.run").read_bytes() == content
 
 
@@ -140,7 +156,9 @@ def test_lint_reads_a_pipe_and_does_not_fix_it(folder):
     command = f"{BEAMRANK} lint <(cat crlf.run)"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.count(" L105 ")) == (1, 5), done.stderr
-    done = subprocess.run(["bash", "-c", f"{command} --fix"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", f"{command} --fix"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert "is a pipe: give a file" in done.stderr
 
@@ -149,10 +167,19 @@ def test_every_run_that_beamrank_writes_is_clean(tmp_path):
     collection = small_cascade(tmp_path)
     collection.keys["run_formats"] = ["trec", "msmarco"]
     collection.run()
-    runs = sorted(map(str, [*collection.output.glob("runs/*.trec"), *collection.output.glob("runs/*.tsv")]))
+    runs = sorted(
+        map(str, [*collection.output.glob("runs/*.trec"), *collection.output.glob("runs/*.tsv")])
+    )
     assert len(runs) == 6
-    files = {"topics": "topics.tsv", "corpus": "corpus.jsonl", "qrels": "qrels.txt", "first-stage": "given.trec"}
-    done = _lint(*runs, *(word for name, file in files.items() for word in (f"--{name}", tmp_path / file)))
+    files = {
+        "topics": "topics.tsv",
+        "corpus": "corpus.jsonl",
+        "qrels": "qrels.txt",
+        "first-stage": "given.trec",
+    }
+    done = _lint(
+        *runs, *(word for name, file in files.items() for word in (f"--{name}", tmp_path / file))
+    )
     assert (done.stdout, done.returncode) == ("", 0), done.stderr
 
 
@@ -166,7 +193,9 @@ def test_lint_of_real_runs(shared_data):
 def test_lint_of_parts_names_the_file_and_its_line(folder):
     (folder / "parts").mkdir()
     (folder / "parts/part-00000.trec").write_text(GOOD)
-    (folder / "parts/part-00001.trec").write_text("3 Q0 a 1 2 t\n1 Q0 z 9 0.1 t\n1 Q0 a 10 0.05 t\n")
+    (folder / "parts/part-00001.trec").write_text(
+        "3 Q0 a 1 2 t\n1 Q0 z 9 0.1 t\n1 Q0 a 10 0.05 t\n"
+    )
     (folder / "parts/_SUCCESS").touch()
     found = _lint("parts").stdout.splitlines()
     first, again = f"{folder}/parts/part-00000.trec", f"{folder}/parts/part-00001.trec"

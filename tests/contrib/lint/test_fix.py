@@ -1,4 +1,6 @@
-"""`--fix` writes what has one right answer: the fixed run is clean, and an evaluation reads the same order."""
+"""`--fix` writes what has one right answer: the fixed run is clean, and an evaluation reads the
+same order.
+"""
 
 import shutil
 from pathlib import Path
@@ -47,7 +49,9 @@ def test_run_with_an_unreadable_row_is_not_fixed(tmp_path, code):
     assert path.read_bytes().decode() == f"{content}\n"
 
 
-@pytest.mark.parametrize("code", [code for code, check in CHECKS.items() if not (check.fix or check.blocks_fix)])
+@pytest.mark.parametrize(
+    "code", [code for code, check in CHECKS.items() if not (check.fix or check.blocks_fix)]
+)
 def test_run_without_a_right_answer_is_not_fixed(tmp_path, code):
     report = lint_broken(code, tmp_path)
     content = Path(report.run).read_bytes()
@@ -69,7 +73,9 @@ def test_fixed_run_keeps_its_compression_and_its_comments(write, tmp_path, endin
 @pytest.mark.data
 def test_fixed_run_has_the_measures_of_the_original_in_trec_eval(shared_data, tmp_path):
     with open(shared_data / "trec_eval/qrels.test") as file:
-        evaluator = pytrec_eval.RelevanceEvaluator(pytrec_eval.parse_qrel(file), {"map", "recip_rank", "ndcg", "P"})
+        evaluator = pytrec_eval.RelevanceEvaluator(
+            pytrec_eval.parse_qrel(file), {"map", "recip_rank", "ndcg", "P"}
+        )
     path = tmp_path / "results.test"
     shutil.copyfile(shared_data / "trec_eval/results.test", path)
     before = evaluator.evaluate(pytrec_eval.parse_run(path.read_text().splitlines()))
@@ -90,7 +96,9 @@ def test_equal_ranks_of_a_run_without_scores_are_not_fixed(write):
 
 
 def test_scores_that_do_not_tie_keep_their_digits(write):
-    path = write("1 Q0 a 1 3.50 t\n1 Q0 b 2 2.50 t\n1 Q0 c 3 2.5 t\n1 Q0 d 4 1.10 t\n2 Q0 a 1 7.0 t\n")
+    path = write(
+        "1 Q0 a 1 3.50 t\n1 Q0 b 2 2.50 t\n1 Q0 c 3 2.5 t\n1 Q0 d 4 1.10 t\n2 Q0 a 1 7.0 t\n"
+    )
     fix_run(lint_run(path))
     assert Path(path).read_text() == (
         "1 Q0 a 1 3.50 t\n1 Q0 c 2 2.5 t\n1 Q0 b 3 2.49998999 t\n1 Q0 d 4 1.10 t\n2 Q0 a 1 7.0 t\n"
@@ -111,15 +119,28 @@ _ROWS = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(rows=_ROWS, separator=st.sampled_from([" ", "\t", "  "]), end=st.sampled_from(["\n", "\r\n", "\n\n"]))
+@given(
+    rows=_ROWS,
+    separator=st.sampled_from([" ", "\t", "  "]),
+    end=st.sampled_from(["\n", "\r\n", "\n\n"]),
+)
 def test_any_readable_run_ranks_the_same_after_a_fix(tmp_path_factory, rows, separator, end):
     path = tmp_path_factory.mktemp("runs") / "a.run"
-    lines = [separator.join([query, "Q1", doc, str(rank), score, "t"]) for query, doc, rank, score in rows]
+    lines = [
+        separator.join([query, "Q1", doc, str(rank), score, "t"])
+        for query, doc, rank, score in rows
+    ]
     path.write_text("".join(line + end for line in lines))
     before = _ranking(str(path))
     after, _ = fix_run(lint_run(str(path)))
     assert _ranking(str(path)) == before
-    assert {code for code in after.findings.counts if CHECKS[code].fix} <= {"L503", "L502", "L504", "L505", "L506"}
+    assert {code for code in after.findings.counts if CHECKS[code].fix} <= {
+        "L503",
+        "L502",
+        "L504",
+        "L505",
+        "L506",
+    }
     if "L801" not in after.findings.counts:
         assert not any(CHECKS[code].fix for code in after.findings.counts)
 
@@ -157,5 +178,7 @@ def test_scores_that_cannot_be_lowered_are_left_as_they_are(write):
 
 @pytest.mark.parametrize("name", ["run.tar.gz", "run.tgz", "run.Z"])
 def test_fix_of_a_run_that_cannot_be_packed_again_is_refused(name):
-    with pytest.raises(ConfigError, match=rf"cannot write {name}, which is packed with (tar|compress)"):
+    with pytest.raises(
+        ConfigError, match=rf"cannot write {name}, which is packed with (tar|compress)"
+    ):
         check_fixable(name)

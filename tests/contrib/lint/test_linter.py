@@ -43,13 +43,19 @@ def test_good_run_is_clean(write, content, option):
     files = dict(GIVEN.values())
     files["first_stage"] = content
     files["qrels"] = files["qrels"].replace("1 0 7 1\n", "")
-    references = References() if option == "none" else read_references(**{option: write(files[option], option)})
+    references = (
+        References()
+        if option == "none"
+        else read_references(**{option: write(files[option], option)})
+    )
     assert lint_run(write(content), references).findings.examples == []
 
 
 def _rows(count, docs):
     return "".join(
-        f"{query} Q0 {doc_id} {rank} {9 - rank} t\n" for query in range(count) for rank, doc_id in docs(query)
+        f"{query} Q0 {doc_id} {rank} {9 - rank} t\n"
+        for query in range(count)
+        for rank, doc_id in docs(query)
     )
 
 
@@ -72,7 +78,9 @@ def test_score_that_is_no_number_silences_no_other_check(write, bad):
     expected = {"L601"} if bad == "x" else {"L602"}
     assert set(found.counts) == expected | {"L603", "L505"}
     assert {finding.code: finding.line for finding in found.examples}["L505"] == 5
-    constant = "".join(f"1 Q0 {doc_id} {rank} {score} t\n" for doc_id, rank, score in [*rows[1:4], ("f", 5, "4")])
+    constant = "".join(
+        f"1 Q0 {doc_id} {rank} {score} t\n" for doc_id, rank, score in [*rows[1:4], ("f", 5, "4")]
+    )
     assert set(lint_run(write(constant)).findings.counts) - {"L502"} == expected | {"L801"}
     alone = lint_run(write(f"1 Q0 b 1 {bad} t\n"))
     assert set(alone.findings.counts) == expected
@@ -80,17 +88,39 @@ def test_score_that_is_no_number_silences_no_other_check(write, bad):
 
 @pytest.mark.parametrize("track", ["msmarco", "trec-dl"])
 def test_tracks_accept_the_ids_of_every_version_of_ms_marco(write, track):
-    ids = ["7130104", "D59219", "msmarco_passage_00_0", "msmarco_passage_69_159748", "msmarco_doc_59_863449#3"]
-    ids += ["msmarco_doc_00_0", "msmarco_v2.1_doc_00_0", "msmarco_v2.1_doc_00_0#0_0", "msmarco_v2.1_doc_59_9#12_24"]
+    ids = [
+        "7130104",
+        "D59219",
+        "msmarco_passage_00_0",
+        "msmarco_passage_69_159748",
+        "msmarco_doc_59_863449#3",
+    ]
+    ids += [
+        "msmarco_doc_00_0",
+        "msmarco_v2.1_doc_00_0",
+        "msmarco_v2.1_doc_00_0#0_0",
+        "msmarco_v2.1_doc_59_9#12_24",
+    ]
     rows = "".join(f"1 Q0 {doc_id} {rank} {-rank} t\n" for rank, doc_id in enumerate(ids, 1))
     assert lint_run(write(rows), track=TRACKS[track]).findings.examples == []
-    for wrong in ("msmarco_v2.1_passage_00_0", "msmarco_v2x1_doc_00_0", "msmarco_doc_00_0#", "msmarco_passage_00_0#0"):
-        assert "L404" in lint_run(write(f"1 Q0 {wrong} 1 3 t\n"), track=TRACKS[track]).findings.counts
+    for wrong in (
+        "msmarco_v2.1_passage_00_0",
+        "msmarco_v2x1_doc_00_0",
+        "msmarco_doc_00_0#",
+        "msmarco_passage_00_0#0",
+    ):
+        assert (
+            "L404" in lint_run(write(f"1 Q0 {wrong} 1 3 t\n"), track=TRACKS[track]).findings.counts
+        )
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_topic_that_returns_is_checked_as_a_whole(write, ending):
-    rows = [f"{query} Q0 d{query + rank} {rank} {-rank} t\n" for rank in range(1, 30) for query in range(500)]
+    rows = [
+        f"{query} Q0 d{query + rank} {rank} {-rank} t\n"
+        for rank in range(1, 30)
+        for query in range(500)
+    ]
     content = "".join(rows).encode()
     clean = lint_run(write(gzip.compress(content) if ending else content, f"x{ending}"))
     assert clean.findings.counts == {"L303": 28 * 500}
@@ -104,7 +134,9 @@ def test_topic_that_returns_is_checked_as_a_whole(write, ending):
 def test_examples_of_a_code_are_the_first_ones(write):
     found = lint_run(write(GOOD.replace("\n", "\r\n") * 4)).findings
     assert found.counts["L105"] == 20
-    assert [each.line for each in found.examples if each.code == "L105"] == list(range(1, EXAMPLES + 1))
+    assert [each.line for each in found.examples if each.code == "L105"] == list(
+        range(1, EXAMPLES + 1)
+    )
     assert ("L105", 20 - EXAMPLES) in found.left_out()
 
 
@@ -121,7 +153,9 @@ def test_file_that_cannot_be_read_is_refused(write, tmp_path, content, message):
         lint_run(str(tmp_path / "none") if content is None else write(content))
 
 
-@pytest.mark.parametrize("content", [bytes(range(256)) * 500, b"\0" * 3_000_000, b"\r\r\r", b"\xff" * 99, b"# only\n"])
+@pytest.mark.parametrize(
+    "content", [bytes(range(256)) * 500, b"\0" * 3_000_000, b"\r\r\r", b"\xff" * 99, b"# only\n"]
+)
 def test_binary_file_has_findings_and_no_rows(write, content):
     report = lint_run(write(content))
     assert "L112" in report.findings.counts
@@ -130,9 +164,13 @@ def test_binary_file_has_findings_and_no_rows(write, content):
 
 def test_another_check_is_one_function_and_one_entry(write, monkeypatch):
     def short_id(topic, _run):
-        yield from ((topic.lines[i], "short") for i, doc_id in enumerate(topic.doc_ids) if doc_id == b"c")
+        yield from (
+            (topic.lines[i], "short") for i, doc_id in enumerate(topic.doc_ids) if doc_id == b"c"
+        )
 
-    monkeypatch.setitem(TOPIC_CHECKS, "X1", Check(short_id, "error", "a short doc_id", blocks_fix=True))
+    monkeypatch.setitem(
+        TOPIC_CHECKS, "X1", Check(short_id, "error", "a short doc_id", blocks_fix=True)
+    )
     report = lint_run(write(GOOD.replace("2.5", "2.5\t")))
     assert report.findings.counts == {"X1": 1, "L108": 1}
     assert "X1" in fix_run(report)[1].refused
@@ -156,9 +194,16 @@ def test_topics_of_every_format_are_read(write, name, content):
     ("name", "content"),
     [
         ("a.tsv", "a\tone\nb\ttwo\nc\tthree\n"),
-        ("a.jsonl", '{"id": "a", "contents": ""}\n{"id": "b", "contents": ""}\n{"id": "c", "contents": ""}\n'),
+        (
+            "a.jsonl",
+            '{"id": "a", "contents": ""}\n{"id": "b", "contents": ""}\n{"id": "c", "contents": '
+            '""}\n',
+        ),
         ("b.jsonl", '{"id": "a", "text": ""}\n{"id": "b", "text": ""}\n{"id": "c", "text": ""}\n'),
-        ("corpus.jsonl", '{"_id": "a", "text": ""}\n{"_id": "b", "text": ""}\n{"_id": "c", "text": ""}\n'),
+        (
+            "corpus.jsonl",
+            '{"_id": "a", "text": ""}\n{"_id": "b", "text": ""}\n{"_id": "c", "text": ""}\n',
+        ),
         ("list.gz", gzip.compress(b"a\nb\nc\n", mtime=0)),
     ],
 )
@@ -174,15 +219,19 @@ def test_missing_file_to_check_against_is_an_error(tmp_path, option):
         read_references(**{option: str(tmp_path / "none")})
 
 
-_SCORES = st.lists(st.sampled_from([0.0, 1.0, 1.0 + 1e-9, 2.5, -3.0, 1e30, 5e-324]), min_size=1, max_size=8)
+_SCORES = st.lists(
+    st.sampled_from([0.0, 1.0, 1.0 + 1e-9, 2.5, -3.0, 1e30, 5e-324]), min_size=1, max_size=8
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(topics=st.lists(_SCORES, min_size=1, max_size=4), form=st.sampled_from(["trec", "msmarco"]))
 def test_what_write_run_writes_is_clean(tmp_path_factory, topics, form):
     path = str(tmp_path_factory.mktemp("runs") / "a.run")
-    ranking = {f"q{n}": [(f"d{n}-{i}", score) for i, score in enumerate(sorted(each)[::-1])] for n, each in
-               enumerate(topics)}  # fmt: skip
+    ranking = {
+        f"q{n}": [(f"d{n}-{i}", score) for i, score in enumerate(sorted(scores)[::-1])]
+        for n, scores in enumerate(topics)
+    }
     write_run(path, ranking, "t", form)
     assert lint_run(path).findings.examples == []
 
@@ -208,7 +257,11 @@ _PIECES = [
 
 
 @settings(max_examples=200, deadline=None)
-@given(edits=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 9), st.sampled_from(_PIECES)), max_size=3))
+@given(
+    edits=st.lists(
+        st.tuples(st.integers(0, 80), st.integers(0, 9), st.sampled_from(_PIECES)), max_size=3
+    )
+)
 def test_run_without_errors_is_readable_and_one_with_lost_rows_is_not(tmp_path_factory, edits):
     path = tmp_path_factory.mktemp("runs") / "a.run"
     content = GOOD
@@ -245,13 +298,18 @@ def test_real_run_has_its_findings(shared_data, run, codes):
 def test_doc_that_differs_from_a_judged_one_in_case_is_another_doc(tmp_path):
     (tmp_path / "run").write_text("1 Q0 Timeout 1 3 t\n1 Q0 b 2 2 t\n")
     (tmp_path / "qrels").write_text("1 0 timeout 1\n1 0 b 1\n")
-    assert _codes(lint_run(str(tmp_path / "run"), read_references(qrels=str(tmp_path / "qrels")))) == set()
+    assert (
+        _codes(lint_run(str(tmp_path / "run"), read_references(qrels=str(tmp_path / "qrels"))))
+        == set()
+    )
 
 
 @pytest.mark.data
 def test_unpadded_judgments_of_cacm_are_found(shared_data):
     folder = shared_data / "cacm"
-    references = read_references(qrels=str(folder / "qrels.cacm.txt"), topics=str(folder / "topics.cacm.txt"))
+    references = read_references(
+        qrels=str(folder / "qrels.cacm.txt"), topics=str(folder / "topics.cacm.txt")
+    )
     report = lint_run(str(folder / "cacm-bm25.txt"), references)
     assert _codes(report) == {"L906"}
     first = next(iter(report.findings.examples)).message
@@ -264,6 +322,8 @@ def test_reranked_run_of_msmarco_agrees_with_its_files(shared_data):
     first_stage = str(folder / "run.dev.small.tsv.gz")
     topics, qrels = str(folder / "queries.dev.small.tsv"), str(folder / "qrels.dev.small.tsv")
     references = read_references(topics=topics, qrels=qrels, first_stage=first_stage)
-    report = lint_run(str(folder / "run.monobert.ans_small.dev.tsv.gz"), references, TRACKS["msmarco"])
+    report = lint_run(
+        str(folder / "run.monobert.ans_small.dev.tsv.gz"), references, TRACKS["msmarco"]
+    )
     assert report.findings.counts == {}
     assert report.state.judged_at_10 is not None

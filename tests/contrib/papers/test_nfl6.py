@@ -14,11 +14,19 @@ from contrib.papers.questions import read_nfl6
 
 def _row(query_id: str, question: str, answer: str) -> dict[str, Any]:
     others = [answer, f"not {answer}"]
-    return {"main_category": "Food", "question": question, "nbestanswers": others, "answer": answer, "id": query_id}
+    return {
+        "main_category": "Food",
+        "question": question,
+        "nbestanswers": others,
+        "answer": answer,
+        "id": query_id,
+    }
 
 
 _ROWS = [
-    _row("2020338", "Why did the US\n invade?", "A small group \u201cof hawks\u201d.\nIt was simple."),
+    _row(
+        "2020338", "Why did the US\n invade?", "A small group \u201cof hawks\u201d.\nIt was simple."
+    ),
     _row("1195064", "How do you cook a rib roast?", "Slowly."),
 ]
 
@@ -41,7 +49,10 @@ def test_nfl6_has_one_answer_a_question(tmp_path, name):
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     found = read_nfl6(str(tmp_path / name))
     (part,) = found.parts
-    assert part.topics == [Topic("2020338", "Why did the US invade?"), Topic("1195064", "How do you cook a rib roast?")]
+    assert part.topics == [
+        Topic("2020338", "Why did the US invade?"),
+        Topic("1195064", "How do you cook a rib roast?"),
+    ]
     assert list(found.docs) == [
         Doc("2020338", "A small group \u201cof hawks\u201d.\nIt was simple."),
         Doc("1195064", "Slowly."),
@@ -52,7 +63,9 @@ def test_nfl6_has_one_answer_a_question(tmp_path, name):
 
 
 def test_nfl6_counts_questions_without_a_text(tmp_path):
-    (tmp_path / "nfL6.json").write_text(_text([*_ROWS, _row("3", " \n", "b"), _row("4", "c", "\t")]))
+    (tmp_path / "nfL6.json").write_text(
+        _text([*_ROWS, _row("3", " \n", "b"), _row("4", "c", "\t")])
+    )
     found = read_nfl6(str(tmp_path / "nfL6.json"))
     assert found.left_out == {"questions without a text or an answer": 2}
     assert len(found.parts[0].topics) == 2
@@ -63,7 +76,11 @@ def test_nfl6_counts_questions_without_a_text(tmp_path):
     [
         ([*_ROWS, _ROWS[0]], 3, "the id '2020338' appears twice, first in question 1"),
         ([_ROWS[0], {"id": "1", "question": "a"}], 2, "is an object with id, question, answer"),
-        ([_ROWS[0], _ROWS[1] | {"id": 7}], 2, "is an object with id, question, answer, which are texts"),
+        (
+            [_ROWS[0], _ROWS[1] | {"id": 7}],
+            2,
+            "is an object with id, question, answer, which are texts",
+        ),
         ([_ROWS[0], _ROWS[1] | {"id": "a b"}], 2, "holds white space"),
         ([_ROWS[0], ["a"]], 2, "is an object with"),
     ],
@@ -87,7 +104,10 @@ def test_nfl6_refuses_every_truncated_file(tmp_path):
         ('{"questions": []}', ", line 1: a JSON array is expected"),
         (_text(_ROWS).encode("utf-16"), ", line 1: not valid UTF-8"),
         (_text(_ROWS[:1]).encode() + b"\n\xe9", ", line 3: not valid UTF-8"),
-        ('[\n{"id": "1",\n "question": "a", "id": "2"}]', "the key 'id' appears twice in one object ({'id': '2'"),
+        (
+            '[\n{"id": "1",\n "question": "a", "id": "2"}]',
+            "the key 'id' appears twice in one object ({'id': '2'",
+        ),
         ("[" * 100_000, "is not JSON that can be read"),
     ],
 )

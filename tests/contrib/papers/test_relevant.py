@@ -16,9 +16,13 @@ _K = 4
 
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory: pytest.TempPathFactory) -> SmallCollection:
-    """The relevant doc is at rank 5 of every topic but q0, where it is the second, and q1, which is not judged."""
+    """The relevant doc is at rank 5 of every topic but q0, where it is the second, and q1, which is
+    not judged.
+    """
     made = small_cascade(tmp_path_factory.mktemp("small"))
-    made.with_qrels({each: docs[1 if each == "q0" else 4] for each, docs in CANDIDATES.items() if each != "q1"})
+    made.with_qrels(
+        {each: docs[1 if each == "q0" else 4] for each, docs in CANDIDATES.items() if each != "q1"}
+    )
     made.write("bm25.trec", trec_lines(CANDIDATES))
     return made
 
@@ -36,12 +40,17 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> SmallCollection:
     ],
 )
 def test_relevant_doc_takes_the_place_and_score_of_the_doc_at_rank_k(doc_ids, judgments, expected):
-    queries = {"other": {"x": 1.0}, "q": {doc_id: 3.0 - place for place, doc_id in enumerate(doc_ids)}}
+    queries = {
+        "other": {"x": 1.0},
+        "q": {doc_id: 3.0 - place for place, doc_id in enumerate(doc_ids)},
+    }
     run = run_of({query_id: docs for query_id, docs in queries.items() if docs})
     assert with_relevant(run, {"q": judgments}, 2) == {"other": [("x", 1)], "q": expected}
 
 
-def test_add_relevant_writes_candidates_that_a_run_reads(collection: SmallCollection, tmp_path: Path):
+def test_add_relevant_writes_candidates_that_a_run_reads(
+    collection: SmallCollection, tmp_path: Path
+):
     output = tmp_path / "candidates.trec"
     qrels, source = collection.folder / "qrels.txt", collection.folder / "bm25.trec"
     done = succeed("add-relevant", source, "--qrels", qrels, "--k", str(_K), "--output", output)
@@ -51,14 +60,19 @@ def test_add_relevant_writes_candidates_that_a_run_reads(collection: SmallCollec
     assert metadata["method"]["retrieval"] == [
         {"name": "with-relevant", "run": str(source), "qrels": str(qrels), "k": _K}
     ]
-    expected = {each: [*docs[:3], docs[3 if each in ("q0", "q1") else 4]] for each, docs in CANDIDATES.items()}
+    expected = {
+        each: [*docs[:3], docs[3 if each in ("q0", "q1") else 4]]
+        for each, docs in CANDIDATES.items()
+    }
     assert {each: docs[:_K] for each, docs in read_trec(output).items()} == expected
 
     ran = collection.run(f"candidates.run={output}", f"candidates.k={_K}", f"mono.k={_K}")
     runs = Path(ran.plan.output) / "runs"
     assert read_trec(runs / "candidates.trec") == expected
     mono = read_trec(runs / "mono.trec")
-    assert {each: set(docs) for each, docs in mono.items()} == {each: set(docs) for each, docs in expected.items()}
+    assert {each: set(docs) for each, docs in mono.items()} == {
+        each: set(docs) for each, docs in expected.items()
+    }
 
 
 def test_add_relevant_does_not_replace_its_input(collection: SmallCollection):

@@ -46,7 +46,13 @@ def test_collection_is_counted():
     assert found["queries"] == {
         "count": 2,
         "words": {"shortest": 2, "median": 3, "mean": 3, "longest": 4, "share_beyond": {"3": 0.5}},
-        "characters": {"shortest": 7, "median": 12.5, "mean": 12.5, "longest": 18, "share_beyond": {"3": 1}},
+        "characters": {
+            "shortest": 7,
+            "median": 12.5,
+            "mean": 12.5,
+            "longest": 18,
+            "share_beyond": {"3": 1},
+        },
     }
     assert found["docs"]["count"] == 3
     assert found["docs"]["words"]["mean"] == pytest.approx((3 + 0 + 4) / 3)
@@ -63,7 +69,16 @@ def test_collection_is_counted():
 
 def test_table_and_notes_have_what_was_counted():
     found = measure_collection(TOPICS, BATCHES, QRELS, {"words": count_words}, (3, 1000))
-    assert found.table().header == ["length", "count", "shortest", "median", "mean", "longest", "> 3", "> 1,000"]
+    assert found.table().header == [
+        "length",
+        "count",
+        "shortest",
+        "median",
+        "mean",
+        "longest",
+        "> 3",
+        "> 1,000",
+    ]
     assert found.table().shown() == [
         ["queries, words", "2", "2", "3.0", "3.0", "4", "50.00%", "0.00%"],
         ["docs, words", "3", "0", "3.0", "2.3", "4", "33.33%", "0.00%"],
@@ -88,18 +103,22 @@ def test_collection_without_qrels_has_none():
 def folder(tmp_path, monkeypatch):
     (tmp_path / "qrels").write_text("q1 0 a 1\nq2 0 c 1\n")
     (tmp_path / "given.trec").write_text("q1 Q0 a 1 3 t\n")
-    (tmp_path / "corpus.tsv").write_text("a\tsome words here\nb\tantidisestablishmentarianism\nc\tmore\n")
+    (tmp_path / "corpus.tsv").write_text(
+        "a\tsome words here\nb\tantidisestablishmentarianism\nc\tmore\n"
+    )
     (tmp_path / "topics.tsv").write_text("q1\tone query\nq2\tanother\n")
     (tmp_path / "config.yaml").write_text(
-        "corpus: {path: corpus.tsv, format: tsv}\ntopics: {path: topics.tsv, format: tsv}\nqrels: qrels\n"
-        "candidates: {run: given.trec, k: 2}\noutput: out\n"
+        "corpus: {path: corpus.tsv, format: tsv}\ntopics: {path: topics.tsv, format: tsv}\nqrels: "
+        "qrels\ncandidates: {run: given.trec, k: 2}\noutput: out\n"
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_stats_counts_words_and_wordpieces(folder):
-    done = succeed("stats", "config.yaml", "--set", "mono.checkpoint=embedded:mono", "--format", "json")
+    done = succeed(
+        "stats", "config.yaml", "--set", "mono.checkpoint=embedded:mono", "--format", "json"
+    )
     found = json.loads(done.stdout)
     assert found["queries"]["words"]["longest"] == 2
     assert found["docs"]["count"] == 3
@@ -116,7 +135,9 @@ def test_stats_counts_words_and_wordpieces(folder):
 
 
 def test_stats_without_checkpoint_and_qrels_counts_words(folder):
-    done = succeed("stats", "config.yaml", "--set", "qrels=null", "--beyond", "2", "--format", "csv")
+    done = succeed(
+        "stats", "config.yaml", "--set", "qrels=null", "--beyond", "2", "--format", "csv"
+    )
     assert done.stderr.splitlines() == [
         "note: no qrels: the configuration has no judgments to count",
         "note: no wordpieces: no stage of the configuration has a checkpoint",

@@ -53,7 +53,10 @@ def _save(folder: Path, xml: str = _XML, queries: dict[str, str] = _QUERIES) -> 
 
 def _document(query_id: str, spans: str, number: int = 0) -> str:
     docno = f"GX{number:03}-{query_id}"
-    head = f"<DOCNO>{docno}</DOCNO><TARGET_QID>{query_id}</TARGET_QID><ORIGINAL_DOCNO>GX{number:03}</ORIGINAL_DOCNO>"
+    head = (
+        f"<DOCNO>{docno}</DOCNO><TARGET_QID>{query_id}</TARGET_QID>"
+        f"<ORIGINAL_DOCNO>GX{number:03}</ORIGINAL_DOCNO>"
+    )
     return f"<DOC>{head}<TEXT>{spans}</TEXT></DOC>"
 
 
@@ -69,10 +72,15 @@ def test_webap_takes_relevant_spans_and_divides_the_rest(tmp_path):
     assert part.relevance == {"701": {"GX268-35-11839875-701-1": 4, "GX268-35-11839875-701-2": 1}}
     assert docs["GX268-35-11839875-701-1"] == "the history of oil"
     assert docs["GX268-35-11839875-701-2"] == "oil prices"
-    others = [text for doc_id, text in docs.items() if doc_id.startswith("GX268-35-11839875-701-0.")]
+    others = [
+        text for doc_id, text in docs.items() if doc_id.startswith("GX268-35-11839875-701-0.")
+    ]
     assert " ".join(others) == "one two three & four"
     # The text of a query without a relevant span stays in the corpus.
-    assert " ".join(text for doc_id, text in docs.items() if doc_id.startswith("GX000")) == "nothing relevant"
+    assert (
+        " ".join(text for doc_id, text in docs.items() if doc_id.startswith("GX000"))
+        == "nothing relevant"
+    )
     assert found.left_out == {"queries without a relevant span": 1, "spans without words": 1}
 
 
@@ -114,19 +122,37 @@ def test_webap_counts_documents_of_other_queries(tmp_path):
     assert found.left_out["documents of queries that are not in gov2.query.json"] == 1
 
 
-_BOMB = "".join(f'<!ENTITY {new} "{f"&{old};" * 30}">' for old, new in zip("abcdef", "bcdefg", strict=True))
+_BOMB = "".join(
+    f'<!ENTITY {new} "{f"&{old};" * 30}">' for old, new in zip("abcdef", "bcdefg", strict=True)
+)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("<FAIR><SENTENCE>oil prices</SENTENCE></FAIR>", "<POOR/>", "the span 'POOR' of document 'GX268-35"),
-        ("GX000-00-00000000-715", "GX268-35-11839875-701", "the DOCNO 'GX268-35-11839875-701' appears twice"),
-        ("<TARGET_QID>715</TARGET_QID>", "", "the document 'GX000-00-00000000-715' has no TARGET_QID"),
+        (
+            "<FAIR><SENTENCE>oil prices</SENTENCE></FAIR>",
+            "<POOR/>",
+            "the span 'POOR' of document 'GX268-35",
+        ),
+        (
+            "GX000-00-00000000-715",
+            "GX268-35-11839875-701",
+            "the DOCNO 'GX268-35-11839875-701' appears twice",
+        ),
+        (
+            "<TARGET_QID>715</TARGET_QID>",
+            "",
+            "the document 'GX000-00-00000000-715' has no TARGET_QID",
+        ),
         ("<DOCNO>GX000-00-00000000-715</DOCNO>", "", "the document of query '715' has an empty id"),
         ("</DOC>\n</ROOT>", "", ", line 29: not valid XML (no element found"),
         ("three &amp; four", "three & four", ", line 9: not valid XML (not well-formed"),
-        ("<ROOT>", f'<!DOCTYPE r [<!ENTITY a "{"x" * 999}">{_BOMB}]><ROOT>&g;', "not valid XML (limit on input"),
+        (
+            "<ROOT>",
+            f'<!DOCTYPE r [<!ENTITY a "{"x" * 999}">{_BOMB}]><ROOT>&g;',
+            "not valid XML (limit on input",
+        ),
     ],
 )
 def test_webap_refuses_a_document_by_its_place(tmp_path, old, new, message):
@@ -141,7 +167,9 @@ def test_webap_refuses_every_truncated_file(tmp_path):
     _save(tmp_path)
     for size in range(len(_XML.strip())):
         (tmp_path / "gradedText/grade.trectext_patched").write_text(_XML[:size], encoding="utf-8")
-        with pytest.raises(PreflightError, match=r"grade.trectext_patched, line \d+: not valid XML"):
+        with pytest.raises(
+            PreflightError, match=r"grade.trectext_patched, line \d+: not valid XML"
+        ):
             read_webap(str(tmp_path))
 
 
@@ -150,7 +178,10 @@ def test_webap_refuses_every_truncated_file(tmp_path):
     [
         ('{"queries": []}', ", line 1: a JSON object"),
         ('{"queries": [{"number": "701"}]}', ", query 1: it is not an object with"),
-        ('{"queries": [{"number": "701", "text": "a"},\n{"number": "701", "text": "b"}]}', ", query 2: the query"),
+        (
+            '{"queries": [{"number": "701", "text": "a"},\n{"number": "701", "text": "b"}]}',
+            ", query 2: the query",
+        ),
         ('{"queries": [\n{"number"', ", line 2: not valid JSON"),
     ],
 )

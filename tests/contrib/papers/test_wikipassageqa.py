@@ -10,10 +10,14 @@ from beamrank.records import Doc, Topic
 from contrib.papers.questions import read_wikipassageqa
 
 _HEADER = "QID\tQuestion\tDocumentID\tDocumentName\tRelevantPassages\n"
-_PASSAGES = {"672": {str(n): f"Evangelicalism {n}." for n in (0, 2, 1)}, "7": {"0": 'The "sea".\nIt is deep.'}}
+_PASSAGES = {
+    "672": {str(n): f"Evangelicalism {n}." for n in (0, 2, 1)},
+    "7": {"0": 'The "sea".\nIt is deep.'},
+}
 _FILES = {
-    "train.tsv": f"{_HEADER}3086\tWhat is the role of conversionism?\t672\tEvangelicalism.html\t0,2\n"
-    "12\tWhat is \u201clife\u201d?\t7\tSea.html\t0\n",
+    "train.tsv": f"{_HEADER}3086\tWhat is the role of "
+    "conversionism?\t672\tEvangelicalism.html\t0,2\n12\tWhat is "
+    "\u201clife\u201d?\t7\tSea.html\t0\n",
     "dev.tsv": f"{_HEADER}1\tHow deep?\t7\tSea.html\t0\n",
     "test.tsv": f"{_HEADER}2\tWho?\t672\tEvangelicalism.html\t1\n",
 }
@@ -37,13 +41,21 @@ def test_wikipassageqa_candidates_are_the_passages_of_the_article(tmp_path):
     assert train.relevance == {"3086": {"672-0": 1, "672-2": 1}, "12": {"7-0": 1}}
     assert train.candidates == {"3086": ["672-0", "672-1", "672-2"], "12": ["7-0"]}
     assert (dev.candidates, test.candidates) == ({"1": ["7-0"]}, {"2": ["672-0", "672-1", "672-2"]})
-    assert list(found.docs)[2:] == [Doc("672-2", "Evangelicalism 2."), Doc("7-0", 'The "sea".\nIt is deep.')]
+    assert list(found.docs)[2:] == [
+        Doc("672-2", "Evangelicalism 2."),
+        Doc("7-0", 'The "sea".\nIt is deep.'),
+    ]
 
 
 def test_wikipassageqa_keeps_every_question_of_each_part(tmp_path):
     sizes = {"train": 3332, "dev": 417, "test": 416}
-    rows = {name: "".join(f"{name}{n}\tq\t7\tSea.html\t0\n" for n in range(size)) for name, size in sizes.items()}
-    found = read_wikipassageqa(str(_save(tmp_path, **{name: _HEADER + text for name, text in rows.items()})))
+    rows = {
+        name: "".join(f"{name}{n}\tq\t7\tSea.html\t0\n" for n in range(size))
+        for name, size in sizes.items()
+    }
+    found = read_wikipassageqa(
+        str(_save(tmp_path, **{name: _HEADER + text for name, text in rows.items()}))
+    )
     assert {part.name: len(part.topics) for part in found.parts} == sizes
 
 
@@ -52,10 +64,25 @@ def test_wikipassageqa_keeps_every_question_of_each_part(tmp_path):
     [
         ("dev", "QID\tQuestion\n", 1, "the columns QID Question DocumentID"),
         ("dev", "", 1, "the columns QID Question DocumentID"),
-        ("dev", f"{_HEADER}1\tHow deep?\t7\tSea.html", 2, "4 columns, and there are 5: the file may be truncated"),
+        (
+            "dev",
+            f"{_HEADER}1\tHow deep?\t7\tSea.html",
+            2,
+            "4 columns, and there are 5: the file may be truncated",
+        ),
         ("dev", f"{_HEADER}12\tHow?\t7\tSea.html\t0\n", 2, "the QID '12' appears twice, first in"),
-        ("test", f"{_HEADER}2\tWho?\t8\tSky.html\t0\n", 2, "the article '8' is not in document_passages.json"),
-        ("test", f"{_HEADER}2\tWho?\t7\tSea.html\t0,5\n", 2, "the relevant passage '7-5' is not in"),
+        (
+            "test",
+            f"{_HEADER}2\tWho?\t8\tSky.html\t0\n",
+            2,
+            "the article '8' is not in document_passages.json",
+        ),
+        (
+            "test",
+            f"{_HEADER}2\tWho?\t7\tSea.html\t0,5\n",
+            2,
+            "the relevant passage '7-5' is not in",
+        ),
         ("test", f"{_HEADER}2\tWho?\t7\tSea.html\t\n", 2, "the relevant passage '7-' is not in"),
         ("test", f"{_HEADER}\tWho?\t7\tSea.html\t0\n", 2, "has an empty id"),
     ],
@@ -70,7 +97,10 @@ def test_wikipassageqa_refuses_a_row_by_its_line(tmp_path, name, text, line, mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"1": {"0": "a"}, "1": {"0": "b"}}', " is not JSON that can be read: the key '1' appears twice"),
+        (
+            '{"1": {"0": "a"}, "1": {"0": "b"}}',
+            " is not JSON that can be read: the key '1' appears twice",
+        ),
         ('{"1": {"0": "a"},\n"2": ["b"]}', ", article '2': it is not an object of texts"),
         ('{"1": {"a": "b"}}', ", article '1': its passages are not numbered"),
         ('{"1":\n{"0": "a"', ", line 2: not valid JSON"),

@@ -13,7 +13,12 @@ from contrib.tensorflow2019.tensor_bundle import TensorBundle
 from tests.support.corpora import save_tar
 from tests.support.models.tensorflow1 import copy_pretrained
 
-_NAMES = ("bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt")
+_NAMES = (
+    "bert_config.json",
+    "bert_model.ckpt.data-00000-of-00001",
+    "bert_model.ckpt.index",
+    "vocab.txt",
+)
 
 
 def _archive(path: Path, files: dict[str, bytes]) -> str:
@@ -52,11 +57,20 @@ def test_what_is_no_archive_stays(tmp_path):
 
 @pytest.mark.parametrize("ending", ["zip", "tar.gz"])
 def test_archive_writes_into_its_own_folder_alone(ending, files, tmp_path):
-    names = [f"../../{_NAMES[0]}", f"{tmp_path}/{_NAMES[1]}", f"a/../../{_NAMES[2]}", f"..\\{_NAMES[3]}"]
+    names = [
+        f"../../{_NAMES[0]}",
+        f"{tmp_path}/{_NAMES[1]}",
+        f"a/../../{_NAMES[2]}",
+        f"..\\{_NAMES[3]}",
+    ]
     path = _archive(tmp_path / f"evil.{ending}", dict(zip(names, files.values(), strict=True)))
     with unpacked(path) as folder:
         assert set(_NAMES[:3]) <= {file.name for file in Path(folder).iterdir()}
-    assert not [name for name in _NAMES if (tmp_path / name).exists() or (Path(folder).parent / name).exists()]
+    assert not [
+        name
+        for name in _NAMES
+        if (tmp_path / name).exists() or (Path(folder).parent / name).exists()
+    ]
 
 
 def test_links_of_an_archive_are_not_followed(files, tmp_path):
@@ -79,7 +93,11 @@ def test_links_of_an_archive_are_not_followed(files, tmp_path):
 @pytest.mark.parametrize("name", ["model.ckpt.index", "README.md"])
 def test_bomb_is_refused(ending, name, tmp_path):
     path = _archive(tmp_path / f"bomb.{ending}", {name: bytes(80 << 20)})
-    reason = "none of its files" if (ending, name) == ("zip", "README.md") else r"holds more than [\d,]+ bytes"
+    reason = (
+        "none of its files"
+        if (ending, name) == ("zip", "README.md")
+        else r"holds more than [\d,]+ bytes"
+    )
     with pytest.raises(PreflightError, match=reason), unpacked(path):
         pass
 
@@ -92,7 +110,10 @@ def test_damaged_archive_is_an_error(ending, files, tmp_path):
     damaged[len(whole) // 2] ^= 0xFF
     for content in (b"", b"text", whole[:-100], whole[: len(whole) // 2], bytes(damaged)):
         path.write_bytes(content)
-        with pytest.raises(PreflightError, match=f"cannot unpack .*{path.name}"), unpacked(str(path)):
+        with (
+            pytest.raises(PreflightError, match=f"cannot unpack .*{path.name}"),
+            unpacked(str(path)),
+        ):
             pass
     path.unlink()
     with pytest.raises(PreflightError, match="No such file"), unpacked(str(path)):
@@ -101,7 +122,11 @@ def test_damaged_archive_is_an_error(ending, files, tmp_path):
 
 @pytest.mark.parametrize("ending", ["zip", "tar.gz"])
 def test_archive_of_several_checkpoints_or_none_is_refused(ending, files, tmp_path):
-    two = {f"{folder}/{name}": content for folder in ("base", "large") for name, content in files.items()}
+    two = {
+        f"{folder}/{name}": content
+        for folder in ("base", "large")
+        for name, content in files.items()
+    }
     with (
         pytest.raises(PreflightError, match=r"has several files bert_config\.json"),
         unpacked(_archive(tmp_path / f"two.{ending}", two)),

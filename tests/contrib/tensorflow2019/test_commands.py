@@ -14,11 +14,21 @@ def test_convert_prints_the_folder_and_its_digest(tmp_path):
     copy_checkpoint(tmp_path / "original")
     vocabulary = (tmp_path / "original" / "vocab.txt").rename(tmp_path / "words.txt")
     output = tmp_path / "duo"
-    arguments = ["convert", "duo", f"{tmp_path}/original", "--vocab", str(vocabulary), "--output", str(output)]
+    arguments = [
+        "convert",
+        "duo",
+        f"{tmp_path}/original",
+        "--vocab",
+        str(vocabulary),
+        "--output",
+        str(output),
+    ]
     done = succeed(*arguments)
     assert done.stdout == f"{output}\t{resolve_checkpoint(str(output), 'duo').digest}\n"
     assert "124 variables" in done.stderr
-    command = f"    beamrank convert duo {tmp_path}/original --vocab {vocabulary} --output {output}\n"
+    command = (
+        f"    beamrank convert duo {tmp_path}/original --vocab {vocabulary} --output {output}\n"
+    )
     assert command in (output / "README.md").read_text()
     assert "is not an empty folder" in refused(*arguments, code=3)
 
@@ -28,10 +38,22 @@ def test_convert_refuses_other_models(tmp_path):
 
 
 def test_convert_msmarco_prints_the_files(tmp_path):
-    lines = [f"{query}\t{doc}\ta longer query of words\tpassage {doc}\n" for doc in range(5) for query in range(2)]
+    lines = [
+        f"{query}\t{doc}\ta longer query of words\tpassage {doc}\n"
+        for doc in range(5)
+        for query in range(2)
+    ]
     (tmp_path / "top1000.eval.tsv").write_text("".join([*lines, "broken\n"]))
     output = tmp_path / "out"
-    arguments = ["convert", "msmarco", str(tmp_path / "top1000.eval.tsv"), "--output", str(output), "--processes", "1"]
+    arguments = [
+        "convert",
+        "msmarco",
+        str(tmp_path / "top1000.eval.tsv"),
+        "--output",
+        str(output),
+        "--processes",
+        "1",
+    ]
     done = succeed(*arguments, "--docs", "7")
     assert done.stdout == f"{output}/dataset_eval.tf\n{output}/query_doc_ids_eval.txt\n"
     assert "14 examples" in done.stderr

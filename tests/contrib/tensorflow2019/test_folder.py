@@ -1,4 +1,6 @@
-"""Checkpoints that TensorFlow wrote become folders with the scores that BERT's own code computes."""
+"""Checkpoints that TensorFlow wrote become folders with the scores that BERT's own code
+computes.
+"""
 
 import hashlib
 import json
@@ -56,7 +58,9 @@ def _transformers_logits(folder: str, segments: int) -> list[float]:
 def _engine_log_odds(checkpoint: Checkpoint, segments: int) -> float:
     tokens = np.concatenate([np.array(text, np.uint16) for text in _TEXTS])
     kept = np.array([[len(text) for text in _TEXTS[:segments]]])
-    inputs = PackedInputs(tokens, np.cumsum(kept, axis=1) - kept, kept, template(segments, SpecialTokens(2, 3, 0)))
+    inputs = PackedInputs(
+        tokens, np.cumsum(kept, axis=1) - kept, kept, template(segments, SpecialTokens(2, 3, 0))
+    )
     return float(ScoringEngine(checkpoint, "cpu", "float32", 1, 1024).score(inputs).log_odds[0])
 
 
@@ -64,7 +68,9 @@ def _engine_log_odds(checkpoint: Checkpoint, segments: int) -> float:
 def test_converted_checkpoint_has_the_logits_of_the_original(kind, segments, tmp_path):
     checkpoint, _ = _convert(kind, copy_checkpoint(tmp_path / "original"), tmp_path / "converted")
     wanted = logits(known_variables(), *_input(segments))
-    np.testing.assert_allclose(_transformers_logits(checkpoint.folder, segments), wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        _transformers_logits(checkpoint.folder, segments), wanted, rtol=0, atol=1e-5
+    )
     assert _engine_log_odds(checkpoint, segments) == pytest.approx(wanted[1] - wanted[0], abs=1e-5)
     assert abs(wanted[1] - wanted[0]) > 0.1
     assert checkpoint == resolve_checkpoint(str(tmp_path / "converted"), kind)
@@ -80,20 +86,31 @@ def test_token_types_decide_the_logits_of_duo():
 
 
 def test_conversion_reports_variables_and_warnings(tmp_path):
-    checkpoint, notes = _convert("duo", copy_checkpoint(tmp_path / "original"), tmp_path / "converted")
+    checkpoint, notes = _convert(
+        "duo", copy_checkpoint(tmp_path / "original"), tmp_path / "converted"
+    )
     assert "124 variables, 83 of them for training alone" in notes[0]
     zeros = "The second doc gets a row of zeros"
     assert zeros in notes[1]
     card = (tmp_path / "converted" / "README.md").read_text()
     for part in ("duoBERT", "step 7,", zeros, "    beamrank convert duo model.ckpt-7\n"):
         assert part in card
-    for name in ("model.ckpt-7.index", "model.ckpt-7.data-00002-of-00003", "bert_config.json", "vocab.txt"):
+    for name in (
+        "model.ckpt-7.index",
+        "model.ckpt-7.data-00002-of-00003",
+        "bert_config.json",
+        "vocab.txt",
+    ):
         content = (tmp_path / "original" / name).read_bytes()
         assert f"| {name} | {len(content):,} | `{hashlib.sha256(content).hexdigest()}` |" in card
     config = json.loads((tmp_path / "converted" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]
     assert config["id2label"] == {"0": "not_relevant", "1": "relevant"}
-    assert (config["type_vocab_size"], config["hidden_act"], config["layer_norm_eps"]) == (3, "gelu", 1e-12)
+    assert (config["type_vocab_size"], config["hidden_act"], config["layer_norm_eps"]) == (
+        3,
+        "gelu",
+        1e-12,
+    )
     weights = load_file(f"{checkpoint.folder}/model.safetensors")
     assert len({path.stat().st_mode for path in Path(checkpoint.folder).iterdir()}) == 1
     assert {values.dtype for values in weights.values()} == {np.dtype(np.float32)}
@@ -105,7 +122,13 @@ def test_saved_tokenizer_equals_transformers(tmp_path):
     plain = AutoTokenizer.from_pretrained(checkpoint.folder)
     found = plain(text, "word3")
     wanted = ["what", "is", "a", "ranking", "##s", "cafe", "."]
-    assert plain.convert_ids_to_tokens(found["input_ids"]) == ["[CLS]", *wanted, "[SEP]", "word3", "[SEP]"]
+    assert plain.convert_ids_to_tokens(found["input_ids"]) == [
+        "[CLS]",
+        *wanted,
+        "[SEP]",
+        "word3",
+        "[SEP]",
+    ]
     assert found["token_type_ids"] == [0] * 9 + [1] * 2
     assert (len(plain), plain.model_max_length) == (len(TOKENS), 24)
     ids = load_bert(checkpoint.folder).encode([text], 24).ids[0].as_py()
@@ -134,12 +157,17 @@ def test_output_must_be_an_empty_folder(tmp_path):
         convert("mono", find_source(prefix), "memory://converted", "", SILENT)
 
 
-@pytest.mark.parametrize("name", ["", "model.ckpt-7", "model.ckpt-7.index", "model.ckpt-7.data-00001-of-00003"])
+@pytest.mark.parametrize(
+    "name", ["", "model.ckpt-7", "model.ckpt-7.index", "model.ckpt-7.data-00001-of-00003"]
+)
 def test_checkpoint_is_found_by_any_of_its_names(name, tmp_path):
     prefix = copy_checkpoint(tmp_path)
     found = find_source(f"{tmp_path}/{name}")
     assert (found.prefix, found.config) == (prefix, f"{tmp_path}/bert_config.json")
-    assert find_source(prefix, vocabulary=f"{tmp_path}/other.txt").vocabulary == f"{tmp_path}/other.txt"
+    assert (
+        find_source(prefix, vocabulary=f"{tmp_path}/other.txt").vocabulary
+        == f"{tmp_path}/other.txt"
+    )
 
 
 def test_folder_means_its_last_step(tmp_path):
@@ -155,7 +183,9 @@ def test_missing_checkpoint_is_refused(tmp_path):
         find_source(str(tmp_path / "model.ckpt-8"))
     for name in ("one", "other"):
         (tmp_path / f"{name}.ckpt.index").touch()
-    with pytest.raises(PreflightError, match=r"none is the last: one\.ckpt\.index, other\.ckpt\.index"):
+    with pytest.raises(
+        PreflightError, match=r"none is the last: one\.ckpt\.index, other\.ckpt\.index"
+    ):
         find_source(str(tmp_path))
     with pytest.raises(ConfigError, match=r"copy gs://bucket/model\.ckpt-1 here first"):
         find_source("gs://bucket/model.ckpt-1")

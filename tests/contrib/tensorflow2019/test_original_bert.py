@@ -66,17 +66,41 @@ def test_token_types_come_from_the_weights():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output_weights": None, "output_bias": None}, "has no output_weights and no output_bias: it is an encoder"),
-        ({"output_weights": (3, 8), "output_bias": (3,)}, "has 3 labels, by its output_bias; a re-ranker .* has 2"),
+        (
+            {"output_weights": None, "output_bias": None},
+            "has no output_weights and no output_bias: it is an encoder",
+        ),
+        (
+            {"output_weights": (3, 8), "output_bias": (3,)},
+            "has 3 labels, by its output_bias; a re-ranker .* has 2",
+        ),
         ({"output_weights": (1, 8), "output_bias": (1,)}, "has 1 labels"),
         ({"output_weights": (3, 8)}, r"output_weights is \(3, 8\), .* has \(2, 8\)"),
-        ({"bert/pooler/dense/kernel/ExponentialMovingAverage": (8, 8)}, "has 1 variables that .*Average"),
-        ({"bert/encoder/layer_1/output/dense/kernel": None}, "lacks 1 of the 41 .*layer_1/output/dense/kernel"),
-        ({"bert/encoder/layer_2/output/dense/bias": (8,)}, "has 1 variables that .*layer_2/output/dense/bias"),
-        ({"bert/encoder/layer_0/output/dense/kernel": (8, 16)}, r"is \(8, 16\), and .* has \(16, 8\)"),
-        ({"bert/embeddings/word_embeddings": (50, 8)}, r"word_embeddings is \(50, 8\), and .* has \(40, 8\)"),
+        (
+            {"bert/pooler/dense/kernel/ExponentialMovingAverage": (8, 8)},
+            "has 1 variables that .*Average",
+        ),
+        (
+            {"bert/encoder/layer_1/output/dense/kernel": None},
+            "lacks 1 of the 41 .*layer_1/output/dense/kernel",
+        ),
+        (
+            {"bert/encoder/layer_2/output/dense/bias": (8,)},
+            "has 1 variables that .*layer_2/output/dense/bias",
+        ),
+        (
+            {"bert/encoder/layer_0/output/dense/kernel": (8, 16)},
+            r"is \(8, 16\), and .* has \(16, 8\)",
+        ),
+        (
+            {"bert/embeddings/word_embeddings": (50, 8)},
+            r"word_embeddings is \(50, 8\), and .* has \(40, 8\)",
+        ),
         ({"cls/predictions/output_bias": (40,)}, "not have: cls/predictions/output_bias"),
-        ({tensorflow1.TOKEN_TYPES: (1, 8)}, "knows 1 token type, and duoBERT's input has 3 segments"),
+        (
+            {tensorflow1.TOKEN_TYPES: (1, 8)},
+            "knows 1 token type, and duoBERT's input has 3 segments",
+        ),
         ({tensorflow1.TOKEN_TYPES: ()}, rf"{tensorflow1.TOKEN_TYPES} is \(\), and .* has \(0, 8\)"),
         ({tensorflow1.TOKEN_TYPES: None}, f"lacks 1 of the 41 .*{tensorflow1.TOKEN_TYPES}"),
     ],
@@ -88,19 +112,31 @@ def test_wrong_variables_are_named(changes, message):
 
 
 @pytest.mark.parametrize(
-    "slots", [("adam_m", "adam_v"), ("AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"), ("Adam",), ("lamb_m",)]
+    "slots",
+    [
+        ("adam_m", "adam_v"),
+        ("AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"),
+        ("Adam",),
+        ("lamb_m",),
+    ],
 )
 def test_variables_of_any_optimizer_are_left_out(slots):
-    """As transformers' loader leaves out those that it names; these are told by their place and shape."""
+    """As transformers' loader leaves out those that it names; these are told by their place and
+    shape.
+    """
     variables = _shapes()
     of_training = {f"{name}/{slot}": size for name, size in variables.items() for slot in slots}
-    of_training |= dict.fromkeys(("global_step", "beta1_power", "current_loss_scale", "good_steps"), ())
+    of_training |= dict.fromkeys(
+        ("global_step", "beta1_power", "current_loss_scale", "good_steps"), ()
+    )
     check_variables({**variables, **of_training}, _config(), "mono", "it")
     assert {*unused({**variables, **of_training})} == of_training.keys()
 
 
 def test_original_bert_refuses_another_model():
-    with pytest.raises(PreflightError, match="none of its 1 variables begins with bert/: dense/kernel"):
+    with pytest.raises(
+        PreflightError, match="none of its 1 variables begins with bert/: dense/kernel"
+    ):
         check_variables({"dense/kernel": (8, 8)}, _config(), "mono", "it")
 
 
@@ -110,7 +146,10 @@ def test_original_bert_refuses_another_model():
         ("{", "is not valid JSON"),
         ("[]", "is not a configuration of BERT"),
         ('{"hidden_size": 8}', "is not a configuration of BERT: vocab_size: Field required"),
-        ('{"vocab_size": 40, "hidden_size": 0}', "hidden_size: Input should be greater than or equal to 1"),
+        (
+            '{"vocab_size": 40, "hidden_size": 0}',
+            "hidden_size: Input should be greater than or equal to 1",
+        ),
     ],
 )
 def test_broken_configuration_is_an_error(content, message, tmp_path):
@@ -120,7 +159,8 @@ def test_broken_configuration_is_an_error(content, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [*MALFORMED, '{"vocab_size": Infinity}', '{"vocab_size": 9, "num_hidden_layers": 10000000}']
+    "text",
+    [*MALFORMED, '{"vocab_size": Infinity}', '{"vocab_size": 9, "num_hidden_layers": 10000000}'],
 )
 def test_malformed_configuration_is_refused(tmp_path, text):
     (tmp_path / "bert_config.json").write_bytes(text.encode("latin-1"))
@@ -129,5 +169,7 @@ def test_malformed_configuration_is_refused(tmp_path, text):
 
 
 def test_missing_configuration_is_an_error(tmp_path):
-    with pytest.raises(PreflightError, match=r"Give the bert_config\.json that .* was trained with: --config"):
+    with pytest.raises(
+        PreflightError, match=r"Give the bert_config\.json that .* was trained with: --config"
+    ):
         read_config(str(tmp_path / "bert_config.json"))

@@ -1,4 +1,6 @@
-"""Pre-trained BERTs that TensorFlow wrote become folders with the outputs of BERT's own code, and trainings' starts."""
+"""Pre-trained BERTs that TensorFlow wrote become folders with the outputs of BERT's own code, and
+trainings' starts.
+"""
 
 import json
 import subprocess
@@ -21,7 +23,14 @@ from models.training.initial_model import Start
 from models.training.trainer import train
 from tests import ROOT
 from tests.support.models import tensorflow1
-from tests.support.models.tensorflow1 import IDS, OUTPUTS, TYPES, copy_checkpoint, copy_pretrained, pretrained_outputs
+from tests.support.models.tensorflow1 import (
+    IDS,
+    OUTPUTS,
+    TYPES,
+    copy_checkpoint,
+    copy_pretrained,
+    pretrained_outputs,
+)
 from tests.support.progress import RecordedProgress
 from tests.support.services import environments
 from tests.support.training import make_session
@@ -30,7 +39,9 @@ from tests.support.training import make_session
 def _convert(original: Path, output: Path, next_sentence: bool = True) -> tuple[Start, list[str]]:
     progress = RecordedProgress()
     command = "beamrank convert bert original"
-    folder, digest = convert("bert", find_source(str(original)), str(output), command, progress, next_sentence)
+    folder, digest = convert(
+        "bert", find_source(str(original)), str(output), command, progress, next_sentence
+    )
     assert Start(folder, 1).digest == digest
     return Start(folder, 1), progress.notes
 
@@ -46,7 +57,11 @@ def _outputs(folder: str) -> dict[str, NDArray[np.float32]]:
     inputs = {"input_ids": torch.tensor([IDS]), "token_type_ids": torch.tensor([TYPES])}
     with torch.inference_mode():
         found = model(**inputs, output_hidden_states=True)
-    parts = {"hidden": found.hidden_states[-1], "words": found.prediction_logits, "next": found.seq_relationship_logits}
+    parts = {
+        "hidden": found.hidden_states[-1],
+        "words": found.prediction_logits,
+        "next": found.seq_relationship_logits,
+    }
     return {name: part[0].numpy() for name, part in parts.items()}
 
 
@@ -72,9 +87,17 @@ def test_converted_bert_has_the_outputs_of_the_original(original, tmp_path):
 
 def test_next_sentence_head_is_dropped_by_name(original, tmp_path):
     start, notes = _convert(original, tmp_path / "converted", next_sentence=False)
-    assert "without cls/seq_relationship/output_bias, cls/seq_relationship/output_weights" in notes[0]
-    assert not [name for name in load_file(f"{start.folder}/model.safetensors") if "seq_relationship" in name]
-    assert json.loads((tmp_path / "converted/config.json").read_text())["architectures"] == ["BertForMaskedLM"]
+    assert (
+        "without cls/seq_relationship/output_bias, cls/seq_relationship/output_weights" in notes[0]
+    )
+    assert not [
+        name
+        for name in load_file(f"{start.folder}/model.safetensors")
+        if "seq_relationship" in name
+    ]
+    assert json.loads((tmp_path / "converted/config.json").read_text())["architectures"] == [
+        "BertForMaskedLM"
+    ]
     model = BertForMaskedLM.from_pretrained(start.folder).eval()
     with torch.inference_mode():
         found = model(input_ids=torch.tensor([IDS]), token_type_ids=torch.tensor([TYPES])).logits[0]
@@ -87,7 +110,11 @@ def _train(kind: Kind, start: str, folder: Path) -> Path:
     words = " ".join(tensorflow1.TOKENS[5:])
     (folder / "corpus.tsv").write_text(f"d0\t{words}\nd1\t{words} what is a word13\n")
     (folder / "triples.tsv").write_text("what is word12\tword12 word13\tword20 word21\n" * 8)
-    data = {"triples": "triples.tsv"} if kind == "mono" else {"corpus": {"path": "corpus.tsv", "format": "tsv"}}
+    data = (
+        {"triples": "triples.tsv"}
+        if kind == "mono"
+        else {"corpus": {"path": "corpus.tsv", "format": "tsv"}}
+    )
     document = {
         "start": start,
         "data": data,
@@ -113,10 +140,14 @@ def test_trainings_start_from_a_converted_bert(original, tmp_path):
 
 
 def test_wrong_kinds_of_checkpoints_are_refused_with_the_right_command(original, tmp_path):
-    with pytest.raises(PreflightError, match=r"no output_weights and no output_bias.*`beamrank convert bert`"):
+    with pytest.raises(
+        PreflightError, match=r"no output_weights and no output_bias.*`beamrank convert bert`"
+    ):
         convert("mono", find_source(str(original)), str(tmp_path / "mono"), "", SILENT)
     copy_checkpoint(tmp_path / "ranker")
-    with pytest.raises(PreflightError, match=r"was fine-tuned to rank\. Convert it with `beamrank convert mono`"):
+    with pytest.raises(
+        PreflightError, match=r"was fine-tuned to rank\. Convert it with `beamrank convert mono`"
+    ):
         _convert(tmp_path / "ranker", tmp_path / "bert")
     assert not (tmp_path / "bert").exists()
 
@@ -125,7 +156,13 @@ def test_wrong_kinds_of_checkpoints_are_refused_with_the_right_command(original,
 def test_converted_bert_has_the_outputs_of_tensorflow(tmp_path):
     original = tmp_path / "original"
     copy_pretrained(original)
-    command = [str(environments.tensorflow_python()), "-m", tensorflow1.__name__, str(original), "pretrained"]
+    command = [
+        str(environments.tensorflow_python()),
+        "-m",
+        tensorflow1.__name__,
+        str(original),
+        "pretrained",
+    ]
     environ = environments.environ(PYTHONPATH=str(ROOT))
     written = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ)
     assert written.returncode == 0, written.stderr

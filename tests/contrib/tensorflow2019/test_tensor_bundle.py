@@ -41,7 +41,13 @@ def test_bundle_reads_files_that_tensorflow_wrote():
 
 @pytest.mark.slow
 def test_bundle_written_by_tensorflow_now_is_read(tmp_path):
-    command = [str(environments.tensorflow_python()), "-m", tensorflow1.__name__, str(tmp_path), "3"]
+    command = [
+        str(environments.tensorflow_python()),
+        "-m",
+        tensorflow1.__name__,
+        str(tmp_path),
+        "3",
+    ]
     environ = environments.environ(PYTHONPATH=str(ROOT))
     written = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ)
     assert written.returncode == 0, written.stderr
@@ -66,22 +72,50 @@ def _rewrite(path: Path, at: int, change: bytes) -> None:
     """Changes the block of entries, and its checksum with it."""
     _patch(path, at, change)
     crc = google_crc32c.value(path.read_bytes()[: _BLOCK_BYTES + 1])
-    _patch(path, _BLOCK_BYTES + 1, struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF))
+    _patch(
+        path,
+        _BLOCK_BYTES + 1,
+        struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF),
+    )
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: _patch(folder / DATA, 10_000, b"\x00\x01\x02\x03"), f"{DATA} is damaged: .* checksum"),
-        (lambda folder: (folder / DATA).write_bytes(b"short"), f"{DATA} is damaged: the .* bytes of"),
+        (
+            lambda folder: _patch(folder / DATA, 10_000, b"\x00\x01\x02\x03"),
+            f"{DATA} is damaged: .* checksum",
+        ),
+        (
+            lambda folder: (folder / DATA).write_bytes(b"short"),
+            f"{DATA} is damaged: the .* bytes of",
+        ),
         (lambda folder: (folder / DATA).unlink(), f"is incomplete: .*{DATA} does not exist"),
         (lambda folder: (folder / INDEX).unlink(), "cannot read the checkpoint's index"),
-        (lambda folder: _patch(folder / INDEX, 100, b"\xff"), f"{INDEX} is damaged: the checksum at byte 4183"),
+        (
+            lambda folder: _patch(folder / INDEX, 100, b"\xff"),
+            f"{INDEX} is damaged: the checksum at byte 4183",
+        ),
         (lambda folder: _patch(folder / INDEX, -45, b"\xff"), f"{INDEX} is damaged: the checksum"),
-        (lambda folder: (folder / INDEX).write_bytes(b"not a table"), f"{INDEX} is not the index of a TensorFlow"),
-        (lambda folder: (folder / INDEX).write_bytes(b""), f"{INDEX} is not the index of a TensorFlow"),
+        (
+            lambda folder: (folder / INDEX).write_bytes(b"not a table"),
+            f"{INDEX} is not the index of a TensorFlow",
+        ),
+        (
+            lambda folder: (folder / INDEX).write_bytes(b""),
+            f"{INDEX} is not the index of a TensorFlow",
+        ),
     ],
-    ids=["values", "cut data", "no data", "no index", "entry", "footer", "other file", "empty file"],
+    ids=[
+        "values",
+        "cut data",
+        "no data",
+        "no index",
+        "entry",
+        "footer",
+        "other file",
+        "empty file",
+    ],
 )
 def test_damage_is_found(damage, message, tmp_path):
     prefix = copy_checkpoint(tmp_path)
@@ -93,11 +127,19 @@ def test_damage_is_found(damage, message, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b"\x08\x03\x1a\x02\x08\x01", b"\x08\x03\x10\x01\x18\x01", "was written on a big-endian machine"),
+        (
+            b"\x08\x03\x1a\x02\x08\x01",
+            b"\x08\x03\x10\x01\x18\x01",
+            "was written on a big-endian machine",
+        ),
         (b"\x08\x01\x12", b"\x08\x0e\x12", "dtype number 14"),
         (b"\x28\x20\x35", b"\x3a\x00\x35", "has variables that are cut into slices"),
         (b"\x08\x00\x00\x00\x00", b"\x08\x00\x00\x00\x01", f"{INDEX} is compressed"),
-        (b"\x18\x02\x28\x20", b"\x18\x07\x28\x20", f"{INDEX} is damaged: .* in data file 7, from 0, and there are 3"),
+        (
+            b"\x18\x02\x28\x20",
+            b"\x18\x07\x28\x20",
+            f"{INDEX} is damaged: .* in data file 7, from 0, and there are 3",
+        ),
     ],
     ids=["big-endian", "bfloat16", "slices", "compression", "data file"],
 )
@@ -112,7 +154,9 @@ def test_data_file_removed_while_reading_is_named(tmp_path):
     bundle = TensorBundle(copy_checkpoint(tmp_path))
     for path in tmp_path.glob("*.data-*"):
         path.unlink()
-    with pytest.raises(PreflightError, match=r"cannot read the checkpoint's data .*00003: No such file"):
+    with pytest.raises(
+        PreflightError, match=r"cannot read the checkpoint's data .*00003: No such file"
+    ):
         bundle.read("global_step")
 
 

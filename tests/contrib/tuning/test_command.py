@@ -15,8 +15,16 @@ from tests.support.small_collection import TOPICS, SmallCollection
 def test_tuned_points_are_every_combination():
     points = tuned_points(Bm25Config(k=7), "0.6,0.9", "0.4,0.75")
     assert {point.k for point in points} == {7}
-    assert [(point.k1, point.b) for point in points] == [(0.6, 0.4), (0.6, 0.75), (0.9, 0.4), (0.9, 0.75)]
-    assert [(point.k1, point.b) for point in tuned_points(Bm25Config(k1=2), None, "0,1")] == [(2, 0), (2, 1)]
+    assert [(point.k1, point.b) for point in points] == [
+        (0.6, 0.4),
+        (0.6, 0.75),
+        (0.9, 0.4),
+        (0.9, 0.75),
+    ]
+    assert [(point.k1, point.b) for point in tuned_points(Bm25Config(k1=2), None, "0,1")] == [
+        (2, 0),
+        (2, 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -37,8 +45,19 @@ def test_tuning_refuses_wrong_values(k1, b, message):
 @pytest.mark.jvm
 def test_tune_prints_the_measures_of_each_point(tmp_path):
     collection = SmallCollection(tmp_path).with_index()
-    (tmp_path / "dev.qrels").write_text("".join(f"{query_id} 0 d{i} 1\n" for i, query_id in enumerate(TOPICS)))
-    arguments: list[str | Path] = ["tune", collection.path, "--k1", "0.9,1.2", "--b", "0,0.4", "--format", "json"]
+    (tmp_path / "dev.qrels").write_text(
+        "".join(f"{query_id} 0 d{i} 1\n" for i, query_id in enumerate(TOPICS))
+    )
+    arguments: list[str | Path] = [
+        "tune",
+        collection.path,
+        "--k1",
+        "0.9,1.2",
+        "--b",
+        "0,0.4",
+        "--format",
+        "json",
+    ]
     assert "give --qrels" in refused(*arguments, code=2)
     arguments += ["--qrels", tmp_path / "dev.qrels", "--set", "measures=[AP, RR@10]"]
     done = succeed(*arguments)
@@ -47,6 +66,8 @@ def test_tune_prints_the_measures_of_each_point(tmp_path):
     assert all(0 < row["measures"][name] <= 1 for row in rows for name in ("AP", "RR@10"))
     assert len({row["measures"]["AP"] for row in rows}) > 1
     assert "best AP: " in done.stderr
-    (tmp_path / "pairs.txt").write_text("".join(f"{query_id} d{i}\n" for i, query_id in enumerate(TOPICS)))
+    (tmp_path / "pairs.txt").write_text(
+        "".join(f"{query_id} d{i}\n" for i, query_id in enumerate(TOPICS))
+    )
     done = succeed(*arguments, "--set", "bm25.exclude=pairs.txt")
     assert [row["measures"]["AP"] for row in json.loads(done.stdout)] == [0] * 4

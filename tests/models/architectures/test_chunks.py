@@ -1,4 +1,6 @@
-"""Passages that are read in chunks: layout, pooling, training, and the same scores from the saved checkpoint."""
+"""Passages that are read in chunks: layout, pooling, training, and the same scores from the saved
+checkpoint.
+"""
 
 import itertools
 import math
@@ -78,7 +80,10 @@ def _by_hand(model: ChunkedBert, query: str, chunks: list[str]) -> float:
         ]
         total = sum(math.exp(each) for each in raw)
         vector = [
-            sum(math.exp(each) / total * chunk[place] for each, chunk in zip(raw, vectors, strict=True))
+            sum(
+                math.exp(each) / total * chunk[place]
+                for each, chunk in zip(raw, vectors, strict=True)
+            )
             for place in range(len(vectors[0]))
         ]
     else:
@@ -108,7 +113,9 @@ def test_chunk_follows_the_truncation_rule(rule, chunks):
     in_parts = replace(_TEMPLATE, doc_parts=chunks)
     query_kept, doc_kept = mono_kept(in_parts, limits, queries, docs)
     starts = np.zeros((len(docs), 2), np.int64)
-    laid_out = PackedInputs(np.zeros(300, np.uint16), starts, np.stack([query_kept, doc_kept], 1), in_parts)
+    laid_out = PackedInputs(
+        np.zeros(300, np.uint16), starts, np.stack([query_kept, doc_kept], 1), in_parts
+    )
     lengths = cut_docs(laid_out).lengths
     assert lengths.max() == (47 if rule == "original" else 48)
     assert (doc_kept[docs <= 15 * chunks] == docs[docs <= 15 * chunks]).all()
@@ -165,7 +172,9 @@ def test_chunked_checkpoint_scores_as_the_model_and_by_hand(chunks, labels, star
     query = "what is the sky"
     save_checkpoint(score.model, start, str(tmp_path), "float32")
     engine = ScoringEngine(resolve_checkpoint(str(tmp_path), "mono"), "cpu", "float32", 1, 64)
-    table = shard([("q", _ids(query), {f"d{number}": _ids(doc) for number, doc in enumerate(docs)})], _SPECIAL)
+    table = shard(
+        [("q", _ids(query), {f"d{number}": _ids(doc) for number, doc in enumerate(docs)})], _SPECIAL
+    )
     table, counts = score_mono(engine, table, first_docs(table, 10), LIMITS)
     room = (LIMITS.max_length - len(_ids(query)) - 4) * chunks.count
     by_hand = []
@@ -181,7 +190,10 @@ def test_chunked_checkpoint_scores_as_the_model_and_by_hand(chunks, labels, star
     assert counts.inferences == len(docs)
     assert counts.truncated_docs == 1
     loaded = ChunkedBert.from_pretrained(tmp_path)
-    assert all(torch.equal(each, loaded.state_dict()[name]) for name, each in score.model.state_dict().items())
+    assert all(
+        torch.equal(each, loaded.state_dict()[name])
+        for name, each in score.model.state_dict().items()
+    )
 
 
 def test_chunked_checkpoint_is_refused_by_transformers_and_duo(start, tmp_path):
@@ -192,7 +204,10 @@ def test_chunked_checkpoint_is_refused_by_transformers_and_duo(start, tmp_path):
         resolve_checkpoint(str(tmp_path), "duo")
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('"pooling": "attention"', '"pooling": "mean"'))
-    with pytest.raises(PreflightError, match=r"cannot be used: chunks\.pooling: Input should be 'attention' or 'max'"):
+    with pytest.raises(
+        PreflightError,
+        match=r"cannot be used: chunks\.pooling: Input should be 'attention' or 'max'",
+    ):
         resolve_checkpoint(str(tmp_path), "mono")
 
 
@@ -225,12 +240,21 @@ def test_chunked_training_overfits_twenty_pairs(objective, chunks, start):
 
 
 def test_chunked_training_measures_and_resumes(start, tmp_path):
-    dev = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "k": 6}
+    dev = {
+        "topics": {"path": "topics.tsv", "format": "tsv"},
+        "qrels": "qrels.txt",
+        "run": "run.trec",
+        "k": 6,
+    }
     chunks = {"count": 2, "attention_size": 8}
-    config = write_train_config(tmp_path, start, chunks=chunks, dev=dev, objective="bertlets", labels=1)
+    config = write_train_config(
+        tmp_path, start, chunks=chunks, dev=dev, objective="bertlets", labels=1
+    )
     train(make_session(config, "mono"), stop_after(8), SILENT, "")
     told = RecordedProgress()
-    progress = train(make_session(config, "mono"), lambda: False, told, "beamrank train mono train.yaml")
+    progress = train(
+        make_session(config, "mono"), lambda: False, told, "beamrank train mono train.yaml"
+    )
     assert progress.finished
     assert any("resuming after step 8" in line for line in told.notes)
     assert resolve_checkpoint(str(tmp_path / "out"), "mono").doc_parts == 2

@@ -35,7 +35,10 @@ def test_family_scores_as_in_transformers(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["modernbert cls", "modernbert mean", "xlm-roberta"])
 def test_family_scores_long_inputs_as_in_transformers(name, tmp_path):
-    folder, inputs = save_case(tmp_path, name, max_position_embeddings=2050), random_inputs(name, [2048, 1024, 513])
+    folder, inputs = (
+        save_case(tmp_path, name, max_position_embeddings=2050),
+        random_inputs(name, [2048, 1024, 513]),
+    )
     alone, _ = wanted_log_odds(folder, *inputs)
     score = Scorer(folder)
     assert_parity(score(inputs), alone)
@@ -44,15 +47,22 @@ def test_family_scores_long_inputs_as_in_transformers(name, tmp_path):
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
-    ("dtype", "kernel"), [(torch.float32, "torch"), (torch.bfloat16, "torch"), (torch.bfloat16, "compiled")], ids=str
+    ("dtype", "kernel"),
+    [(torch.float32, "torch"), (torch.bfloat16, "torch"), (torch.bfloat16, "compiled")],
+    ids=str,
 )
 @pytest.mark.parametrize("name", CASES)
 def test_family_score_has_the_same_bits_beside_others(name, dtype, kernel, tmp_path):
-    score, inputs = Scorer(save_case(tmp_path, name), dtype, kernels=_kernels(kernel)), random_inputs(name)
+    score, inputs = (
+        Scorer(save_case(tmp_path, name), dtype, kernels=_kernels(kernel)),
+        random_inputs(name),
+    )
     together = score(inputs)
     order = [7, 2, 0, 10, 4]
     assert score(inputs, order=order) == [together[place] for place in order]
-    assert [score(inputs, order=[place])[0] for place in order] == [together[place] for place in order]
+    assert [score(inputs, order=[place])[0] for place in order] == [
+        together[place] for place in order
+    ]
 
 
 @pytest.mark.parametrize("kernel", ["torch", "compiled"])
@@ -60,7 +70,8 @@ def test_family_score_has_the_same_bits_beside_others(name, dtype, kernel, tmp_p
 def test_family_in_bfloat16_stays_near(name, kernel, tmp_path):
     folder, inputs, kernels = save_case(tmp_path, name), random_inputs(name), _kernels(kernel)
     exact, scores = (
-        torch.tensor(Scorer(folder, dtype, kernels=kernels)(inputs)) for dtype in (torch.float32, torch.bfloat16)
+        torch.tensor(Scorer(folder, dtype, kernels=kernels)(inputs))
+        for dtype in (torch.float32, torch.bfloat16)
     )
     assert (scores - exact).square().mean().sqrt() < 0.15 * exact.std()
     assert len(scores.unique()) == len(exact.unique())
@@ -86,5 +97,7 @@ def test_head_is_float32_for_any_dtype(tmp_path):
 @pytest.mark.parametrize("token_types", [2, 3])
 def test_missing_third_segment_is_a_row_of_zeros(tmp_path, token_types):
     scorer = _scorer(save_tiny(tmp_path, type_vocab_size=token_types), "duo")
-    saved = load_file(tmp_path / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"]
+    saved = load_file(tmp_path / "model.safetensors")[
+        "bert.embeddings.token_type_embeddings.weight"
+    ]
     assert torch.equal(scorer.types, torch.cat([saved, torch.zeros(3 - token_types, 32)]))

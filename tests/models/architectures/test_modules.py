@@ -1,4 +1,6 @@
-"""Cross-encoders that sentence-transformers saves as modules, and text through them and through plain classifiers."""
+"""Cross-encoders that sentence-transformers saves as modules, and text through them and through
+plain classifiers.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,12 @@ from tests.support.models.families import CASES, random_model, randomize
 from tests.support.oracle import assert_parity
 
 _QUERY = "who wrote the oldest code of the standard library"
-_TEXTS = ["the library of Alexandria", "code", "Guido van Rossum wrote it. " * 12, "naïve Ωmega 東京 read the standard"]
+_TEXTS = [
+    "the library of Alexandria",
+    "code",
+    "Guido van Rossum wrote it. " * 12,
+    "naïve Ωmega 東京 read the standard",
+]
 _PAIRS = [(_QUERY, text) for text in _TEXTS]
 _IDS = {"pad_token_id": 0, "cls_token_id": 101, "sep_token_id": 102}
 _ROWS = 30522
@@ -38,7 +45,9 @@ def _save_encoder(folder: Path, name: str) -> None:
     BertTokenizer.from_pretrained(MINILM).save_pretrained(folder)
 
 
-def _save_modules(folder: Path, name: str = "modernbert cls", pooling: str = "cls", outputs: int = 1) -> CrossEncoder:
+def _save_modules(
+    folder: Path, name: str = "modernbert cls", pooling: str = "cls", outputs: int = 1
+) -> CrossEncoder:
     """The modules of the published ettin rerankers, over a random encoder."""
     _save_encoder(folder / "encoder", name)
     encoder = Transformer(str(folder / "encoder"))
@@ -57,12 +66,21 @@ def _save_modules(folder: Path, name: str = "modernbert cls", pooling: str = "cl
 
 
 def _reranker(folder: Path) -> Reranker:
-    return Reranker(str(folder), dtype="float32", device="cpu", truncation="hf", max_query_length=32, max_length=64)
+    return Reranker(
+        str(folder),
+        dtype="float32",
+        device="cpu",
+        truncation="hf",
+        max_query_length=32,
+        max_length=64,
+    )
 
 
 def _predicted(model: CrossEncoder) -> list[float]:
     model.max_seq_length = 64
-    logits = torch.tensor(model.predict(_PAIRS, activation_fn=torch.nn.Identity())).reshape(len(_PAIRS), -1)
+    logits = torch.tensor(model.predict(_PAIRS, activation_fn=torch.nn.Identity())).reshape(
+        len(_PAIRS), -1
+    )
     return (logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]).tolist()
 
 
@@ -82,7 +100,9 @@ def test_modules_score_as_in_sentence_transformers(name, pooling, outputs, tmp_p
     assert_parity(_reranker(tmp_path / "model").score(_PAIRS).tolist(), wanted)
 
 
-@pytest.mark.parametrize("name", ["bert one logit", "electra", "distilbert one logit", "modernbert cls"])
+@pytest.mark.parametrize(
+    "name", ["bert one logit", "electra", "distilbert one logit", "modernbert cls"]
+)
 def test_classifier_scores_as_predict_of_sentence_transformers(name, tmp_path):
     random_model(CASES[name].model_type, **_config(name)).save_pretrained(tmp_path)
     BertTokenizer.from_pretrained(MINILM).save_pretrained(tmp_path)
@@ -121,15 +141,39 @@ def test_digest_covers_the_modules(tmp_path):
         ("1_Pooling", {"pooling_mode": "max"}, "1_Pooling pools by 'max'; known: cls, mean"),
         ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, "1_Pooling pools by 'cls, mean'"),
         ("2_Dense", {"use_residual": True}, "2_Dense has a residual connection"),
-        ("2_Dense", {"activation_function": "os.system"}, "2_Dense has activation_function 'os.system'; known: torch"),
-        ("2_Dense", {"in_features": 35}, "2_Dense takes 35 values, and the module before it gives 36"),
-        ("2_Dense", {"out_features": 25}, "3_LayerNorm takes 24 values, and the module before it gives 25"),
+        (
+            "2_Dense",
+            {"activation_function": "os.system"},
+            "2_Dense has activation_function 'os.system'; known: torch",
+        ),
+        (
+            "2_Dense",
+            {"in_features": 35},
+            "2_Dense takes 35 values, and the module before it gives 36",
+        ),
+        (
+            "2_Dense",
+            {"out_features": 25},
+            "3_LayerNorm takes 24 values, and the module before it gives 25",
+        ),
         ("2_Dense", {"bias": "no"}, "2_Dense/config.json cannot be used: bias"),
-        ("2_Dense", {"bias": True}, r"lacks 1 of the \d+ tensors that its config.json calls for: 2_Dense/linear.bias"),
+        (
+            "2_Dense",
+            {"bias": True},
+            r"lacks 1 of the \d+ tensors that its config.json calls for: 2_Dense/linear.bias",
+        ),
         ("3_LayerNorm", {"dimension": 0}, "3_LayerNorm/config.json cannot be used: dimension"),
-        ("4_Dense", {"module_output_name": None}, "4_Dense reads 'sentence_embedding' and writes None"),
+        (
+            "4_Dense",
+            {"module_output_name": None},
+            "4_Dense reads 'sentence_embedding' and writes None",
+        ),
         ("4_Dense", {"out_features": 3}, "4_Dense has 3 outputs"),
-        ("4_Dense", {"activation_function": "torch.nn.modules.activation.Tanh"}, "and the activation tanh"),
+        (
+            "4_Dense",
+            {"activation_function": "torch.nn.modules.activation.Tanh"},
+            "and the activation tanh",
+        ),
     ],
     ids=str,
 )
@@ -152,14 +196,20 @@ def test_module_outside_of_the_checkpoint_is_refused(tmp_path):
 def test_default_prompt_is_refused(tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model/config_sentence_transformers.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": {"q": "?"}, "default_prompt_name": "q"}))
+    path.write_text(
+        json.dumps(
+            {**json.loads(path.read_text()), "prompts": {"q": "?"}, "default_prompt_name": "q"}
+        )
+    )
     with pytest.raises(PreflightError, match="puts the prompt 'q' before its inputs"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
 
 
 @pytest.mark.parametrize("lowers", [True, False])
 def test_modules_that_lower_the_case_of_texts_score_so_or_are_refused(lowers, tmp_path):
-    """sentence-transformers puts a normalizer before the tokenizer's, which an uncased BERT's has already."""
+    """sentence-transformers puts a normalizer before the tokenizer's, which an uncased BERT's has
+    already.
+    """
     _save_modules(tmp_path, "bert")
     folder = tmp_path / "model"
     path = folder / "sentence_bert_config.json"
@@ -169,7 +219,9 @@ def test_modules_that_lower_the_case_of_texts_score_so_or_are_refused(lowers, tm
         content["normalizer"]["lowercase"] = False
         (folder / "tokenizer.json").write_text(json.dumps(content))
         settings = json.loads((folder / "tokenizer_config.json").read_text())
-        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "do_lower_case": False}))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({**settings, "do_lower_case": False})
+        )
         with pytest.raises(PreflightError, match=r"do_lower_case in sentence_bert_config\.json"):
             _reranker(folder)
     else:

@@ -1,4 +1,6 @@
-"""What models do on a GPU, without one: on tensors that only claim to be there, and by the same steps on the CPU."""
+"""What models do on a GPU, without one: on tensors that only claim to be there, and by the same
+steps on the CPU.
+"""
 
 import pytest
 import torch
@@ -14,7 +16,9 @@ from tests.support.models.varlen import varlen_attn
 
 
 def _check_layers(model: nn.Module, dtype: torch.dtype) -> None:
-    """Makes each linear map fail whose result is elsewhere, or of another dtype than its weights."""
+    """Makes each linear map fail whose result is elsewhere, or of another dtype than its
+    weights.
+    """
 
     def check(module: Linear, _: object, output: torch.Tensor) -> None:
         assert (output.device.type, output.dtype) == ("cuda", module.weight.dtype)
@@ -26,12 +30,21 @@ def _check_layers(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _claim(model: nn.Module) -> None:
-    """`model.to("cuda")` where there is no such device: what is not a parameter or a buffer stays on the CPU."""
+    """`model.to("cuda")` where there is no such device: what is not a parameter or a buffer stays
+    on the CPU.
+    """
     for module in model.modules():
-        for name, each in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+        for name, each in [
+            *module.named_parameters(recurse=False),
+            *module.named_buffers(recurse=False),
+        ]:
             claimed = torch.empty(each.shape, dtype=each.dtype, device="cuda")
             is_parameter = isinstance(each, nn.Parameter)
-            setattr(module, name, nn.Parameter(claimed, requires_grad=False) if is_parameter else claimed)
+            setattr(
+                module,
+                name,
+                nn.Parameter(claimed, requires_grad=False) if is_parameter else claimed,
+            )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +85,9 @@ def test_varlen_needs_a_gpu_of_ampere_and_half_precision(monkeypatch):
     capability = (8, 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     gpu, cpu = torch.device("cuda:1"), torch.device("cpu")
-    assert [supports_varlen(gpu, dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)] == [1, 1, 0]
+    assert [
+        supports_varlen(gpu, dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)
+    ] == [1, 1, 0]
     assert not supports_varlen(cpu, torch.float16)
     capability = (7, 5)
     assert not supports_varlen(gpu, torch.float16)

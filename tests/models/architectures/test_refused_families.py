@@ -1,4 +1,6 @@
-"""Checkpoints of known families that cannot be scored are refused by name, with the reason; and their layouts."""
+"""Checkpoints of known families that cannot be scored are refused by name, with the reason; and
+their layouts.
+"""
 
 import json
 from pathlib import Path
@@ -30,34 +32,86 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("roberta", {"architectures": ["RobertaForMultipleChoice"]}, "is a RobertaForMultipleChoice; a re-ranker's"),
-        ("roberta", {"auto_map": {"AutoModel": "x.Y"}}, r"comes with its own code \(auto_map\), which is never run"),
-        ("roberta", {"model_type": "new", "auto_map": {"AutoModel": "x.Y"}}, "'new' .* is never run"),
+        (
+            "roberta",
+            {"architectures": ["RobertaForMultipleChoice"]},
+            "is a RobertaForMultipleChoice; a re-ranker's",
+        ),
+        (
+            "roberta",
+            {"auto_map": {"AutoModel": "x.Y"}},
+            r"comes with its own code \(auto_map\), which is never run",
+        ),
+        (
+            "roberta",
+            {"model_type": "new", "auto_map": {"AutoModel": "x.Y"}},
+            "'new' .* is never run",
+        ),
         ("roberta", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi'"),
         ("roberta", {"is_decoder": True}, "is a decoder"),
         ("roberta", {"pad_token_id": 49}, r"the first 50 are for padding \(pad_token_id 49\)"),
         ("roberta", {"pad_token_id": -1}, "cannot be used: pad_token_id"),
-        ("roberta", {"num_hidden_layers": 4}, r"lacks 16 of the \d+ tensors .*: roberta\.encoder\.layer\.3"),
+        (
+            "roberta",
+            {"num_hidden_layers": 4},
+            r"lacks 16 of the \d+ tensors .*: roberta\.encoder\.layer\.3",
+        ),
         ("xlm-roberta", {"hidden_act": "silu"}, "has hidden_act 'silu'; known: gelu"),
-        ("xlm-roberta", {"max_position_embeddings": 99}, r"position_embeddings.weight is \(50, 36\), .* \(99, 36\)"),
-        ("electra", {"embedding_size": 36}, r"word_embeddings.weight is \(500, 20\), config.json calls for \(500, 36"),
+        (
+            "xlm-roberta",
+            {"max_position_embeddings": 99},
+            r"position_embeddings.weight is \(50, 36\), .* \(99, 36\)",
+        ),
+        (
+            "electra",
+            {"embedding_size": 36},
+            r"word_embeddings.weight is \(500, 20\), config.json calls for \(500, 36",
+        ),
         ("electra", {"num_attention_heads": 5}, "the heads must share the width evenly"),
         ("distilbert", {"dim": None}, "cannot be used: dim"),
         ("distilbert", {"activation": "relu"}, "has activation 'relu'; known: gelu"),
-        ("modernbert cls", {"num_attention_heads": 4}, "heads of 9 dimensions: rotary positions turn pairs"),
-        ("modernbert cls", {"layer_types": ["full_attention"]}, "4 layers and 1 layer_types"),
-        ("modernbert cls", {"layer_types": ["linear_attention"] * 4}, "cannot be used: layer_types.0"),
-        ("modernbert cls", {"rope_scaling": {"rope_type": "yarn"}}, "scales its rotary positions .*yarn"),
         (
             "modernbert cls",
-            {"rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}},
+            {"num_attention_heads": 4},
+            "heads of 9 dimensions: rotary positions turn pairs",
+        ),
+        ("modernbert cls", {"layer_types": ["full_attention"]}, "4 layers and 1 layer_types"),
+        (
+            "modernbert cls",
+            {"layer_types": ["linear_attention"] * 4},
+            "cannot be used: layer_types.0",
+        ),
+        (
+            "modernbert cls",
+            {"rope_scaling": {"rope_type": "yarn"}},
+            "scales its rotary positions .*yarn",
+        ),
+        (
+            "modernbert cls",
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
+                }
+            },
             r"scales its rotary positions \('linear'\)",
         ),
-        ("modernbert cls", {"rope_parameters": {"rope_theta": 1e4}}, "cannot be used: rope_parameters"),
+        (
+            "modernbert cls",
+            {"rope_parameters": {"rope_theta": 1e4}},
+            "cannot be used: rope_parameters",
+        ),
         ("modernbert cls", {"classifier_pooling": "max"}, "cannot be used: classifier_pooling"),
-        ("modernbert cls", {"classifier_activation": "swish"}, "has classifier_activation 'swish'; known"),
+        (
+            "modernbert cls",
+            {"classifier_activation": "swish"},
+            "has classifier_activation 'swish'; known",
+        ),
         ("modernbert cls", {"local_attention": 1}, "cannot be used: local_attention"),
-        ("modernbert cls", {"max_position_embeddings": 10**9}, "cannot be used: max_position_embeddings"),
+        (
+            "modernbert cls",
+            {"max_position_embeddings": 10**9},
+            "cannot be used: max_position_embeddings",
+        ),
         ("modernbert cls", {"norm_bias": True}, r"lacks \d+ of the \d+ tensors .*norm.bias"),
         ("modernbert cls", {"norm_eps": "x"}, "cannot be used: norm_eps"),
     ],
@@ -118,7 +172,9 @@ def test_family_lays_texts_out_as_its_tokenizer(name, mono, duo, types, tmp_path
 
 def test_electra_with_two_token_types_is_refused_as_duo(tmp_path):
     folder = save_case(tmp_path, "electra")
-    with pytest.raises(PreflightError, match="knows 2 token types, and duoBERT's input has 3 segments"):
+    with pytest.raises(
+        PreflightError, match="knows 2 token types, and duoBERT's input has 3 segments"
+    ):
         resolve_checkpoint(folder, "duo")
 
 
@@ -141,9 +197,24 @@ def test_encoder_tensors_without_a_prefix_are_read(name, tmp_path):
         ("modernbert biases", {"attention_bias": False}, [], r"attn\.Wo\.bias"),
         ("modernbert biases", {"norm_bias": False}, [], r"norm\.bias"),
         ("modernbert biases", {"classifier_bias": False}, [], r"head\.dense\.bias"),
-        ("bert", {}, ["bert.encoder.layer.0.attention.self.distance_embedding.weight"], "distance_embedding"),
-        ("roberta", {}, ["roberta.encoder.layer.1.output.adapters.a.adapter_down.0.weight"], "adapter_down"),
-        ("electra", {}, ["electra.encoder.layer.0.attention.self.query.lora_A.default.weight"], "lora_A"),
+        (
+            "bert",
+            {},
+            ["bert.encoder.layer.0.attention.self.distance_embedding.weight"],
+            "distance_embedding",
+        ),
+        (
+            "roberta",
+            {},
+            ["roberta.encoder.layer.1.output.adapters.a.adapter_down.0.weight"],
+            "adapter_down",
+        ),
+        (
+            "electra",
+            {},
+            ["electra.encoder.layer.0.attention.self.query.lora_A.default.weight"],
+            "lora_A",
+        ),
     ],
 )
 def test_weights_that_config_does_not_call_for_are_refused(tmp_path, name, config, tensors, unread):

@@ -1,4 +1,6 @@
-"""Classifiers without an architecture here score through transformers, as transformers scores whole pairs of texts."""
+"""Classifiers without an architecture here score through transformers, as transformers scores whole
+pairs of texts.
+"""
 
 import json
 from pathlib import Path
@@ -25,23 +27,43 @@ _DEBERTA: dict[str, Any] = {
     "max_position_embeddings": _POSITIONS,
     "relative_attention": True,
 }
-_DEBERTA |= {"position_biased_input": False, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0, "pad_token_id": 0}
+_DEBERTA |= {
+    "position_biased_input": False,
+    "pos_att_type": ["p2c", "c2p"],
+    "type_vocab_size": 0,
+    "pad_token_id": 0,
+}
 _V3 = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
 # The tokenizer, the model_type, its configuration and its positions.
 _CASES: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "deberta-v3": ("deberta-v2", "deberta-v2", {**_DEBERTA, **_V3, "num_labels": 1}, _POSITIONS),
-    "deberta-v2 two logits": ("deberta-v2", "deberta-v2", {**_DEBERTA, "type_vocab_size": 2}, _POSITIONS),
+    "deberta-v2 two logits": (
+        "deberta-v2",
+        "deberta-v2",
+        {**_DEBERTA, "type_vocab_size": 2},
+        _POSITIONS,
+    ),
     "deberta": ("deberta-v2", "deberta", {**_DEBERTA, "num_labels": 1}, _POSITIONS),
     "albert": (
         "bert",
         "albert",
-        {**SIZES, "vocab_size": _VOCABULARY, "max_position_embeddings": _POSITIONS, "embedding_size": 20},
+        {
+            **SIZES,
+            "vocab_size": _VOCABULARY,
+            "max_position_embeddings": _POSITIONS,
+            "embedding_size": 20,
+        },
         _POSITIONS,
     ),
     "mpnet": (
         "xlm-roberta",
         "mpnet",
-        {**SIZES, "vocab_size": _VOCABULARY, "max_position_embeddings": _POSITIONS, "num_labels": 1},
+        {
+            **SIZES,
+            "vocab_size": _VOCABULARY,
+            "max_position_embeddings": _POSITIONS,
+            "num_labels": 1,
+        },
         _POSITIONS - 2,
     ),
     # Its files name the tensors otherwise than its model.
@@ -56,7 +78,13 @@ _CASES: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "gpt2": (
         "xlm-roberta",
         "gpt2",
-        {"n_embd": 36, "n_layer": 2, "n_head": 3, "n_positions": _POSITIONS, "vocab_size": _VOCABULARY}
+        {
+            "n_embd": 36,
+            "n_layer": 2,
+            "n_head": 3,
+            "n_positions": _POSITIONS,
+            "vocab_size": _VOCABULARY,
+        }
         | {"num_labels": 1, "pad_token_id": None},
         _POSITIONS,
     ),
@@ -117,7 +145,9 @@ def test_deberta_score_has_the_same_bits_beside_others(dtype, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_model_that_computes_only_in_float32_is_refused_in_another_dtype(dtype, tmp_path):
-    with pytest.raises(PreflightError, match=f"cannot compute a deberta in {dtype} .*: set dtype to float32"):
+    with pytest.raises(
+        PreflightError, match=f"cannot compute a deberta in {dtype} .*: set dtype to float32"
+    ):
         _reranker(_save(tmp_path, "deberta"), dtype)
 
 
@@ -131,16 +161,25 @@ def test_deberta_in_bfloat16_stays_near_without_ties(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"auto_map": {"AutoConfig": "theirs.Theirs"}}, r"The code that it comes with \(auto_map\) is never run"),
+        (
+            {"auto_map": {"AutoConfig": "theirs.Theirs"}},
+            r"The code that it comes with \(auto_map\) is never run",
+        ),
         ({"_attn_implementation": "org/kernel"}, "has the key '_attn_implementation'"),
         ({"quantization_config": {"quant_method": "awq"}}, "has the key 'quantization_config'"),
         ({"architectures": ["DebertaV2ForMaskedLM"]}, "is a DebertaV2ForMaskedLM"),
         ({"num_hidden_layers": 4}, "lacks 16 of the .* calls for: deberta.encoder.layer.3"),
         ({"num_hidden_layers": 10**9}, "ValueError: 1000000000 layers"),
         ({"num_hidden_layers": "three"}, "transformers cannot run its model on text"),
-        ({"vocab_size": 9}, r"word_embeddings.weight is \(720, 36\), config.json calls for \(9, 36\)"),
+        (
+            {"vocab_size": 9},
+            r"word_embeddings.weight is \(720, 36\), config.json calls for \(9, 36\)",
+        ),
         ({"max_position_embeddings": 1 << 30}, "has max_position_embeddings 1073741824"),
-        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "contradicts itself: id2label has 3|no linear|is .* calls for"),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "c"}},
+            "contradicts itself: id2label has 3|no linear|is .* calls for",
+        ),
     ],
     ids=str,
 )
@@ -152,21 +191,26 @@ def test_unusable_configuration_is_refused_with_the_reason(changes, message, tmp
 
 @pytest.mark.parametrize(
     ("model_type", "message"),
-    # Both are errors that transformers raises and beamrank quotes: XMOD wants a language with each input; CANINE hashes
-    # characters, and its class has no table of embeddings to ask for.
-    [("xmod", "ValueError: Input language unknown"), ("canine", "NotImplementedError: .*get_input_embeddings")],
+    # Both are errors that transformers raises and beamrank quotes: XMOD wants a language with each
+    # input; CANINE hashes characters, and its class has no table of embeddings to ask for.
+    [
+        ("xmod", "ValueError: Input language unknown"),
+        ("canine", "NotImplementedError: .*get_input_embeddings"),
+    ],
 )
 def test_model_that_does_not_read_tokens_alone_is_refused(model_type, message, tmp_path):
-    random_model(model_type, **SIZES, vocab_size=_VOCABULARY, max_position_embeddings=_POSITIONS).save_pretrained(
-        tmp_path
-    )
+    random_model(
+        model_type, **SIZES, vocab_size=_VOCABULARY, max_position_embeddings=_POSITIONS
+    ).save_pretrained(tmp_path)
     with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(save_tokenizer("xlm-roberta", tmp_path), "mono")
 
 
 def test_missing_classifier_is_refused(tmp_path):
     path = Path(_save(tmp_path)) / "model.safetensors"
-    kept = {name: each for name, each in load_file(path).items() if not name.startswith("classifier")}
+    kept = {
+        name: each for name, each in load_file(path).items() if not name.startswith("classifier")
+    }
     save_file(kept, path, metadata={"format": "pt"})
     with pytest.raises(PreflightError, match=r"has no classifier\.weight: it is a bare encoder"):
         resolve_checkpoint(str(tmp_path), "mono")
@@ -183,5 +227,7 @@ def test_tokenizer_without_a_layout_of_pairs_is_refused(tmp_path):
     with pytest.raises(PreflightError, match="puts no token between a query and a doc"):
         resolve_checkpoint(str(folder), "mono")
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(PreflightError, match="transformers cannot load the tokenizer of the checkpoint"):
+    with pytest.raises(
+        PreflightError, match="transformers cannot load the tokenizer of the checkpoint"
+    ):
         resolve_checkpoint(str(folder), "mono")

@@ -22,7 +22,10 @@ def _edit_config(folder: Path, **changes: Any) -> str:
 
 def _edit_weights(folder: Path, **changes: torch.Tensor | None) -> str:
     weights = {**load_file(folder / "model.safetensors"), **changes}
-    save_file({name: tensor for name, tensor in weights.items() if tensor is not None}, folder / "model.safetensors")
+    save_file(
+        {name: tensor for name, tensor in weights.items() if tensor is not None},
+        folder / "model.safetensors",
+    )
     return str(folder)
 
 
@@ -37,7 +40,11 @@ def test_checkpoint_describes_its_files(tmp_path):
     checkpoint = resolve_checkpoint(folder, "mono")
     assert (checkpoint.folder, checkpoint.reference, checkpoint.kind) == (folder, folder, "mono")
     architecture = checkpoint.architecture
-    assert (architecture.num_labels, checkpoint.weights, architecture.warnings) == (1, ("model.safetensors",), ())
+    assert (architecture.num_labels, checkpoint.weights, architecture.warnings) == (
+        1,
+        ("model.safetensors",),
+        (),
+    )
     assert (architecture.positions, architecture.vocab_size) == (128, 1000)
 
 
@@ -56,7 +63,9 @@ def test_digest_covers_config_tokenizer_and_weights(tmp_path):
     assert len(seen) == 4
 
 
-@pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "2019"])
+@pytest.mark.parametrize(
+    "options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "2019"]
+)
 def test_pytorch_weights_are_read(tmp_path, options):
     wanted = load_weights(resolve_checkpoint(save_tiny(tmp_path), "mono"))
     checkpoint = resolve_checkpoint(_pickle(tmp_path, **options), "mono")
@@ -68,7 +77,9 @@ def test_pytorch_weights_are_read(tmp_path, options):
 
 def test_half_precision_weights_are_read_as_float32(tmp_path):
     save_tiny(tmp_path)
-    halves = {name: tensor.half() for name, tensor in load_file(tmp_path / "model.safetensors").items()}
+    halves = {
+        name: tensor.half() for name, tensor in load_file(tmp_path / "model.safetensors").items()
+    }
     weights = load_weights(resolve_checkpoint(_edit_weights(tmp_path, **halves), "mono"))
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
@@ -78,7 +89,9 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, value):
     save_tiny(tmp_path)
     weight = load_file(tmp_path / "model.safetensors")["bert.pooler.dense.weight"]
     weight[3, 5] = value
-    checkpoint = resolve_checkpoint(_edit_weights(tmp_path, **{"bert.pooler.dense.weight": weight}), "mono")
+    checkpoint = resolve_checkpoint(
+        _edit_weights(tmp_path, **{"bert.pooler.dense.weight": weight}), "mono"
+    )
     with pytest.raises(PreflightError, match=r"bert\.pooler\.dense\.weight holds NaN or infinity"):
         load_weights(checkpoint)
 
@@ -159,15 +172,27 @@ def test_model_of_other_sizes_is_refused(tmp_path, kind, config, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "whisper"}, r"model_type 'whisper' \(Bert.*\), which cannot be scored; known: 'bert'"),
+        (
+            {"model_type": "whisper"},
+            r"model_type 'whisper' \(Bert.*\), which cannot be scored; known: 'bert'",
+        ),
         ({"model_type": None}, "has the model_type None"),
         ({"position_embedding_type": "relative_key"}, "has position_embedding_type 'relative_key'"),
         ({"is_decoder": True}, "is a decoder"),
         ({"hidden_act": "relu"}, "has hidden_act 'relu'; known: gelu"),
-        ({"hidden_size": None}, "config.json of the checkpoint .* cannot be used: hidden_size: Field required"),
+        (
+            {"hidden_size": None},
+            "config.json of the checkpoint .* cannot be used: hidden_size: Field required",
+        ),
         ({"num_attention_heads": 5}, "has 2 layers and 5 heads over a width of 32"),
-        ({"num_hidden_layers": 3}, "lacks 16 of the 57 tensors that its config.json calls for: bert.encoder.layer.2"),
-        ({"vocab_size": 999}, r"word_embeddings.weight is \(1000, 32\), config.json calls for \(999, 32\)"),
+        (
+            {"num_hidden_layers": 3},
+            "lacks 16 of the 57 tensors that its config.json calls for: bert.encoder.layer.2",
+        ),
+        (
+            {"vocab_size": 999},
+            r"word_embeddings.weight is \(1000, 32\), config.json calls for \(999, 32\)",
+        ),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "id2label has 3 labels, its weights 2"),
     ],
     ids=str,
@@ -180,8 +205,12 @@ def test_checkpoint_of_another_model_is_refused_by_name(tmp_path, changes, messa
 
 def test_head_without_a_pooler_is_refused(tmp_path):
     save_tiny(tmp_path)
-    folder = _edit_weights(tmp_path, **{"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None})
-    with pytest.raises(PreflightError, match=r"lacks 2 of the 41 tensors .*: bert\.pooler\.dense\.weight"):
+    folder = _edit_weights(
+        tmp_path, **{"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None}
+    )
+    with pytest.raises(
+        PreflightError, match=r"lacks 2 of the 41 tensors .*: bert\.pooler\.dense\.weight"
+    ):
         resolve_checkpoint(folder, "mono")
 
 
@@ -196,7 +225,12 @@ def test_embedding_model_is_refused(tmp_path):
 
 def test_cross_encoder_of_sentence_transformers_is_accepted(tmp_path):
     save_tiny(tmp_path, num_labels=1)
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    module = {
+        "idx": 0,
+        "name": "0",
+        "path": "",
+        "type": "sentence_transformers.base.modules.transformer.Transformer",
+    }
     (tmp_path / "modules.json").write_text(json.dumps([module]))
     assert resolve_checkpoint(str(tmp_path), "mono").architecture.num_labels == 1
 
@@ -212,7 +246,9 @@ def test_folders_that_hold_no_checkpoint_are_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "model.safetensors").write_bytes(b"cut short")
-    with pytest.raises(PreflightError, match=r"the weights of the checkpoint .* cannot be read from"):
+    with pytest.raises(
+        PreflightError, match=r"the weights of the checkpoint .* cannot be read from"
+    ):
         resolve_checkpoint(str(tmp_path), "mono")
 
 

@@ -19,7 +19,8 @@ def fork(case, use):
             use()
             print(case, "done", flush=True)
         except BeamrankError as error:
-            print(case, "refused" if "fork" in str(error) and "spawn" in str(error) else error, flush=True)
+            is_refused = "fork" in str(error) and "spawn" in str(error)
+            print(case, "refused" if is_refused else error, flush=True)
         os._exit(0)
     os.wait()
 

@@ -1,4 +1,6 @@
-"""Checkpoints that are malformed: a PreflightError at once, never a traceback, and nothing large is made."""
+"""Checkpoints that are malformed: a PreflightError at once, never a traceback, and nothing large is
+made.
+"""
 
 import contextlib
 import json
@@ -20,8 +22,27 @@ from tests.support.checkpoints import save_tiny
 
 _DEEP = 200_000
 _OTHERS: tuple[Any, ...] = ([], {}, [[]], {"a": 1}, "x", -1, 1.5, 1e300, 10**30)
-MALFORMED = ["", "{", "[]", "1", "null", '"x"', "[" * _DEEP, '{"a":' * _DEEP, "9" * 5000, '{"a": NaN}', "\0", "\xff"]
-_SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "vocab_size")
+MALFORMED = [
+    "",
+    "{",
+    "[]",
+    "1",
+    "null",
+    '"x"',
+    "[" * _DEEP,
+    '{"a":' * _DEEP,
+    "9" * 5000,
+    '{"a": NaN}',
+    "\0",
+    "\xff",
+]
+_SIZES = (
+    "num_hidden_layers",
+    "num_attention_heads",
+    "hidden_size",
+    "intermediate_size",
+    "vocab_size",
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +66,10 @@ def _configs() -> Iterator[tuple[str, Any]]:
         yield from ((key, other) for other in _OTHERS)
         yield key, float("inf")
     yield from ((key, large) for key in _SIZES for large in (10**7, 10**12, 0))
-    yield from (("id2label", other) for other in (*_OTHERS, ["a", "b"], {"x": "a", "1": "b"}, {"0": [], "1": {}}))
+    yield from (
+        ("id2label", other)
+        for other in (*_OTHERS, ["a", "b"], {"x": "a", "1": "b"}, {"0": [], "1": {}})
+    )
     yield from (("position_embedding_type", other) for other in _OTHERS)
     yield "is_decoder", [1]
 
@@ -64,16 +88,24 @@ def test_malformed_config_is_refused(folder, key, value):
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.parametrize("chunks", [*_OTHERS, None, {"count": 10**9, "pooling": "max"}, {"count": 2, "pooling": []}])
+@pytest.mark.parametrize(
+    "chunks", [*_OTHERS, None, {"count": 10**9, "pooling": "max"}, {"count": 2, "pooling": []}]
+)
 def test_malformed_chunks_are_refused(folder, chunks):
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": CHUNKED_BERT, "chunks": chunks}))
-    with pytest.raises(PreflightError, match=r"config\.json of the checkpoint .* cannot be used: chunks"):
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"model_type": CHUNKED_BERT, "chunks": chunks})
+    )
+    with pytest.raises(
+        PreflightError, match=r"config\.json of the checkpoint .* cannot be used: chunks"
+    ):
         resolve_checkpoint(str(folder), "mono")
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.parametrize("name", ["config.json", "modules.json", "tokenizer_config.json", "tokenizer.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "modules.json", "tokenizer_config.json", "tokenizer.json"]
+)
 @pytest.mark.parametrize("text", MALFORMED, ids=lambda each: each[:8])
 def test_file_that_is_not_its_json_is_refused(folder, name, text):
     (folder / name).write_bytes(text.encode("latin-1"))
@@ -92,10 +124,14 @@ def test_config_that_is_a_folder_is_refused(folder):
         resolve_checkpoint(str(folder), "mono")
 
 
-@pytest.mark.parametrize("text", ["{}", "[1]", "[[]]", '[{"type": 1}]', '[{"idx": 0}]', '{"type": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["{}", "[1]", "[[]]", '[{"type": 1}]', '[{"idx": 0}]', '{"type": "x"}']
+)
 def test_malformed_modules_are_refused(folder, text):
     (folder / "modules.json").write_text(text)
-    with pytest.raises(PreflightError, match=r"modules of sentence-transformers .*modules\.json cannot be used"):
+    with pytest.raises(
+        PreflightError, match=r"modules of sentence-transformers .*modules\.json cannot be used"
+    ):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -108,7 +144,8 @@ def _save(folder: Path, weights: dict[str, torch.Tensor], pickled: bool) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["classifier.weight", "bert.embeddings.token_type_embeddings.weight", "bert.pooler.dense.bias"]
+    "name",
+    ["classifier.weight", "bert.embeddings.token_type_embeddings.weight", "bert.pooler.dense.bias"],
 )
 @pytest.mark.parametrize("shape", [(), (0,), (2,), (2, 32, 1), (0, 0)], ids=str)
 @pytest.mark.parametrize("pickled", [False, True])
@@ -119,14 +156,18 @@ def test_tensors_of_other_dimensions_are_refused(folder, name, shape, pickled):
         resolve_checkpoint(str(folder), "mono")
 
 
-@pytest.mark.parametrize("kind", [torch.int8, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize(
+    "kind", [torch.int8, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn], ids=str
+)
 @pytest.mark.parametrize("pickled", [False, True])
 def test_quantized_weights_are_refused(folder, kind, pickled):
     """Without their scales they would be other weights, and give scores without an error."""
     weights = load_file(folder / "model.safetensors")
     weights["classifier.weight"] = weights["classifier.weight"].to(kind)
     _save(folder, weights, pickled)
-    with pytest.raises(PreflightError, match=r"classifier\.weight is of type .*, and weights must be float16"):
+    with pytest.raises(
+        PreflightError, match=r"classifier\.weight is of type .*, and weights must be float16"
+    ):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -174,11 +215,15 @@ def test_malformed_tokenizer_configuration_is_refused(folder, key, value):
         load_tokenizer(str(folder))
 
 
-@pytest.mark.parametrize("key", ["id2label", "num_labels", "dtype", "pad_token_id", "classifier_dropout"])
+@pytest.mark.parametrize(
+    "key", ["id2label", "num_labels", "dtype", "pad_token_id", "classifier_dropout"]
+)
 @pytest.mark.parametrize("value", [[], "x", 10**9], ids=str)
 @pytest.mark.timeout(10)
 def test_start_takes_no_other_types(folder, key, value):
-    """What training sets itself is not asked of the file; a billion labels would be a billion names."""
+    """What training sets itself is not asked of the file; a billion labels would be a billion
+    names.
+    """
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with contextlib.suppress(PreflightError):

@@ -41,7 +41,11 @@ def test_url_is_copied_once(store, tmp_path):
     assert checkpoint.digest == resolve_checkpoint(str(tmp_path / "saved"), "mono").digest
     folder = Path(checkpoint.folder)
     assert folder.parent == cache_folder("checkpoints")
-    assert sorted(path.name for path in folder.glob("[!.]*")) == ["config.json", "model.safetensors", "vocab.txt"]
+    assert sorted(path.name for path in folder.glob("[!.]*")) == [
+        "config.json",
+        "model.safetensors",
+        "vocab.txt",
+    ]
     (folder / "mark").touch()
     assert resolve_checkpoint(store, "mono").folder == checkpoint.folder
     assert (folder / "mark").exists()
@@ -53,7 +57,10 @@ def _save_modular(folder: Path) -> None:
     save_tiny(folder)
     kinds = ("Transformer", "Pooling", "Dense")
     paths = ("", "1_Pooling", "2_Dense")
-    modules = [{"type": f"sentence_transformers.{kind}", "path": path} for kind, path in zip(kinds, paths, strict=True)]
+    modules = [
+        {"type": f"sentence_transformers.{kind}", "path": path}
+        for kind, path in zip(kinds, paths, strict=True)
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     for path in paths[1:]:
         (folder / path).mkdir()
@@ -96,7 +103,9 @@ def test_tokenizer_files_are_copied_without_weights(store):
 
 def test_stale_cache_of_a_changed_url_is_replaced(store):
     before = resolve_checkpoint(store, "mono")
-    fsspec.filesystem("memory").pipe("/bucket/model/vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nnew\n")
+    fsspec.filesystem("memory").pipe(
+        "/bucket/model/vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nnew\n"
+    )
     after = resolve_checkpoint(store, "mono")
     assert after.digest != before.digest
     assert Path(before.folder).is_dir()
@@ -117,7 +126,9 @@ def test_missing_folder_is_refused():
 
 
 def test_missing_embedded_checkpoint_is_refused():
-    with pytest.raises(PreflightError, match="no checkpoint 'embedded:trio': it has embedded:mono, embedded:duo"):
+    with pytest.raises(
+        PreflightError, match="no checkpoint 'embedded:trio': it has embedded:mono, embedded:duo"
+    ):
         resolve_checkpoint("embedded:trio", "mono")
 
 
@@ -126,11 +137,13 @@ def _resolved(environment: Mapping[str, str], *references: str) -> list[str]:
     program = (
         "import sys; from models.checkpoints.checkpoint import resolve_checkpoint\n"
         "for reference in sys.argv[1:]:\n"
-        "    try: found = resolve_checkpoint(reference, 'mono'); print(found.reference, *found.weights)\n"
-        "    except Exception as error: print(type(error).__name__, error)"
+        "    try: found = resolve_checkpoint(reference, 'mono'); print(found.reference, "
+        "*found.weights)\n    except Exception as error: print(type(error).__name__, error)"
     )
     command = [sys.executable, "-c", program, *references]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    ).stdout.splitlines()
 
 
 def _save_in_hub(repository: Path, *revisions: str) -> Path:
@@ -150,10 +163,18 @@ def test_hugging_face_id_is_resolved_to_its_commit(tmp_path):
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)}
     references = (f"someone/{name}" for name in ("ranker", "ranker@v1.0", "pickled", "no@v1.0"))
     *found, missing = _resolved(environment, *references)
-    names = ("ranker@{} model.safetensors", "ranker@{} model.safetensors", "pickled@{} pytorch_model.bin")
+    names = (
+        "ranker@{} model.safetensors",
+        "ranker@{} model.safetensors",
+        "pickled@{} pytorch_model.bin",
+    )
     assert found == [f"someone/{name.format(COMMIT)}" for name in names]
-    assert missing.startswith("PreflightError cannot get the checkpoint someone/no@v1.0: no such folder exists here")
-    assert "`hf download someone/no --revision v1.0 --local-dir DIR`) and give the folder" in missing
+    assert missing.startswith(
+        "PreflightError cannot get the checkpoint someone/no@v1.0: no such folder exists here"
+    )
+    assert (
+        "`hf download someone/no --revision v1.0 --local-dir DIR`) and give the folder" in missing
+    )
 
 
 def test_hub_of_one_s_own_asks_for_the_token_and_is_not_asked_offline(tmp_path):
@@ -164,7 +185,9 @@ def test_hub_of_one_s_own_asks_for_the_token_and_is_not_asked_offline(tmp_path):
         environment = hub.environment(tmp_path / "cache")
         found = _resolved(environment, "someone/private", "someone/private@main")
         assert found == [f"someone/private@{hubs.COMMIT} model.safetensors"] * 2
-        assert any(path.endswith("/resolve/" + hubs.COMMIT + "/model.safetensors") for path in hub.requests)
+        assert any(
+            path.endswith("/resolve/" + hubs.COMMIT + "/model.safetensors") for path in hub.requests
+        )
         (wrong,) = _resolved(environment, "someone/private@v9")
         hub.requests.clear()
         offline = environment | {"HF_HUB_OFFLINE": "1"}

@@ -17,7 +17,13 @@ _BERT = SpecialTokens(cls_id=101, sep_id=102, pad_id=0)
 
 @pytest.mark.parametrize(
     ("rows", "ids", "warned"),
-    [(30522, 30522, False), (30592, 30522, False), (30593, 30522, True), (31000, 30522, True), (128, 128, False)],
+    [
+        (30522, 30522, False),
+        (30592, 30522, False),
+        (30593, 30522, True),
+        (31000, 30522, True),
+        (128, 128, False),
+    ],
 )
 def test_padding_of_the_table_is_no_warning(rows, ids, warned):
     assert bool(check_fit("a", {}, rows, ids, _BERT)) == warned
@@ -36,14 +42,20 @@ def test_padding_of_the_table_is_no_warning(rows, ids, warned):
         # These two keys of BERT checkpoints are left over from language models.
         ({"model_type": "bert", "bos_token_id": 0, "eos_token_id": 2}, _BERT, False),
         ({"model_type": "xlm-roberta", "bos_token_id": 0}, SpecialTokens(5, 6, 1), True),
-        ({"model_type": "camembert", "bos_token_id": 5, "eos_token_id": 6}, SpecialTokens(5, 6, 1), False),
+        (
+            {"model_type": "camembert", "bos_token_id": 5, "eos_token_id": 6},
+            SpecialTokens(5, 6, 1),
+            False,
+        ),
     ],
 )
 def test_special_ids_agree_with_the_configuration(config, special, refused):
     if not refused:
         assert check_fit("a", config, 200, 200, special) == ()
         return
-    with pytest.raises(PreflightError, match=r"_token, and config\.json has (pad|cls|sep|bos)_token_id \d"):
+    with pytest.raises(
+        PreflightError, match=r"_token, and config\.json has (pad|cls|sep|bos)_token_id \d"
+    ):
         check_fit("a", config, 200, 200, special)
 
 
@@ -53,17 +65,27 @@ def test_other_id_of_padding_is_a_warning_where_positions_do_not_depend_on_it():
 
 
 def _words(folder: Path, count: int) -> str:
-    return save_tiny(folder, (*SPECIAL_TOKENS, *(f"word{number}" for number in range(count - len(SPECIAL_TOKENS)))))
+    return save_tiny(
+        folder,
+        (*SPECIAL_TOKENS, *(f"word{number}" for number in range(count - len(SPECIAL_TOKENS)))),
+    )
 
 
-@pytest.mark.parametrize(("count", "outcome"), [(1000, "fits"), (900, "fits"), (896, "warned"), (1001, "refused")])
+@pytest.mark.parametrize(
+    ("count", "outcome"), [(1000, "fits"), (900, "fits"), (896, "warned"), (1001, "refused")]
+)
 def test_run_and_training_have_one_rule(tmp_path, count, outcome):
     folder = _words(tmp_path, count)
     if outcome == "refused":
         path = tmp_path / "vocab.txt"
         path.write_text(path.read_text() + "one-more\n")
-        for load in (lambda: tokenizer_of(resolve_checkpoint(folder, "mono")), lambda: Start(folder, 8)):
-            with pytest.raises(PreflightError, match="has 1,002 ids and the model's embedding table 1,001 rows"):
+        for load in (
+            lambda: tokenizer_of(resolve_checkpoint(folder, "mono")),
+            lambda: Start(folder, 8),
+        ):
+            with pytest.raises(
+                PreflightError, match="has 1,002 ids and the model's embedding table 1,001 rows"
+            ):
                 load()
         return
     warned = warnings_of(resolve_checkpoint(folder, "mono"))
@@ -76,8 +98,13 @@ def test_other_special_ids_are_refused_in_run_and_training(tmp_path):
     path = tmp_path / "config.json"
     values: dict[str, Any] = json.loads(path.read_text())
     path.write_text(json.dumps(values | {"cls_token_id": 3}))
-    for load in (lambda: tokenizer_of(resolve_checkpoint(folder, "mono")), lambda: Start(folder, 8)):
-        with pytest.raises(PreflightError, match=r"has the id 2 for its cls_token, and .* cls_token_id 3"):
+    for load in (
+        lambda: tokenizer_of(resolve_checkpoint(folder, "mono")),
+        lambda: Start(folder, 8),
+    ):
+        with pytest.raises(
+            PreflightError, match=r"has the id 2 for its cls_token, and .* cls_token_id 3"
+        ):
             load()
 
 

@@ -1,4 +1,6 @@
-"""Weights in every form that transformers loads: names of 2018, several files with an index, and adapters."""
+"""Weights in every form that transformers loads: names of 2018, several files with an index, and
+adapters.
+"""
 
 import gc
 import json
@@ -21,7 +23,9 @@ from tests.support.models.families import save_case
 _FORMATS = ["safetensors", "bin"]
 
 
-def _save(folder: Path, tensors: dict[str, torch.Tensor], form: str, name: str | None = None) -> None:
+def _save(
+    folder: Path, tensors: dict[str, torch.Tensor], form: str, name: str | None = None
+) -> None:
     if form == "bin":
         torch.save(tensors, folder / (name or "pytorch_model.bin"))
     else:
@@ -29,7 +33,9 @@ def _save(folder: Path, tensors: dict[str, torch.Tensor], form: str, name: str |
 
 
 def _split(folder: Path, form: str, parts: int = 3) -> None:
-    """Divides model.safetensors into several files with an index, as transformers does with a large model."""
+    """Divides model.safetensors into several files with an index, as transformers does with a large
+    model.
+    """
     whole = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     stem = "pytorch_model" if form == "bin" else "model"
@@ -40,12 +46,16 @@ def _split(folder: Path, form: str, parts: int = 3) -> None:
         _save(folder, some, form, name)
         mapped |= dict.fromkeys(some, name)
     whole_name = "pytorch_model.bin" if form == "bin" else "model.safetensors"
-    (folder / f"{whole_name}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": mapped}))
+    (folder / f"{whole_name}.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": mapped})
+    )
 
 
 def _equal(folder: str, wanted: dict[str, torch.Tensor]) -> bool:
     found = load_weights(resolve_checkpoint(folder, "mono"))
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+    return found.keys() == wanted.keys() and all(
+        torch.equal(found[name], wanted[name]) for name in wanted
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -131,8 +141,14 @@ def test_formats_are_preferred_as_by_transformers(tmp_path):
         ('{"weight_map": []}', "index of weights .* cannot be used: weight_map"),
         ("[", "is not valid JSON"),
         ('{"weight_map": {}}', "without tensors"),
-        ('{"weight_map": {"a": "model-00009-of-00009.safetensors"}}', "lacks model-00009-of-00009.safetensors"),
-        ('{"weight_map": {"a": "model-00001-of-00003.safetensors"}}', "names a, which is not in its file"),
+        (
+            '{"weight_map": {"a": "model-00009-of-00009.safetensors"}}',
+            "lacks model-00009-of-00009.safetensors",
+        ),
+        (
+            '{"weight_map": {"a": "model-00001-of-00003.safetensors"}}',
+            "names a, which is not in its file",
+        ),
     ],
 )
 def test_index_that_does_not_fit_is_refused(tmp_path, content, message):
@@ -150,7 +166,12 @@ def test_weights_in_several_files_are_copied_from_a_store(tmp_path, monkeypatch,
     _split(tmp_path / "saved", form)
     wanted = resolve_checkpoint(folder, "mono")
     if form == "safetensors":
-        _save(tmp_path / "saved", {"unread": torch.zeros(9)}, "bin", "pytorch_model-00001-of-00001.bin")
+        _save(
+            tmp_path / "saved",
+            {"unread": torch.zeros(9)},
+            "bin",
+            "pytorch_model-00001-of-00001.bin",
+        )
     memory = fsspec.filesystem("memory")
     memory.put(folder, "/parts/model", recursive=True)
     try:
@@ -164,7 +185,9 @@ def test_weights_in_several_files_are_copied_from_a_store(tmp_path, monkeypatch,
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside a model"])
 def test_adapter_is_refused(tmp_path, alone):
     folder = str(tmp_path) if alone else save_tiny(tmp_path)
-    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "bert-base"}')
+    (tmp_path / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "base_model_name_or_path": "bert-base"}'
+    )
     (tmp_path / "adapter_model.safetensors").touch()
     for load in (lambda: resolve_checkpoint(folder, "mono"), lambda: Start(folder, 8)):
         with pytest.raises(PreflightError, match=r"adapter of PEFT.*merge_and_unload"):

@@ -1,4 +1,6 @@
-"""Tests of BM25 and its expansion: CACM to the published figures, and every query that is out of the ordinary."""
+"""Tests of BM25 and its expansion: CACM to the published figures, and every query that is out of
+the ordinary.
+"""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -86,7 +88,9 @@ def cacm(cacm_folder):
 
 @pytest.fixture(scope="module")
 def cacm_topics(shared_data):
-    topics = read_topics(TopicsConfig(path=str(shared_data / "cacm" / "topics.cacm.txt"), format="trec"))
+    topics = read_topics(
+        TopicsConfig(path=str(shared_data / "cacm" / "topics.cacm.txt"), format="trec")
+    )
     assert len(topics) == 64
     return topics
 
@@ -97,7 +101,9 @@ def _rows(searcher, query_id, text, k=10):
 
 def _figures(hits, shared_data):
     """AP and P@30 on CACM."""
-    run = [ir_measures.ScoredDoc(query_id, *hit) for query_id, found in hits.items() for hit in found]
+    run = [
+        ir_measures.ScoredDoc(query_id, *hit) for query_id, found in hits.items() for hit in found
+    ]
     qrels = list(ir_measures.read_trec_qrels(str(shared_data / "cacm" / "qrels.cacm.txt")))
     assert len({qrel.query_id for qrel in qrels}) == 52
     measures = ir_measures.calc_aggregate([AP, P @ 30], qrels, run)
@@ -110,8 +116,12 @@ def test_cacm_has_the_published_figures(cacm, cacm_topics, shared_data):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize(("expansion", "figures"), [("rm3", (0.3648, 0.2224)), ("rocchio", (0.36, 0.216))])
-def test_expansion_on_cacm_has_pyserinis_figures(expansion, figures, vectors, cacm_topics, shared_data):
+@pytest.mark.parametrize(
+    ("expansion", "figures"), [("rm3", (0.3648, 0.2224)), ("rocchio", (0.36, 0.216))]
+)
+def test_expansion_on_cacm_has_pyserinis_figures(
+    expansion, figures, vectors, cacm_topics, shared_data
+):
     """RM3's are also those that Anserini publishes."""
     with Bm25Searcher(vectors, 0.9, 0.4, 2, expansion=expansion) as searcher:
         hits = _hits(searcher.search(cacm_topics, 1000))
@@ -145,15 +155,22 @@ def test_hits_are_those_of_bare_pyserini(expansion, cacm_folder, vectors, cacm_t
         searcher.set_bm25(0.9, 0.4)
         if expansion:
             getattr(searcher, f"set_{expansion}")()
-        query_ids, texts = [topic.query_id for topic in cacm_topics], [topic.text for topic in cacm_topics]
+        query_ids, texts = (
+            [topic.query_id for topic in cacm_topics],
+            [topic.text for topic in cacm_topics],
+        )
         hits = searcher.batch_search(texts, query_ids, k=1000, threads=2)
-        return {query_id: [(hit.docid, hit.score) for hit in found] for query_id, found in hits.items()}
+        return {
+            query_id: [(hit.docid, hit.score) for hit in found] for query_id, found in hits.items()
+        }
 
     expected = jvm.call(bare)
     with Bm25Searcher(folder, 0.9, 0.4, 2, expansion=expansion) as searcher:
         found = searcher.search(cacm_topics, 1000)
     assert found.schema == CANDIDATES
-    assert list(_hits(found)) == [topic.query_id for topic in cacm_topics if topic.query_id in expected]
+    assert list(_hits(found)) == [
+        topic.query_id for topic in cacm_topics if topic.query_id in expected
+    ]
     assert _hits(found) == expected
 
 
@@ -174,18 +191,25 @@ def test_concurrent_searches_get_their_own_hits(cacm, cacm_topics):
 
 @pytest.mark.data
 def test_query_of_2000_words(cacm, cacm_docs):
-    words = sorted({word for text in cacm_docs.values() for word in text.lower().split() if word.isalpha()})
+    words = sorted(
+        {word for text in cacm_docs.values() for word in text.lower().split() if word.isalpha()}
+    )
     assert len(_rows(cacm, "long", " ".join(words[:2000]), k=1000)) == 1000
 
 
 @pytest.mark.data
 def test_batches_of_topics_do_not_change_the_hits(cacm, cacm_topics):
-    many = [Topic(f"{topic.query_id}-{copy}", topic.text) for topic in cacm_topics for copy in range(3)]
+    many = [
+        Topic(f"{topic.query_id}-{copy}", topic.text) for topic in cacm_topics for copy in range(3)
+    ]
     found = cacm.search(many, 1000)
     once = cacm.search(cacm_topics, 1000)
     assert found["query_id"].unique().to_pylist() == [topic.query_id for topic in many]
     assert found.num_rows == 3 * once.num_rows
-    parts = [[row["doc_id"] for row in found.to_pylist() if row["query_id"] == f"64-{copy}"] for copy in range(3)]
+    parts = [
+        [row["doc_id"] for row in found.to_pylist() if row["query_id"] == f"64-{copy}"]
+        for copy in range(3)
+    ]
     assert parts == [[row["doc_id"] for row in once.to_pylist() if row["query_id"] == "64"]] * 3
 
 
@@ -238,7 +262,9 @@ def test_index_that_lucene_cannot_open(tmp_path):
     content = bytearray(segments.read_bytes())
     content[-1] ^= 1
     segments.write_bytes(content)
-    with pytest.raises(PreflightError, match=r"Lucene cannot open the index .*CorruptIndexException"):
+    with pytest.raises(
+        PreflightError, match=r"Lucene cannot open the index .*CorruptIndexException"
+    ):
         Bm25Searcher(str(tmp_path / "index"), 0.9, 0.4, 1)
 
 
@@ -259,16 +285,25 @@ def test_index_with_a_doc_id_twice(tmp_path):
 def test_expansion_of_topics_that_match_nothing(vectors):
     for expansion in ("rm3", "rocchio"):
         with Bm25Searcher(vectors, 0.9, 0.4, 1, expansion=expansion) as searcher:
-            found = searcher.search([Topic("q1", ""), Topic("q2", "xyzzyx"), Topic("q3", "sorting")], 5)
+            found = searcher.search(
+                [Topic("q1", ""), Topic("q2", "xyzzyx"), Topic("q3", "sorting")], 5
+            )
         assert found["query_id"].unique().to_pylist() == ["q3"]
 
 
 def test_feedback_beyond_ascii(tmp_path):
     """Anserini's filter of terms would leave a query in another language as it is."""
-    docs = {"d1": "Bär Übergröße", "d2": "Übergröße", **{f"x{number}": f"Wort{number}" for number in range(30)}}
+    docs = {
+        "d1": "Bär Übergröße",
+        "d2": "Übergröße",
+        **{f"x{number}": f"Wort{number}" for number in range(30)},
+    }
     folder = _index(tmp_path, docs, kind=IndexKind("de", True))
     with Bm25Searcher(folder, 0.9, 0.4, 1, "de", "rm3") as searcher:
-        assert [doc_id for doc_id, _ in _hits(searcher.search([Topic("q", "Bären")], 5))["q"]] == ["d1", "d2"]
+        assert [doc_id for doc_id, _ in _hits(searcher.search([Topic("q", "Bären")], 5))["q"]] == [
+            "d1",
+            "d2",
+        ]
 
 
 def test_updated_index_keeps_its_doc_vectors(tmp_path):

@@ -63,8 +63,16 @@ def test_index_info_describes_a_built_index(built):
     assert (info.docs, info.empty_docs, info.bad_rows, info.warnings) == (3, 1, 1, ())
     assert "corpus.jsonl" in info.bad_examples[0].place
     assert info.corpus_digest == digest_corpus(corpus).digest
-    assert read_index_info(str(folder / "index")) == check_index(str(folder / "index"), info.corpus_digest) == info
-    assert sorted(file.name for file in folder.iterdir()) == [".index.lock", "corpus.jsonl", "index"]
+    assert (
+        read_index_info(str(folder / "index"))
+        == check_index(str(folder / "index"), info.corpus_digest)
+        == info
+    )
+    assert sorted(file.name for file in folder.iterdir()) == [
+        ".index.lock",
+        "corpus.jsonl",
+        "index",
+    ]
 
 
 def test_index_of_the_same_corpus_is_kept(built):
@@ -122,7 +130,9 @@ def test_corrupt_index_file_is_refused_by_name(built, copy, hashed):
         whole = path.read_bytes()
         for _ in range(3):
             flip_bit(path, drawn.randrange(len(whole)), drawn.randrange(8))
-            with pytest.raises(PreflightError, match=rf"{path.name} .*[Rr]emove the folder and build"):
+            with pytest.raises(
+                PreflightError, match=rf"{path.name} .*[Rr]emove the folder and build"
+            ):
                 check_index(str(copy), info.corpus_digest)
             path.write_bytes(whole)
     assert build_index(corpus, str(copy), threads=1) == info
@@ -204,7 +214,11 @@ def test_broken_beamrank_json_is_refused(copy, content):
 
 @pytest.mark.parametrize(
     ("files", "message"),
-    [([], "no files"), (["notes.txt"], "no segments file"), (["segments_1"], "not written by Lucene")],
+    [
+        ([], "no files"),
+        (["notes.txt"], "no segments file"),
+        (["segments_1"], "not written by Lucene"),
+    ],
 )
 def test_folder_without_index_is_refused(tmp_path, files, message):
     corpus = save_corpus(tmp_path, DOCS)
@@ -254,7 +268,9 @@ def test_corpus_without_text_is_an_error(tmp_path):
 
 
 def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
-    corpus = save_corpus(tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"})
+    corpus = save_corpus(
+        tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"}
+    )
     with pytest.raises(BeamrankError, match="Anserini could not index all 2 docs"):
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert not (tmp_path / "index").exists()
@@ -272,7 +288,11 @@ def test_killed_index_build_is_cleaned_up_by_the_next(tmp_path, moment):
     assert not index.exists()
     assert list(tmp_path.glob(".index.building-*"))
     build_index(corpus, str(index), threads=1)
-    assert sorted(file.name for file in tmp_path.iterdir()) == [".index.lock", "corpus.jsonl", "index"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        ".index.lock",
+        "corpus.jsonl",
+        "index",
+    ]
 
 
 def test_concurrent_index_builds_make_one_index(tmp_path):

@@ -1,4 +1,6 @@
-"""An index that is updated to a changed corpus finds what one that is built anew finds, with the same scores."""
+"""An index that is updated to a changed corpus finds what one that is built anew finds, with the
+same scores.
+"""
 
 import random
 
@@ -17,16 +19,34 @@ from tests.support.tiers import slow_but
 
 pytestmark = pytest.mark.jvm
 
-WORDS = ["fox", "bear", "hound", "wolf", "lynx", "otter", "badger", "stoat", "hare", "mole", "crow", "raven"]
+WORDS = [
+    "fox",
+    "bear",
+    "hound",
+    "wolf",
+    "lynx",
+    "otter",
+    "badger",
+    "stoat",
+    "hare",
+    "mole",
+    "crow",
+    "raven",
+]
 
 
 def _texts(count, seed):
     chosen = random.Random(seed)
-    return {f"d{number}": " ".join(chosen.choices(WORDS, k=chosen.randint(1, 12))) for number in range(count)}
+    return {
+        f"d{number}": " ".join(chosen.choices(WORDS, k=chosen.randint(1, 12)))
+        for number in range(count)
+    }
 
 
 def _hits(folder):
-    topics = [Topic(f"q{number}", " ".join(WORDS[number : number + 3])) for number in range(len(WORDS))]
+    topics = [
+        Topic(f"q{number}", " ".join(WORDS[number : number + 3])) for number in range(len(WORDS))
+    ]
     with Bm25Searcher(str(folder), 0.9, 0.4, 1) as searcher:
         return searcher.search(topics, 1000).to_pydict()
 
@@ -62,7 +82,11 @@ def test_updated_index_equals_one_built_anew(tmp_path, analyzed):
     info = build_index(corpus, str(tmp_path / "index"), 2, update=True)
     assert analyzed == [20 + 1 + 30]
     anew = build_index(corpus, str(tmp_path / "anew"), 2)
-    assert (info.docs, info.empty_docs, info.corpus_digest) == (anew.docs, anew.empty_docs, anew.corpus_digest)
+    assert (info.docs, info.empty_docs, info.corpus_digest) == (
+        anew.docs,
+        anew.empty_docs,
+        anew.corpus_digest,
+    )
     assert _hits(tmp_path / "index") == _hits(tmp_path / "anew")
     assert read_index_info(str(tmp_path / "index")) == info
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["anew", "index"]
@@ -97,7 +121,9 @@ def test_index_without_a_record_of_its_docs_is_built_anew(tmp_path, analyzed, da
     record = tmp_path / "index" / DOCS_NAME
     record.unlink() if damage == "missing" else flip_bit(record, 40)
     docs["d1"] = "a swan"
-    assert build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1, update=True).docs == 50
+    assert (
+        build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1, update=True).docs == 50
+    )
     assert analyzed == []
 
 
@@ -105,7 +131,9 @@ def test_index_is_updated_only_if_asked(tmp_path):
     docs = _texts(20, 1)
     build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
     docs.pop("d1")
-    with pytest.raises(PreflightError, match=r"set `index\.update: true` if the corpus has changed"):
+    with pytest.raises(
+        PreflightError, match=r"set `index\.update: true` if the corpus has changed"
+    ):
         build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
 
 

@@ -17,7 +17,11 @@ pytestmark = pytest.mark.jvm
 def _run(script, **environment):
     """Runs a script in a new interpreter, from the root of the repository."""
     done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -68,7 +72,9 @@ def test_heap_too_small_for_java_is_refused(monkeypatch, heap):
 
 def test_call_runs_on_one_thread_for_all_callers():
     with ThreadPoolExecutor(4) as pool:
-        names = set(pool.map(lambda _: jvm.call(lambda: threading.current_thread().name), range(20)))
+        names = set(
+            pool.map(lambda _: jvm.call(lambda: threading.current_thread().name), range(20))
+        )
     assert names == {"beamrank-jvm"}
 
 
@@ -165,7 +171,8 @@ import os, signal, sys, time
 from models.lucene import jvm
 jvm.start()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
-def wait():  # in short sleeps: the kernel may hand a signal to one of Java's threads, which does not end a long one
+# In short sleeps: the kernel may hand a signal to one of Java's threads, which ends no long one.
+def wait():
     for _ in range(200):
         time.sleep(0.05)
 try:

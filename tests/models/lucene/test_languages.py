@@ -1,4 +1,6 @@
-"""`index.language`: one analyzer at index and search, for languages and pretokenized texts; another Lucene."""
+"""`index.language`: one analyzer at index and search, for languages and pretokenized texts; another
+Lucene.
+"""
 
 import pytest
 
@@ -15,8 +17,8 @@ from tests.support.tiers import slow_but
 
 pytestmark = pytest.mark.jvm
 
-# Of each language two docs, and a query with the hits that its analyzer finds: words of two characters, words of a
-# dictionary, words without the article, without the ending of the plural.
+# Of each language two docs, and a query with the hits that its analyzer finds: words of two
+# characters, words of a dictionary, words without the article, without the ending of the plural.
 DOCS = {
     "zh-economy": "中国经济增长很快",
     "zh-king": "国家集中管理,国王在中间",
@@ -46,7 +48,10 @@ def _build(folder, docs, kind):
 
 def _found(folder, text, language):
     with Bm25Searcher(str(folder / "index"), 0.9, 0.4, 1, language) as searcher:
-        return [(row["doc_id"], row["score"]) for row in searcher.search([Topic("q", text)], 10).to_pylist()]
+        return [
+            (row["doc_id"], row["score"])
+            for row in searcher.search([Topic("q", text)], 10).to_pylist()
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +91,17 @@ def test_languages_are_those_of_anserini():
     def of_anserini():
         import jnius
 
-        codes = set(jnius.autoclass("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray())
+        codes = set(
+            jnius.autoclass("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()
+        )
         major = int(jnius.autoclass("org.apache.lucene.util.Version").LATEST.major)
         analyzers = {language: _analyzer(language).getClass().getName() for language in LANGUAGES}
         return codes, major, analyzers
 
     codes, major, analyzers = jvm.call(of_anserini)
-    without = {language for language, name in analyzers.items() if name.endswith("WhitespaceAnalyzer")}
+    without = {
+        language for language, name in analyzers.items() if name.endswith("WhitespaceAnalyzer")
+    }
     assert without == {"en", "ha", "pretokenized", "so", "sw", "yo"}
     assert {*LANGUAGES} - without == codes
     assert major == LUCENE
@@ -105,7 +114,9 @@ def test_language_is_a_key_of_the_first_stage_alone():
 
 
 def test_index_of_another_language_is_refused(english):
-    with pytest.raises(PreflightError, match=r"built with `index.language: en`, not de.*beamrank index CONFIG"):
+    with pytest.raises(
+        PreflightError, match=r"built with `index.language: en`, not de.*beamrank index CONFIG"
+    ):
         check_index(str(english / "index"), None, IndexKind("de"))
     (english / "index" / "beamrank.json").rename(english / "record")
     assert check_index(str(english / "index"), None, IndexKind("de")).corpus_digest is None
@@ -118,7 +129,10 @@ def test_index_of_another_lucene_is_refused_with_both_versions(written, begun, t
     assert content[35:39] == bytes([10, 4, 0, 10])
     content[35], content[38] = written, begun
     (tmp_path / "segments_1").write_bytes(content)
-    message = rf"begun by Lucene {begun} and written by Lucene {written}.4.0.* reads Lucene 8 and 9 .*Pyserini 2"
+    message = (
+        rf"begun by Lucene {begun} and written by Lucene {written}.4.0.* reads Lucene 8 and "
+        r"9 .*Pyserini 2"
+    )
     with pytest.raises(PreflightError, match=message):
         require_index(str(tmp_path))
     content[35] = content[38] = 9

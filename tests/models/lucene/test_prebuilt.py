@@ -1,4 +1,6 @@
-"""pyserini's prebuilt indexes and topics: names from its package, downloads from a server on loopback."""
+"""pyserini's prebuilt indexes and topics: names from its package, downloads from a server on
+loopback.
+"""
 
 import hashlib
 import json
@@ -49,7 +51,12 @@ def table(served, monkeypatch, tmp_path):
 
     def describe(base, md5=None):
         content = (served[0] / base).read_bytes()
-        row = {"name": "small", "type": "inverted", "urls": [served[1] + base], "compressed_size": len(content)}
+        row = {
+            "name": "small",
+            "type": "inverted",
+            "urls": [served[1] + base],
+            "compressed_size": len(content),
+        }
         row["md5"] = md5 or hashlib.md5(content).hexdigest()
         with zipfile.ZipFile(tmp_path / "anserini.jar", "w") as jar:
             jar.writestr("prebuilt-indexes/small-inverted.json", json.dumps([row]))
@@ -63,7 +70,9 @@ def test_prebuilt_indexes_are_those_of_pyserini():
     assert found.url.endswith("/lucene-inverted.msmarco-v1-passage.20221004.252b5e.tar.gz")
     assert found.md5 == "678876e8c99a89933d553609a0fd8793"
     assert found.folder.endswith("/indexes/md5-678876e8c99a89933d553609a0fd8793")
-    with pytest.raises(PreflightError, match=r"no prebuilt index 'msmarco-passage'.*msmarco-v1-passage"):
+    with pytest.raises(
+        PreflightError, match=r"no prebuilt index 'msmarco-passage'.*msmarco-v1-passage"
+    ):
         find_prebuilt("msmarco-passage")
 
 
@@ -86,17 +95,27 @@ def test_prebuilt_index_is_downloaded_once_and_searched(tmp_path, served, table,
     first = ensure_index(settings, "", progress)
     (served[0] / "index.tar.gz").unlink()
     assert ensure_index(settings, "", progress) == first
-    assert [note for note in progress.notes if note.startswith("downloading the index small")] == progress.notes[:1]
+    assert [
+        note for note in progress.notes if note.startswith("downloading the index small")
+    ] == progress.notes[:1]
 
 
 @pytest.mark.parametrize(
     ("members", "md5", "message"),
     [
-        ({"i/segments_1": b"x"}, "0" * 32, r"is not the index that pyserini names: its MD5 is \w{32}, not 0{32}"),
+        (
+            {"i/segments_1": b"x"},
+            "0" * 32,
+            r"is not the index that pyserini names: its MD5 is \w{32}, not 0{32}",
+        ),
         ({"i/segments_1": b"not Lucene's"}, None, "its segments_1 was not written by Lucene"),
         ({"i/other": b"x"}, None, "is not a Lucene index"),
         ({"../../segments_1": b"x"}, None, "cannot fetch the index small.*outside the destination"),
-        ({"/segments_1": b"x", "i/link": None}, None, "holds 'i/link', which is neither a file nor a folder"),
+        (
+            {"/segments_1": b"x", "i/link": None},
+            None,
+            "holds 'i/link', which is neither a file nor a folder",
+        ),
     ],
 )
 def test_archive_that_is_not_the_index_is_refused(served, table, tmp_path, members, md5, message):
@@ -112,13 +131,18 @@ def test_index_that_cannot_be_downloaded_names_its_url(served, table):
     save_tar(served[0] / "index.tar.gz", {"i/segments_1": b"x"})
     table("index.tar.gz")
     (served[0] / "index.tar.gz").unlink()
-    with pytest.raises(PreflightError, match=r"cannot fetch the index small from http://127\.0\.0\.1"):
+    with pytest.raises(
+        PreflightError, match=r"cannot fetch the index small from http://127\.0\.0\.1"
+    ):
         fetch_prebuilt(find_prebuilt("small"), RecordedProgress())
 
 
 @pytest.mark.parametrize(
     ("index", "message"),
-    [({}, "give `path`, or `prebuilt`"), ({"prebuilt": "small", "update": True}, "a prebuilt index cannot be updated")],
+    [
+        ({}, "give `path`, or `prebuilt`"),
+        ({"prebuilt": "small", "update": True}, "a prebuilt index cannot be updated"),
+    ],
 )
 def test_index_section_needs_a_place(tmp_path, index, message):
     collection = SmallCollection(tmp_path, index=index, bm25={})
@@ -140,7 +164,9 @@ def test_names_of_topics_are_those_of_pyserini(name, base):
 
 
 def test_unknown_topics_name_the_nearest():
-    with pytest.raises(PreflightError, match=r"pyserini has no topics 'dl19'. Some of its \d+: .*dl19-"):
+    with pytest.raises(
+        PreflightError, match=r"pyserini has no topics 'dl19'. Some of its \d+: .*dl19-"
+    ):
         prebuilt.topics_file_name("dl19")
 
 
@@ -155,12 +181,19 @@ def test_prebuilt_topics_are_downloaded_once(tmp_path, served, monkeypatch):
         assert list(read_topics(settings.topics)) == [("1", "TSS")]
         (served[0] / "topics.dl19-passage.txt").unlink(missing_ok=True)
     assert settings.topics.format == "tsv"
-    data = {"corpus": {"path": "corpus.jsonl"}, "topics": {"path": "prebuilt:dl19-passage"}, "qrels": "q", "run": "r"}
+    data = {
+        "corpus": {"path": "corpus.jsonl"},
+        "topics": {"path": "prebuilt:dl19-passage"},
+        "qrels": "q",
+        "run": "r",
+    }
     training = write_train_config(tmp_path / "training", "start", data=data)
     trained = named_training(load_train_config(str(training), "mono"), progress)
     assert trained.data.topics is not None
     assert list(read_topics(trained.data.topics)) == [("1", "TSS")]
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "other"))
-    with pytest.raises(PreflightError, match="cannot fetch the topics dl19-passage from http://127"):
+    with pytest.raises(
+        PreflightError, match="cannot fetch the topics dl19-passage from http://127"
+    ):
         named_inputs(load_config(str(collection.path)), progress)
     assert TopicsConfig(path="prebuilt:dl19-passage").path == "prebuilt:dl19-passage"

@@ -1,4 +1,6 @@
-"""What scoring does on GPUs, on a machine without one: its steps, its errors and its choice of devices."""
+"""What scoring does on GPUs, on a machine without one: its steps, its errors and its choice of
+devices.
+"""
 
 from contextlib import nullcontext
 from typing import Any
@@ -11,7 +13,13 @@ from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.machine import WORKER_NUMBER, number_worker
 from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.scoring.backends.torch import CudaModel, TorchBackend, devices_here, resolve_device, resolve_dtype
+from models.scoring.backends.torch import (
+    CudaModel,
+    TorchBackend,
+    devices_here,
+    resolve_device,
+    resolve_dtype,
+)
 from models.scoring.engine import ScoringEngine
 from tests.models.scoring.test_engine import stretches
 from tests.support.models.varlen import varlen_attn
@@ -35,14 +43,18 @@ class _Stream:
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps of a GPU on the CPU, twice: streams that wait for nothing, and memory that is not pinned."""
+    """The steps of a GPU on the CPU, twice: streams that wait for nothing, and memory that is not
+    pinned.
+    """
     empty = torch.empty
     for name in ("Stream", "Event", "current_stream"):
         monkeypatch.setattr(torch.cuda, name, _Stream)
     for name in ("device", "stream"):
         monkeypatch.setattr(torch.cuda, name, lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **options: empty(*shape, **options))
+    monkeypatch.setattr(
+        torch, "empty", lambda *shape, pin_memory=False, **options: empty(*shape, **options)
+    )
     monkeypatch.setattr(TokenRows, "pin", lambda rows: rows)
     monkeypatch.setattr(TokenRows, "record_stream", lambda rows, stream: None)
     monkeypatch.setattr("models.scoring.backends.torch.devices_here", lambda device: ["cpu", "cpu"])
@@ -52,7 +64,9 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("varlen", [False, True], ids=["groups", "varlen"])
 @pytest.mark.parametrize("kind", ["mono", "duo"])
 def test_scores_of_two_gpus_are_those_of_the_cpu(request, monkeypatch, text, kind, varlen):
-    monkeypatch.setattr("models.scoring.backends.torch.supports_varlen", lambda device, dtype: varlen)
+    monkeypatch.setattr(
+        "models.scoring.backends.torch.supports_varlen", lambda device, dtype: varlen
+    )
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
     inputs = stretches(text, 60, segments={"mono": 2, "duo": 3}[kind])
     wanted = request.getfixturevalue(f"{kind}_engine").score(inputs)
@@ -98,13 +112,22 @@ def _shrink(engine: ScoringEngine, tokens: int, error: Exception) -> _Small:
 @pytest.mark.parametrize(
     "error",
     [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22 GiB"),
-        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22 GiB"
+        ),
+        RuntimeError(
+            "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"
+        ),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+        RuntimeError(
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+        ),
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate "
+            "memory"
+        ),
         RuntimeError("std::bad_alloc"),
         MemoryError(),
     ],
@@ -128,7 +151,9 @@ def test_engine_remembers_an_out_of_memory(mono_checkpoint, mono_engine, text, e
 def test_single_input_that_does_not_fit_is_an_error(mono_checkpoint, text):
     engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 2048)
     _shrink(engine, 5, MemoryError("too large"))
-    with pytest.raises(BeamrankError, match="runs out of memory with a single input of 194 tokens") as caught:
+    with pytest.raises(
+        BeamrankError, match="runs out of memory with a single input of 194 tokens"
+    ) as caught:
         engine.score(stretches(text, 60))
     assert str(caught.value.__cause__) == "too large"
 
@@ -168,7 +193,9 @@ def test_numbered_devices(monkeypatch):
     assert [resolve_device(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
     assert resolve_dtype("auto", "cuda:1") == "float16"
     assert TorchBackend.resolve("cuda:1", "float16").token_budget == 65536
-    with pytest.raises(PreflightError, match="device is cuda:2, and this machine has 2 CUDA devices"):
+    with pytest.raises(
+        PreflightError, match="device is cuda:2, and this machine has 2 CUDA devices"
+    ):
         resolve_device("cuda:2")
     for name in ("gpu", "cuda:", "cuda:-1", "cuda:x", "mps"):
         with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, or cuda:N"):

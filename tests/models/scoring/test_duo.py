@@ -38,7 +38,9 @@ def _matrix(row: dict[str, list[float]]) -> np.ndarray:
 def _check_parity(
     engine: ScoringEngine, oracle: Oracle, queries: list[list[int]], text: list[int], inputs: int
 ) -> None:
-    """Two docs a query: the inputs (q, 1, 2) and (q, 2, 1), of every length from 4 to 510, evenly."""
+    """Two docs a query: the inputs (q, 1, 2) and (q, 2, 1), of every length from 4 to 510,
+    evenly.
+    """
     rows, docs = [], []
     source = iter(text)
     for number, length in enumerate(np.linspace(4, 510, inputs // 2).astype(int).tolist()):
@@ -54,7 +56,10 @@ def _check_parity(
     found, wanted = [], []
     for row, (query, first_doc, second_doc) in zip(table.to_pylist(), docs, strict=True):
         found += [_matrix(row)[0, 1], _matrix(row)[1, 0]]
-        wanted += [oracle.log_odds(query, first_doc, second_doc), oracle.log_odds(query, second_doc, first_doc)]
+        wanted += [
+            oracle.log_odds(query, first_doc, second_doc),
+            oracle.log_odds(query, second_doc, first_doc),
+        ]
     assert np.std(wanted) > 1
     assert_parity(found, wanted)
 
@@ -68,7 +73,11 @@ def test_duo_equals_transformers_on_every_length(minilm_duo, queries, text, coun
 @pytest.fixture(scope="module")
 def rows(queries: list[list[int]], text: list[int]) -> Rows:
     docs = {f"d{number}": text[number * 40 : number * 40 + 20 + number] for number in range(6)}
-    return [("q2", queries[0], docs), ("q1", queries[1], {"only": text[:15]}), ("q0", queries[2], {})]
+    return [
+        ("q2", queries[0], docs),
+        ("q1", queries[1], {"only": text[:15]}),
+        ("q0", queries[2], {}),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +98,9 @@ def test_duo_compares_the_best_k(duo_engine, duo_oracle, rows, mono):
     assert matrices[2].size == 0
     _, query, docs = rows[0]
     pairs = [(first, second) for first in range(3) for second in range(3) if first != second]
-    wanted = [duo_oracle.log_odds(query, docs[best[first]], docs[best[second]]) for first, second in pairs]
+    wanted = [
+        duo_oracle.log_odds(query, docs[best[first]], docs[best[second]]) for first, second in pairs
+    ]
     assert_parity([float(matrices[0][pair]) for pair in pairs], wanted)
     assert (counts.queries, counts.inferences, counts.duplicate_inputs) == (3, 6, 0)
     assert counts.tokens == 6 * (4 + len(query)) + 4 * sum(len(docs[doc_id]) for doc_id in best)
@@ -138,7 +149,9 @@ def test_doc_that_the_corpus_lacks_is_not_compared(duo_engine, rows):
 
 def test_query_of_a_different_shard_is_refused(duo_engine, rows):
     with pytest.raises(DataError, match="query_id 'q7' has scores and no tokens"):
-        score_duo(duo_engine, shard(rows), best_docs(_mono({"q7": {"d0": 1.0}}), 6), ORIGINAL, None, 0)
+        score_duo(
+            duo_engine, shard(rows), best_docs(_mono({"q7": {"d0": 1.0}}), 6), ORIGINAL, None, 0
+        )
 
 
 def test_duo_scores_an_empty_shard(duo_engine):

@@ -27,7 +27,9 @@ def stretches(text: list[int], count: int, longest: int = 200, segments: int = 2
     kept = np.stack([np.arange(count) % 12, *[docs] * (segments - 1)], axis=1)
     ends = np.cumsum(kept.ravel())
     starts = (ends - kept.ravel()).reshape(kept.shape)
-    return PackedInputs(np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, template(segments))
+    return PackedInputs(
+        np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, template(segments)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -35,7 +37,9 @@ def test_engine_threads_give_the_same_bits(mono_checkpoint, text, dtype):
     inputs = stretches(text, 60)
     checkpoint = resolve_checkpoint(mono_checkpoint, "mono")
     threads_of_this_one = torch.get_num_threads()
-    alone, *others = (ScoringEngine(checkpoint, "cpu", dtype, threads, 512).score(inputs) for threads in (1, 2, 7))
+    alone, *others = (
+        ScoringEngine(checkpoint, "cpu", dtype, threads, 512).score(inputs) for threads in (1, 2, 7)
+    )
     assert len(np.unique(alone.log_odds)) > 50
     assert alone.log_odds.dtype == np.float32
     for scores in others:
@@ -49,9 +53,15 @@ def test_engine_budgets_give_the_same_bits(mono_engine, mono_checkpoint, text):
     scores = mono_engine.score(inputs)
     assert scores.padded_tokens % BLOCK_ROWS == 0
     for budget in (1, 8192):
-        engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, budget)
+        engine = ScoringEngine(
+            resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, budget
+        )
         others = engine.score(inputs)
-        assert (others.inferences, others.tokens, others.halvings) == (24, int(inputs.lengths.sum()), 0)
+        assert (others.inferences, others.tokens, others.halvings) == (
+            24,
+            int(inputs.lengths.sum()),
+            0,
+        )
         assert others.log_odds.tobytes() == scores.log_odds.tobytes()
 
 
@@ -100,9 +110,13 @@ def test_half_precision_stays_near(mono_engine, mono_checkpoint, text, dtype):
 
 
 def test_engine_score_is_a_single_logit(tmp_path):
-    engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path, num_labels=1), "mono"), "cpu", "float32", 1, 1024)
+    engine = ScoringEngine(
+        resolve_checkpoint(save_tiny(tmp_path, num_labels=1), "mono"), "cpu", "float32", 1, 1024
+    )
     weights = load_file(tmp_path / "model.safetensors")
-    inputs = PackedInputs(np.arange(10, dtype=np.uint16), np.array([[0, 3]]), np.array([[3, 5]]), template(2))
+    inputs = PackedInputs(
+        np.arange(10, dtype=np.uint16), np.array([[0, 3]]), np.array([[3, 5]]), template(2)
+    )
     before = engine.score(inputs).log_odds
     weights["classifier.bias"] += 2.5
     save_file(weights, tmp_path / "model.safetensors")
@@ -123,15 +137,24 @@ def test_scores_that_are_not_finite_are_refused(tmp_path):
 
 
 def test_engine_refuses_inputs_that_the_model_does_not_know(tmp_path):
-    engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 1024)
+    engine = ScoringEngine(
+        resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 1024
+    )
     starts = np.array([[0, 0]])
     with pytest.raises(DataError, match="token id 1000 is not in the vocabulary"):
-        engine.score(PackedInputs(np.array([1000], np.uint16), starts, np.array([[1, 1]]), template(2)))
-    with pytest.raises(DataError, match=r"an input has 513 tokens, and the checkpoint .* knows 512 positions"):
-        engine.score(PackedInputs(np.zeros(600, np.uint16), starts, np.array([[10, 500]]), template(2)))
+        engine.score(
+            PackedInputs(np.array([1000], np.uint16), starts, np.array([[1, 1]]), template(2))
+        )
+    with pytest.raises(
+        DataError, match=r"an input has 513 tokens, and the checkpoint .* knows 512 positions"
+    ):
+        engine.score(
+            PackedInputs(np.zeros(600, np.uint16), starts, np.array([[10, 500]]), template(2))
+        )
 
 
-# The limit is on address space, so that memory really runs out; a first input lets the libraries take theirs.
+# The limit is on address space, so that memory really runs out; a first input lets the libraries
+# take theirs.
 _SHORT_OF_MEMORY = """
 import resource, sys
 import numpy as np
@@ -180,7 +203,9 @@ def test_devices_and_dtypes():
     assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert resolve_dtype("auto", "cuda") == "float16"
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
-    with pytest.raises(ConfigError, match="dtype must be auto or one of float32, bfloat16, float16, not 'int8'"):
+    with pytest.raises(
+        ConfigError, match="dtype must be auto or one of float32, bfloat16, float16, not 'int8'"
+    ):
         resolve_dtype("int8", "cpu")
 
 
@@ -194,7 +219,9 @@ def test_devices_and_dtypes():
     ],
 )
 def test_dtype_auto_is_bfloat16_where_it_is_fast(monkeypatch, name, avx512_bf16, amx, dtype):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name, "avx512_bf16": avx512_bf16})
+    monkeypatch.setattr(
+        torch.cpu, "get_capabilities", lambda: {"cpu_name": name, "avx512_bf16": avx512_bf16}
+    )
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     assert resolve_dtype("auto", "cpu") == dtype
 
@@ -270,4 +297,8 @@ def test_blocks_take_the_longest_inputs_that_fit(rows, block):
 
 
 def test_long_input_has_a_block_of_its_own():
-    assert [some.tolist() for some in fill_blocks(np.array([48, 2000, 16, 32, 16]), 64)] == [[1], [0, 2], [3, 4]]
+    assert [some.tolist() for some in fill_blocks(np.array([48, 2000, 16, 32, 16]), 64)] == [
+        [1],
+        [0, 2],
+        [3, 4],
+    ]

@@ -14,7 +14,9 @@ ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)
 
 
-def _pairs(queries: list[list[int]], text: list[int], count: int) -> list[tuple[list[int], list[int]]]:
+def _pairs(
+    queries: list[list[int]], text: list[int], count: int
+) -> list[tuple[list[int], list[int]]]:
     """Real pairs whose inputs have every length from 3 to 512, evenly."""
     pairs = []
     source = iter(text)
@@ -24,8 +26,12 @@ def _pairs(queries: list[list[int]], text: list[int], count: int) -> list[tuple[
     return pairs
 
 
-def _check_parity(engine: ScoringEngine, oracle: Oracle, pairs: list[tuple[list[int], list[int]]]) -> None:
-    tokens = shard([(f"q{number:03d}", query, {"d": doc}) for number, (query, doc) in enumerate(pairs)])
+def _check_parity(
+    engine: ScoringEngine, oracle: Oracle, pairs: list[tuple[list[int], list[int]]]
+) -> None:
+    tokens = shard(
+        [(f"q{number:03d}", query, {"d": doc}) for number, (query, doc) in enumerate(pairs)]
+    )
     table, counts = score_mono(engine, tokens, first_docs(tokens, 1), PAPER)
     assert counts.inferences == len(pairs)
     assert counts.truncated_docs == counts.truncated_queries == 0
@@ -69,7 +75,8 @@ def test_mono_truncates_scores_the_first_k_and_sorts(mono_engine, mono_oracle, q
         candidates=4,
         inferences=4,
         tokens=tokens,
-        # The two long inputs, of 512 rows each, fill a block of 1,024; the others are in a second one.
+        # The two long inputs, of 512 rows each, fill a block of 1,024; the others are in a second
+        # one.
         padded_tokens=2 * 1024,
         halvings=0,
         truncated_queries=1,
@@ -82,7 +89,11 @@ def test_mono_truncates_scores_the_first_k_and_sorts(mono_engine, mono_oracle, q
 def test_mono_inputs_equal_after_truncation_are_scored_once(mono_engine, queries, text):
     head = text[:509]
     rows = [
-        ("a", queries[0], {"d1": [*head, 7, 8], "d2": text[:30], "d3": [*head, 9], "d4": text[:30]}),
+        (
+            "a",
+            queries[0],
+            {"d1": [*head, 7, 8], "d2": text[:30], "d3": [*head, 9], "d4": text[:30]},
+        ),
         ("b", queries[1], {"d2": text[:30]}),
     ]
     table, counts = score_mono(mono_engine, shard(rows), first_docs(shard(rows), 10), ORIGINAL)
@@ -98,7 +109,10 @@ def test_hf_rule_cuts_the_longer_text(mono_engine, mono_oracle, text):
     limits = InputLimits("hf", 64, 64)
     rows = [("q", text[:40], {"d1": text[100:110], "d2": text[200:260]})]
     table, counts = score_mono(mono_engine, shard(rows), first_docs(shard(rows), 2), limits)
-    wanted = [mono_oracle.log_odds(text[:40], text[100:110]), mono_oracle.log_odds(text[:30], text[200:231])]
+    wanted = [
+        mono_oracle.log_odds(text[:40], text[100:110]),
+        mono_oracle.log_odds(text[:30], text[200:231]),
+    ]
     assert_parity(table["score"].to_pylist(), wanted)
     assert (counts.truncated_queries, counts.truncated_docs) == (1, 1)
 
@@ -114,12 +128,24 @@ def test_mono_scores_a_shard_without_candidates(mono_engine, queries):
 
 def test_segments_are_inputs_of_their_own(mono_engine, mono_oracle, queries, text):
     rows = [("q", queries[0], {"long": text[:50], "short": text[:20], "beyond": text[100:180]})]
-    table, counts = score_mono(mono_engine, shard(rows), first_docs(shard(rows), 3), ORIGINAL, SegmentRule(20, 15, 3))
+    table, counts = score_mono(
+        mono_engine, shard(rows), first_docs(shard(rows), 3), ORIGINAL, SegmentRule(20, 15, 3)
+    )
     assert table.select(["doc_id", "segment", "rank"]).to_pylist() == [
         {"doc_id": doc_id, "segment": segment, "rank": rank}
         for rank, doc_id, count in ((1, "long", 3), (2, "short", 1), (3, "beyond", 3))
         for segment in range(count)
     ]
-    windows = [text[:20], text[15:35], text[30:50], text[:20], text[100:120], text[115:135], text[130:150]]
-    assert_parity(table["score"].to_pylist(), [mono_oracle.log_odds(queries[0], window) for window in windows])
+    windows = [
+        text[:20],
+        text[15:35],
+        text[30:50],
+        text[:20],
+        text[100:120],
+        text[115:135],
+        text[130:150],
+    ]
+    assert_parity(
+        table["score"].to_pylist(), [mono_oracle.log_odds(queries[0], window) for window in windows]
+    )
     assert (counts.inferences, counts.duplicate_inputs, counts.truncated_docs) == (6, 1, 1)

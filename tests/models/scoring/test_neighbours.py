@@ -1,4 +1,6 @@
-"""On a CPU, a score depends on its own input: not on the shard, the batch, the token budget or the threads."""
+"""On a CPU, a score depends on its own input: not on the shard, the batch, the token budget or the
+threads.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,21 +45,39 @@ class _Collection:
             names, values = table["query_id"].to_pylist(), table["score"].to_numpy()
             return {name: values[[each == name for each in names]].tobytes() for name in set(names)}
         mono = [
-            {"query_id": query_id, "doc_id": doc_id, "segment": 0, "rank": rank, "score": -float(rank)}
+            {
+                "query_id": query_id,
+                "doc_id": doc_id,
+                "segment": 0,
+                "rank": rank,
+                "score": -float(rank),
+            }
             for query_id, _, docs in rows
             for rank, doc_id in enumerate(docs, start=1)
         ]
         table, _ = score_duo(
-            engine, shard(rows), best_docs(pa.Table.from_pylist(mono, schemas.MONO), DOCS), LIMITS, None, 0
+            engine,
+            shard(rows),
+            best_docs(pa.Table.from_pylist(mono, schemas.MONO), DOCS),
+            LIMITS,
+            None,
+            0,
         )
-        return {row["query_id"]: np.array(row["scores"], np.float32).tobytes() for row in table.to_pylist()}
+        return {
+            row["query_id"]: np.array(row["scores"], np.float32).tobytes()
+            for row in table.to_pylist()
+        }
 
 
 @cache
 def _alone(collection: _Collection, dtype: str) -> dict[str, bytes]:
     """The scores of each query in a shard of its own, an input at a time."""
     engine = _engine(collection.folder, collection.kind, dtype, 1, 1)
-    return {key: bits for query in range(QUERIES) for key, bits in collection.scores(engine, [query]).items()}
+    return {
+        key: bits
+        for query in range(QUERIES)
+        for key, bits in collection.scores(engine, [query]).items()
+    }
 
 
 @pytest.fixture(scope="module", params=["mono", "duo"])
@@ -76,11 +96,15 @@ def collection(request: pytest.FixtureRequest, text: list[int]) -> _Collection:
     borders=st.sets(st.integers(1, QUERIES - 1)),
     setting=st.sampled_from(list(product((1, 3), (1, 200, 4096)))),
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_score_does_not_depend_on_its_shard(collection, dtype, order, borders, setting):
     cuts = [0, *sorted(borders), QUERIES]
     shards = [order[start:end] for start, end in pairwise(cuts)]
     engine = _engine(collection.folder, collection.kind, dtype, *setting)
-    found = {key: bits for queries in shards for key, bits in collection.scores(engine, queries).items()}
+    found = {
+        key: bits for queries in shards for key, bits in collection.scores(engine, queries).items()
+    }
     assert found == _alone(collection, dtype)
     assert len(set(found.values())) == QUERIES

@@ -1,4 +1,6 @@
-"""Scores that are known from earlier shards: the same bits as without them, and no inference for what is known."""
+"""Scores that are known from earlier shards: the same bits as without them, and no inference for
+what is known.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -32,7 +34,9 @@ Drawn = dict[int, list[int]]
 drawn_shards = st.dictionaries(
     st.integers(0, QUERIES - 1), st.lists(st.integers(0, 11), max_size=6, unique=True), min_size=1
 )
-quick = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +46,16 @@ def doc_texts(text: list[int]) -> list[list[int]]:
     return [*texts, [*text[:90], 7], [*text[:90], 8]]
 
 
-def _rows(drawn: Drawn, doc_texts: Sequence[Sequence[int]], text: Sequence[int], renamed: int) -> list[Row]:
+def _rows(
+    drawn: Drawn, doc_texts: Sequence[Sequence[int]], text: Sequence[int], renamed: int
+) -> list[Row]:
     """A shard's rows; with `renamed`, doc_ids name other texts than in other shards."""
     return [
-        (f"q{query}", text[query * 7 : query * 7 + 3 + query], {f"d{doc - renamed}": doc_texts[doc] for doc in docs})
+        (
+            f"q{query}",
+            text[query * 7 : query * 7 + 3 + query],
+            {f"d{doc - renamed}": doc_texts[doc] for doc in docs},
+        )
         for query, docs in sorted(drawn.items())
     ]
 
@@ -79,20 +89,37 @@ def _assert_same(found: tuple[pa.Table, StageCounts], fresh: tuple[pa.Table, Sta
 def _bits(table: pa.Table) -> list[object]:
     """Columns as lists; NaN equals itself as bits."""
     return [
-        [np.array(cell, np.float32).tobytes() if name in ("score", "scores") else cell for cell in column.to_pylist()]
+        [
+            np.array(cell, np.float32).tobytes() if name in ("score", "scores") else cell
+            for cell in column.to_pylist()
+        ]
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
 
 
-@given(earlier=st.lists(drawn_shards, max_size=2), now=drawn_shards, k=st.integers(1, 6), data=st.data())
+@given(
+    earlier=st.lists(drawn_shards, max_size=2),
+    now=drawn_shards,
+    k=st.integers(1, 6),
+    data=st.data(),
+)
 @quick
-def test_known_mono_scores_are_those_of_the_engine(mono_engine, doc_texts, text, earlier, now, k, data):
+def test_known_mono_scores_are_those_of_the_engine(
+    mono_engine, doc_texts, text, earlier, now, k, data
+):
     model = mono_engine.checkpoint.architecture
     known = []
     for drawn in earlier:
         tokens = shard(_rows(drawn, doc_texts, text, data.draw(st.integers(0, 1))))
-        then, rule = first_docs(tokens, data.draw(st.integers(1, 6))), data.draw(st.sampled_from(RULES))
-        known.append(reusable_mono(model, tokens, score_mono(mono_engine, tokens, then, LIMITS, rule)[0], LIMITS, rule))
+        then, rule = (
+            first_docs(tokens, data.draw(st.integers(1, 6))),
+            data.draw(st.sampled_from(RULES)),
+        )
+        known.append(
+            reusable_mono(
+                model, tokens, score_mono(mono_engine, tokens, then, LIMITS, rule)[0], LIMITS, rule
+            )
+        )
     tokens, rule = shard(_rows(now, doc_texts, text, 0)), data.draw(st.sampled_from(RULES))
     fresh = score_mono(mono_engine, tokens, first_docs(tokens, k), LIMITS, rule)
     prepared = prepare_mono(model, tokens, first_docs(tokens, k), LIMITS, rule)
@@ -102,15 +129,24 @@ def test_known_mono_scores_are_those_of_the_engine(mono_engine, doc_texts, text,
     assert found[1].inferences == 0
 
 
-@given(earlier=st.lists(drawn_shards, max_size=2), now=drawn_shards, k=st.integers(1, 6), data=st.data())
+@given(
+    earlier=st.lists(drawn_shards, max_size=2),
+    now=drawn_shards,
+    k=st.integers(1, 6),
+    data=st.data(),
+)
 @quick
-def test_known_duo_scores_are_those_of_the_engine(duo_engine, doc_texts, text, earlier, now, k, data):
+def test_known_duo_scores_are_those_of_the_engine(
+    duo_engine, doc_texts, text, earlier, now, k, data
+):
     model = duo_engine.checkpoint.architecture
     asked = st.tuples(st.none() | st.integers(1, 3), st.integers(0, 1))
     known = []
     for drawn in earlier:
         rows = _rows(drawn, doc_texts, text, data.draw(st.integers(0, 1)))
-        duo, _ = score_duo(duo_engine, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *data.draw(asked))
+        duo, _ = score_duo(
+            duo_engine, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *data.draw(asked)
+        )
         known.append(reusable_duo(model, shard(rows), duo, LIMITS))
     rows, sample = _rows(now, doc_texts, text, 0), data.draw(asked)
     fresh = score_duo(duo_engine, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample)
@@ -123,7 +159,9 @@ def test_known_duo_scores_are_those_of_the_engine(duo_engine, doc_texts, text, e
 
 def test_known_scores_are_read_only_while_an_input_is_missing(mono_engine, text):
     model = mono_engine.checkpoint.architecture
-    rows = [(f"q{number}", text[:4], {"d": text[end : end + 9]}) for number, end in pairwise(range(3))]
+    rows = [
+        (f"q{number}", text[:4], {"d": text[end : end + 9]}) for number, end in pairwise(range(3))
+    ]
     tokens = shard(rows)
     table, _ = score_mono(mono_engine, tokens, first_docs(tokens, 5), LIMITS)
 
@@ -143,7 +181,9 @@ def test_engine_scores_only_what_no_part_has(mono_engine, text):
     model = mono_engine.checkpoint.architecture
     known = reusable_mono(model, first, table, LIMITS)
     marked = ReusableScores(known.inputs, np.array([123.5], np.float32))
-    found, counts = _score(prepare_mono(model, tokens, first_docs(tokens, 5), LIMITS), [marked], mono_engine)
+    found, counts = _score(
+        prepare_mono(model, tokens, first_docs(tokens, 5), LIMITS), [marked], mono_engine
+    )
     fresh, _ = score_mono(mono_engine, tokens, first_docs(tokens, 5), LIMITS)
     assert found["score"].to_pylist() == [123.5, fresh["score"][1].as_py()]
     assert (counts.inferences, counts.reused) == (1, 1)
@@ -188,7 +228,12 @@ def test_wanted_docs_of_all_parts_are_found_once(tmp_path):
         _part(tmp_path, 1, {"q4": {"c": [7, 8], "d": [9]}}),
     ]
     keys, tokens = reusable_tokens(parts, hashes64(["a", "b", "c", "d"]), _TOKENS, of_queries=False)
-    assert dict(zip(keys, tokens.to_pylist(), strict=True)) == {"a": [5], "b": [], "c": [7, 8], "d": [9]}
+    assert dict(zip(keys, tokens.to_pylist(), strict=True)) == {
+        "a": [5],
+        "b": [],
+        "c": [7, 8],
+        "d": [9],
+    }
     keys, tokens = reusable_tokens(parts, hashes64(["d", "gone"]), _TOKENS, of_queries=False)
     assert (keys, tokens.to_pylist()) == (["d"], [[9]])
 

@@ -17,14 +17,20 @@ from models.stages.given_run import GivenRun
 _TOPICS = tuple(Topic(query_id, "x") for query_id in ("q1", "q2", "q3", "q4", "q5"))
 
 
-def _commit(stage: GivenRun, folder: Path) -> tuple[list[tuple[str, str, int, float]], dict[str, int]]:
+def _commit(
+    stage: GivenRun, folder: Path
+) -> tuple[list[tuple[str, str, int, float]], dict[str, int]]:
     """The rows and the counts of a shard with these candidates."""
     candidates = candidates_table(
-        ["q1", "q2", "q3", "q4"], [["a", "b"], ["a"], ["a", "b"], ["a", "b"]], [[3, 2], [3], [3, 2], [3, 2]]
+        ["q1", "q2", "q3", "q4"],
+        [["a", "b"], ["a"], ["a", "b"], ["a", "b"]],
+        [[3, 2], [3], [3, 2], [3, 2]],
     )
     task = ShardTask(StageFolder(str(folder)), 0, "a" * 64, _TOPICS)
     receipt = stage.commit(task, candidates, 0.0)
-    return [tuple(row.values()) for row in task.folder.read_part(receipt).to_pylist()], dict(receipt.counts)
+    return [tuple(row.values()) for row in task.folder.read_part(receipt).to_pylist()], dict(
+        receipt.counts
+    )
 
 
 def test_first_stage_counts_topics_without_candidates(tmp_path: Path):
@@ -38,7 +44,9 @@ def _excluding(folder: Path, text: str | None) -> GivenRun:
     if text is not None:
         path = str(folder / "pairs.txt")
         Path(path).write_text(text)
-    return GivenRun(run_digest="r", k=1, url="run", exclude=read_excluded(path).digest, excluded=path)
+    return GivenRun(
+        run_digest="r", k=1, url="run", exclude=read_excluded(path).digest, excluded=path
+    )
 
 
 def test_first_stage_leaves_docs_out_before_k_is_counted(tmp_path: Path):
@@ -58,7 +66,9 @@ def test_first_stage_counts_topics_that_are_docs(tmp_path: Path):
     plain = GivenRun(run_digest="r", k=2, url="run")
     assert plain.commit(task, candidates, 0.0).counts["own_docs"] == 1
     alone = replace(_excluding(tmp_path, None), k=2)
-    receipt = alone.commit(replace(task, folder=StageFolder(str(tmp_path / "alone"))), candidates, 0.0)
+    receipt = alone.commit(
+        replace(task, folder=StageFolder(str(tmp_path / "alone"))), candidates, 0.0
+    )
     assert (receipt.counts["excluded"], receipt.counts["candidates"]) == (1, 3)
     assert "own_docs" not in receipt.counts
 

@@ -32,7 +32,10 @@ class _Execution:
 
     @property
     def tasks(self) -> list[ShardTask]:
-        return [ShardTask(self.folder, shard.index, DIGESTS[shard.index], shard.topics) for shard in SHARDS]
+        return [
+            ShardTask(self.folder, shard.index, DIGESTS[shard.index], shard.topics)
+            for shard in SHARDS
+        ]
 
     def run(self) -> None:
         is_open = np.ones(len(SHARDS), np.bool_)
@@ -40,12 +43,20 @@ class _Execution:
         scan.run_here(self.tasks, lambda _: None)
         manifest = self.folder.whole("retrieve", DIGESTS)
         assert manifest is not None
-        self.notes = self.stage.review(manifest, read_scans(self.folder.url, self.stage.scan_digest))
+        self.notes = self.stage.review(
+            manifest, read_scans(self.folder.url, self.stage.scan_digest)
+        )
 
     def rows(self) -> list[dict[str, object]]:
         """The rows of all parts, by query."""
-        parts = [self.folder.read_part(receipt) for receipt in self.folder.receipts(DIGESTS).values()]
-        return list(pa.concat_tables(parts).sort_by([("query_id", "ascending"), ("rank", "ascending")]).to_pylist())
+        parts = [
+            self.folder.read_part(receipt) for receipt in self.folder.receipts(DIGESTS).values()
+        ]
+        return list(
+            pa.concat_tables(parts)
+            .sort_by([("query_id", "ascending"), ("rank", "ascending")])
+            .to_pylist()
+        )
 
     def counts(self) -> Counter[str]:
         """The sums over the receipts."""
@@ -95,12 +106,14 @@ def test_given_run_is_cut_by_score_and_ties_by_rank(tmp_path):
 
 
 def test_given_run_notes_are_reported(tmp_path):
-    notes = _split(tmp_path, ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q8 Q0 a 1 1.0 t"]).notes
+    notes = _split(
+        tmp_path, ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q8 Q0 a 1 1.0 t"]
+    ).notes
     assert [note.partition("given.run: ")[2] for note in notes] == [
         "queries that are not topics: 1 ('q8', ...); they are ignored",
-        "rows with the score of the row before: 1; ordered by their ranks. `beamrank eval` and trec_eval order them "
-        "by doc_id, descending, so their measures of this file can differ; `candidates.ties: doc_id` takes that order "
-        "here too",
+        "rows with the score of the row before: 1; ordered by their ranks. `beamrank eval` and "
+        "trec_eval order them by doc_id, descending, so their measures of this file can differ; "
+        "`candidates.ties: doc_id` takes that order here too",
         "rows whose rank disagrees with the scores: 1; the scores decide",
     ]
 
@@ -108,10 +121,16 @@ def test_given_run_notes_are_reported(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["q1 Q0 a 1 2.0 t", "q2 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t"], "line 3: query 'q1' has doc 'a' already on line 1"),
+        (
+            ["q1 Q0 a 1 2.0 t", "q2 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t"],
+            "line 3: query 'q1' has doc 'a' already on line 1",
+        ),
         (["q1\ta\t1", "q1\ta\t2"], "line 2: query 'q1' has doc 'a' already on line 1"),
         (["q1 Q0 a 1 nan t"], "not finite"),
-        (["q1 Q0 a\0b 1 1 t"], r"line 1: the row has the id 'a\\x00b', which holds a control character \(U\+0000\)"),
+        (
+            ["q1 Q0 a\0b 1 1 t"],
+            r"line 1: the row has the id 'a\\x00b', which holds a control character \(U\+0000\)",
+        ),
         (["q8 Q0 a 1 1.0 t"], "has none of the topics"),
         ([], "given.run"),
     ],
@@ -124,9 +143,14 @@ def test_run_that_cannot_be_used(tmp_path, lines, message):
 
 def test_doc_id_of_a_foreign_index_is_checked(tmp_path):
     columns = [["q1", "q2"], ["good", "a\u00a0b"], [1, 1], [2.0, 1.0]]
-    found = pa.table([pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)], CANDIDATES)
+    found = pa.table(
+        [pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)],
+        CANDIDATES,
+    )
     task = ShardTask(StageFolder(str(tmp_path / "retrieve")), 0, DIGESTS[0], SHARDS[0].topics)
-    with pytest.raises(DataError, match=r"candidate of query 'q2' has the id 'a\\xa0b', which holds white space"):
+    with pytest.raises(
+        DataError, match=r"candidate of query 'q2' has the id 'a\\xa0b', which holds white space"
+    ):
         GivenRun(run_digest="", k=3, url="").commit(task, found, 0.0)
     assert not (tmp_path / "retrieve").exists()
 

@@ -31,20 +31,32 @@ def _write(path: Path, **columns: Any) -> str:
 
 
 def _stage(url: str, checkpoint: str, **options: Any) -> ScorePairs:
-    config = ScoreConfig(pairs=(url,), checkpoint=checkpoint, output="out", dtype="float32", **options)
+    config = ScoreConfig(
+        pairs=(url,), checkpoint=checkpoint, output="out", dtype="float32", **options
+    )
     file = find_pairs([url], config.columns)[0]
     device = TorchBackend.resolve("cpu", "float32")
     return ScorePairs.of_files(config, file, resolve_checkpoint(checkpoint, file.kind), device)
 
 
-def _run(stage: ScorePairs, url: str, start: int, end: int, folder: Path) -> tuple[Receipt, pa.Table]:
-    task = ShardTask(StageFolder(str(folder)), 3, "1" * 64, rows=RowRange(digest_file(url), start, end))
+def _run(
+    stage: ScorePairs, url: str, start: int, end: int, folder: Path
+) -> tuple[Receipt, pa.Table]:
+    task = ShardTask(
+        StageFolder(str(folder)), 3, "1" * 64, rows=RowRange(digest_file(url), start, end)
+    )
     receipt = stage.run(task)
     return receipt, task.folder.read_part(receipt)
 
 
 def test_pairs_have_the_scores_of_a_reranker(tmp_path, checkpoints):
-    url = _write(tmp_path / "pairs.parquet", label=[0, 1, 0, 1], qid=[4, 3, 2, 1], query=[QUERY] * 4, doc=DOCS)
+    url = _write(
+        tmp_path / "pairs.parquet",
+        label=[0, 1, 0, 1],
+        qid=[4, 3, 2, 1],
+        query=[QUERY] * 4,
+        doc=DOCS,
+    )
     stage = _stage(url, checkpoints.mono, columns={"id": "qid"})
     receipt, table = _run(stage, url, 1, 4, tmp_path)
     types = {"id": pa.int64(), "score": pa.float32(), "label": pa.int64()}
@@ -80,7 +92,11 @@ def test_limits_decide_truncation_and_digest(tmp_path, checkpoints):
     receipt, table = _run(stage, url, 0, 1, tmp_path)
     wanted = Reranker(checkpoints.mono, dtype="float32", **limits).score([(QUERY, DOCS[2])])  # type: ignore[arg-type]
     assert table["score"].to_numpy().tolist() == wanted.tolist()
-    assert (receipt.counts["truncated_queries"], receipt.counts["truncated_docs"], receipt.counts["tokens"]) == (
+    assert (
+        receipt.counts["truncated_queries"],
+        receipt.counts["truncated_docs"],
+        receipt.counts["tokens"],
+    ) == (
         1,
         1,
         20,
@@ -91,7 +107,9 @@ def test_limits_decide_truncation_and_digest(tmp_path, checkpoints):
 
 def test_a_changed_file_is_not_committed(tmp_path, checkpoints):
     url = _write(tmp_path / "pairs.parquet", id=[1, 2], query=[QUERY] * 2, doc=DOCS[:2])
-    task = ShardTask(StageFolder(str(tmp_path / "out")), 0, "1" * 64, rows=RowRange(digest_file(url), 0, 2))
+    task = ShardTask(
+        StageFolder(str(tmp_path / "out")), 0, "1" * 64, rows=RowRange(digest_file(url), 0, 2)
+    )
     stage = _stage(url, checkpoints.mono)
     _write(tmp_path / "pairs.parquet", id=[1, 2], query=[QUERY] * 2, doc=DOCS[1:3])
     with pytest.raises(DataError, match="changed after its digest was taken"):
@@ -109,10 +127,15 @@ def test_scores_are_the_same_in_any_shard(tmp_path, checkpoints):
     url = _write(tmp_path / "pairs.parquet", id=list(range(4)), query=[QUERY] * 4, doc=DOCS)
     stage = _stage(url, checkpoints.mono)
     whole = stage.score(RowRange(digest_file(url), 0, 4))[0]["score"].to_numpy()
-    alone = [stage.score(RowRange(digest_file(url), row, row + 1))[0]["score"].to_numpy()[0] for row in range(4)]
+    alone = [
+        stage.score(RowRange(digest_file(url), row, row + 1))[0]["score"].to_numpy()[0]
+        for row in range(4)
+    ]
     assert whole.tolist() == alone
 
 
 def test_tokenizer_decides_the_bytes(tmp_path, checkpoints):
-    stage = _stage(_write(tmp_path / "pairs.parquet", id=[1], query=[QUERY], doc=DOCS[:1]), checkpoints.mono)
+    stage = _stage(
+        _write(tmp_path / "pairs.parquet", id=[1], query=[QUERY], doc=DOCS[:1]), checkpoints.mono
+    )
     assert stage.keys != replace(stage, tokenizer_digest="0" * 64).keys

@@ -29,12 +29,16 @@ def collection(tmp_path: Path) -> SmallCollection:
     docs |= {f"long{number}": "xyz " * drawn.randrange(10, 14) for number in range(_LONG)}
     candidates = {f"q{number}": ["long1", "long2"] for number in range(40)}
     topics = dict.fromkeys(candidates, "xyz")
-    return SmallCollection(tmp_path, docs, topics).given_run(candidates, k=10).with_models(mono_k=10)
+    return (
+        SmallCollection(tmp_path, docs, topics).given_run(candidates, k=10).with_models(mono_k=10)
+    )
 
 
 def _sample(collection: SmallCollection) -> Sample:
     config = load_config(str(collection.path))
-    return Sample.of(config, list(read_topics(config.topics)), open_stages(planned(config)[0].stages))
+    return Sample.of(
+        config, list(read_topics(config.topics)), open_stages(planned(config)[0].stages)
+    )
 
 
 def test_sample_of_a_given_run_holds_its_docs(collection: SmallCollection) -> None:
@@ -68,7 +72,11 @@ def test_sample_without_an_index_is_random_and_spread_over_the_docs(
 def test_docs_are_spread_over_topics() -> None:
     topics = [Topic(f"q{number}", "x") for number in range(3)]
     assert shared_out(topics, list("abcdefgh"), 1) == {"q0": ["a"], "q1": ["c"], "q2": ["e"]}
-    assert shared_out(topics, list("abcd"), 2) == {"q0": ["a", "b"], "q1": ["c", "d"], "q2": ["a", "b"]}
+    assert shared_out(topics, list("abcd"), 2) == {
+        "q0": ["a", "b"],
+        "q1": ["c", "d"],
+        "q2": ["a", "b"],
+    }
 
 
 def test_docs_of_a_corpus_are_counted_from_its_bytes(

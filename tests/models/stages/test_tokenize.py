@@ -1,4 +1,6 @@
-"""A scan of corpus units: needed docs are tokenized once, addressed to their shards, and bad rows counted once."""
+"""A scan of corpus units: needed docs are tokenized once, addressed to their shards, and bad rows
+counted once.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -77,13 +79,17 @@ def scanned(tmp_path: Path, checkpoint: str) -> Scanned:
     )
     units = tuple(list_units(corpus, unit_bytes=2000))
     needed = list_docs(WANTED, str(tmp_path / "out"), ranges=3)
-    return Scanned(stage, units, digest_file(units[0].url), needed, StageFolder(str(tmp_path / "out")))
+    return Scanned(
+        stage, units, digest_file(units[0].url), needed, StageFolder(str(tmp_path / "out"))
+    )
 
 
 def test_needed_docs_reach_the_shards_that_want_them(scanned):
     assert len(scanned.units) > 3
     found = scanned.all()
-    wishes = sorted((shard, doc_id) for shard, doc_ids in WANTED for doc_id in doc_ids if doc_id != "absent")
+    wishes = sorted(
+        (shard, doc_id) for shard, doc_ids in WANTED for doc_id in doc_ids if doc_id != "absent"
+    )
     assert sorted((shard, row["doc_id"]) for shard, row in found) == wishes
     tokens = BertTokenizer.from_pretrained(_MINILM)
     for _, row in found:
@@ -97,7 +103,10 @@ def test_needed_docs_reach_the_shards_that_want_them(scanned):
 
 def test_docs_go_to_the_shards_of_a_pass_alone(scanned):
     of_pass = scanned._replace(needed=replace(scanned.needed, shards=(1, 7)))
-    assert sorted((shard, row["doc_id"]) for shard, row in of_pass.all()) == [(2, "d200"), (2, "d3")]
+    assert sorted((shard, row["doc_id"]) for shard, row in of_pass.all()) == [
+        (2, "d200"),
+        (2, "d3"),
+    ]
 
 
 def _line_at(scanned: Scanned, row: dict[str, object]) -> str:
@@ -157,7 +166,10 @@ def test_corpus_that_was_touched_is_hashed_once_and_scanned(scanned, hashed):
 
 def test_missing_docs_are_explained_by_bad_rows(scanned):
     candidates = pa.Table.from_pylist(
-        [{"query_id": "q1", "doc_id": doc_id, "rank": rank, "score": 1.0} for rank, doc_id in enumerate(["d40"], 1)],
+        [
+            {"query_id": "q1", "doc_id": doc_id, "rank": rank, "score": 1.0}
+            for rank, doc_id in enumerate(["d40"], 1)
+        ],
         schema=schemas.CANDIDATES,
     )
     retrieve = StageFolder(str(Path(scanned.folder.url).parent / "retrieve"))
@@ -167,6 +179,7 @@ def test_missing_docs_are_explained_by_bad_rows(scanned):
         scanned.stage.join(task, [], scanned.place)
     scanned.all()
     with pytest.raises(
-        DataError, match=r"'d40' of query_id 'q1'\).*could not be read: 2 \(first: .*corpus\.tsv at byte"
+        DataError,
+        match=r"'d40' of query_id 'q1'\).*could not be read: 2 \(first: .*corpus\.tsv at byte",
     ):
         scanned.stage.join(task, [], scanned.place)

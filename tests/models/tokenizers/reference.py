@@ -16,10 +16,22 @@ UNICODE_TEXTS = [
     "replaced \ufffd and glued\ufffdtogether, \ufeffBOM, soft\u00adhyphen",
     "zero\u200bwidth \u200b \u200d joiner\u2060word\u200ejoin",
     "no\u00a0break, thin\u2009space, ideographic\u3000space, narrow\u202fspace, ogham\u1680mark",
-    "line\u2028separator \u2029 paragraph\u2029separator, next\u0085line, vertical\x0btab, form\x0cfeed, \x1cfs\x1dgs",
-    "long " + "x" * 99 + " " + "x" * 100 + " " + "x" * 101 + " " + "é" * 100 + " " + "é" * 101 + " end",
+    "line\u2028separator \u2029 paragraph\u2029separator, next\u0085line, vertical\x0btab, "
+    "form\x0cfeed, \x1cfs\x1dgs",
+    "long "
+    + "x" * 99
+    + " "
+    + "x" * 100
+    + " "
+    + "x" * 101
+    + " "
+    + "é" * 100
+    + " "
+    + "é" * 101
+    + " end",
     "supercalifragilisticexpialidocious zzzzqqqq 3.14159 1,000,000 $5 50% a_b c^d `e` <f|g>",
-    "private \ue000 \U000f0000use, unassigned \u0378, tags \U000e0041, plane two \U00020000 \U0002b821",
+    "private \ue000 \U000f0000use, unassigned \u0378, tags \U000e0041, plane two \U00020000 "
+    "\U0002b821",
     "[CLS] [SEP] [MASK] [PAD] [UNK] ##ing [unused1] a[SEP]b [sep]",
 ]
 

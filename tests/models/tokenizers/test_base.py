@@ -18,20 +18,26 @@ class _Words:
     def encode(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         self.calls.append(sum(map(len, texts)))
         words = [text.split() for text in texts]
-        return np.array([len(word) for each in words for word in each], np.uint16), np.array(list(map(len, words)))
+        return np.array([len(word) for each in words for word in each], np.uint16), np.array(
+            list(map(len, words))
+        )
 
 
 @pytest.mark.parametrize("splits_at_spaces", [True, False])
 def test_encode_in_slices_reads_a_long_text_as_far_as_needed(splits_at_spaces):
     words = _Words()
     text = "a bc " + "word " * 100_000
-    column = encode_in_slices(["short", text], 3, 100, words.encode, splits_at_spaces=splits_at_spaces)
+    column = encode_in_slices(
+        ["short", text], 3, 100, words.encode, splits_at_spaces=splits_at_spaces
+    )
     assert column.ids.to_pylist() == [[5], [1, 2, 4]]
     assert column.truncated.tolist() == [False, True]
     assert (sum(words.calls) < 50) == splits_at_spaces
 
 
-@pytest.mark.parametrize("text", ["x" * 1000 + " y", "a" + " " * 1000 + "b", ", " * 500, "a b" + "\n" * 90])
+@pytest.mark.parametrize(
+    "text", ["x" * 1000 + " y", "a" + " " * 1000 + "b", ", " * 500, "a b" + "\n" * 90]
+)
 def test_encode_in_slices_reads_the_whole_text_where_its_beginning_is_not_enough(text):
     words = [len(word) for word in text.split()]
     column = encode_in_slices([text], 3, 2000, _Words().encode, splits_at_spaces=True)
@@ -58,11 +64,16 @@ def read_back(table: IdTable, texts: list[str]) -> list[str]:
     lengths = table.lengths(rows)
     codes = table.gather(rows, lengths)
     ends = np.cumsum(lengths)
-    return ["".join(map(chr, codes[end - length : end])) for end, length in zip(ends, lengths, strict=True)]
+    return [
+        "".join(map(chr, codes[end - length : end]))
+        for end, length in zip(ends, lengths, strict=True)
+    ]
 
 
 @given(
-    batches=st.lists(st.lists(st.text(st.sampled_from("abc"), max_size=4), max_size=12), max_size=12),
+    batches=st.lists(
+        st.lists(st.text(st.sampled_from("abc"), max_size=4), max_size=12), max_size=12
+    ),
     max_rows=st.integers(0, 20),
 )
 def test_full_table_forgets_and_stays_correct(batches, max_rows):

@@ -13,7 +13,12 @@ from tokenizers import Tokenizer
 
 from beamrank.errors import DataError
 from models.tokenizers.bert import BertTokenizer, load_bert
-from tests.models.tokenizers.reference import UNICODE_TEXTS, all_ids, reference_ids, transformers_backend
+from tests.models.tokenizers.reference import (
+    UNICODE_TEXTS,
+    all_ids,
+    reference_ids,
+    transformers_backend,
+)
 from tests.support.checkpoints import MINILM
 
 
@@ -37,7 +42,11 @@ def reference(folder: str) -> Tokenizer:
 def squad_paragraphs(archive: Path) -> list[str]:
     paragraph = re.compile(r"<pre[^>]*>(.*?)</pre>", re.DOTALL)
     with tarfile.open(archive) as tar:
-        pages = [tar.extractfile(member).read().decode() for member in tar if member.name.endswith(".html")]
+        pages = [
+            tar.extractfile(member).read().decode()
+            for member in tar
+            if member.name.endswith(".html")
+        ]
     wraps = [wrap for page in pages for wrap in page.split('class="para-wrap"')[1:]]
     return [html.unescape(paragraph.search(wrap).group(1)) for wrap in wraps]
 
@@ -48,12 +57,19 @@ def test_text_has_the_ids_of_transformers(tokenizer, reference, text):
 
 
 def test_tokenizer_equals_transformers_for_every_character(tokenizer, reference):
-    codes = [*range(0xD800), *range(0xE000, 0x10000), *range(0x1F000, 0x1FB00), *range(0x2B700, 0x2B940)]
+    codes = [
+        *range(0xD800),
+        *range(0xE000, 0x10000),
+        *range(0x1F000, 0x1FB00),
+        *range(0x2B700, 0x2B940),
+    ]
     codes += [*range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200), *range(0x10FFF0, 0x110000)]
     texts = [f"the a{chr(code)}b {chr(code)}x Y{chr(code)}" for code in codes]
     differing = [
         hex(code)
-        for code, ours, theirs in zip(codes, all_ids(tokenizer, texts), reference_ids(reference, texts), strict=True)
+        for code, ours, theirs in zip(
+            codes, all_ids(tokenizer, texts), reference_ids(reference, texts), strict=True
+        )
         if ours != theirs
     ]
     assert differing == []
@@ -64,17 +80,21 @@ def test_tokenizer_equals_original_bert_for_common_characters(tokenizer, referen
 
     vocabulary = reference.get_vocab()
     basic, wordpiece = BasicTokenizer(do_lower_case=True), WordpieceTokenizer(vocabulary, "[UNK]")
-    # The library's Unicode tables differ from Python's for some characters: docs/reference/model-inputs.md.
+    # The library's Unicode tables differ from Python's for some characters:
+    # docs/reference/model-inputs.md.
     texts = [text for text in UNICODE_TEXTS if "unassigned" not in text]
     expected = [
-        [vocabulary[token] for word in basic.tokenize(text) for token in wordpiece.tokenize(word)] for text in texts
+        [vocabulary[token] for word in basic.tokenize(text) for token in wordpiece.tokenize(word)]
+        for text in texts
     ]
     assert all_ids(tokenizer, texts) == expected
 
 
 _characters = st.one_of(
     st.sampled_from("abcdeEXY0159 .,-'[]#_\t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad"),
-    st.sampled_from("éÉßİıΣσς東京가ｱ\u0301\u0308\u200b\u200d\u2028\u3000\ufeff\ufffd😀–“”…\U00020000"),
+    st.sampled_from(
+        "éÉßİıΣσς東京가ｱ\u0301\u0308\u200b\u200d\u2028\u3000\ufeff\ufffd😀–“”…\U00020000"
+    ),
     st.characters(exclude_categories=["Cs"]),
 )
 _words = st.sampled_from(
@@ -106,7 +126,11 @@ def test_squad_has_the_ids_of_transformers(folder, reference, shared_data):
 
 def test_tokenizer_has_its_ids_and_digest(tokenizer):
     assert tokenizer.vocab_size == 30522
-    assert (tokenizer.special.pad_id, tokenizer.special.cls_id, tokenizer.special.sep_id) == (0, 101, 102)
+    assert (tokenizer.special.pad_id, tokenizer.special.cls_id, tokenizer.special.sep_id) == (
+        0,
+        101,
+        102,
+    )
 
 
 def test_encode_without_texts_gives_an_empty_column(tokenizer):
@@ -135,7 +159,15 @@ def test_empty_and_unknown_texts_keep_their_places(tokenizer, reference):
         "東京" * 10_000,
         "a." * 10_000,
     ],
-    ids=["words", "lines", "one word", "words without ids", "joined words", "no blanks", "punctuation"],
+    ids=[
+        "words",
+        "lines",
+        "one word",
+        "words without ids",
+        "joined words",
+        "no blanks",
+        "punctuation",
+    ],
 )
 @pytest.mark.parametrize("max_tokens", [1, 2, 100, 512])
 def test_long_text_is_cut_to_its_first_ids(tokenizer, reference, text, max_tokens):
@@ -154,12 +186,16 @@ def test_batch_of_many_slices_is_whole(tokenizer, reference):
 def test_tokenizer_survives_half_a_surrogate_pair(tokenizer, reference):
     with pytest.raises(DataError, match=r"text 1 of this batch holds U\+D83D.*at character 4"):
         tokenizer.encode(["fine neverseenbefore", "half\ud83d"], 512)
-    assert all_ids(tokenizer, ["fine neverseenbefore"]) == reference_ids(reference, ["fine neverseenbefore"])
+    assert all_ids(tokenizer, ["fine neverseenbefore"]) == reference_ids(
+        reference, ["fine neverseenbefore"]
+    )
 
 
 def test_threads_share_one_tokenizer(folder, reference):
     shared = load_bert(folder)
-    batches = [[f"thread{batch} word{number} common" for number in range(300)] for batch in range(8)]
+    batches = [
+        [f"thread{batch} word{number} common" for number in range(300)] for batch in range(8)
+    ]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda batch: all_ids(shared, batch), batches))
     assert found == [reference_ids(reference, batch) for batch in batches]

@@ -26,14 +26,27 @@ _OTHER_TEXTS = [
     "tabs\tand\nnew\n\nlines \n and\r\nboth\n",
     "don't DON'T we'll  I'm 's",
     "नमस्ते दुनिया, คนไทยเขียนติดกัน, 北京大学, مرحبا بالعالم, שלום",
-    "NFC \u00e9\u00c5 NFD e\u0301A\u030a \u0301 space, \u1100\u1161\u11a8 jamo, \u0600prepend \u0605 \u0301x",
+    "NFC \u00e9\u00c5 NFD e\u0301A\u030a \u0301 space, \u1100\u1161\u11a8 jamo, \u0600prepend "
+    "\u0605 \u0301x",
     "👩\u200d🔬 👍🏽 🇫🇷 \ufe0f \u200b zero\u200bwidth \u2060 \ufeff \u00ad",
     "mailto |||EMAIL_ADDRESS||| and <think> x </think>",
     "x" * 300 + " " + "ab " * 200,
 ]
-# Transformers takes an empty second text for none, and text that spells a special token for the token.
+# Transformers takes an empty second text for none, and text that spells a special token for the
+# token.
 ORDINARY = [text for text in [*TEXTS, *_OTHER_TEXTS] if text and "[SEP]" not in text]
-_SPELLED = ["[CLS]", "[SEP]", "[PAD]", "<s>", "</s>", "<pad>", "<mask>", "[MASK]", "<|im_end|>", "<|endoftext|>"]
+_SPELLED = [
+    "[CLS]",
+    "[SEP]",
+    "[PAD]",
+    "<s>",
+    "</s>",
+    "<pad>",
+    "<mask>",
+    "[MASK]",
+    "<|im_end|>",
+    "<|endoftext|>",
+]
 
 
 @dataclass(frozen=True)
@@ -65,18 +78,24 @@ class Family:
         return [*template.start, *first, *template.ends[0], *second, *template.ends[1]]
 
     def reference(self, query: str, doc: str, **settings: Any) -> list[int]:
-        ids: list[int] = self.theirs(query, doc, **{"padding": False, "truncation": False, **settings})["input_ids"]
+        ids: list[int] = self.theirs(
+            query, doc, **{"padding": False, "truncation": False, **settings}
+        )["input_ids"]
         return ids
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     folder = save_tokenizer(request.param, tmp_path_factory.mktemp(request.param))
-    return Family(request.param, load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(folder))
+    return Family(
+        request.param, load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    )
 
 
 def test_pair_layout_equals_transformers(family):
-    pairs = [(query, doc) for place, query in enumerate(ORDINARY) for doc in ORDINARY[place % 3 :: 3]]
+    pairs = [
+        (query, doc) for place, query in enumerate(ORDINARY) for doc in ORDINARY[place % 3 :: 3]
+    ]
     assert [family.laid_out(*pair) for pair in pairs] == [family.reference(*pair) for pair in pairs]
 
 
@@ -100,19 +119,27 @@ def test_passages_and_queries_have_the_layout_of_transformers(collections, famil
         docs = [doc.text for doc in collection.passages[:: len(collection.passages) // 300]]
         queries = [topic.text for topic in collection.topics[:: len(collection.topics) // 100]]
         pairs = [(queries[place % len(queries)], doc) for place, doc in enumerate(docs)]
-        assert [family.laid_out(*pair) for pair in pairs] == [family.reference(*pair) for pair in pairs]
+        assert [family.laid_out(*pair) for pair in pairs] == [
+            family.reference(*pair) for pair in pairs
+        ]
 
 
 _characters = st.one_of(
     st.sampled_from("abcdeEXY0159 .,-'[]<>|#_▁Ġ\t\n\r\x00\x0b\x1c\x85\xa0\xad"),
-    st.sampled_from("éÉßİσς東京가ｱ\u0301\u0308\u0600\u200b\u200d\u2028\u3000\ufeff\ufffd😀–“”…\U00020000\uffff"),
+    st.sampled_from(
+        "éÉßİσς東京가ｱ\u0301\u0308\u0600\u200b\u200d\u2028\u3000\ufeff\ufffd😀–“”…\U00020000\uffff"
+    ),
     st.characters(exclude_categories=["Cs"]),
 )
-_words = st.sampled_from(["the", "The", "France", "'s", "x" * 120, "  ", " \n", "|||EMAIL_ADDRESS|||", "1,234"])
+_words = st.sampled_from(
+    ["the", "The", "France", "'s", "x" * 120, "  ", " \n", "|||EMAIL_ADDRESS|||", "1,234"]
+)
 _texts = st.lists(st.one_of(_words, st.text(_characters, max_size=12)), max_size=12).map(" ".join)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(texts=st.lists(_texts, max_size=6), max_tokens=st.integers(1, 12))
 def test_drawn_texts_have_the_ids_of_transformers(family, texts, max_tokens):
     special = {*_SPELLED, *family.theirs.all_special_tokens}
@@ -130,15 +157,26 @@ def test_spelled_special_token_is_text(family):
     """`a</s>b` in a passage must not end its part of the input."""
     special = set(family.theirs.all_special_ids) - {family.theirs.unk_token_id}
     for token in {*_SPELLED, *family.theirs.all_special_tokens}:
-        for text in (token, f"a{token}b", f"a {token} b", f"{token}{token}", f" \0{token}", "\0007 \0000"):
+        for text in (
+            token,
+            f"a{token}b",
+            f"a {token} b",
+            f"{token}{token}",
+            f" \0{token}",
+            "\0007 \0000",
+        ):
             assert not special & set(all_ids(family.ours, [text])[0]), text
 
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert", "qwen2", "electra"], indirect=True)
 def test_spelled_special_token_has_the_ids_of_split_special_tokens(family):
-    """For these families transformers has a switch for it; a Unigram model still knows `</s>` as a piece."""
+    """For these families transformers has a switch for it; a Unigram model still knows `</s>` as a
+    piece.
+    """
     texts = [f"a {token}b" for token in _SPELLED]
-    expected = family.theirs(texts, add_special_tokens=False, split_special_tokens=True, padding=False)["input_ids"]
+    expected = family.theirs(
+        texts, add_special_tokens=False, split_special_tokens=True, padding=False
+    )["input_ids"]
     assert all_ids(family.ours, texts) == expected
 
 
@@ -158,7 +196,11 @@ def test_ids_do_not_depend_on_threads_and_batches(family):
     texts = [text for text in UNICODE_TEXTS if text] * 3
     together = all_ids(family.ours, texts)
     assert together == [all_ids(family.ours, [text])[0] for text in texts]
-    assert max(token_id for ids in together for token_id in ids) < family.ours.vocab_size <= len(family.theirs)
+    assert (
+        max(token_id for ids in together for token_id in ids)
+        < family.ours.vocab_size
+        <= len(family.theirs)
+    )
 
 
 def test_saved_padding_and_truncation_are_ignored(tmp_path: Path):

@@ -1,4 +1,6 @@
-"""The layout that a checkpoint's own tokenizer gives a pair, against transformers' tokenizer and model."""
+"""The layout that a checkpoint's own tokenizer gives a pair, against transformers' tokenizer and
+model.
+"""
 
 import json
 from collections.abc import Callable
@@ -33,11 +35,20 @@ _ROBERTA: dict[str, Any] = {**_BERT, "max_position_embeddings": 98, "pad_token_i
 _KLUE = {**_ROBERTA, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 _MODERN: dict[str, Any] = {**_BERT, "pad_token_id": 3, "bos_token_id": 1, "eos_token_id": 2}
 _MODERN |= {"cls_token_id": 1, "sep_token_id": 2}
-_DISTIL = {"dim": 36, "n_layers": 2, "n_heads": 3, "hidden_dim": 50, "vocab_size": 720, "num_labels": 1}
+_DISTIL = {
+    "dim": 36,
+    "n_layers": 2,
+    "n_heads": 3,
+    "hidden_dim": 50,
+    "vocab_size": 720,
+    "num_labels": 1,
+}
 _UNTYPED = ["input_ids", "attention_mask"]
 _TYPED = [*_UNTYPED, "token_type_ids"]
 # Some are longer than an input, and so are both texts of some pairs.
-_PAIRS = [(query, doc) for query in (TEXTS[0], TEXTS[1] * 3) for doc in (TEXTS[2], TEXTS[1], TEXTS[0] * 4)]
+_PAIRS = [
+    (query, doc) for query in (TEXTS[0], TEXTS[1] * 3) for doc in (TEXTS[2], TEXTS[1], TEXTS[0] * 4)
+]
 
 Change = Callable[[Path], None]
 
@@ -95,7 +106,9 @@ def _nothing(folder: Path) -> None:
     del folder
 
 
-def _save(folder: Path, model_type: str, config: dict[str, Any], tokenizer: str, change: Change = _nothing) -> str:
+def _save(
+    folder: Path, model_type: str, config: dict[str, Any], tokenizer: str, change: Change = _nothing
+) -> str:
     random_model(model_type, **config).save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     change(folder)
@@ -117,7 +130,12 @@ _EQUAL: dict[str, tuple[str, dict[str, Any], str, Change]] = {
     "roberta": ("roberta", _ROBERTA, "roberta", _nothing),
     "xlm-roberta": ("xlm-roberta", _ROBERTA, "xlm-roberta", _nothing),
     "distilbert": ("distilbert", _DISTIL, "distilbert", _nothing),
-    "distilbert with bert's": ("distilbert", _DISTIL, "bert", _settings(model_input_names=_UNTYPED)),
+    "distilbert with bert's": (
+        "distilbert",
+        _DISTIL,
+        "bert",
+        _settings(model_input_names=_UNTYPED),
+    ),
     "modernbert": ("modernbert", _MODERN, "modernbert", _settings(model_input_names=_UNTYPED)),
 }
 _OTHER: dict[str, tuple[str, dict[str, Any], str, Change]] = {
@@ -125,11 +143,31 @@ _OTHER: dict[str, tuple[str, dict[str, Any], str, Change]] = {
     "bert with roberta's": ("bert", _BERT, "roberta", _nothing),
     "bert without types": ("bert", _BERT, "bert", _settings(model_input_names=_UNTYPED)),
     "bert with distilbert's": ("bert", _BERT, "distilbert", _nothing),
-    "bert with distilbert's vocabulary": ("bert", _BERT, "bert", _only_vocabulary("DistilBertTokenizer")),
-    "class in config.json": ("bert", _BERT, "bert", _only_vocabulary("DistilBertTokenizerFast", "config.json")),
-    "bert with one type": ("bert", {**_BERT, "type_vocab_size": 1}, "bert", _settings(model_input_names=_UNTYPED)),
+    "bert with distilbert's vocabulary": (
+        "bert",
+        _BERT,
+        "bert",
+        _only_vocabulary("DistilBertTokenizer"),
+    ),
+    "class in config.json": (
+        "bert",
+        _BERT,
+        "bert",
+        _only_vocabulary("DistilBertTokenizerFast", "config.json"),
+    ),
+    "bert with one type": (
+        "bert",
+        {**_BERT, "type_vocab_size": 1},
+        "bert",
+        _settings(model_input_names=_UNTYPED),
+    ),
     "bert with more tokens": ("bert", _BERT, "bert", _template(_QUERY_TOKENS)),
-    "bert, types exchanged": ("bert", _BERT, "bert", _template("[CLS]:1 $A:1 [SEP]:1 $B:0 [SEP]:0")),
+    "bert, types exchanged": (
+        "bert",
+        _BERT,
+        "bert",
+        _template("[CLS]:1 $A:1 [SEP]:1 $B:0 [SEP]:0"),
+    ),
     "bert without a start": ("bert", _BERT, "bert", _template("$A:0 [SEP]:0 $B:1")),
     "bert of the library without types": ("bert", _BERT, "modernbert", _nothing),
     "electra without types": ("electra", _BERT, "electra", _settings(model_input_names=_UNTYPED)),
@@ -146,34 +184,64 @@ _OTHER: dict[str, tuple[str, dict[str, Any], str, Change]] = {
         "bert",
         _settings(model_input_names=_UNTYPED),
     ),
-    "roberta, one separator": ("roberta", _ROBERTA, "roberta", _template("<s>:0 $A:0 </s>:0 $B:0 </s>:0")),
-    "distilbert, two separators": ("distilbert", _DISTIL, "bert", _template("[CLS] $A [SEP] [SEP] $B [SEP]")),
-    "modernbert, two separators": ("modernbert", _MODERN, "modernbert", _template("[CLS] $A [SEP] [SEP] $B [SEP]")),
+    "roberta, one separator": (
+        "roberta",
+        _ROBERTA,
+        "roberta",
+        _template("<s>:0 $A:0 </s>:0 $B:0 </s>:0"),
+    ),
+    "distilbert, two separators": (
+        "distilbert",
+        _DISTIL,
+        "bert",
+        _template("[CLS] $A [SEP] [SEP] $B [SEP]"),
+    ),
+    "modernbert, two separators": (
+        "modernbert",
+        _MODERN,
+        "modernbert",
+        _template("[CLS] $A [SEP] [SEP] $B [SEP]"),
+    ),
     "renamed in the settings": (
         "bert",
         _BERT,
         "bert",
-        _settings(sep_token="[MASK]", tokenizer_class="PreTrainedTokenizerFast", model_input_names=_TYPED),
+        _settings(
+            sep_token="[MASK]", tokenizer_class="PreTrainedTokenizerFast", model_input_names=_TYPED
+        ),
     ),
     "renamed in the map": ("bert", _BERT, "bert", _renamed_in_the_map),
-    "albert with more tokens": ("albert", {**_BERT, "embedding_size": 20}, "bert", _template(_QUERY_TOKENS)),
+    "albert with more tokens": (
+        "albert",
+        {**_BERT, "embedding_size": 20},
+        "bert",
+        _template(_QUERY_TOKENS),
+    ),
 }
 _ALL = {**_EQUAL, **_OTHER}
 
 
 def _of_transformers(folder: str, *rules: Callable[[Any, str, str], Any]) -> list[list[float]]:
-    """By each rule, the logit of each pair on its own, exact to float32's rounding; a rule lays it out."""
+    """By each rule, the logit of each pair on its own, exact to float32's rounding; a rule lays it
+    out.
+    """
     # These weights are large: in float32 the errors of both sides would add up.
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64).eval()
     return [_logits(model, AutoTokenizer.from_pretrained(folder), encode) for encode in rules]
 
 
 def _logits(model: Any, tokenizer: Any, encode: Callable[[Any, str, str], Any]) -> list[float]:
-    typed = "token_type_ids" in tokenizer.model_input_names and "type_vocab_size" in model.config.to_dict()
+    typed = (
+        "token_type_ids" in tokenizer.model_input_names
+        and "type_vocab_size" in model.config.to_dict()
+    )
     scores = []
     for pair in _PAIRS:
         ids, types = encode(tokenizer, *pair)
-        inputs = {"input_ids": torch.tensor([ids]), **({"token_type_ids": torch.tensor([types])} if typed else {})}
+        inputs = {
+            "input_ids": torch.tensor([ids]),
+            **({"token_type_ids": torch.tensor([types])} if typed else {}),
+        }
         with torch.inference_mode():
             scores.append(float(model(**inputs).logits[0, 0]))
     return scores
@@ -185,7 +253,9 @@ def _longest_first(tokenizer: Any, query: str, doc: str) -> tuple[list[int], lis
 
 
 def _cut_each(unused: int) -> Callable[[Any, str, str], tuple[list[int], list[int]]]:
-    """16 tokens for the query with at most 3 around it, and what is left of the input's length but `unused`."""
+    """16 tokens for the query with at most 3 around it, and what is left of the input's length but
+    `unused`.
+    """
 
     def encode(tokenizer: Any, query: str, doc: str) -> tuple[list[int], list[int]]:
         library = tokenizer.backend_tokenizer
@@ -203,13 +273,24 @@ def _cut_each(unused: int) -> Callable[[Any, str, str], tuple[list[int], list[in
     return encode
 
 
-_RULES: dict[Truncation, Any] = {"hf": _longest_first, "original": _cut_each(1), "paper": _cut_each(0)}
+_RULES: dict[Truncation, Any] = {
+    "hf": _longest_first,
+    "original": _cut_each(1),
+    "paper": _cut_each(0),
+}
 
 
 @pytest.mark.parametrize("name", _ALL)
 def test_pairs_are_laid_out_as_the_checkpoints_tokenizer_does(name, tmp_path):
     folder = _save(tmp_path, *_ALL[name])
-    ours = Reranker(folder, dtype="float32", device="cpu", truncation="hf", max_query_length=16, max_length=_LENGTH)
+    ours = Reranker(
+        folder,
+        dtype="float32",
+        device="cpu",
+        truncation="hf",
+        max_query_length=16,
+        max_length=_LENGTH,
+    )
     for rule, theirs in zip(_RULES, _of_transformers(folder, *_RULES.values()), strict=True):
         ours.limits = InputLimits(rule, 16, _LENGTH)
         assert_parity(ours.score(_PAIRS).tolist(), theirs)
@@ -221,24 +302,110 @@ def test_pairs_are_laid_out_as_the_checkpoints_tokenizer_does(name, tmp_path):
 @pytest.mark.parametrize(
     ("model_type", "config", "tokenizer", "change", "message"),
     [
-        ("bert", _BERT, "bert", _template("[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1 [MASK]:0"), "another token type than the"),
-        ("bert", _BERT, "bert", _template("[CLS]:0 $A:0 $B:1 [SEP]:1"), "puts no token between a query and a doc"),
-        ("bert", _BERT, "bert", _template("[CLS]:0 $B:0 [SEP]:0 $A:1 [SEP]:1"), "puts no token between a query and a"),
-        ("bert", _BERT, "bert", _template(_QUERY_TOKENS, "BertTokenizer"), "contradicts itself: its class, BertTok"),
-        ("albert", _BERT, "bert", _template(_QUERY_TOKENS, "BertTokenizer"), "contradicts itself: its class, BertTok"),
-        ("bert", _BERT, "bert", _settings(tokenizer_class="PreTrainedTokenizerFast"), "transformers 4 and none in"),
-        ("albert", _BERT, "bert", _settings(tokenizer_class="PreTrainedTokenizerFast"), "transformers 4 and none in"),
-        ("bert", {**_BERT, "type_vocab_size": 1}, "bert", _nothing, "knows 1 token type, and monoBERT's input has 2"),
-        ("roberta", {**_KLUE, "type_vocab_size": 1}, "bert", _nothing, "knows 1 token type, and monoBERT's input"),
-        ("albert", {**_BERT, "type_vocab_size": 1}, "bert", _nothing, "knows 1 token type, and monoBERT's input has 2"),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _template("[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1 [MASK]:0"),
+            "another token type than the",
+        ),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _template("[CLS]:0 $A:0 $B:1 [SEP]:1"),
+            "puts no token between a query and a doc",
+        ),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _template("[CLS]:0 $B:0 [SEP]:0 $A:1 [SEP]:1"),
+            "puts no token between a query and a",
+        ),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _template(_QUERY_TOKENS, "BertTokenizer"),
+            "contradicts itself: its class, BertTok",
+        ),
+        (
+            "albert",
+            _BERT,
+            "bert",
+            _template(_QUERY_TOKENS, "BertTokenizer"),
+            "contradicts itself: its class, BertTok",
+        ),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _settings(tokenizer_class="PreTrainedTokenizerFast"),
+            "transformers 4 and none in",
+        ),
+        (
+            "albert",
+            _BERT,
+            "bert",
+            _settings(tokenizer_class="PreTrainedTokenizerFast"),
+            "transformers 4 and none in",
+        ),
+        (
+            "bert",
+            {**_BERT, "type_vocab_size": 1},
+            "bert",
+            _nothing,
+            "knows 1 token type, and monoBERT's input has 2",
+        ),
+        (
+            "roberta",
+            {**_KLUE, "type_vocab_size": 1},
+            "bert",
+            _nothing,
+            "knows 1 token type, and monoBERT's input",
+        ),
+        (
+            "albert",
+            {**_BERT, "type_vocab_size": 1},
+            "bert",
+            _nothing,
+            "knows 1 token type, and monoBERT's input has 2",
+        ),
         ("roberta", _KLUE, "bert", _only_vocabulary(), r"has no tokenizer\.json, and"),
-        ("bert", _BERT, "bert", _only_vocabulary("BertJapaneseTokenizer", "config.json"), r"BertJapanese|fugashi"),
-        ("bert", _BERT, "bert", _settings(tokenizer_class="BertJapaneseTokenizer"), "cannot load the tokenizer of"),
-        ("bert", _BERT, "bert", _only_vocabulary("XLMRobertaTokenizer", "config.json"), r"has no tokenizer\.json, and"),
-        ("bert", _BERT, "bert", _only_vocabulary("AlbertTokenizer", "config.json"), r"has no tokenizer\.json, and"),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _only_vocabulary("BertJapaneseTokenizer", "config.json"),
+            r"BertJapanese|fugashi",
+        ),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _settings(tokenizer_class="BertJapaneseTokenizer"),
+            "cannot load the tokenizer of",
+        ),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _only_vocabulary("XLMRobertaTokenizer", "config.json"),
+            r"has no tokenizer\.json, and",
+        ),
+        (
+            "bert",
+            _BERT,
+            "bert",
+            _only_vocabulary("AlbertTokenizer", "config.json"),
+            r"has no tokenizer\.json, and",
+        ),
     ],
 )
-def test_layout_that_is_not_known_is_refused(model_type, config, tokenizer, change, message, tmp_path):
+def test_layout_that_is_not_known_is_refused(
+    model_type, config, tokenizer, change, message, tmp_path
+):
     folder = _save(tmp_path, model_type, config, tokenizer, change)
     with pytest.raises(PreflightError, match=message):
         Reranker(folder, max_length=_LENGTH, max_query_length=16)
@@ -272,7 +439,9 @@ def test_three_texts_continue_the_layout_of_a_pair(name, types, tmp_path):
     with torch.inference_mode():
         given = {} if model_type == "distilbert" else {"token_type_ids": kinds}
         wanted = model(input_ids=laid_out, **given).logits[0, 0]
-    duo = Reranker(folder, "duo", dtype="float32", device="cpu", max_query_length=16, max_length=_LENGTH)
+    duo = Reranker(
+        folder, "duo", dtype="float32", device="cpu", max_query_length=16, max_length=_LENGTH
+    )
     assert_parity(duo.score([("a", "a", "a")]).tolist(), [float(wanted)])
     assert bool(duo.engine.checkpoint.architecture.warnings) == (types == (0, 0, 0))
 
@@ -281,13 +450,19 @@ def _runs(sequences: list[int | None]) -> list[list[int]]:
     """The places of what stands before, in, between and after the texts of a pair."""
     places = range(len(sequences))
     texts = [[place for place in places if sequences[place] == text] for text in (0, 1)]
-    borders = [range(texts[0][0]), range(texts[0][-1] + 1, texts[1][0]), range(texts[1][-1] + 1, len(sequences))]
+    borders = [
+        range(texts[0][0]),
+        range(texts[0][-1] + 1, texts[1][0]),
+        range(texts[1][-1] + 1, len(sequences)),
+    ]
     return [list(borders[0]), texts[0], list(borders[1]), texts[1], list(borders[2])]
 
 
 def test_duo_of_two_types_is_refused_where_its_tokenizer_gives_them(tmp_path):
     folder = _save(tmp_path, "roberta", {**_KLUE, "type_vocab_size": 2}, "bert")
-    with pytest.raises(PreflightError, match="knows 2 token types, and duoBERT's input has 3 segments"):
+    with pytest.raises(
+        PreflightError, match="knows 2 token types, and duoBERT's input has 3 segments"
+    ):
         resolve_checkpoint(folder, "duo")
 
 
@@ -331,7 +506,8 @@ def test_space_before_a_text_is_that_of_transformers_or_refused(kind, stated, tm
     options: dict[str, Any] = {"dtype": "float32", "truncation": "hf", "max_length": _LENGTH}
     if kind == "RobertaTokenizerFast" and not stated:
         with pytest.raises(
-            PreflightError, match="has add_prefix_space True, and its class, RobertaTokenizerFast, reads"
+            PreflightError,
+            match="has add_prefix_space True, and its class, RobertaTokenizerFast, reads",
         ):
             Reranker(folder, **options)
     else:
@@ -340,10 +516,16 @@ def test_space_before_a_text_is_that_of_transformers_or_refused(kind, stated, tm
 
 
 def test_class_whose_layout_changed_is_refused_without_its_file(tmp_path):
-    """DeBERTa's first version: transformers 4 puts one separator between two texts, transformers 5 two."""
+    """DeBERTa's first version: transformers 4 puts one separator between two texts, transformers 5
+    two.
+    """
     words = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", "a", "b", "ab"]
-    (tmp_path / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (tmp_path / "vocab.json").write_text(
+        json.dumps({word: number for number, word in enumerate(words)})
+    )
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "DebertaTokenizer"}')
-    with pytest.raises(PreflightError, match=r"and DebertaTokenizer, its class, puts one separator"):
+    with pytest.raises(
+        PreflightError, match=r"and DebertaTokenizer, its class, puts one separator"
+    ):
         pair_layout(str(tmp_path), "it", False)

@@ -48,7 +48,9 @@ def test_merges_and_vocabulary_are_converted_as_transformers_does(roberta, tmp_p
 
 
 def test_wordpiece_other_than_berts_is_left_to_the_library(tmp_path):
-    library = Tokenizer(models.WordPiece({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "A": 4, "[": 5}))
+    library = Tokenizer(
+        models.WordPiece({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "A": 4, "[": 5})
+    )
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     library.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
     library.save(str(tmp_path / "tokenizer.json"))
@@ -58,17 +60,23 @@ def test_wordpiece_other_than_berts_is_left_to_the_library(tmp_path):
     assert ours.special == SpecialTokens(2, 3, 0)
 
 
-@pytest.mark.parametrize("name", ["ElectraTokenizer", "ElectraTokenizerFast", "DistilBertTokenizer", None])
+@pytest.mark.parametrize(
+    "name", ["ElectraTokenizer", "ElectraTokenizerFast", "DistilBertTokenizer", None]
+)
 def test_vocabulary_of_bert_has_the_table_of_words(tmp_path, name):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": name} if name else {})
+    )
     assert isinstance(load_tokenizer(str(tmp_path)), BertTokenizer)
 
 
 def test_special_tokens_map_names_special_tokens(roberta):
     (roberta / "tokenizer_config.json").unlink()
     assert load_tokenizer(str(roberta)).special == SpecialTokens(0, 2, 1)
-    (roberta / "special_tokens_map.json").write_text('{"sep_token": {"content": "<unk>"}, "pad_token": "<mask>"}')
+    (roberta / "special_tokens_map.json").write_text(
+        '{"sep_token": {"content": "<unk>"}, "pad_token": "<mask>"}'
+    )
     assert load_tokenizer(str(roberta)).special == SpecialTokens(0, 3, 4)
     (roberta / "tokenizer_config.json").write_text('{"sep_token": "<s>"}')
     assert load_tokenizer(str(roberta)).special == SpecialTokens(0, 0, 4)
@@ -76,14 +84,26 @@ def test_special_tokens_map_names_special_tokens(roberta):
 
 def test_digest_covers_all_that_decides_an_id_and_nothing_else(roberta):
     digests = [load_tokenizer(str(roberta)).digest]
-    padding = {"strategy": {"Fixed": 4}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 1}
+    padding = {
+        "strategy": {"Fixed": 4},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 1,
+    }
     padding |= {"pad_type_id": 0, "pad_token": "<pad>"}
     change(roberta, padding=padding, post_processor=None, decoder=None)
     assert load_tokenizer(str(roberta)).digest == digests[0]
     model = json.loads((roberta / "tokenizer.json").read_text())["model"]
     for parts in (
         {"normalizer": {"type": "Lowercase"}},
-        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}},
+        {
+            "pre_tokenizer": {
+                "type": "ByteLevel",
+                "add_prefix_space": True,
+                "trim_offsets": True,
+                "use_regex": True,
+            }
+        },
         {"model": model | {"merges": model["merges"][:-1]}},
     ):
         digests.append(load_tokenizer(change(roberta, **parts)).digest)
@@ -110,25 +130,36 @@ def test_half_a_surrogate_pair_is_named(roberta):
 def test_encode_without_texts_gives_an_empty_column(roberta):
     column = load_tokenizer(str(roberta)).encode([], 512)
     assert len(column.ids) == len(column.truncated) == 0
-    assert load_tokenizer(str(roberta)).encode(["", "a"], 512).ids.value_lengths().to_pylist() == [0, 1]
+    assert load_tokenizer(str(roberta)).encode(["", "a"], 512).ids.value_lengths().to_pylist() == [
+        0,
+        1,
+    ]
 
 
 def test_code_of_a_checkpoint_is_not_run(roberta, tmp_path):
     marker = tmp_path / "ran"
     code = f"open({str(marker)!r}, 'w')\nclass Theirs:\n    pass\n"
     (roberta / "theirs.py").write_text(code)
-    (roberta / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": [null, "theirs.Theirs"]}}')
-    (roberta / "config.json").write_text('{"model_type": "x", "auto_map": {"AutoConfig": "theirs.Theirs"}}')
+    (roberta / "tokenizer_config.json").write_text(
+        '{"auto_map": {"AutoTokenizer": [null, "theirs.Theirs"]}}'
+    )
+    (roberta / "config.json").write_text(
+        '{"model_type": "x", "auto_map": {"AutoConfig": "theirs.Theirs"}}'
+    )
     assert load_tokenizer(str(roberta)).special.sep_id == 2
     (roberta / "tokenizer.json").rename(roberta / "vocab.json")
-    with pytest.raises(PreflightError, match=r"has no tokenizer\.json, and transformers cannot make one"):
+    with pytest.raises(
+        PreflightError, match=r"has no tokenizer\.json, and transformers cannot make one"
+    ):
         load_tokenizer(str(roberta))
     assert not marker.exists()
 
 
 def test_folder_without_a_tokenizer_is_refused(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text("{}")
-    with pytest.raises(PreflightError, match=r"has no tokenizer: neither tokenizer\.json nor a vocabulary"):
+    with pytest.raises(
+        PreflightError, match=r"has no tokenizer: neither tokenizer\.json nor a vocabulary"
+    ):
         load_tokenizer(str(tmp_path))
 
 
@@ -155,18 +186,24 @@ def test_tokenizer_of_python_code_is_refused_by_name(tmp_path):
     (tmp_path / "vocab.json").write_text('{"<unk>": 0, "a</w>": 1}')
     (tmp_path / "merges.txt").write_text("#version\n")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CTRLTokenizer"}')
-    with pytest.raises(PreflightError, match=r"its CTRLTokenizer is Python code without a counterpart"):
+    with pytest.raises(
+        PreflightError, match=r"its CTRLTokenizer is Python code without a counterpart"
+    ):
         load_tokenizer(str(tmp_path))
 
 
 def test_named_special_token_that_does_not_exist_is_refused(roberta):
     (roberta / "tokenizer_config.json").write_text('{"sep_token": "[SEP]"}')
-    with pytest.raises(PreflightError, match=r"tokenizer\.json: the vocabulary has no '\[SEP\]', its sep_token"):
+    with pytest.raises(
+        PreflightError, match=r"tokenizer\.json: the vocabulary has no '\[SEP\]', its sep_token"
+    ):
         load_tokenizer(str(roberta))
 
 
 def test_special_token_that_a_text_can_spell_is_refused(tmp_path):
-    """It has no pre-tokenizer, so that the whole text is one word, and the names of special tokens are words too."""
+    """It has no pre-tokenizer, so that the whole text is one word, and the names of special tokens
+    are words too.
+    """
     library = Tokenizer(models.WordLevel({"</s>": 0, "a": 1, "<unk>": 2}, unk_token="<unk>"))
     library.normalizer = normalizers.Replace("</s>", " \x000")
     library.add_special_tokens(["</s>"])
@@ -181,7 +218,9 @@ def test_checkpoint_without_the_tokens_of_its_layout_is_refused(tmp_path):
     (tmp_path / "vocab.txt").unlink(missing_ok=True)
     save_tokenizer("qwen2", tmp_path)
     assert load_tokenizer(str(tmp_path)).special.cls_id == NO_TOKEN
-    with pytest.raises(PreflightError, match=r"lacks special tokens \(cls_id, sep_id\) that go around the texts"):
+    with pytest.raises(
+        PreflightError, match=r"lacks special tokens \(cls_id, sep_id\) that go around the texts"
+    ):
         Reranker(str(folder))
 
 
@@ -189,20 +228,28 @@ def test_checkpoint_scores_with_any_tokenizer(tmp_path):
     folder = save_tiny(tmp_path, vocab_size=5000, max_position_embeddings=96)
     save_tokenizer("modernbert", tmp_path)
     assert isinstance(load_tokenizer(str(folder)), LibraryTokenizer)
-    scores = Reranker(str(folder), max_length=96).score([("the dog", text) for text in UNICODE_TEXTS[2:6]])
+    scores = Reranker(str(folder), max_length=96).score(
+        [("the dog", text) for text in UNICODE_TEXTS[2:6]]
+    )
     assert len(set(scores.tolist())) == 4
-    assert "tokenizer.json" in {Path(file.url).name for file in resolve_checkpoint(str(folder), "mono").files}
+    assert "tokenizer.json" in {
+        Path(file.url).name for file in resolve_checkpoint(str(folder), "mono").files
+    }
 
 
 def _write(folder: Path, name: str, **content: Any) -> None:
     path = folder / name
-    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **content}))
+    path.write_text(
+        json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **content})
+    )
 
 
 def _vocabulary_alone(folder: Path) -> int:
     """The files of 2019 in place of tokenizer.json; the number of words."""
     words = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
-    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in sorted(words, key=words.__getitem__)))
+    (folder / "vocab.txt").write_text(
+        "".join(f"{word}\n" for word in sorted(words, key=words.__getitem__))
+    )
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     return len(words)
@@ -220,18 +267,36 @@ def _declare(folder: Path, name: str, **content: Any) -> None:
     _write(folder, name, **content)
 
 
-_ADDED = {"content": "dogfox", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
+_ADDED = {
+    "content": "dogfox",
+    "lstrip": False,
+    "normalized": True,
+    "rstrip": False,
+    "single_word": False,
+}
 _WAYS = {
-    "special in tokenizer.json": lambda folder: _add_to_fast(folder, AddedToken("[EOT]", special=True)),
+    "special in tokenizer.json": lambda folder: _add_to_fast(
+        folder, AddedToken("[EOT]", special=True)
+    ),
     "plain in tokenizer.json": lambda folder: _add_to_fast(folder, AddedToken("dogfox")),
-    "not yet in tokenizer.json": lambda folder: _write(folder, "tokenizer_config.json", extra_special_tokens=["[EOT]"]),
-    "named extra tokens": lambda folder: _write(folder, "tokenizer_config.json", extra_special_tokens={"eot": "[EOT]"}),
-    "added_tokens.json": lambda folder: _write(folder, "added_tokens.json", dogfox=_vocabulary_alone(folder)),
+    "not yet in tokenizer.json": lambda folder: _write(
+        folder, "tokenizer_config.json", extra_special_tokens=["[EOT]"]
+    ),
+    "named extra tokens": lambda folder: _write(
+        folder, "tokenizer_config.json", extra_special_tokens={"eot": "[EOT]"}
+    ),
+    "added_tokens.json": lambda folder: _write(
+        folder, "added_tokens.json", dogfox=_vocabulary_alone(folder)
+    ),
     "added_tokens_decoder": lambda folder: _write(
-        folder, "tokenizer_config.json", added_tokens_decoder={_vocabulary_alone(folder): {**_ADDED, "special": False}}
+        folder,
+        "tokenizer_config.json",
+        added_tokens_decoder={_vocabulary_alone(folder): {**_ADDED, "special": False}},
     ),
     "additional_special_tokens": lambda folder: _declare(
-        folder, "tokenizer_config.json", additional_special_tokens=["[EOT]", {**_ADDED, "__type": "AddedToken"}]
+        folder,
+        "tokenizer_config.json",
+        additional_special_tokens=["[EOT]", {**_ADDED, "__type": "AddedToken"}],
     ),
     "a word of the vocabulary": lambda folder: _declare(
         folder, "special_tokens_map.json", additional_special_tokens=["fox"]
@@ -261,7 +326,10 @@ def test_tokens_added_to_other_tokenizers_have_their_own_ids(family, tmp_path):
     _add_to_fast(tmp_path, AddedToken("[EOT]", special=True), AddedToken("dogfox"))
     texts = ["the dogfox [EOT] and", "x[EOT]x dogfoxes"]
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    assert all_ids(load_tokenizer(folder), texts) == theirs(texts, add_special_tokens=False)["input_ids"]
+    assert (
+        all_ids(load_tokenizer(folder), texts)
+        == theirs(texts, add_special_tokens=False)["input_ids"]
+    )
 
 
 @pytest.mark.parametrize(

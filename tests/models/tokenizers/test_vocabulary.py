@@ -9,7 +9,12 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from beamrank.errors import PreflightError
 from beamrank.join import schemas
 from models.tokenizers.bert import load_bert
-from tests.models.tokenizers.reference import UNICODE_TEXTS, all_ids, reference_ids, transformers_backend
+from tests.models.tokenizers.reference import (
+    UNICODE_TEXTS,
+    all_ids,
+    reference_ids,
+    transformers_backend,
+)
 from tests.support.checkpoints import MINILM
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -24,7 +29,9 @@ def write_folder(path: Path, tokens: list[str], config: dict | None = None) -> s
 
 
 def bert(tokens: list[str]) -> Tokenizer:
-    fast = Tokenizer(models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]"))
+    fast = Tokenizer(
+        models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]")
+    )
     fast.normalizer = normalizers.BertNormalizer()
     fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return fast
@@ -41,15 +48,26 @@ def test_large_vocabulary_has_uint32_ids(tmp_path):
     large = load_bert(write_folder(tmp_path / "large", tokens))
     column = large.encode(["w69999 W65536", "nowhere w0"], 512)
     assert large.vocab_size == 70_004
-    assert column.ids.type == pa.list_(schemas.token_type(large.vocab_size)) == pa.list_(pa.uint32())
+    assert (
+        column.ids.type == pa.list_(schemas.token_type(large.vocab_size)) == pa.list_(pa.uint32())
+    )
     assert column.ids.to_pylist() == [[70_003, 65_540], [1, 4]]
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("strip_accents", [None, True, False])
 @pytest.mark.parametrize("tokenize_chinese_chars", [True, False])
-def test_settings_have_the_effect_of_transformers(tmp_path, lowercase, strip_accents, tokenize_chinese_chars):
-    tokens = [*(MINILM / "vocab.txt").read_text(encoding="utf-8").splitlines(), "The", "CAT", "é", "東京", "Ångström"]
+def test_settings_have_the_effect_of_transformers(
+    tmp_path, lowercase, strip_accents, tokenize_chinese_chars
+):
+    tokens = [
+        *(MINILM / "vocab.txt").read_text(encoding="utf-8").splitlines(),
+        "The",
+        "CAT",
+        "é",
+        "東京",
+        "Ångström",
+    ]
     config = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": lowercase,
@@ -57,7 +75,9 @@ def test_settings_have_the_effect_of_transformers(tmp_path, lowercase, strip_acc
         "tokenize_chinese_chars": tokenize_chinese_chars,
     }
     path = write_folder(tmp_path / "set", tokens, config)
-    expected = reference_ids(transformers_backend(path), [*UNICODE_TEXTS, "The CAT é 東京 Ångström"])
+    expected = reference_ids(
+        transformers_backend(path), [*UNICODE_TEXTS, "The CAT é 東京 Ångström"]
+    )
     assert all_ids(load_bert(path), [*UNICODE_TEXTS, "The CAT é 東京 Ångström"]) == expected
 
 
@@ -65,10 +85,14 @@ def test_digest_covers_vocabulary_and_settings_only(tmp_path):
     tokens = [*SPECIAL, "a", "B", "##c"]
     slow = load_bert(write_folder(tmp_path / "slow", tokens))
     fast = load_bert(write_fast(tmp_path / "fast", bert(tokens)))
-    stated = load_bert(write_folder(tmp_path / "stated", tokens, {"do_lower_case": True, "name_or_path": "x"}))
+    stated = load_bert(
+        write_folder(tmp_path / "stated", tokens, {"do_lower_case": True, "name_or_path": "x"})
+    )
     cased = load_bert(write_folder(tmp_path / "cased", tokens, {"do_lower_case": False}))
     other = load_bert(write_folder(tmp_path / "other", [*SPECIAL, "B", "a", "##c"]))
-    marked = load_bert(write_folder(tmp_path / "marked", tokens, {"cls_token": {"content": "[PAD]"}}))
+    marked = load_bert(
+        write_folder(tmp_path / "marked", tokens, {"cls_token": {"content": "[PAD]"}})
+    )
     assert re.fullmatch(r"[0-9a-f]{64}", slow.digest)
     assert slow.digest == fast.digest == stated.digest
     assert len({slow.digest, cased.digest, other.digest, marked.digest}) == 4
@@ -95,7 +119,10 @@ def test_vocabulary_of_windows_lines_is_read(tmp_path):
         ({"model": models.BPE({"a": 0}, [])}, r"tokenizer\.json: its model is BPE, not WordPiece"),
         ({"normalizer": normalizers.NFKC()}, "its normalizer is NFKC, not BertNormalizer"),
         ({"normalizer": None}, "its normalizer is none, not BertNormalizer"),
-        ({"pre_tokenizer": pre_tokenizers.Whitespace()}, "its pre-tokenizer is Whitespace, not BertPreTokenizer"),
+        (
+            {"pre_tokenizer": pre_tokenizers.Whitespace()},
+            "its pre-tokenizer is Whitespace, not BertPreTokenizer",
+        ),
         ({"normalizer": normalizers.BertNormalizer(clean_text=False)}, "clean_text off"),
         ({}, "adds tokens to BERT's vocabulary .'<query>'."),
     ],
@@ -115,9 +142,21 @@ def test_vocabulary_of_another_tokenizer_is_refused_by_name(tmp_path, changes, m
     [
         ("tokenizer.json", b"{", r"cannot read the tokenizer .*tokenizer\.json"),
         ("tokenizer_config.json", b"{", r"tokenizer_config\.json is not valid JSON"),
-        ("tokenizer_config.json", b"[]", r"tokenizer_config\.json cannot be used: Input should be an object"),
-        ("tokenizer_config.json", b'{"tokenizer_class": "BertJapaneseTokenizer"}', "belongs to a BertJapanese"),
-        ("tokenizer_config.json", b'{"sep_token": "</s>"}', "the vocabulary has no '</s>', its sep_token"),
+        (
+            "tokenizer_config.json",
+            b"[]",
+            r"tokenizer_config\.json cannot be used: Input should be an object",
+        ),
+        (
+            "tokenizer_config.json",
+            b'{"tokenizer_class": "BertJapaneseTokenizer"}',
+            "belongs to a BertJapanese",
+        ),
+        (
+            "tokenizer_config.json",
+            b'{"sep_token": "</s>"}',
+            "the vocabulary has no '</s>', its sep_token",
+        ),
         ("vocab.txt", b"[PAD]\n\xff\n", r"vocab\.txt is not UTF-8 text"),
         ("vocab.txt", b"", r"the vocabulary has no '\[UNK\]'"),
     ],

@@ -46,31 +46,52 @@ def load(tmp_path: Path):
     ],
 )
 def test_recipe_has_the_values_of_its_paper(recipe, kind, expected, load):
-    config = load({"recipe": recipe, "start": "bert-base-uncased", "data": _MINED, "output": "out"}, kind)
+    config = load(
+        {"recipe": recipe, "start": "bert-base-uncased", "data": _MINED, "output": "out"}, kind
+    )
     optimizer = config.optimizer
-    found = (optimizer.learning_rate, optimizer.warmup_steps, optimizer.steps, optimizer.epochs, optimizer.batch_size)
+    found = (
+        optimizer.learning_rate,
+        optimizer.warmup_steps,
+        optimizer.steps,
+        optimizer.epochs,
+        optimizer.batch_size,
+    )
     assert (*config.objective, *found, config.input.max_length) == expected
     assert (optimizer.dropout, optimizer.weight_decay, optimizer.clip_norm) == (0.1, 0.01, 1.0)
 
 
 def test_recipe_sampling(load):
     def sampling(recipe: str, kind: Kind) -> tuple[str, int | None, tuple[int, int]]:
-        found = load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, kind).sampling
+        found = load(
+            {"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, kind
+        ).sampling
         return found.mode, found.negatives, found.ranks
 
     assert sampling("car", "mono") == sampling("car-2019", "mono") == ("natural", None, (1, 10))
-    assert sampling("car-multistage", "mono") == sampling("car-multistage", "duo") == ("balanced", 1, (1, 10))
+    assert (
+        sampling("car-multistage", "mono")
+        == sampling("car-multistage", "duo")
+        == ("balanced", 1, (1, 10))
+    )
     assert sampling("car", "duo") == ("balanced", None, (1, 10))
     assert sampling("nonfactoid", "mono") == ("triplets", None, (1, 10))
     assert sampling("small", "mono") == ("balanced", 3, (1, 100))
 
 
-@pytest.mark.parametrize(("recipe", "labels"), [("nonfactoid", 1), ("nonfactoid-pw", 2), ("nonfactoid-ce", 1)])
+@pytest.mark.parametrize(
+    ("recipe", "labels"), [("nonfactoid", 1), ("nonfactoid-pw", 2), ("nonfactoid-ce", 1)]
+)
 def test_nonfactoid_recipes_read_as_run_classifier_does(recipe, labels, load):
     config = load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, "mono")
     assert (config.labels, config.margin, config.optimizer.warmup_share) == (labels, 0.2, 0.1)
-    assert (config.sampling.mode, config.sampling.negatives, config.sampling.ranks) == ("triplets", None, (1, 10))
-    # `_truncate_seq_pair` of BERT's run_classifier.py shortens the longer text until both fit into 256 - 3 wordpieces.
+    assert (config.sampling.mode, config.sampling.negatives, config.sampling.ranks) == (
+        "triplets",
+        None,
+        (1, 10),
+    )
+    # `_truncate_seq_pair` of BERT's run_classifier.py shortens the longer text until both fit into
+    # 256 - 3 wordpieces.
     template = bert_template(SpecialTokens(101, 102, 0), 2)
     limits = InputLimits(**config.input.model_dump())
     # (Where both are longer than half of that, run_classifier.py gives the odd one to the query.)
@@ -83,17 +104,26 @@ def test_nonfactoid_recipes_read_as_run_classifier_does(recipe, labels, load):
             query, doc = (query - 1, doc) if query > doc else (query, doc - 1)
         expected.append((query, doc))
     assert list(zip(*kept, strict=True)) == expected
-    short = load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, "mono", "input.max_length=64")
+    short = load(
+        {"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"},
+        "mono",
+        "input.max_length=64",
+    )
     assert short.input.max_length == 64
 
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES.keys() - {"tcp"}))
 @pytest.mark.parametrize("kind", ["mono", "duo"])
 def test_recipe_is_valid_for_mono_and_duo(recipe, kind, load):
-    assert load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, kind).recipe == recipe
+    assert (
+        load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, kind).recipe
+        == recipe
+    )
 
 
-@pytest.mark.parametrize(("recipe", "max_topics"), [("car-2019", None), ("car-multistage", None), ("car", 3000)])
+@pytest.mark.parametrize(
+    ("recipe", "max_topics"), [("car-2019", None), ("car-multistage", None), ("car", 3000)]
+)
 def test_car_recipes_measure_ten_candidates_by_ap(recipe, max_topics, load):
     document = {"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}
     dev = {"topics": _MINED["topics"], "qrels": "q", "run": "r"}
@@ -105,7 +135,10 @@ def test_car_recipes_measure_ten_candidates_by_ap(recipe, max_topics, load):
 
 
 def test_configuration_overrides_its_recipe(load):
-    document = _TRIPLES | {"recipe": "msmarco", "optimizer": {"learning_rate": 1e-5, "epochs": 2, "warmup_share": 0.1}}
+    document = _TRIPLES | {
+        "recipe": "msmarco",
+        "optimizer": {"learning_rate": 1e-5, "epochs": 2, "warmup_share": 0.1},
+    }
     optimizer = load(document, "mono", "optimizer.batch_size=64").optimizer
     assert (optimizer.learning_rate, optimizer.epochs, optimizer.steps) == (1e-5, 2, None)
     assert (optimizer.warmup_share, optimizer.warmup_steps, optimizer.batch_size) == (0.1, None, 64)
@@ -113,7 +146,11 @@ def test_configuration_overrides_its_recipe(load):
 
 def test_configuration_paths_are_relative_to_its_file(load, tmp_path):
     (tmp_path / "bert").mkdir()
-    dev = {"topics": {"path": "dev.tsv", "format": "tsv"}, "qrels": "dev.txt", "run": "/abs/dev.trec"}
+    dev = {
+        "topics": {"path": "dev.tsv", "format": "tsv"},
+        "qrels": "dev.txt",
+        "run": "/abs/dev.trec",
+    }
     config = load({"start": "bert", "data": _MINED, "dev": dev, "recipe": "small", "output": "out"})
     assert config.start == str(tmp_path / "bert")
     assert config.output == str(tmp_path / "out")
@@ -130,30 +167,66 @@ def test_configuration_paths_are_relative_to_its_file(load, tmp_path):
     [
         ({"recipe": "mscarco"}, "unknown recipe 'mscarco': did you mean msmarco?"),
         ({"optimiser": {}}, "optimiser: unknown key: did you mean optimizer?"),
-        ({"optimizer": {"learning_rate": 1e300}}, "optimizer.learning_rate: Input should be less than or equal to 1"),
-        ({"optimizer": {"leaning_rate": 1}}, "optimizer.leaning_rate: unknown key: did you mean learning_rate?"),
-        ({"data": {"corpus": {"path": "c", "fromat": "tsv"}}}, "data.corpus.fromat: unknown key: did you mean format?"),
-        ({"data": {}}, "there is nothing to train on: give `triples`, or corpus, topics, qrels, run"),
-        ({"data": {"triples": "t", "run": "r"}}, "give either `triples`, or qrels, run and teacher"),
-        ({"data": {"triples": "t", "corpus": {"path": "c"}}}, "triples of ids need both `corpus` and `topics`"),
         (
-            {"data": {"triples": "t", "corpus": {"path": "c"}, "topics": {"path": "t", "only_judged": True}}},
+            {"optimizer": {"learning_rate": 1e300}},
+            "optimizer.learning_rate: Input should be less than or equal to 1",
+        ),
+        (
+            {"optimizer": {"leaning_rate": 1}},
+            "optimizer.leaning_rate: unknown key: did you mean learning_rate?",
+        ),
+        (
+            {"data": {"corpus": {"path": "c", "fromat": "tsv"}}},
+            "data.corpus.fromat: unknown key: did you mean format?",
+        ),
+        (
+            {"data": {}},
+            "there is nothing to train on: give `triples`, or corpus, topics, qrels, run",
+        ),
+        (
+            {"data": {"triples": "t", "run": "r"}},
+            "give either `triples`, or qrels, run and teacher",
+        ),
+        (
+            {"data": {"triples": "t", "corpus": {"path": "c"}}},
+            "triples of ids need both `corpus` and `topics`",
+        ),
+        (
+            {
+                "data": {
+                    "triples": "t",
+                    "corpus": {"path": "c"},
+                    "topics": {"path": "t", "only_judged": True},
+                }
+            },
             "`topics.only_judged` needs qrels",
         ),
         (
-            {"data": {"triples": "t", "corpus": {"path": "c"}, "topics": {"path": "t"}}, "folds": {"held_out": 0}},
+            {
+                "data": {"triples": "t", "corpus": {"path": "c"}, "topics": {"path": "t"}},
+                "folds": {"held_out": 0},
+            },
             "`folds` splits topics between training and dev run",
         ),
         ({"optimizer": {"steps": 5, "epochs": 2}}, "give either `steps` or `epochs`"),
-        ({"optimizer": {"warmup_steps": 5, "warmup_share": 0.1}}, "give `warmup_steps` or `warmup_share`"),
+        (
+            {"optimizer": {"warmup_steps": 5, "warmup_share": 0.1}},
+            "give `warmup_steps` or `warmup_share`",
+        ),
         ({"objective": "pairwise"}, "'pairwise' is not an objective of mono: pointwise, bertlets"),
         ({"objective": "listwise_kl"}, "objective listwise_kl needs a teacher's scores"),
         ({"data": _MINED | {"teacher": "t"}}, "`data.teacher` is given, and no objective uses it"),
         ({"sampling": {"negatives": 3}}, "triples are already sampled"),
         ({"data": _MINED, "sampling": {"ranks": [5, 1]}}, "end before they begin"),
-        ({"data": _MINED, "sampling": {"mode": "natural"}, "objective": "bert_ce"}, "the objective must be pointwise"),
+        (
+            {"data": _MINED, "sampling": {"mode": "natural"}, "objective": "bert_ce"},
+            "the objective must be pointwise",
+        ),
         ({"output": "gs://bucket/out"}, "a training writes to a local folder"),
-        ({"dev": {"topics": {"path": "t", "format": "tsv"}, "qrels": "q", "run": "r"}}, "`dev` has no corpus"),
+        (
+            {"dev": {"topics": {"path": "t", "format": "tsv"}, "qrels": "q", "run": "r"}},
+            "`dev` has no corpus",
+        ),
     ],
 )
 def test_configuration_error_names_the_key_and_the_cure(change, message, load):
@@ -163,7 +236,12 @@ def test_configuration_error_names_the_key_and_the_cure(change, message, load):
 
 
 def test_tcp_has_no_limit_of_queries(load):
-    document = {"start": "bert", "data": {"corpus": _MINED["corpus"]}, "optimizer": {"steps": 3}, "output": "out"}
+    document = {
+        "start": "bert",
+        "data": {"corpus": _MINED["corpus"]},
+        "optimizer": {"steps": 3},
+        "output": "out",
+    }
     assert load(document | {"input": {"max_length": 64}}, "tcp").input.max_length == 64
     assert load(document | {"recipe": "tcp"}, "tcp", "input.max_length=8").input.max_length == 8
     with pytest.raises(ConfigError, match="input"):
@@ -171,7 +249,10 @@ def test_tcp_has_no_limit_of_queries(load):
 
 
 def test_duo_refuses_objectives_and_truncation_of_mono(load):
-    with pytest.raises(ConfigError, match="'bertlets' is not an objective of duo: pairwise, margin_mse, pairwise_kl"):
+    with pytest.raises(
+        ConfigError,
+        match="'bertlets' is not an objective of duo: pairwise, margin_mse, pairwise_kl",
+    ):
         load(_TRIPLES | {"recipe": "msmarco", "objective": "bertlets"}, "duo")
     with pytest.raises(ConfigError, match="truncation `hf` is defined for pairs only"):
         load(_TRIPLES | {"recipe": "msmarco", "input": {"truncation": "hf"}}, "duo")
@@ -187,7 +268,10 @@ def test_schedule_turns_epochs_into_steps(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimizer.batch_size=3", "must be a multiple of 2: 2 inputs a group, 1 processes, 1 micro-batches"),
+        (
+            "optimizer.batch_size=3",
+            "must be a multiple of 2: 2 inputs a group, 1 processes, 1 micro-batches",
+        ),
         ("optimizer.warmup_steps=40", "the learning rate would never reach its peak"),
     ],
 )

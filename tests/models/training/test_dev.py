@@ -25,9 +25,13 @@ def test_dev_measure_that_counts_is_refused(measure, dev_config):
 
 
 def test_dev_measure_that_sees_no_order_is_refused(dev_config, tmp_path):
-    with pytest.raises(PreflightError, match=r"R@1000 is 1\.0000 in any order of the first 100 candidates"):
+    with pytest.raises(
+        PreflightError, match=r"R@1000 is 1\.0000 in any order of the first 100 candidates"
+    ):
         make_session(dev_config, "mono", ["dev.measure=R@1000"])
-    with pytest.raises(PreflightError, match=r"RR@3 is 0\.0000 in any order of the first 3 candidates"):
+    with pytest.raises(
+        PreflightError, match=r"RR@3 is 0\.0000 in any order of the first 3 candidates"
+    ):
         make_session(dev_config, "mono", ["dev.k=3", "dev.measure=RR@3"])
     # Measured once, it chooses nothing.
     once = make_session(dev_config, "mono", ["dev.measure=R@1000", "dev.every_steps=40"])
@@ -37,13 +41,25 @@ def test_dev_measure_that_sees_no_order_is_refused(dev_config, tmp_path):
 
 def test_dev_topics_that_are_trained_on_are_said(dev_config, tmp_path):
     topics = (tmp_path / "topics.tsv").read_text().splitlines()
-    others = [line.upper().replace("Q", "x", 1) for line in topics[:2]] + ["x2\twhat is coal or snow"]
+    others = [line.upper().replace("Q", "x", 1) for line in topics[:2]] + [
+        "x2\twhat is coal or snow"
+    ]
     (tmp_path / "dev.tsv").write_text("\n".join(others) + "\n")
     (tmp_path / "dev.qrels").write_text("".join(f"x{n} 0 d{n} 1\n" for n in range(3)))
-    (tmp_path / "dev.trec").write_text("".join(f"x{n} Q0 d{d} {d + 1} {-d} r\n" for n in range(3) for d in range(4)))
-    files = ["dev.topics.path=dev.tsv", "dev.qrels=dev.qrels", "dev.run=dev.trec", "optimizer.steps=3"]
+    (tmp_path / "dev.trec").write_text(
+        "".join(f"x{n} Q0 d{d} {d + 1} {-d} r\n" for n in range(3) for d in range(4))
+    )
+    files = [
+        "dev.topics.path=dev.tsv",
+        "dev.qrels=dev.qrels",
+        "dev.run=dev.trec",
+        "optimizer.steps=3",
+    ]
     session = make_session(dev_config, "mono", files)
-    line = "topics of the dev run that are also trained on: 2 of 3 ('x0', 'x1'), so its measure is better than for new"
+    line = (
+        "topics of the dev run that are also trained on: 2 of 3 ('x0', 'x1'), so its measure "
+        "is better than for new"
+    )
     line += " topics"
     assert line in session.lines()
     assert line in plan_training(session)["notes"]
@@ -63,12 +79,24 @@ def test_dev_topics_count_where_the_run_has_them(dev_config, tmp_path):
 
 def test_dev_run_says_what_it_lacks(dev_config, tmp_path):
     rows = (tmp_path / "run.trec").read_text().splitlines(keepends=True)
-    # The scores are in another direction than the ranks, two topics have no row, one no text, one doc no text.
+    # The scores are in another direction than the ranks, two topics have no row, one no text, one
+    # doc no text.
     asked = (row.split() for row in rows if row.split()[0] not in ("q0", "q1"))
-    (tmp_path / "dev.trec").write_text("".join(f"{row[0]} Q0 {row[2]} {row[3]} {row[3]} r\n" for row in asked))
-    (tmp_path / "dev.tsv").write_text((tmp_path / "topics.tsv").read_text().replace("what is milk", "\u200b"))
-    (tmp_path / "dev.jsonl").write_text((tmp_path / "corpus.jsonl").read_text().replace('"gold"', '" "'))
-    files = ["dev.run=dev.trec", "dev.topics.path=dev.tsv", "dev.corpus.path=dev.jsonl", "dev.corpus.format=jsonl"]
+    (tmp_path / "dev.trec").write_text(
+        "".join(f"{row[0]} Q0 {row[2]} {row[3]} {row[3]} r\n" for row in asked)
+    )
+    (tmp_path / "dev.tsv").write_text(
+        (tmp_path / "topics.tsv").read_text().replace("what is milk", "\u200b")
+    )
+    (tmp_path / "dev.jsonl").write_text(
+        (tmp_path / "corpus.jsonl").read_text().replace('"gold"', '" "')
+    )
+    files = [
+        "dev.run=dev.trec",
+        "dev.topics.path=dev.tsv",
+        "dev.corpus.path=dev.jsonl",
+        "dev.corpus.format=jsonl",
+    ]
     dev = make_session(dev_config, "mono", files).dev
     assert dev is not None
     lines = dev.lines
@@ -82,7 +110,9 @@ def test_dev_run_says_what_it_lacks(dev_config, tmp_path):
 
 
 def test_dev_measure_may_have_the_name_of_trec_eval(tmp_path):
-    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=DEV | {"measure": "recip_rank"})
+    config = write_train_config(
+        tmp_path, save_start(tmp_path / "start"), dev=DEV | {"measure": "recip_rank"}
+    )
     session = make_session(config, "mono")
     assert session.dev is not None
     assert session.dev.first_stage() == pytest.approx(0.25)
@@ -91,7 +121,9 @@ def test_dev_measure_may_have_the_name_of_trec_eval(tmp_path):
 
 
 def test_folds_are_either_trained_on_or_measured(tmp_path):
-    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=DEV, folds={"count": 2, "held_out": 0})
+    config = write_train_config(
+        tmp_path, save_start(tmp_path / "start"), dev=DEV, folds={"count": 2, "held_out": 0}
+    )
     measured = []
     for held_out in range(2):
         session = make_session(config, "mono", [f"folds.held_out={held_out}"])

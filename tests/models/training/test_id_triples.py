@@ -42,23 +42,35 @@ def doc_id(number: int) -> str:
 def config(tmp_path) -> Path:
     """A configuration over triples; `texts.tsv` and `ids.tsv` hold the same."""
     path = write_train_config(tmp_path, save_start(tmp_path / "start"))
-    docs = [json.dumps({"id": doc_id(n), "contents": text}) + "\n" for n, text in enumerate([*_CORPUS, "unused"])]
+    docs = [
+        json.dumps({"id": doc_id(n), "contents": text}) + "\n"
+        for n, text in enumerate([*_CORPUS, "unused"])
+    ]
     (tmp_path / "corpus.jsonl").write_text("".join(docs))
-    (tmp_path / "topics.tsv").write_text("".join(f"{query_id(n)}\twhat is {t}\n" for n, t in enumerate(THINGS)))
+    (tmp_path / "topics.tsv").write_text(
+        "".join(f"{query_id(n)}\twhat is {t}\n" for n, t in enumerate(THINGS))
+    )
     draw = random.Random(5)
     triples = [(draw.randrange(10), *draw.sample(range(40), 2)) for _ in range(_TRIPLES)]
     # Passages with the same text, twice the same doc, and a passage without text.
     triples[7:7] = [(1, 3, 40), (2, 41, 4), (3, 5, 5), (4, 6, 42)]
-    texts = [f"what is {THINGS[query]}\t{_CORPUS[one]}\t{_CORPUS[other]}" for query, one, other in triples]
+    texts = [
+        f"what is {THINGS[query]}\t{_CORPUS[one]}\t{_CORPUS[other]}"
+        for query, one, other in triples
+    ]
     ids = [f"{query_id(query)}\t{doc_id(one)}\t{doc_id(other)}" for query, one, other in triples]
     for name, lines in (("texts", texts), ("ids", ids)):
         lines[1500:1500] = ["two\tcolumns"]
         (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-        (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress((tmp_path / f"{name}.tsv").read_bytes()))
+        (tmp_path / f"{name}.tsv.gz").write_bytes(
+            gzip.compress((tmp_path / f"{name}.tsv").read_bytes())
+        )
     return path
 
 
-def session(config: Path, output: str, data: dict[str, Any], kind: Kind = "mono", *overrides: str) -> Session:
+def session(
+    config: Path, output: str, data: dict[str, Any], kind: Kind = "mono", *overrides: str
+) -> Session:
     written = yaml.safe_load(config.read_text()) | {"data": data}
     config.write_text(yaml.safe_dump(written))
     # More steps than there are triples, so that all are read.
@@ -70,7 +82,10 @@ def of_texts(name: str = "texts.tsv") -> dict[str, Any]:
 
 
 def of_ids(name: str = "ids.tsv", **keys: object) -> dict[str, Any]:
-    collection = {"corpus": {"path": "corpus.jsonl"}, "topics": {"path": "topics.tsv", "format": "tsv"}}
+    collection = {
+        "corpus": {"path": "corpus.jsonl"},
+        "topics": {"path": "topics.tsv", "format": "tsv"},
+    }
     return {"triples": name, **collection, **keys}
 
 
@@ -105,7 +120,11 @@ def test_triples_of_ids_have_the_order_and_tokens_of_texts(ending, config):
 @pytest.mark.parametrize("kind", slow_but(1, ["duo", "mono"]))
 def test_triples_of_ids_train_to_the_same_bits(kind, config, tmp_path, monkeypatch):
     """70 steps of mono read into the second block of triples."""
-    steps = ["optimizer.steps=70", "optimizer.batch_size=32"] if kind == "mono" else ["optimizer.steps=8"]
+    steps = (
+        ["optimizer.steps=70", "optimizer.batch_size=32"]
+        if kind == "mono"
+        else ["optimizer.steps=8"]
+    )
     monkeypatch.setattr(triples, "_READ_TOGETHER", 100)
     for name, data in (("texts", of_texts()), ("ids", of_ids())):
         found = session(config, name, data, kind, *steps)
@@ -124,26 +143,34 @@ def test_ids_without_a_text_are_counted(config, tmp_path):
         file.write(f"{query_id(1)}\t{doc_id(2)}\tnowhere\nunknown\t{doc_id(2)}\t{doc_id(3)}\n")
     found = session(config, "out", of_ids(max_bad_rows=2))
     (line, invalid) = found.data.lines
-    place = f"{tmp_path}/ids.tsv:{_TRIPLES + 6}: doc_id 'nowhere' is not in the corpus {tmp_path}/corpus.jsonl"
+    place = (
+        f"{tmp_path}/ids.tsv:{_TRIPLES + 6}: doc_id 'nowhere' is not in the corpus "
+        f"{tmp_path}/corpus.jsonl"
+    )
     assert line == f"triples that have an id without a text: 2; the first: {place}; ignored"
     assert invalid.endswith(": 5; ignored")
     with pytest.raises(PreflightError) as error:
         session(config, "other", of_ids(max_bad_rows=1))
-    assert f"2 triples have an id without a text, and data.max_bad_rows is 1; the first: {place}. Give the" in str(
-        error.value
+    assert (
+        f"2 triples have an id without a text, and data.max_bad_rows is 1; the first: {place}. "
+        "Give the" in str(error.value)
     )
     assert not list(tmp_path.glob("other/training/data-*"))
 
 
 def test_ids_of_another_collection_are_an_error(config, tmp_path):
     """A file of texts is one too: no query is a query_id."""
-    with pytest.raises(PreflightError, match=r"texts\.tsv:1: query_id 'what is \w+' is not in the topics"):
+    with pytest.raises(
+        PreflightError, match=r"texts\.tsv:1: query_id 'what is \w+' is not in the topics"
+    ):
         session(config, "out", of_ids("texts.tsv"))
     (tmp_path / "corpus.jsonl").write_text('{"id": "other", "contents": "blue"}\n')
     with pytest.raises(PreflightError, match=r"ids\.tsv:1: doc_id '\d+' is not in the corpus"):
         session(config, "out", of_ids())
     (tmp_path / "ids.tsv").write_text(f"{query_id(1)}\tone\ttwo\n")
-    with pytest.raises(PreflightError, match=r"none of its 1 lines is query_id<TAB>.*: doc_id 'one'"):
+    with pytest.raises(
+        PreflightError, match=r"none of its 1 lines is query_id<TAB>.*: doc_id 'one'"
+    ):
         session(config, "out", of_ids())
     (tmp_path / "ids.tsv").write_text("nothing\n")
     with pytest.raises(PreflightError, match="holds no triples"):
@@ -158,17 +185,25 @@ def test_header_of_ids_is_left_out_and_labels_are_refused(config, tmp_path):
     one, other = (list(islice(each.source.stream(0), 1100)) for each in (whole, headed))
     assert [group for group, _ in other] == [group for group, _ in one]
     assert f"the first line of {tmp_path}/headed.tsv is a header, and is left out" in headed.lines()
-    (tmp_path / "pairs.tsv").write_text("".join(f"{query_id(n)}\t{doc_id(n)}\t{n % 2}\n" for n in range(10)))
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{query_id(n)}\t{doc_id(n)}\t{n % 2}\n" for n in range(10))
+    )
     with pytest.raises(PreflightError, match=r"column 3 holds labels, scores or ids \(0, 1\)"):
         session(config, "pairs", of_ids("pairs.tsv"))
 
 
 def test_copies_of_a_text_keep_their_own_tokens(config, tmp_path):
-    """Two docs that differ in letter case are one text, and a cased tokenizer gives them other tokens."""
+    """Two docs that differ in letter case are one text, and a cased tokenizer gives them other
+    tokens.
+    """
     docs = [("1", "blue is"), ("2", "what"), ("7", "BLUE  is\u200b"), ("9", "\u2063")]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps({"id": i, "contents": t}) + "\n" for i, t in docs))
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(json.dumps({"id": i, "contents": t}) + "\n" for i, t in docs)
+    )
     triples = [("1", "7"), ("7", "2"), ("9", "2"), ("1", "2")]
-    (tmp_path / "ids.tsv").write_text("".join(f"{query_id(1)}\t{one}\t{other}\n" for one, other in triples))
+    (tmp_path / "ids.tsv").write_text(
+        "".join(f"{query_id(1)}\t{one}\t{other}\n" for one, other in triples)
+    )
     found = session(config, "out", of_ids())
     assert found.data.lines[-1].endswith(": 2; ignored")
     assert len(found.source.queries) == 1

@@ -13,7 +13,9 @@ from models.training.initial_model import Start, save_checkpoint
 from models.training.states import candidate_folder, candidate_hashes, publish
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
 
-_CLS, _SEP, _BLUE, _SKY, _RED = (WORDS.index(word) for word in ("[CLS]", "[SEP]", "blue", "sky", "red"))
+_CLS, _SEP, _BLUE, _SKY, _RED = (
+    WORDS.index(word) for word in ("[CLS]", "[SEP]", "blue", "sky", "red")
+)
 
 
 @pytest.fixture
@@ -22,7 +24,9 @@ def encoder(tmp_path: Path) -> str:
 
 
 def save_mono(start_folder: str, folder: Path, weights: str = "float32") -> str:
-    save_checkpoint(Start(start_folder, 32).model("mono", 2, 0.1, True), start_folder, str(folder), weights)
+    save_checkpoint(
+        Start(start_folder, 32).model("mono", 2, 0.1, True), start_folder, str(folder), weights
+    )
     return str(folder)
 
 
@@ -38,12 +42,17 @@ def test_saved_model_gives_equal_logits_in_transformers(kind, labels, encoder, t
     assert torch.equal(found, wanted)
     checkpoint = resolve_checkpoint(str(tmp_path / "saved"), kind)
     architecture = checkpoint.architecture
-    assert (architecture.num_labels, architecture.tensors[TOKEN_TYPES][0]) == (labels, 3 if kind == "duo" else 2)
+    assert (architecture.num_labels, architecture.tensors[TOKEN_TYPES][0]) == (
+        labels,
+        3 if kind == "duo" else 2,
+    )
 
 
 @pytest.mark.parametrize("weights", ["float32", "float16"])
 def test_saved_model_has_its_tied_decoder_once(weights, encoder, tmp_path):
-    save_checkpoint(Start(encoder, 32).masked_model(0.1, True), encoder, str(tmp_path / "saved"), weights)
+    save_checkpoint(
+        Start(encoder, 32).masked_model(0.1, True), encoder, str(tmp_path / "saved"), weights
+    )
     names = load_file(tmp_path / "saved" / "model.safetensors").keys()
     assert "bert.embeddings.word_embeddings.weight" in names
     assert not [name for name in names if "decoder" in name]
@@ -69,7 +78,9 @@ def test_start_with_reversed_labels_is_refused(encoder, tmp_path):
     """As a run refuses it: its head would be trained, and published, upside down."""
     folder = Path(save_mono(encoder, tmp_path / "mono"))
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"id2label": {"0": "relevant", "1": "not_relevant"}}))
+    (folder / "config.json").write_text(
+        json.dumps(config | {"id2label": {"0": "relevant", "1": "not_relevant"}})
+    )
     with pytest.raises(PreflightError, match="reversed id2label"):
         resolve_checkpoint(str(folder), "mono")
     start = Start(str(folder), 32)
@@ -93,7 +104,11 @@ def test_duo_of_2019_with_two_token_types_gets_zeros(encoder, tmp_path):
     folder = Path(save_mono(encoder, tmp_path / "duo"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"type_vocab_size": 3}))
-    rows = Start(str(folder), 32).model("duo", 2, 0.1, True).bert.embeddings.token_type_embeddings.weight
+    rows = (
+        Start(str(folder), 32)
+        .model("duo", 2, 0.1, True)
+        .bert.embeddings.token_type_embeddings.weight
+    )
     assert rows[2].abs().sum() == 0
     assert rows[:2].abs().sum() > 0
 
@@ -102,7 +117,9 @@ def test_start_freezes_word_embeddings_and_sets_dropout(encoder):
     model = Start(encoder, 32).model("mono", 2, 0.25, False)
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     assert frozen == ["bert.embeddings.word_embeddings.weight"]
-    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {
+        0.25
+    }
 
 
 def test_random_start_has_the_weights_of_berts_initializer(encoder):
@@ -123,7 +140,10 @@ def test_random_start_has_the_weights_of_berts_initializer(encoder):
             assert weight.abs().max() <= 0.2
             assert weight.std().item() == pytest.approx(0.088, rel=0.1)
             assert not torch.equal(weight, models[2][name])
-    assert start.model("duo", 2, 0.1, True).bert.embeddings.token_type_embeddings.weight.shape == (3, 32)
+    assert start.model("duo", 2, 0.1, True).bert.embeddings.token_type_embeddings.weight.shape == (
+        3,
+        32,
+    )
 
 
 def test_random_start_ignores_weights(encoder):
@@ -140,16 +160,28 @@ def test_random_start_ignores_weights(encoder):
 def drop_a_layer(folder):
     path = folder / "model.safetensors"
     weights = load_file(path)
-    save_file({name: weight for name, weight in weights.items() if "layer.1" not in name}, path, {"format": "pt"})
+    save_file(
+        {name: weight for name, weight in weights.items() if "layer.1" not in name},
+        path,
+        {"format": "pt"},
+    )
 
 
 @pytest.mark.parametrize(
     ("spoil", "max_length", "message"),
     [
-        (lambda folder: save_tokenizer(folder, [*WORDS, "stranger"]), 32, "has 29 ids and the model's embedding"),
+        (
+            lambda folder: save_tokenizer(folder, [*WORDS, "stranger"]),
+            32,
+            "has 29 ids and the model's embedding",
+        ),
         (lambda folder: None, 64, r"has 32 positions and input\.max_length is 64"),
         (drop_a_layer, 32, "lacks 16 of the 36 tensors"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "roberta"}'), 32, "'roberta', not 'bert'"),
+        (
+            lambda folder: (folder / "config.json").write_text('{"model_type": "roberta"}'),
+            32,
+            "'roberta', not 'bert'",
+        ),
     ],
 )
 def test_start_refuses_what_cannot_be_trained(spoil, max_length, message, encoder):
@@ -162,20 +194,41 @@ def test_start_refuses_what_cannot_be_trained(spoil, max_length, message, encode
     ("sizes", "config", "tensor", "message"),
     [
         ({}, {"is_decoder": True}, None, "is a decoder"),
-        ({}, {"position_embedding_type": "relative_key"}, None, "position_embedding_type 'relative_key'"),
+        (
+            {},
+            {"position_embedding_type": "relative_key"},
+            None,
+            "position_embedding_type 'relative_key'",
+        ),
         ({}, {"auto_map": {"AutoModel": "own--model.Own"}}, None, "its own code"),
-        ({}, {"num_hidden_layers": 1}, None, r"16 tensors that config.json does not call for \(encoder\.layer\.1\."),
-        ({}, {}, "encoder.layer.0.attention.self.query.lora_A.weight", "1 tensors that config.json does not call for"),
+        (
+            {},
+            {"num_hidden_layers": 1},
+            None,
+            r"16 tensors that config.json does not call for \(encoder\.layer\.1\.",
+        ),
+        (
+            {},
+            {},
+            "encoder.layer.0.attention.self.query.lora_A.weight",
+            "1 tensors that config.json does not call for",
+        ),
         ({"type_vocab_size": 1}, {}, None, "knows 1 token type"),
     ],
 )
 def test_start_that_no_run_could_score_is_refused(sizes, config, tensor, message, tmp_path):
-    """As a run refuses it: transformers would leave parts out, or read another way, without a word."""
+    """As a run refuses it: transformers would leave parts out, or read another way, without a
+    word.
+    """
     folder = Path(save_start(tmp_path / "start", **sizes))
-    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
+    (folder / "config.json").write_text(
+        json.dumps(json.loads((folder / "config.json").read_text()) | config)
+    )
     if tensor:
         weights = load_file(folder / "model.safetensors")
-        save_file(weights | {tensor: torch.ones(4, 32)}, folder / "model.safetensors", {"format": "pt"})
+        save_file(
+            weights | {tensor: torch.ones(4, 32)}, folder / "model.safetensors", {"format": "pt"}
+        )
     with pytest.raises(PreflightError, match=message):
         Start(str(folder), 32)
 
@@ -206,7 +259,9 @@ def test_new_and_unused_parts_of_a_start_are_said(encoder):
 
 
 def test_start_accepts_padded_word_embeddings(tmp_path):
-    assert Start(save_start(tmp_path / "padded", vocab_size=64), 32).tokenizer.vocab_size == len(WORDS)
+    assert Start(save_start(tmp_path / "padded", vocab_size=64), 32).tokenizer.vocab_size == len(
+        WORDS
+    )
 
 
 def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):
@@ -232,7 +287,9 @@ def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):
     ],
 )
 def test_start_whose_tokenizer_does_otherwise_than_bert_is_refused(settings, message, encoder):
-    """The trained model would keep these files, and be scored on other inputs than it was trained on."""
+    """The trained model would keep these files, and be scored on other inputs than it was trained
+    on.
+    """
     path = Path(encoder) / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
     with pytest.raises(PreflightError, match=message):

@@ -52,7 +52,14 @@ ONE, SOME = torch.ones(1), tensor(1.0, 0.0, 1.0)
             lambda scores: listwise_kl(scores, tensor(TAUGHT), 2),
             [GROUP],
             kl(softmax([2 * each for each in TAUGHT]), softmax(GROUP)),
-            [[q - p for p, q in zip(softmax([2 * each for each in TAUGHT]), softmax(GROUP), strict=True)]],
+            [
+                [
+                    q - p
+                    for p, q in zip(
+                        softmax([2 * each for each in TAUGHT]), softmax(GROUP), strict=True
+                    )
+                ]
+            ],
         ),
         (
             lambda scores: listwise_cross_entropy(scores, SOME),
@@ -90,7 +97,12 @@ ONE, SOME = torch.ones(1), tensor(1.0, 0.0, 1.0)
             kl([sigmoid(-0.6), 1 - sigmoid(-0.6)], [sigmoid(0.8), 1 - sigmoid(0.8)]),
             [sigmoid(0.8) - sigmoid(-0.6)],
         ),
-        (lambda scores: pairwise_mse(scores, tensor(1.0, -1.0), 2.0), [0.5, -3.0], (1.5**2 + 1.0**2) / 2, [-1.5, -1.0]),
+        (
+            lambda scores: pairwise_mse(scores, tensor(1.0, -1.0), 2.0),
+            [0.5, -3.0],
+            (1.5**2 + 1.0**2) / 2,
+            [-1.5, -1.0],
+        ),
         (
             lambda scores: pairwise_cross_entropy(scores, tensor(1.0, 0.0)),
             [0.8, -1.2],
@@ -116,7 +128,9 @@ def test_log_odds_are_the_difference_of_the_logits():
 def test_pointwise_loss_equals_the_code_of_2019():
     logits, labels = torch.tensor([[0.3, -1.2], [2.0, 0.4]]), torch.tensor([1, 0])
     expected = torch.nn.functional.cross_entropy(logits, labels)
-    found = pointwise_cross_entropy(log_odds(logits)[:, None], labels[:, None].float(), torch.ones(2))
+    found = pointwise_cross_entropy(
+        log_odds(logits)[:, None], labels[:, None].float(), torch.ones(2)
+    )
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
@@ -124,7 +138,9 @@ def test_pointwise_loss_equals_the_code_of_2019():
     "loss",
     [
         listwise_cross_entropy,
-        lambda scores, labelled: pointwise_cross_entropy(scores, torch.tensor([[1.0, 0.0]]), labelled),
+        lambda scores, labelled: pointwise_cross_entropy(
+            scores, torch.tensor([[1.0, 0.0]]), labelled
+        ),
         lambda scores, labelled: triplet_hinge(scores, labelled, 0.2),
     ],
 )

@@ -37,7 +37,9 @@ def start(tmp_path: Path) -> str:
 
 
 def write_config(folder: Path, steps: int = 40) -> Path:
-    passages = [f"the {thing} is {colour}" for thing, colour in zip(THINGS, COLOURS, strict=True)] * 3
+    passages = [
+        f"the {thing} is {colour}" for thing, colour in zip(THINGS, COLOURS, strict=True)
+    ] * 3
     lines = [f"d{number}\t{text}" for number, text in enumerate(passages)]
     (folder / "corpus.tsv").write_text("\n".join([*lines, "broken", ""]))
     (folder / "tcp.yaml").write_text(
@@ -49,7 +51,12 @@ def write_config(folder: Path, steps: int = 40) -> Path:
 
 
 def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start, tmp_path):
-    texts = [("the sky is blue", "snow is white"), ("the grass is green", "coal"), ("snow is the sky",), ("is red",)]
+    texts = [
+        ("the sky is blue", "snow is white"),
+        ("the grass is green", "coal"),
+        ("snow is the sky",),
+        ("is red",),
+    ]
     passages = [text for pack in texts for text in pack]
     numbers = iter(range(len(passages)))
     rows = [tuple(next(numbers) for _ in pack) for pack in texts]
@@ -74,29 +81,52 @@ def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start, tmp_path
             chosen = torch.log_softmax(output.prediction_logits[0][torch.from_numpy(hidden)], -1)
             words += (-chosen[range(len(chosen)), each.hidden[hidden]]).tolist()
             if each.next_label != NOT_PREDICTED:
-                labels.append(-torch.log_softmax(output.seq_relationship_logits[0], -1)[each.next_label].item())
-        terms = {"masked_words": np.mean(words), "next_sentence": np.mean(labels) if labels else 0.0}
-        assert loss == pytest.approx(sum(weight * terms[name] for name, weight in objective.items()), rel=1e-5)
+                labels.append(
+                    -torch.log_softmax(output.seq_relationship_logits[0], -1)[
+                        each.next_label
+                    ].item()
+                )
+        terms = {
+            "masked_words": np.mean(words),
+            "next_sentence": np.mean(labels) if labels else 0.0,
+        }
+        assert loss == pytest.approx(
+            sum(weight * terms[name] for name, weight in objective.items()), rel=1e-5
+        )
         assert len(labels) == (4 if "next_sentence" in objective else 0)
 
 
-@pytest.mark.parametrize("objective", slow_but(1, ["{masked_words: 1, next_sentence: 1}", "{masked_words: 1}"]))
+@pytest.mark.parametrize(
+    "objective", slow_but(1, ["{masked_words: 1, next_sentence: 1}", "{masked_words: 1}"])
+)
 def test_accumulation_does_not_change_the_loss_of_a_step(objective, start, tmp_path):
     """Each hidden wordpiece counts the same, in a short passage and in a long one."""
     config = write_config(tmp_path, 3)
-    texts = [f"{number}\t{' '.join(['the sky is blue'] * (1 if number % 3 else 6))}" for number in range(24)]
+    texts = [
+        f"{number}\t{' '.join(['the sky is blue'] * (1 if number % 3 else 6))}"
+        for number in range(24)
+    ]
     (tmp_path / "corpus.tsv").write_text("\n".join(texts))
     options = ["pack=false", "optimizer.batch_size=12", f"objective={objective}"]
     for name, more in (("one", []), ("six", ["optimizer.accumulation=6"])):
-        train(make_session(config, "tcp", [*options, *more], tmp_path / name), lambda: False, SILENT, "")
+        train(
+            make_session(config, "tcp", [*options, *more], tmp_path / name),
+            lambda: False,
+            SILENT,
+            "",
+        )
     one, six = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "six"))
     assert max((one[name] - six[name]).abs().max().item() for name in one) < 2e-5
     session = make_session(config, "tcp", options, tmp_path / "counts")
     groups = [group for group, _ in islice(session.source.stream(0), 12)]
-    whole, *parts = [session.task.collate(groups[at : at + n], at) for at, n in ((0, 12), (0, 4), (4, 4), (8, 4))]
+    whole, *parts = [
+        session.task.collate(groups[at : at + n], at) for at, n in ((0, 12), (0, 4), (4, 4), (8, 4))
+    ]
     counts = session.task.counts(whole)
     losses = [session.task.loss(session.model, part, counts).item() for part in parts]
-    assert sum(losses) == pytest.approx(session.task.loss(session.model, whole, counts).item(), rel=1e-5)
+    assert sum(losses) == pytest.approx(
+        session.task.loss(session.model, whole, counts).item(), rel=1e-5
+    )
 
 
 def test_next_sentence_trains_the_pooler(start):
@@ -113,7 +143,10 @@ def test_next_sentence_trains_the_pooler(start):
     kept = {name for name, each in only_next.named_parameters() if not each.requires_grad}
     assert kept
     assert all(name.startswith("cls.predictions.") for name in kept)
-    assert frozen == {True: [], False: [*pooler, "cls.seq_relationship.weight", "cls.seq_relationship.bias"]}
+    assert frozen == {
+        True: [],
+        False: [*pooler, "cls.seq_relationship.weight", "cls.seq_relationship.bias"],
+    }
 
 
 def test_pretraining_resumes_and_can_be_fine_tuned(start, tmp_path):
@@ -148,14 +181,26 @@ def test_random_start_resumes_and_can_be_fine_tuned(start, tmp_path):
     )
     (tmp_path / "start/model.safetensors").unlink()
     for stop in (5, 3):
-        train(make_session(config, "tcp", options, tmp_path / "parts"), stop_after(stop), SILENT, "")
+        train(
+            make_session(config, "tcp", options, tmp_path / "parts"), stop_after(stop), SILENT, ""
+        )
     for name, seed in (("parts", 0), ("whole", 0), ("other", 1)):
-        train(make_session(config, "tcp", [*options, f"seed={seed}"], tmp_path / name), lambda: False, SILENT, "")
-    parts, whole, other = (tmp_path / name / "model.safetensors" for name in ("parts", "whole", "other"))
+        train(
+            make_session(config, "tcp", [*options, f"seed={seed}"], tmp_path / name),
+            lambda: False,
+            SILENT,
+            "",
+        )
+    parts, whole, other = (
+        tmp_path / name / "model.safetensors" for name in ("parts", "whole", "other")
+    )
     assert parts.read_bytes() == whole.read_bytes() != other.read_bytes()
     card = (tmp_path / "whole/README.md").read_text()
     assert "base_model" not in card
-    for line in ("| start | random weights, configuration of start |", "| objective | masked_words + next_sentence |"):
+    for line in (
+        "| start | random weights, configuration of start |",
+        "| objective | masked_words + next_sentence |",
+    ):
         assert line in card
     tuned = Start(str(tmp_path / "whole"), 32).model("mono", 2, 0.1, True)
     pooler = BertForPreTraining.from_pretrained(tmp_path / "whole").bert.pooler.dense.weight
@@ -164,7 +209,10 @@ def test_random_start_resumes_and_can_be_fine_tuned(start, tmp_path):
 
 def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
     config = write_config(tmp_path, 1)
-    for pack, passages, line in ((False, 1, "`[CLS] passage [SEP]`"), (True, 6, "`[CLS] A [SEP] B [SEP]`")):
+    for pack, passages, line in (
+        (False, 1, "`[CLS] passage [SEP]`"),
+        (True, 6, "`[CLS] A [SEP] B [SEP]`"),
+    ):
         session = make_session(config, "tcp", [f"pack={pack}"], tmp_path / str(pack))
         assert len(next(session.source.stream(0))[0].docs) == passages
         train(session, lambda: False, SILENT, "")
@@ -173,8 +221,14 @@ def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
 
 def test_next_sentence_needs_pairs_of_inputs(start, tmp_path):
     config = write_config(tmp_path)
-    with pytest.raises(ConfigError, match=r"batch_size is 6, and must be a multiple of 4: .* in pairs"):
-        make_session(config, "tcp", ["objective={masked_words: 1, next_sentence: 1}", "optimizer.accumulation=2"])
+    with pytest.raises(
+        ConfigError, match=r"batch_size is 6, and must be a multiple of 4: .* in pairs"
+    ):
+        make_session(
+            config,
+            "tcp",
+            ["objective={masked_words: 1, next_sentence: 1}", "optimizer.accumulation=2"],
+        )
 
 
 def test_pretraining_refuses_a_vocabulary_without_mask(start, tmp_path):
@@ -195,8 +249,14 @@ def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
         load_train_config(config, "tcp", ["recipe=msmarco"])
     with pytest.raises(ConfigError, match="pack: only tcp packs passages"):
         load_train_config(config, "mono", ["pack=true", "data.triples=t.tsv", "data.corpus=null"])
-    for other in ("data.topics={path: topics.tsv, format: tsv}", "data.qrels=qrels.txt", "data.run=run.trec"):
+    for other in (
+        "data.topics={path: topics.tsv, format: tsv}",
+        "data.qrels=qrels.txt",
+        "data.run=run.trec",
+    ):
         with pytest.raises(ConfigError, match="tcp reads only a corpus"):
             load_train_config(config, "tcp", [other])
-    with pytest.raises(ConfigError, match=r"there is nothing to train on: give corpus \(corpus missing\)"):
+    with pytest.raises(
+        ConfigError, match=r"there is nothing to train on: give corpus \(corpus missing\)"
+    ):
         load_train_config(config, "tcp", ["data={}"])

@@ -1,4 +1,6 @@
-"""A short real training: a few layers of a real BERT learn to re-rank, from nothing but the recipe `small`."""
+"""A short real training: a few layers of a real BERT learn to re-rank, from nothing but the recipe
+`small`.
+"""
 
 import json
 from pathlib import Path
@@ -22,11 +24,18 @@ _TRAINED, _MEASURED = 300, 60
 
 
 def write_files(folder: Path, collection: Questions) -> None:
-    """The collection's questions as topics over its passages, with a plain BM25's first candidates."""
-    docs = (json.dumps({"id": f"d{n}", "contents": text}) for n, text in enumerate(collection.passages))
+    """The collection's questions as topics over its passages, with a plain BM25's first
+    candidates.
+    """
+    docs = (
+        json.dumps({"id": f"d{n}", "contents": text}) for n, text in enumerate(collection.passages)
+    )
     (folder / "corpus.jsonl").write_text("\n".join(docs) + "\n")
     weights, vocabulary = weigh_words(collection.passages)
-    for split, questions in (("train", collection.questions[_MEASURED:]), ("dev", collection.questions[:_MEASURED])):
+    for split, questions in (
+        ("train", collection.questions[_MEASURED:]),
+        ("dev", collection.questions[:_MEASURED]),
+    ):
         scores = (count_words([one.text for one in questions], vocabulary) @ weights.T).toarray()
         order = np.argsort(-scores, axis=1, kind="stable")[:, :_CANDIDATES]
         topics = [f"{split}{n}\t{one.text}" for n, one in enumerate(questions)]

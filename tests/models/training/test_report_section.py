@@ -33,7 +33,12 @@ def _save(folder, steps, dev, record):
 @pytest.fixture
 def folders(tmp_path):
     return [
-        _save(tmp_path / "whole", 100, {50: 0.2, 100: 0.375}, TrainingRecord("mono", 100, 32, "RR@10", 0.1667)),
+        _save(
+            tmp_path / "whole",
+            100,
+            {50: 0.2, 100: 0.375},
+            TrainingRecord("mono", 100, 32, "RR@10", 0.1667),
+        ),
         _save(tmp_path / "short", 60, {50: 0.31}, TrainingRecord("mono", 100, 16, "RR@10", 0.1667)),
         _save(tmp_path / "blind", 10, {}, TrainingRecord("mono", 10, 32)),
     ]
@@ -51,14 +56,18 @@ def test_trainings_are_in_one_table_and_one_picture(folders, tmp_path):
     part = report_part(Report("trainings", folders=folders))
     table, picture, unmeasured, learning = part.sections["Training"]
     lines = markdown(table.table).splitlines()
-    assert "| whole | mono | 100 | 100 | 3,200 | RR@10 | 0.1667 | 0.3750 | 3,200 | 0.0200 |" in lines
+    assert (
+        "| whole | mono | 100 | 100 | 3,200 | RR@10 | 0.1667 | 0.3750 | 3,200 | 0.0200 |" in lines
+    )
     assert "| short | mono | 60 | 100 | 960 | RR@10 | 0.1667 | 0.3100 | 800 | 0.0333 |" in lines
     assert picture.caption.startswith("RR@10 of the dev run against training pairs")
     assert "blind" in unmeasured.text
     for block in (picture, learning):
         assert ElementTree.fromstring(block.svg).tag.endswith("svg")
     write_report(str(tmp_path / "page"), [part])
-    assert {"report.html", "training-1.svg", "learning.svg"} <= {path.name for path in (tmp_path / "page").iterdir()}
+    assert {"report.html", "training-1.svg", "learning.svg"} <= {
+        path.name for path in (tmp_path / "page").iterdir()
+    }
 
 
 def test_half_a_row_of_a_killed_training_is_left_out(folders, tmp_path):

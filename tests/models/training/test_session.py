@@ -18,9 +18,20 @@ from models.training.trainer import train
 from tests.support.progress import RecordedProgress
 from tests.support.services.hub import served_hub
 from tests.support.tiers import slow_but
-from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
+from tests.support.training import (
+    make_session,
+    save_start,
+    stop_after,
+    write_collection,
+    write_train_config,
+)
 
-DEV = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "every_steps": 10}
+DEV = {
+    "topics": {"path": "topics.tsv", "format": "tsv"},
+    "qrels": "qrels.txt",
+    "run": "run.trec",
+    "every_steps": 10,
+}
 
 _LEARN = ["optimizer.steps=150", "optimizer.batch_size=20", "optimizer.dropout=0"]
 
@@ -62,7 +73,9 @@ def test_training_resumes_to_the_same_bits(kind, config, tmp_path):
     steps = ["optimizer.steps=15"]
     finish(make_session(config, kind, steps, tmp_path / "whole"))
     for done, stop in ((1, 1), (8, 7)):
-        progress = train(make_session(config, kind, steps, tmp_path / "parts"), stop_after(stop), SILENT, "")
+        progress = train(
+            make_session(config, kind, steps, tmp_path / "parts"), stop_after(stop), SILENT, ""
+        )
         assert (progress.step, progress.finished) == (done, False)
     assert "resuming after step 8" in finish(make_session(config, kind, steps, tmp_path / "parts"))
     assert_same(tmp_path / "whole", tmp_path / "parts")
@@ -104,7 +117,12 @@ class Killed(Silent):
 def test_dev_measurement_saves_a_state_with_its_model(dev_config, tmp_path):
     finish(make_session(dev_config, "mono", output=tmp_path / "whole"))
     with pytest.raises(KeyboardInterrupt):
-        train(make_session(dev_config, "mono", output=tmp_path / "killed"), lambda: False, Killed(), "")
+        train(
+            make_session(dev_config, "mono", output=tmp_path / "killed"),
+            lambda: False,
+            Killed(),
+            "",
+        )
     again = make_session(dev_config, "mono", output=tmp_path / "killed")
     assert (again.before.step, again.before.best_step) == (10, 10)
     finish(again)
@@ -128,7 +146,10 @@ def test_head_of_one_logit_is_kept_by_default(config, tmp_path):
     one = {"start": str(tmp_path / "one"), "optimizer.learning_rate": 1e-12}
     options = [f"{key}={value}" for key, value in one.items()]
     kept = make_session(config, "mono", options, tmp_path / "kept")
-    assert (kept.labels, kept.lines()) == (1, make_session(config, "mono", output=tmp_path / "plain").lines())
+    assert (kept.labels, kept.lines()) == (
+        1,
+        make_session(config, "mono", output=tmp_path / "plain").lines(),
+    )
     finish(kept)
     head = weights(tmp_path / "one")["classifier.weight"]
     assert torch.allclose(weights(tmp_path / "kept")["classifier.weight"], head, atol=1e-6)
@@ -136,11 +157,16 @@ def test_head_of_one_logit_is_kept_by_default(config, tmp_path):
     assert any("the head is new" in line and "labels: 1 keeps it" in line for line in new.lines())
     assert any("the head is new" in line for line in plan_training(new)["notes"])
     finish(new)
-    assert "| start | one; its head of 1 label is not used |" in (tmp_path / "new/README.md").read_text()
+    assert (
+        "| start | one; its head of 1 label is not used |"
+        in (tmp_path / "new/README.md").read_text()
+    )
 
 
 def test_card_names_files_without_a_path_of_the_machine(config, tmp_path):
-    (tmp_path / "qrels.tsv").write_text("topic\tdoc\tlabel\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(10)))
+    (tmp_path / "qrels.tsv").write_text(
+        "topic\tdoc\tlabel\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(10))
+    )
     columns = "columns: {query_id: topic, doc_id: doc, relevance: label}"
     options = ["optimizer.steps=3", f"data.qrels={{path: {tmp_path}/qrels.tsv, {columns}}}"]
     finish(make_session(config, "mono", options, tmp_path / "out"))
@@ -186,7 +212,11 @@ def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
     assert session.dev.first_stage() == pytest.approx(0.25)
     lines = finish(session)
     header, given, *steps = rows(tmp_path / "out", "dev.csv")
-    assert (header, given[0], float(given[1])) == (["step", "RR@10"], "as given", session.dev.first_stage())
+    assert (header, given[0], float(given[1])) == (
+        ["step", "RR@10"],
+        "as given",
+        session.dev.first_stage(),
+    )
     assert "as given: dev RR@10 0.2500" in lines
     measured = {int(step): float(value) for step, value in steps}
     assert list(measured) == [10, 20, 30, 40]
@@ -227,7 +257,8 @@ def test_finished_training_is_not_repeated(config):
     again = make_session(config, "mono", ["optimizer.steps=5"])
     assert again.before.finished
     left = sorted(
-        str(path.relative_to(config.parent / "out/training")) for path in config.parent.glob("out/training/**/*")
+        str(path.relative_to(config.parent / "out/training"))
+        for path in config.parent.glob("out/training/**/*")
     )
     assert left == [
         *("checkpoint-5", "checkpoint-5/state.json"),
@@ -254,7 +285,11 @@ def test_resume_refuses_another_configuration(config):
 )
 def test_resume_refuses_other_data(name, old, new, tmp_path):
     write_collection(tmp_path / "dev")
-    dev = {"topics": {"path": "dev/topics.tsv", "format": "tsv"}, "qrels": "dev/qrels.txt", "run": "dev/run.trec"}
+    dev = {
+        "topics": {"path": "dev/topics.tsv", "format": "tsv"},
+        "qrels": "dev/qrels.txt",
+        "run": "dev/run.trec",
+    }
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=dev)
     train(make_session(config, "mono"), stop_after(1), SILENT, "")
     (tmp_path / name).write_text((tmp_path / name).read_text().replace(old, new))
@@ -266,7 +301,9 @@ def test_output_of_another_model_is_refused(config, tmp_path):
     with pytest.raises(ConfigError, match="start is also the start, which would be overwritten"):
         make_session(config, "mono", output=tmp_path / "start")
     save_start(tmp_path / "other")
-    with pytest.raises(ConfigError, match=r"holds a model that was not made by a training here \(config\.json"):
+    with pytest.raises(
+        ConfigError, match=r"holds a model that was not made by a training here \(config\.json"
+    ):
         make_session(config, "mono", output=tmp_path / "other")
 
 
@@ -328,7 +365,10 @@ def test_missing_tracker_is_named(name, config):
     [
         (lambda weight: weight.data.fill_(float("nan")), "the loss is nan at step 1"),
         (lambda weight: weight.data.fill_(float("inf")), r"the loss is (nan|inf) at step 1"),
-        (lambda weight: weight.register_hook(lambda grad: grad * float("inf")), r"the gradient is (nan|inf) at step 1"),
+        (
+            lambda weight: weight.register_hook(lambda grad: grad * float("inf")),
+            r"the gradient is (nan|inf) at step 1",
+        ),
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -378,10 +418,20 @@ def test_training_step_tokenizes_nothing(kind, config, monkeypatch):
 
 def test_distillation_learns_from_a_teachers_run(tmp_path):
     config = write_train_config(
-        tmp_path, save_start(tmp_path / "start"), objective={"listwise_kl": 1.0, "bert_ce": 0.3}, temperature=2.0
+        tmp_path,
+        save_start(tmp_path / "start"),
+        objective={"listwise_kl": 1.0, "bert_ce": 0.3},
+        temperature=2.0,
     )
-    overrides = [*_LEARN, "data.teacher=teacher.trec", "sampling.negatives=3", "optimizer.batch_size=40"]
+    overrides = [
+        *_LEARN,
+        "data.teacher=teacher.trec",
+        "sampling.negatives=3",
+        "optimizer.batch_size=40",
+    ]
     finish(make_session(config, "mono", overrides))
     assert learnt(tmp_path / "out") < 0.5
-    state = json.loads(next((tmp_path / "out/training").glob("checkpoint-*/state.json")).read_text())
+    state = json.loads(
+        next((tmp_path / "out/training").glob("checkpoint-*/state.json")).read_text()
+    )
     assert state["identity"]["objective.listwise_kl"] == 1.0

@@ -41,7 +41,9 @@ class Read(NamedTuple):
             docs = tuple(self.texts[row] for row in group.docs)
             return Group(self.texts[group.query], docs, group.relevant)
 
-        return [(texts(group), after) for group, after in islice(self.source.stream(position), count)]
+        return [
+            (texts(group), after) for group, after in islice(self.source.stream(position), count)
+        ]
 
 
 def read(path: Path, seed: int = 3, max_bad_rows: int = 100, needed: int | None = None) -> Read:
@@ -70,14 +72,19 @@ def test_triples_are_read_and_invalid_lines_counted(name, tmp_path):
     assert len({group.query for group, _ in epoch}) == found.source.groups_per_epoch == 2497
     assert all(group.docs[1] == group.docs[0].replace("positive", "negative") for group, _ in epoch)
     assert all(group.relevant == (True, False) for group, _ in epoch)
-    line = f"lines of {tmp_path / name} that are no triple, have an empty text or one text twice: 4; ignored"
+    line = (
+        f"lines of {tmp_path / name} that are no triple, have an empty text or one text twice: "
+        "4; ignored"
+    )
     assert found.lines == [line]
     following = [group.query for group, _ in found.take(2 * 2497)[2497:]]
     assert sorted(following) == sorted(group.query for group, _ in epoch)
     assert following != [group.query for group, _ in epoch]
     # A block of a thousand is shuffled.
     assert [group.query for group, _ in epoch[:9]] != [f"query {number}" for number in range(9)]
-    assert {group.query for group, _ in epoch[:1000]} == {f"query {number}" for number in range(1001) if number != 3}
+    assert {group.query for group, _ in epoch[:1000]} == {
+        f"query {number}" for number in range(1001) if number != 3
+    }
 
 
 def test_only_needed_triples_are_read(tmp_path):
@@ -89,7 +96,11 @@ def test_only_needed_triples_are_read(tmp_path):
     assert some.source.groups_per_epoch == 2000
 
 
-_LABELLED = ["what is it\tit is blue\t0", "what is that\tthat is red\t1", "what was it\tit was gold\t0"]
+_LABELLED = [
+    "what is it\tit is blue\t0",
+    "what is that\tthat is red\t1",
+    "what was it\tit was gold\t0",
+]
 
 
 def moved(order: str) -> list[str]:
@@ -103,8 +114,14 @@ def moved(order: str) -> list[str]:
         (["query\tpassage\tlabel", *_LABELLED], r"column 3 holds labels, scores or ids \(0, 1\)"),
         (moved("201"), r"column 1 holds labels"),
         (moved("021"), r"column 2 holds labels"),
-        ([line.replace("\t0", "\t0.25") for line in _LABELLED], r"column 3 holds labels, scores or ids \(0\.25, 1\)"),
-        (["1000\tD500\tD600", "1001\tD501\tD601"], "column 1 and 2 and 3 holds .*D600, D601.* data.corpus"),
+        (
+            [line.replace("\t0", "\t0.25") for line in _LABELLED],
+            r"column 3 holds labels, scores or ids \(0\.25, 1\)",
+        ),
+        (
+            ["1000\tD500\tD600", "1001\tD501\tD601"],
+            "column 1 and 2 and 3 holds .*D600, D601.* data.corpus",
+        ),
         (["apple\tbanana\tcherry", "apple\tcherry\tdate"], "column 1 and 2 and 3 holds"),
         (["what is it\tD500\tD600", "what is that\tD501\tD601"], "column 2 and 3 holds"),
         (["q1\tit is blue\tit is red", "q2\tit is red\tit is gold"], "column 1 holds"),
@@ -143,7 +160,8 @@ def test_triples_in_another_encoding_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["\u4f60\u597d\t\u4e2d\u56fd1\t\u5317\u4eac2", "what is it\tblue\tred", "q 1\t42\tit is 43"]
+    "line",
+    ["\u4f60\u597d\t\u4e2d\u56fd1\t\u5317\u4eac2", "what is it\tblue\tred", "q 1\t42\tit is 43"],
 )
 def test_triples_accept_short_texts(line, tmp_path):
     (tmp_path / "triples.tsv").write_text(f"{line}\nwhat is that\tcovid19 it is\tred\n")
@@ -189,11 +207,14 @@ def test_triples_have_a_limit_of_broken_lines(tmp_path):
     path = tmp_path / "triples.tsv"
     path.write_text("\n".join([good.format(0), *map(broken.format, range(250))]) + "\n")
     with pytest.raises(
-        PreflightError, match=r"250 of 251 lines are not query.* is line 2: it has 4 columns with a text"
+        PreflightError,
+        match=r"250 of 251 lines are not query.* is line 2: it has 4 columns with a text",
     ):
         read(path)
     assert len(read(path, max_bad_rows=250).take(3)) == 3
-    path.write_text("\n".join([*map(good.format, range(1500)), *map(broken.format, range(50))]) + "\n")
+    path.write_text(
+        "\n".join([*map(good.format, range(1500)), *map(broken.format, range(50))]) + "\n"
+    )
     with pytest.raises(PreflightError, match=r"50 of 550 lines are not query"):
         read(path, max_bad_rows=9)
 

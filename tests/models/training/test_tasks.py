@@ -7,7 +7,15 @@ from models.tokenizers.bert import load_bert
 from models.training.data.groups import Group, InputEncoder
 from models.training.data.texts import TextWriter, TokenTable
 from models.training.tasks import DuoTask, MonoTask, labelled_pairs
-from tests.support.training import LIMITS, WORDS, colour_groups, make_scorer, overfit, save_start, step_loss
+from tests.support.training import (
+    LIMITS,
+    WORDS,
+    colour_groups,
+    make_scorer,
+    overfit,
+    save_start,
+    step_loss,
+)
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +26,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("kind", "objective"),
     [
-        *(("mono", name) for name in ("pointwise", "bertlets", "bert_ce", "margin_mse", "listwise_kl")),
+        *(
+            ("mono", name)
+            for name in ("pointwise", "bertlets", "bert_ce", "margin_mse", "listwise_kl")
+        ),
         *(("duo", name) for name in ("pairwise", "margin_mse", "pairwise_kl")),
     ],
 )
@@ -37,7 +48,9 @@ def test_objectives_are_weighted(start):
         return step_loss(MonoTask(score.encoder, objective, 2.0), score.model, groups).item()
 
     losses, together = {name: loss({name: 1.0}) for name in parts}, loss(parts)
-    assert together == pytest.approx(sum(weight * losses[name] for name, weight in parts.items()), rel=1e-5)
+    assert together == pytest.approx(
+        sum(weight * losses[name] for name, weight in parts.items()), rel=1e-5
+    )
 
 
 def test_labelled_pairs_have_one_relevant_doc():
@@ -47,7 +60,9 @@ def test_labelled_pairs_have_one_relevant_doc():
 
 
 def test_duo_task_scores_both_orders_with_labels(start):
-    tensors = DuoTask(make_scorer(start, "duo").encoder, {"pairwise": 1.0}).collate(colour_groups(3)[:1], 0)
+    tensors = DuoTask(make_scorer(start, "duo").encoder, {"pairwise": 1.0}).collate(
+        colour_groups(3)[:1], 0
+    )
     assert tensors["relevant"].tolist() == [1, 1, 0, 0]
     assert tensors["teacher"].tolist() == [1.5, 3.0, -1.5, -3.0]
     assert len(tensors["order"]) == 4
@@ -58,7 +73,10 @@ def test_training_inputs_equal_those_of_scoring(start, segments):
     """Against the special tokens and types written by hand, and cut by the rule `original`."""
     encoder = InputEncoder(load_bert(start), LIMITS, 64)
     long = " ".join(["blue"] * 40)
-    inputs = [("what is sky", "blue", "green")[:segments], ("what is grass", long, "red")[:segments]] * 3
+    inputs = [
+        ("what is sky", "blue", "green")[:segments],
+        ("what is grass", long, "red")[:segments],
+    ] * 3
     cls, sep = WORDS.index("[CLS]"), WORDS.index("[SEP]")
     room = 32 - 5 - 2 if segments == 2 else (32 - 5) // 2 - 2
     rows = []
@@ -79,12 +97,18 @@ def test_training_inputs_equal_those_of_scoring(start, segments):
 
 def test_token_ids_are_packed_as_their_texts(start, tmp_path):
     tokenizer = load_bert(start)
-    inputs = [("what is sky", " ".join(["blue"] * 40)), ("what is sky", ""), ("what is grass", "green")]
+    inputs = [
+        ("what is sky", " ".join(["blue"] * 40)),
+        ("what is sky", ""),
+        ("what is grass", "green"),
+    ]
     writer = TextWriter(tmp_path, tokenizer, 512)
     writer.add([text for texts in inputs for text in texts])
     writer.close()
     by_text = InputEncoder(tokenizer, LIMITS, 64).batches(inputs)
-    by_row = InputEncoder(tokenizer, LIMITS, 64, tokens=TokenTable(tmp_path)).batches([(0, 1), (2, 3), (4, 5)])
+    by_row = InputEncoder(tokenizer, LIMITS, 64, tokens=TokenTable(tmp_path)).batches(
+        [(0, 1), (2, 3), (4, 5)]
+    )
     for one, other in zip(by_text, by_row, strict=True):
         assert one.rows.tolist() == other.rows.tolist()
         assert all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
@@ -106,23 +130,33 @@ def test_gradients_of_duo_are_those_of_a_plain_loop(dtype, start):
     score = make_scorer(start, "duo")
     groups = colour_groups(3)[:4]
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        torch.autograd.backward(step_loss(DuoTask(score.encoder, {"pairwise": 1.0}), score.model, groups))
+        torch.autograd.backward(
+            step_loss(DuoTask(score.encoder, {"pairwise": 1.0}), score.model, groups)
+        )
     found = _gradients(score.model)
     plain = make_scorer(start, "duo").model
     losses = []
     for group in groups:
         for i, j in [(0, 1), (0, 2), (1, 0), (2, 0)]:
-            parts = [["[CLS]", *group.query.split(), "[SEP]"], [group.docs[i], "[SEP]"], [group.docs[j], "[SEP]"]]
+            parts = [
+                ["[CLS]", *group.query.split(), "[SEP]"],
+                [group.docs[i], "[SEP]"],
+                [group.docs[j], "[SEP]"],
+            ]
             ids = torch.tensor([[WORDS.index(word) for part in parts for word in part]])
             types = torch.tensor([[number for number, part in enumerate(parts) for _ in part]])
             with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
                 logits = plain(input_ids=ids, token_type_ids=types).logits
-            losses.append(torch.nn.functional.cross_entropy(logits.float(), torch.tensor([int(i == 0)])))
+            losses.append(
+                torch.nn.functional.cross_entropy(logits.float(), torch.tensor([int(i == 0)]))
+            )
     torch.autograd.backward(torch.stack(losses).mean())
     wanted = _gradients(plain)
     largest = max(each.abs().max().item() for each in wanted.values())
     for name, each in wanted.items():
-        assert (found[name] - each).abs().max().item() < (1e-5 if dtype == torch.float32 else 0.05) * largest, name
+        assert (found[name] - each).abs().max().item() < (
+            1e-5 if dtype == torch.float32 else 0.05
+        ) * largest, name
 
 
 def _gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -40,7 +40,10 @@ def test_bert_adam_two_steps_by_hand(restored):
         value -= rate * (first / (math.sqrt(second) + 1e-6) + 0.01 * value)
         assert weight.item() == pytest.approx(value, rel=1e-12)
         if restored:
-            state, optimizer = optimizer.state_dict(), BertAdam([("encoder.weight", weight)], 0.1, 0.01)
+            state, optimizer = (
+                optimizer.state_dict(),
+                BertAdam([("encoder.weight", weight)], 0.1, 0.01),
+            )
             optimizer.load_state_dict(state)
 
 
@@ -48,7 +51,9 @@ def test_bert_adam_two_steps_by_hand(restored):
 def test_bert_adam_does_not_decay_biases_and_layer_norm(name):
     spared, decayed, frozen = parameter(1.0), parameter(1.0), parameter(1.0)
     frozen.requires_grad = False
-    optimizer = BertAdam([(name, spared), ("dense.weight", decayed), ("words", frozen)], 0.1, weight_decay=0.01)
+    optimizer = BertAdam(
+        [(name, spared), ("dense.weight", decayed), ("words", frozen)], 0.1, weight_decay=0.01
+    )
     spared.grad = torch.zeros(1, dtype=torch.float64)
     step(optimizer, decayed, 0.0)
     assert (spared.item(), frozen.item()) == (1.0, 1.0)
@@ -110,7 +115,9 @@ def test_out_of_memory_names_the_options_that_help(tmp_path, monkeypatch):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(_Trainer, "train", fail)
-    with pytest.raises(BeamrankError, match=r"out of memory on cpu: raise optimizer\.accumulation from 1, "):
+    with pytest.raises(
+        BeamrankError, match=r"out of memory on cpu: raise optimizer\.accumulation from 1, "
+    ):
         train(make_session(config, "mono"), lambda: False, SILENT, "")
 
 
@@ -118,5 +125,7 @@ def test_process_without_a_gpu_is_refused(monkeypatch):
     monkeypatch.setattr("models.training.session.resolve_device", lambda _: "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(PreflightError, match=r"process 3 of this machine has no GPU, .* --nproc-per-node 2"):
+    with pytest.raises(
+        PreflightError, match=r"process 3 of this machine has no GPU, .* --nproc-per-node 2"
+    ):
         join_processes("auto")

@@ -13,7 +13,15 @@ pytestmark = pytest.mark.usefixtures("two_runs")
 
 
 def test_compare_prints_a_row_for_each_run_and_measure():
-    asked = ("compare", "base.trec", "other.trec", "--qrels", "qrels", "--measures", "RR@10 Judged@10")
+    asked = (
+        "compare",
+        "base.trec",
+        "other.trec",
+        "--qrels",
+        "qrels",
+        "--measures",
+        "RR@10 Judged@10",
+    )
     done = succeed(*asked, "--agreement")
     assert succeed(*asked).stdout.splitlines() == done.stdout.splitlines()[:-3]
     header, *rows = (line.split("\t") for line in done.stdout.splitlines())
@@ -33,7 +41,16 @@ def test_compare_prints_a_row_for_each_run_and_measure():
 
 
 def test_compare_prints_one_result_in_every_format():
-    asked = ("compare", "other.trec", "--baseline", "base.trec", "--qrels", "qrels", "--test", "randomization")
+    asked = (
+        "compare",
+        "other.trec",
+        "--baseline",
+        "base.trec",
+        "--qrels",
+        "qrels",
+        "--test",
+        "randomization",
+    )
     found = json.loads(succeed(*asked, "--format", "json").stdout)
     assert (found["baseline"], found["queries"], found["test"]) == ("base.trec", 2, "randomization")
     assert found["runs"][0]["measures"]["Judged@10"] == 0.5
@@ -42,8 +59,13 @@ def test_compare_prints_one_result_in_every_format():
     rows = list(csv.DictReader(io.StringIO(succeed(*asked, "--format", "csv").stdout)))
     (row,) = (row for row in rows if (row["run"], row["measure"]) == ("other.trec", "AP"))
     assert (row["mean"], row["losses"]) == (str(found["runs"][1]["measures"]["AP"]), "1")
-    assert "| other.trec | AP | 0.7500 | -0.2500 |" in succeed(*asked, "--format", "markdown").stdout
-    assert r"other.trec & AP & 0.7500 & -0.2500 & 1 & 1 & 0 & 1 & 1 \\" in succeed(*asked, "--format", "latex").stdout
+    assert (
+        "| other.trec | AP | 0.7500 | -0.2500 |" in succeed(*asked, "--format", "markdown").stdout
+    )
+    assert (
+        r"other.trec & AP & 0.7500 & -0.2500 & 1 & 1 & 0 & 1 & 1 \\"
+        in succeed(*asked, "--format", "latex").stdout
+    )
 
 
 def test_compare_explains_what_is_missing():
@@ -51,7 +73,8 @@ def test_compare_explains_what_is_missing():
     assert done.stderr.splitlines() == [
         "note: recip_rank is trec_eval's name for RR",
         "note: no qrels: measures, differences and tests need judgments (--qrels)",
-        "note: third.tsv: topics that only this run or the baseline has: 1; the agreement leaves them out",
+        "note: third.tsv: topics that only this run or the baseline has: 1; the agreement leaves "
+        "them out",
     ]
     (_, name, value), tau, overlap = (line.split("\t") for line in done.stdout.splitlines()[1:])
     # They share b, second in one and first in the other: of depth 2 on half.
@@ -60,21 +83,36 @@ def test_compare_explains_what_is_missing():
 
 
 def test_compare_gives_runs_the_names_that_are_asked_for():
-    asked = ("compare", "other.trec", "--baseline", "base.trec", "--qrels", "qrels", "--measures", "RR@10")
+    asked = (
+        "compare",
+        "other.trec",
+        "--baseline",
+        "base.trec",
+        "--qrels",
+        "qrels",
+        "--measures",
+        "RR@10",
+    )
     done = succeed(*asked, "--names", "ours, theirs")
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["run", "theirs", "ours"]
     found = json.loads(succeed(*asked, "--names", "ours,theirs", "--format", "json").stdout)["runs"]
-    assert [(each["name"], each["run"]) for each in found] == [("theirs", "base.trec"), ("ours", "other.trec")]
+    assert [(each["name"], each["run"]) for each in found] == [
+        ("theirs", "base.trec"),
+        ("ours", "other.trec"),
+    ]
     for wrong in ("ours", "a,a", "a,", "a,b,c"):
         assert "--names" in refused(*asked, "--names", wrong, code=2)
 
 
 def test_compare_says_once_what_several_runs_have(two_runs):
     (two_runs / "qrels").write_text("q1 0 a 1\nq2 0 c 1\nq3 0 a 1\nq4 0 a 1\nq5 0 a 1\n")
-    done = succeed("compare", "base.trec", "other.trec", "third.tsv", "--qrels", "qrels", "--measures", "RR@10")
+    done = succeed(
+        "compare", "base.trec", "other.trec", "third.tsv", "--qrels", "qrels", "--measures", "RR@10"
+    )
     assert [line for line in done.stderr.splitlines() if "not in the run" in line] == [
-        "note: judged topics that are not in the run: base.trec 3 of 5 ('q3', 'q4', 'q5'), other.trec 3 of 5 ('q3', "
-        "'q4', 'q5'), third.tsv 4 of 5 ('q2', 'q3', 'q4', ...); they count as 0"
+        "note: judged topics that are not in the run: base.trec 3 of 5 ('q3', 'q4', 'q5'), "
+        "other.trec 3 of 5 ('q3', 'q4', 'q5'), third.tsv 4 of 5 ('q2', 'q3', 'q4', ...); they "
+        "count as 0"
     ]
     assert done.stderr.count("warning: base.trec: judged topics that are in the run: 2 of 5") == 1
 
@@ -82,14 +120,29 @@ def test_compare_says_once_what_several_runs_have(two_runs):
 def test_compare_leaves_docs_out(two_runs):
     (two_runs / "pairs").write_text("q1 b\n")
     asked = ("compare", "base.trec", "other.trec", "--qrels", "qrels", "--measures", "RR@10")
-    means = [line.split("\t")[2] for line in succeed(*asked, "--exclude", "pairs").stdout.splitlines()[1:]]
+    means = [
+        line.split("\t")[2]
+        for line in succeed(*asked, "--exclude", "pairs").stdout.splitlines()[1:]
+    ]
     assert means == ["1.0", "1.0"]
 
 
 def test_test_and_correction_defined_outside_the_package_are_used(monkeypatch):
     monkeypatch.setitem(significance.TESTS, "coin", lambda run, baseline: 0.25)
-    monkeypatch.setitem(significance.CORRECTIONS, "double", lambda p_values: [2 * p_value for p_value in p_values])
-    asked = ("compare", "base.trec", "other.trec", "--qrels", "qrels", "--test", "coin", "--correction", "double")
+    monkeypatch.setitem(
+        significance.CORRECTIONS, "double", lambda p_values: [2 * p_value for p_value in p_values]
+    )
+    asked = (
+        "compare",
+        "base.trec",
+        "other.trec",
+        "--qrels",
+        "qrels",
+        "--test",
+        "coin",
+        "--correction",
+        "double",
+    )
     found = json.loads(succeed(*asked, "--format", "json").stdout)["runs"][1]["differences"]["AP"]
     assert (found["p_value"], found["corrected_p_value"]) == (0.25, 0.5)
 

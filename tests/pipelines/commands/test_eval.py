@@ -29,9 +29,11 @@ def test_eval_prints_tab_separated_values(folder):
     done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "RR P@2")
     assert done.stdout == "RR\t0.25\nP@2\t0.25\n"
     assert done.stderr.splitlines() == [
-        "note: rows with the score of the row before: 1; ordered by doc_id, descending, as in trec_eval. A run that is "
-        "given as the first stage orders them by rank, unless `candidates.ties` is `doc_id`",
-        "note: rows whose rank disagrees with the scores: 1; the scores decide, the rank column is not read",
+        "note: rows with the score of the row before: 1; ordered by doc_id, descending, as in "
+        "trec_eval. A run that is given as the first stage orders them by rank, unless "
+        "`candidates.ties` is `doc_id`",
+        "note: rows whose rank disagrees with the scores: 1; the scores decide, the rank column "
+        "is not read",
         "note: judged topics that are not in the run: 1 of 2 ('q2'); they count as 0",
         "note: topics of the run without judgments: 1 ('q9'); they are left out",
     ]
@@ -45,15 +47,31 @@ def test_eval_compares_with_several_baselines(folder):
         asked += ["--against", other]
     done = succeed("eval", *asked)
     first, counted = (line.split("\t") for line in done.stdout.splitlines())
-    assert (first[:4], first[5:7], first[8:10]) == (["RR", "1.0", "0.25", "0.75"], ["0.25", "0.75"], ["0.25", "0.75"])
+    assert (first[:4], first[5:7], first[8:10]) == (
+        ["RR", "1.0", "0.25", "0.75"],
+        ["0.25", "0.75"],
+        ["0.25", "0.75"],
+    )
     assert len(first) == 2 + 3 * 3
     assert counted == ["NumRet", "2.0"]
-    assert done.stderr.count("note: not compared, because they are not means over two or more topics: NumRet") == 1
-    assert "note: a.run: topics of the run without judgments: 1 ('q9'); they are left out" in done.stderr
+    assert (
+        done.stderr.count(
+            "note: not compared, because they are not means over two or more topics: NumRet"
+        )
+        == 1
+    )
+    assert (
+        "note: a.run: topics of the run without judgments: 1 ('q9'); they are left out"
+        in done.stderr
+    )
     compared = json.loads(succeed("eval", *asked, "--json").stdout)["against"]
     assert [each["run"] for each in compared] == ["a.run", "c.run", "a.run"]
     assert compared[0]["measures"]["RR"]["better"] == 2
-    assert [str(each["measures"]["RR"]["p_value"]) for each in compared] == [first[4], first[7], first[10]]
+    assert [str(each["measures"]["RR"]["p_value"]) for each in compared] == [
+        first[4],
+        first[7],
+        first[10],
+    ]
 
 
 def test_eval_explains_names_of_trec_eval(folder):
@@ -81,7 +99,9 @@ def test_eval_prints_each_topic(folder):
 def test_eval_prints_json(folder):
     done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "RR@10", "--json")
     assert json.loads(done.stdout) == {"run": "a.run", "queries": 2, "measures": {"RR@10": 0.25}}
-    done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "RR@10", "--json", "--per-query")
+    done = succeed(
+        "eval", "a.run", "--qrels", "qrels", "--measures", "RR@10", "--json", "--per-query"
+    )
     assert json.loads(done.stdout)["per_query"] == {"q1": {"RR@10": 0.5}, "q2": {"RR@10": 0.0}}
 
 
@@ -94,8 +114,20 @@ def test_eval_prints_a_table_on_a_terminal(folder):
     """The command line itself, on a pseudo-terminal."""
     parent, child = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    command = [sys.executable, "-m", "pipelines.main", "eval", "a.run", "--qrels", "qrels", "--measures", "RR"]
-    subprocess.run([*command, "--per-query"], env=environment, stdout=child, stderr=subprocess.PIPE, check=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.main",
+        "eval",
+        "a.run",
+        "--qrels",
+        "qrels",
+        "--measures",
+        "RR",
+    ]
+    subprocess.run(
+        [*command, "--per-query"], env=environment, stdout=child, stderr=subprocess.PIPE, check=True
+    )
     os.close(child)
     shown = b""
     with suppress(OSError):
@@ -118,7 +150,11 @@ def test_eval_prints_a_table_on_a_terminal(folder):
         (["qrels", "--qrels", "qrels"], 3, "line 1: 4 columns"),
         (["other.run", "--qrels", "qrels"], 3, "no topic in common"),
         (["a.run", "--qrels", "qrels", "--measures", "ndcg@10"], 2, "did you mean nDCG@10?"),
-        (["a.run", "--qrels", "qrels", "--against", "a.run", "--against", "none.run"], 3, "there is no file none.run"),
+        (
+            ["a.run", "--qrels", "qrels", "--against", "a.run", "--against", "none.run"],
+            3,
+            "there is no file none.run",
+        ),
         (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be between 1 and"),
         (["a.run", "--qrels", "qrels", "--measures", " "], 2, "there are no measures"),
         (["a.run"], 2, "--qrels"),
@@ -165,4 +201,6 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted(folder):
         assert "note: rows of qrels that cannot be used: 1 (qrels:3: relevance 'high'" in errors
         assert "note: a.run: rows of run that cannot be used: 1 (a.run:5: rank 'one'" in errors
     (folder / "qrels").write_text(QRELS)
-    assert "a.run is not a valid run: 1 problem" in refused("eval", "a.run", "--qrels", "qrels", code=3)
+    assert "a.run is not a valid run: 1 problem" in refused(
+        "eval", "a.run", "--qrels", "qrels", code=3
+    )

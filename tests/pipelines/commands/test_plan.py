@@ -1,4 +1,6 @@
-"""`beamrank plan` after earlier runs: what remains to be done, and which stages a changed key repeats."""
+"""`beamrank plan` after earlier runs: what remains to be done, and which stages a changed key
+repeats.
+"""
 
 import json
 import re
@@ -29,7 +31,10 @@ def _planned(config: Path, *arguments: str) -> str:
 
 
 def _stages(config: Path, *arguments: str) -> dict[str, dict[str, Any]]:
-    return {stage["stage"]: stage for stage in json.loads(_planned(config, *arguments, "--json"))["stages"]}
+    return {
+        stage["stage"]: stage
+        for stage in json.loads(_planned(config, *arguments, "--json"))["stages"]
+    }
 
 
 def _files(folder: Path) -> list[tuple[Path, int]]:
@@ -47,7 +52,9 @@ def test_plan_without_earlier_runs_has_all_work(config: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("output", ["/dev/null", "file"])
-def test_plan_refuses_an_output_that_is_not_a_folder(config: Path, tmp_path: Path, output: str) -> None:
+def test_plan_refuses_an_output_that_is_not_a_folder(
+    config: Path, tmp_path: Path, output: str
+) -> None:
     (tmp_path / "file").touch()
     assert "is not a folder" in refused("plan", config, "--output", tmp_path / output, code=3)
 
@@ -55,7 +62,9 @@ def test_plan_refuses_an_output_that_is_not_a_folder(config: Path, tmp_path: Pat
 def test_plan_measures_each_model_with_its_own_tokenizer(config: Path, tmp_path: Path) -> None:
     mono = save_tiny(tmp_path / "mono", vocabulary=None)
     planned = json.loads(
-        _planned(config, "--set", f"mono.checkpoint={mono}", "--output", str(tmp_path / "o"), "--json")
+        _planned(
+            config, "--set", f"mono.checkpoint={mono}", "--output", str(tmp_path / "o"), "--json"
+        )
     )
     assert planned["stages"][-1]["inferences"] > 0
 
@@ -64,7 +73,9 @@ def test_plan_after_a_whole_run_has_no_work(config: Path) -> None:
     before = _files(config.parent / "out")
     for stage in _stages(config).values():
         assert stage["seconds"] >= 0
-        assert [stage[f"remaining_{name}"] for name in ("shards", "inferences", "bytes", "seconds")] == [0, 0, 0, 0]
+        assert [
+            stage[f"remaining_{name}"] for name in ("shards", "inferences", "bytes", "seconds")
+        ] == [0, 0, 0, 0]
     assert "all stages finished" in _planned(config)
     assert _files(config.parent / "out") == before
 
@@ -73,11 +84,15 @@ def test_plan_names_a_changed_key_and_its_stages(config: Path) -> None:
     said = _planned(config, "--set", "mono.k=4")
     assert "mono.k 6 -> 4: tokenize, mono and duo are redone" in said
     assert (
-        "mono and duo are counted whole: which of their shards still count is known once tokenize is finished" in said
+        "mono and duo are counted whole: which of their shards still count is known once tokenize "
+        "is finished" in said
     )
     found = _stages(config, "--set", "mono.k=4")
     assert [stage["remaining_shards"] for stage in found.values()] == [0, 4, 4, 4]
-    figures = [[found[each][f"remaining_{name}"] for name in ("inferences", "reused")] for each in ("mono", "duo")]
+    figures = [
+        [found[each][f"remaining_{name}"] for name in ("inferences", "reused")]
+        for each in ("mono", "duo")
+    ]
     # The two docs that mono no longer scores could be among the best three.
     assert figures == [[0, 10 * 4], [10 * 3 * 2, 10 * 3 * 2]]
     assert "duo is counted in both columns" in said
@@ -89,7 +104,10 @@ def test_plan_predicts_what_is_reused_from_other_outputs(config: Path, tmp_path:
     to_new = ("--output", str(tmp_path / "new"), "--reuse", str(config.parent / "out"))
     found = _stages(config, *to_new, "--set", "mono.k=9", "--set", "duo.k=6")
     # 6 of 9 candidates, and 3 * 2 of 6 * 5 pairs.
-    figures = [[found[each][f"remaining_{name}"] for name in ("inferences", "reused")] for each in ("mono", "duo")]
+    figures = [
+        [found[each][f"remaining_{name}"] for name in ("inferences", "reused")]
+        for each in ("mono", "duo")
+    ]
     assert figures == [[10 * 3, 10 * 6], [10 * 24, 10 * 6]]
     said = _planned(config, *to_new, "--set", "input.truncation=paper")
     assert re.search(r"mono: not reused: \S+/out/plan-\w+.json: input.truncation differs", said)
@@ -101,7 +119,10 @@ def test_plan_of_a_changed_corpus_has_bounds_before_and_after_its_index(tmp_path
     collection = SmallCollection(tmp_path).with_index().with_models()
     collection.keys["index"]["update"] = True
     collection.run()
-    collection.write("corpus.jsonl", (json.dumps({"id": each, "contents": f"{DOCS[each]} heron"}) for each in DOCS))
+    collection.write(
+        "corpus.jsonl",
+        (json.dumps({"id": each, "contents": f"{DOCS[each]} heron"}) for each in DOCS),
+    )
     figures = ("inferences", "reused", "undecided")
     before = _stages(collection.path)
     assert [before["mono"][f"remaining_{figure}"] for figure in figures] == [60, 60, 60]
@@ -112,7 +133,9 @@ def test_plan_of_a_changed_corpus_has_bounds_before_and_after_its_index(tmp_path
     planned = collection.plan()
     after = _stages(collection.path)
     assert "random docs" not in _planned(collection.path)
-    assert [[after[each][f"remaining_{figure}"] for figure in figures] for each in ("mono", "duo")] == [[60] * 3] * 2
+    assert [
+        [after[each][f"remaining_{figure}"] for figure in figures] for each in ("mono", "duo")
+    ] == [[60] * 3] * 2
     planned.run()
     for status in read_status(planned.plan)[2:]:
         assert 0 < status.inferences <= after[status.stage]["remaining_inferences"]
@@ -145,7 +168,9 @@ def test_plan_ignores_a_corrupt_earlier_plan(config: Path, tmp_path: Path) -> No
 
 def test_plan_shows_the_cost_on_machines_of_a_price(config: Path, tmp_path: Path) -> None:
     output = str(tmp_path / "new")
-    shown = _planned(config, "--output", output, "--price", "3600", "--machine", "large-1", "--machines", "4")
+    shown = _planned(
+        config, "--output", output, "--price", "3600", "--machine", "large-1", "--machines", "4"
+    )
     (seconds,) = (float(line.split()[-1]) for line in shown.splitlines() if line.startswith("all "))
     cost = re.search(r"^cost: ([\d.]+) machine hours at 3600: ([\d.]+)$", shown, re.MULTILINE)
     assert cost is not None
@@ -154,9 +179,21 @@ def test_plan_shows_the_cost_on_machines_of_a_price(config: Path, tmp_path: Path
     assert not (tmp_path / "new").exists()
 
 
-def test_status_shows_a_saved_prediction_beside_what_was_spent(config: Path, tmp_path: Path) -> None:
+def test_status_shows_a_saved_prediction_beside_what_was_spent(
+    config: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "new"
-    shown = _planned(config, "--output", str(output), "--price", "3600", "--machine", "large-1", "--save", "--json")
+    shown = _planned(
+        config,
+        "--output",
+        str(output),
+        "--price",
+        "3600",
+        "--machine",
+        "large-1",
+        "--save",
+        "--json",
+    )
     predicted = {stage["stage"]: stage["seconds"] for stage in json.loads(shown)["stages"]}
     plan_run(config, output=output).run()
     found = json.loads(succeed("status", output, "--json").stdout)
@@ -170,7 +207,9 @@ def test_status_shows_a_saved_prediction_beside_what_was_spent(config: Path, tmp
     assert "cost on large-1 at 3600 an hour" in succeed("status", output).stdout
 
 
-def test_shard_is_expected_to_take_what_was_predicted_or_is_measured(config: Path, tmp_path: Path) -> None:
+def test_shard_is_expected_to_take_what_was_predicted_or_is_measured(
+    config: Path, tmp_path: Path
+) -> None:
     planned = plan_run(config, output=str(tmp_path / "out"))
     of_shard = partial(shard_seconds, planned.config, planned.plan)
     assert of_shard(planned.plan.stage("mono"), measures=False) == 0

@@ -31,7 +31,9 @@ def test_report_prints_the_page_and_writes_below_the_run(output):
 
 def test_report_takes_the_points_that_are_asked(output, tmp_path):
     arguments = ["--k0", "0,4", "--k1", "3,99", "--opponents", "2", "--trials", "1"]
-    done = beamrank_here("report", output.plan.output, *arguments, "--output", tmp_path, "--baseline", "mono")
+    done = beamrank_here(
+        "report", output.plan.output, *arguments, "--output", tmp_path, "--baseline", "mono"
+    )
     assert done.returncode == 0, done.stderr
     with (tmp_path / "curves.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -43,10 +45,19 @@ def test_report_takes_the_points_that_are_asked(output, tmp_path):
 
 def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
     done = beamrank_here(
-        "report", output.plan.output, output.plan.output, "--trials", "1", "--output", tmp_path, "--no-texts"
+        "report",
+        output.plan.output,
+        output.plan.output,
+        "--trials",
+        "1",
+        "--output",
+        tmp_path,
+        "--no-texts",
     )
     assert done.returncode == 0, done.stderr
-    assert {"report.html", "curves.csv", "2-curves.csv", "2-figure-2.svg"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"report.html", "curves.csv", "2-curves.csv", "2-figure-2.svg"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
 
 
 def test_report_tells_trainings_of_one_name_apart(tmp_path):
@@ -65,7 +76,15 @@ def test_report_of_a_run_a_file_and_a_training_is_one_page(output, tmp_path):
     )
     TrainingRecord("mono", 10, 32).write(str(tmp_path / "trained"))
     paths = [tmp_path / "theirs.trec", tmp_path / "trained", output.plan.output]
-    options = ["--qrels", output.folder / "qrels.txt", "--measures", "P_5, AP", "--trials", "1", "--no-texts"]
+    options = [
+        "--qrels",
+        output.folder / "qrels.txt",
+        "--measures",
+        "P_5, AP",
+        "--trials",
+        "1",
+        "--no-texts",
+    ]
     done = beamrank_here("report", *paths, *options)
     assert done.returncode == 0, done.stderr
     page = tmp_path / "report" / "report.html"
@@ -109,22 +128,30 @@ def test_passages_of_a_corpus_that_changed_are_not_shown(tmp_path):
     collection = small_cascade(tmp_path)
     collection.run()
     shown = beamrank_here("inspect", collection.output, "--query", "q0")
-    collection.write("corpus.jsonl", (f'{{"id": "{doc_id}", "contents": "other"}}' for doc_id in DOCS))
+    collection.write(
+        "corpus.jsonl", (f'{{"id": "{doc_id}", "contents": "other"}}' for doc_id in DOCS)
+    )
     changed = beamrank_here("inspect", collection.output, "--query", "q0")
     assert (shown.returncode, changed.returncode) == (0, 3)
     assert "corpus.jsonl changed since the run" in changed.stderr
     report = beamrank_here("report", collection.output)
     assert report.returncode == 0
     assert "No passages are shown: the corpus" in report.stderr
-    assert beamrank_here("inspect", collection.output, "--query", "q0", "--no-texts").returncode == 0
+    assert (
+        beamrank_here("inspect", collection.output, "--query", "q0", "--no-texts").returncode == 0
+    )
 
 
 def test_inspect_lists_the_queries_by_difference(output):
-    found = json.loads(beamrank_here("inspect", output.plan.output, "--json", "--baseline", "mono").stdout)
+    found = json.loads(
+        beamrank_here("inspect", output.plan.output, "--json", "--baseline", "mono").stdout
+    )
     assert (found["measure"], found["baseline"], found["run"]) == ("RR@10", "mono", "duo-sum")
     differences = [each["difference"] for each in found["queries"]]
     assert differences == sorted(differences)
-    assert [each["measures"]["duo-sum"] - each["measures"]["mono"] for each in found["queries"]] == differences
+    assert [
+        each["measures"]["duo-sum"] - each["measures"]["mono"] for each in found["queries"]
+    ] == differences
     lines = beamrank_here("inspect", output.plan.output).stdout.splitlines()
     assert lines[0] == "query_id\ttext\tcandidates\tmono\tduo-sum\tdifference"
     assert len(lines) == len(differences) + 1
@@ -140,9 +167,9 @@ def test_inspect_shows_a_query_at_every_stage(output):
         f"the text of {each['doc_id']} " for each in found["candidates"]
     ]
     # Twelve are retrieved, eight are scored, five are compared.
-    assert [run in each["scores"] for each in found["candidates"] for run in ("mono", "duo-sum")] == (
-        [True, True] * 5 + [True, False] * 3 + [False, False] * 4
-    )
+    assert [
+        run in each["scores"] for each in found["candidates"] for run in ("mono", "duo-sum")
+    ] == ([True, True] * 5 + [True, False] * 3 + [False, False] * 4)
     first = found["candidates"][0]
     text = beamrank_here("inspect", output.plan.output, "--query", "q1").stdout
     assert f"{first['doc_id']}  label " in text
@@ -150,7 +177,9 @@ def test_inspect_shows_a_query_at_every_stage(output):
 
 
 def test_inspect_shows_the_largest_changes(output):
-    found = json.loads(beamrank_here("inspect", output.plan.output, "--changes", "3", "--json").stdout)["changes"]
+    found = json.loads(
+        beamrank_here("inspect", output.plan.output, "--changes", "3", "--json").stdout
+    )["changes"]
     assert [each["after"] for each in found] == ["mono"] * 3 + ["duo-sum"] * 3
     for step in (found[:3], found[3:]):
         assert sorted(step, key=lambda each: -abs(each["places"])) == step
@@ -196,15 +225,23 @@ def test_inspect_without_qrels_or_finished_stages(tmp_path):
     done = beamrank_here("inspect", output.plan.output, "--json")
     assert [each["difference"] for each in json.loads(done.stdout)["queries"]] == [None] * 7
     assert "The run has no qrels" in done.stderr
-    assert "no candidates" in beamrank_here("inspect", output.plan.output, "--query", "q1", "--no-texts").stdout
+    assert (
+        "no candidates"
+        in beamrank_here("inspect", output.plan.output, "--query", "q1", "--no-texts").stdout
+    )
 
 
 def test_report_beside_an_earlier_output_reports_what_changed(output, tmp_path):
     earlier = ScoredOutput(tmp_path / "earlier", topics=6, seed=6).run()
-    done = beamrank_here("report", output.plan.output, "--no-texts", "--baseline", earlier.plan.output)
+    done = beamrank_here(
+        "report", output.plan.output, "--no-texts", "--baseline", earlier.plan.output
+    )
     assert done.returncode == 0, done.stderr
     assert f"topics differ from those of {earlier.plan.output}, 1 by a new topic" in done.stderr
-    assert "run,query_id,causes,rbo,tau" in (Path(output.plan.output) / "report" / "drift.csv").read_text()
+    assert (
+        "run,query_id,causes,rbo,tau"
+        in (Path(output.plan.output) / "report" / "drift.csv").read_text()
+    )
 
 
 def test_report_of_run_files_refuses_an_earlier_output(output, tmp_path):
@@ -231,7 +268,9 @@ def test_report_and_inspect_show_every_stage_of_a_long_cascade(tmp_path):
         rows = [row for row in csv.DictReader(file) if row["measure"] == "RR@10"]
     depths: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        depths.setdefault((row["figure"], row["stage"]), []).append(row["k0"] if row["figure"] == "2" else row["k1"])
+        depths.setdefault((row["figure"], row["stage"]), []).append(
+            row["k0"] if row["figure"] == "2" else row["k1"]
+        )
     # The first depth of a curve is the stage before.
     assert depths["2", "first"] == ["0"]
     assert depths["2", "mono"] == [*"123456", "0"]
@@ -239,8 +278,16 @@ def test_report_and_inspect_show_every_stage_of_a_long_cascade(tmp_path):
     assert set(depths["3", "large"]) == {"0"}
     assert set(depths["3", "duo"]) == {"2", "3"}
     assert {row["k0"] for row in rows if row["figure"] == "3"} == {"4"}
-    assert {"figure-2.svg", "figure-2-large.svg", "figure-3.svg"} <= {path.name for path in page.iterdir()}
+    assert {"figure-2.svg", "figure-2-large.svg", "figure-3.svg"} <= {
+        path.name for path in page.iterdir()
+    }
     shown = beamrank_here("inspect", collection.output, "--query", "q0", "--json")
     (first, *_) = json.loads(shown.stdout)["candidates"]
-    assert list(first["ranks"]) == ["candidates", "mono", "large", "duo-sum", *list(first["ranks"])[4:]]
+    assert list(first["ranks"]) == [
+        "candidates",
+        "mono",
+        "large",
+        "duo-sum",
+        *list(first["ranks"])[4:],
+    ]
     assert first["strongest"]["doc_id"] != first["doc_id"]

@@ -1,4 +1,6 @@
-"""The page of a report in a real browser: nothing is asked of the network, tables sort, and it fits a phone."""
+"""The page of a report in a real browser: nothing is asked of the network, tables sort, and it fits
+a phone.
+"""
 
 import html
 import json
@@ -12,11 +14,17 @@ import pytest
 from tests.support.processes import beamrank_here
 from tests.support.scored_outputs import ScoredOutput
 
-_BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+_BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(_BROWSER is None, reason="no Chromium: apt-get install chromium")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(_BROWSER is None, reason="no Chromium: apt-get install chromium"),
+]
 
-# Sorts the first table of measures by its second column, twice, and leaves what it sees in the title.
+# Sorts the first table of measures by its second column, twice, and leaves what it sees in the
+# title.
 _PROBE = """
 <script>
 addEventListener("load", () => {
@@ -58,8 +66,17 @@ def page(tmp_path_factory):
 
 
 def _browse(page: Path, *arguments: str) -> str:
-    command = [str(_BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", *arguments]
-    return subprocess.run([*command, page.as_uri()], check=True, capture_output=True, text=True, timeout=120).stdout
+    command = [
+        str(_BROWSER),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=5000",
+        *arguments,
+    ]
+    return subprocess.run(
+        [*command, page.as_uri()], check=True, capture_output=True, text=True, timeout=120
+    ).stdout
 
 
 def _seen(page: Path, *arguments: str) -> dict:
@@ -71,7 +88,10 @@ def _seen(page: Path, *arguments: str) -> dict:
 def test_page_works_without_network_at_any_width(page, width):
     # A window cannot be narrower than 500 pixels, and a frame can.
     framed = page.with_name(f"{width}.html")
-    framed.write_text(f'<iframe style="border:0;width:{width}px" srcdoc="{html.escape(page.read_text())}"></iframe>')
+    framed.write_text(
+        f'<iframe style="border:0;width:{width}px" '
+        f'srcdoc="{html.escape(page.read_text())}"></iframe>'
+    )
     seen = _seen(framed, "--window-size=1400,900")
     assert seen["asked"] == 0
     assert len(seen["pictures"]) == 5
@@ -93,10 +113,15 @@ def test_page_works_without_network_at_any_width(page, width):
 def test_page_runs_no_script_of_ids_and_texts(tmp_path):
     """Each would write into the body; the last one ends an attribute and an element of SVG."""
     run = "document.body.dataset.seen=1"
-    evil = f"<script>{run}</script><img/src=x/onerror={run}>\"'/onmouseover={run}/x='</title></svg><svg/onload={run}>"
+    evil = (
+        f"<script>{run}</script><img/src=x/onerror={run}>\"'/onmouseover={run}/x='</title></svg>"
+        f"<svg/onload={run}>"
+    )
     output = ScoredOutput(tmp_path, prefix=evil, topics=4, run_tag="a<svg/onload=1>").run()
     output.write_corpus()
-    done = beamrank_here("report", output.plan.output, "--output", tmp_path / "page", "--trials", "2")
+    done = beamrank_here(
+        "report", output.plan.output, "--output", tmp_path / "page", "--trials", "2"
+    )
     assert done.returncode == 0, done.stderr
     for each in ((tmp_path / "page").glob("*.*ml"), (tmp_path / "page").glob("*.svg")):
         for path in each:
@@ -104,7 +129,9 @@ def test_page_runs_no_script_of_ids_and_texts(tmp_path):
 
 
 def test_page_has_a_dark_mode(page):
-    light, dark = (_seen(page, f"--blink-settings=preferredColorScheme={scheme}")["back"] for scheme in (1, 0))
+    light, dark = (
+        _seen(page, f"--blink-settings=preferredColorScheme={scheme}")["back"] for scheme in (1, 0)
+    )
     assert (light, dark) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
 
 

@@ -34,7 +34,11 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     assert not (tmp_path / "out/runs/duo-sum.trec").exists()
     *said, last = succeed(*command, "runs").stderr.splitlines()
     assert last == f"to see what the run did: beamrank report {tmp_path / 'out'}"
-    *costs, _ = succeed("status", tmp_path / "out").stdout.replace("4 of 4 shards, finished, ", "").splitlines()
+    *costs, _ = (
+        succeed("status", tmp_path / "out")
+        .stdout.replace("4 of 4 shards, finished, ", "")
+        .splitlines()
+    )
     assert set(costs) <= set(said)
     assert_same_bytes(tmp_path / "out", expected)
 
@@ -43,8 +47,14 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     ("arguments", "message"),
     [
         (["--stage", "duo", "--set", "duo=null"], "no stage duo: give one of"),
-        (["--stage", "mono", "--set", "duo=null", "--set", "mono=null"], "no stage mono: give one of"),
-        (["--stage", "tokenize", "--set", "duo=null", "--set", "mono=null"], "no stage tokenize: give one of"),
+        (
+            ["--stage", "mono", "--set", "duo=null", "--set", "mono=null"],
+            "no stage mono: give one of",
+        ),
+        (
+            ["--stage", "tokenize", "--set", "duo=null", "--set", "mono=null"],
+            "no stage tokenize: give one of",
+        ),
         (["--no-wait"], "--no-wait needs --runner dataflow"),
         (["--", "--no_such_flag"], "Beam has no flag '--no_such_flag'"),
         (["--", "--runner=FnApiRunner"], "give --runner before `--`"),
@@ -53,14 +63,18 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
         (["--set", "mono.k"], "must look like mono.k=100"),
     ],
 )
-def test_flags_that_are_wrong_are_refused_before_anything_starts(config_path, tmp_path, arguments, message):
+def test_flags_that_are_wrong_are_refused_before_anything_starts(
+    config_path, tmp_path, arguments, message
+):
     said = refused("run", config_path, "--output", tmp_path / "out", *arguments, code=2)
     assert message in said
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--stage", "later"], ["--runner", "dask"], ["--direct_num_workers=2"]], ids=lambda each: each[0]
+    "arguments",
+    [["--stage", "later"], ["--runner", "dask"], ["--direct_num_workers=2"]],
+    ids=lambda each: each[0],
 )
 def test_flags_with_unknown_values_have_exit_code_2(config_path, arguments):
     assert beamrank_here("run", config_path, *arguments).returncode == 2
@@ -107,7 +121,9 @@ def test_changed_config_redoes_only_what_it_decides(config_path, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(undisturbed_run(config_path), output)
     before = committed(output)
-    succeed("run", config_path, "--output", output, "--set", "measures=[AP]", "--set", "run_tag=other")
+    succeed(
+        "run", config_path, "--output", output, "--set", "measures=[AP]", "--set", "run_tag=other"
+    )
     assert committed(output) == before
     said = succeed("run", config_path, "--output", output, "--set", "duo.k=2").stderr
     after = committed(output)
@@ -141,12 +157,31 @@ def test_status_reads_receipts_only(config_path, tmp_path):
     status = json.loads(succeed("status", tmp_path / "out", "--json").stdout)
     stages = status["stages"]
     assert status["eta_seconds"] == 0
-    assert [stage["stage"].split("-")[0] for stage in stages] == ["retrieve", "tokenize", "mono", "duo"]
-    documented = {"stage", "shards", "done", "bad_rows", "eta_seconds", "inferences", "reused", "predicted_seconds"}
+    assert [stage["stage"].split("-")[0] for stage in stages] == [
+        "retrieve",
+        "tokenize",
+        "mono",
+        "duo",
+    ]
+    documented = {
+        "stage",
+        "shards",
+        "done",
+        "bad_rows",
+        "eta_seconds",
+        "inferences",
+        "reused",
+        "predicted_seconds",
+    }
     scoring = {"inferences_per_second", "inferences_per_query", "tokens", "padding_share"}
     for stage in stages:
         assert set(stage) == documented | {"elapsed_seconds", "seconds", "retries"} | scoring
-        assert (stage["shards"], stage["done"], stage["bad_rows"], stage["eta_seconds"]) == (4, 4, 0, 0.0)
+        assert (stage["shards"], stage["done"], stage["bad_rows"], stage["eta_seconds"]) == (
+            4,
+            4,
+            0,
+            0.0,
+        )
         assert stage["elapsed_seconds"] is None
         assert stage["seconds"] > 0
     assert [stage["inferences"] > 0 for stage in stages] == [False, False, True, True]
@@ -155,7 +190,12 @@ def test_status_reads_receipts_only(config_path, tmp_path):
     # Reading is not sealing.
     assert sorted((tmp_path / "out").rglob("*")) == before
     *lines, run = succeed("status", tmp_path / "out").stdout.splitlines()
-    assert [line.split("-")[0].split(":")[0] for line in lines] == ["retrieve", "tokenize", "mono", "duo"]
+    assert [line.split("-")[0].split(":")[0] for line in lines] == [
+        "retrieve",
+        "tokenize",
+        "mono",
+        "duo",
+    ]
     assert all("4 of 4 shards, finished, " in line for line in lines)
     assert "inferences (" in lines[2]
     assert run == "run: all stages finished"
@@ -164,14 +204,17 @@ def test_status_reads_receipts_only(config_path, tmp_path):
 def test_qrels_that_judge_no_topic_are_refused_at_once(config_path, tmp_path):
     qrels = tmp_path / "other.txt"
     qrels.write_text("q99 0 d1 1\n")
-    message = refused("run", config_path, "--output", tmp_path / "out", "--set", f"qrels={qrels}", code=3)
+    message = refused(
+        "run", config_path, "--output", tmp_path / "out", "--set", f"qrels={qrels}", code=3
+    )
     assert "is judged in" in message
     assert "'q99'): every measure would be 0" in message
     assert not list((tmp_path / "out").glob("*"))
 
 
 def test_demo_searches_the_embedded_collection(tmp_path):
-    # A folder that is not an index ends the demo once its collection is written, before minutes of scoring.
+    # A folder that is not an index ends the demo once its collection is written, before minutes of
+    # scoring.
     (tmp_path / "out/index").mkdir(parents=True)
     (tmp_path / "out/index/notes.txt").write_text("not an index")
     message = refused("demo", "--output", tmp_path / "out", code=3)
@@ -191,15 +234,23 @@ def test_demo_has_the_figures_of_the_readme(tmp_path):
     block = readme.split("$ beamrank demo\n")[1].split("```")[0]
     shown = {row.split()[0]: float(row.split()[1]) for row in block.splitlines()[2:]}
     assert bm25 == pytest.approx(shown["bm25"], abs=5e-5)
-    # These depend on the rounding of the processor's dtype: 0.02 is a relevant doc that moves in two of 89 topics.
-    assert (mono, duo) == (pytest.approx(shown["mono"], abs=0.02), pytest.approx(shown["duo"], abs=0.02))
+    # These depend on the rounding of the processor's dtype: 0.02 is a relevant doc that moves in
+    # two of 89 topics.
+    assert (mono, duo) == (
+        pytest.approx(shown["mono"], abs=0.02),
+        pytest.approx(shown["duo"], abs=0.02),
+    )
     with (tmp_path / "report/curves.csv").open() as file:
         points = [row for row in csv.DictReader(file) if row["measure"] == "RR@10"]
     by_k0 = {int(row["k0"]): float(row["value"]) for row in points if row["figure"] == "2"}
     by_aggregation = {
-        row["aggregation"]: float(row["value"]) for row in points if row["k1"] == "10" and not row["trial"]
+        row["aggregation"]: float(row["value"])
+        for row in points
+        if row["k1"] == "10" and not row["trial"]
     }
-    assert (by_k0[0], by_k0[100], by_aggregation["sum"]) == pytest.approx((bm25, mono, duo), abs=1e-12)
+    assert (by_k0[0], by_k0[100], by_aggregation["sum"]) == pytest.approx(
+        (bm25, mono, duo), abs=1e-12
+    )
     expected = {0: 0.3353, 10: 0.4986, 20: 0.5360, 50: 0.5829, 100: 0.5612}
     assert {k0: by_k0[k0] for k0 in expected} == pytest.approx(expected, abs=0.02)
     runs = open_runs(str(tmp_path / "run"))

@@ -1,4 +1,6 @@
-"""`beamrank score`: pairs and triples are scored, resumed after a kill, and refused before anything starts."""
+"""`beamrank score`: pairs and triples are scored, resumed after a kill, and refused before anything
+starts.
+"""
 
 import itertools
 import json
@@ -23,8 +25,14 @@ from tests.support.small_collection import SmallCollection
 
 def _pairs(count: int) -> dict[str, list[str]]:
     """Real questions, each with several real passages; every passage is different."""
-    docs = [f"{number} {doc.text}" for number, doc in zip(range(count), itertools.cycle(stdlib_docs()), strict=False)]
-    queries = [topic.text for _, topic in zip(range(count), itertools.cycle(demo_questions()), strict=False)]
+    docs = [
+        f"{number} {doc.text}"
+        for number, doc in zip(range(count), itertools.cycle(stdlib_docs()), strict=False)
+    ]
+    queries = [
+        topic.text
+        for _, topic in zip(range(count), itertools.cycle(demo_questions()), strict=False)
+    ]
     return {"id": [f"pair {number}" for number in range(count)], "query": queries, "doc": docs}
 
 
@@ -43,7 +51,16 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
     pairs = _pairs(130)
     _write(tmp_path / "in/a.parquet", {name: values[:50] for name, values in pairs.items()}, 20)
     _write(tmp_path / "in/b.parquet", {name: values[50:] for name, values in pairs.items()})
-    command = ["score", tmp_path / "in", "--checkpoint", checkpoints.mono, "--dtype", "float32", "--shard-rows", "32"]
+    command = [
+        "score",
+        tmp_path / "in",
+        "--checkpoint",
+        checkpoints.mono,
+        "--dtype",
+        "float32",
+        "--shard-rows",
+        "32",
+    ]
     dry = beamrank_here(*command, "--output", tmp_path / "out", "--dry-run")
     assert dry.returncode == 0, dry.stderr
     seconds = json.loads(dry.stdout).pop("remaining_seconds")
@@ -65,20 +82,32 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
     assert done.returncode == 0, done.stderr
     scores = _read(done.stdout)
     assert scores["id"].to_pylist() == pairs["id"]
-    wanted = Reranker(checkpoints.mono, dtype="float32").score(zip(pairs["query"], pairs["doc"], strict=True))
+    wanted = Reranker(checkpoints.mono, dtype="float32").score(
+        zip(pairs["query"], pairs["doc"], strict=True)
+    )
     assert scores["score"].to_numpy().tolist() == wanted.tolist()
     again = beamrank_here(*command, "--output", tmp_path / "out")
     assert again.stdout == done.stdout
     assert "scores: all 5 shards are already complete" in again.stderr
     (stage,) = json.loads(beamrank_here("status", tmp_path / "out", "--json").stdout)["stages"]
-    assert (stage["stage"], stage["shards"], stage["done"], stage["inferences"]) == ("scores", 5, 5, 130)
+    assert (stage["stage"], stage["shards"], stage["done"], stage["inferences"]) == (
+        "scores",
+        5,
+        5,
+        130,
+    )
     assert "all files verified" in beamrank_here("verify", tmp_path / "out").stderr
     assert beamrank_here("gc", tmp_path / "out", "--yes", "--min-age-hours", "0").stdout == ""
 
 
 def test_triples_are_scored_by_a_duo_checkpoint(tmp_path, checkpoints):
     docs = _pairs(40)["doc"]
-    triples = {"qid": list(range(40)), "question": ["sort a list"] * 40, "doc_i": docs, "doc_j": docs[::-1]}
+    triples = {
+        "qid": list(range(40)),
+        "question": ["sort a list"] * 40,
+        "doc_i": docs,
+        "doc_j": docs[::-1],
+    }
     path = _write(tmp_path / "triples.parquet", triples | {"label": [0.5, None] * 20})
     command = ["score", path, "--checkpoint", checkpoints.duo, "--output", tmp_path / "out"]
     done = beamrank_here(*command, "--columns", "id=qid,query=question", "--shard-rows", "16")
@@ -86,15 +115,28 @@ def test_triples_are_scored_by_a_duo_checkpoint(tmp_path, checkpoints):
     types = {"id": pa.int64(), "score": pa.float32(), "label": pa.float64()}
     scores = _read(done.stdout)
     assert scores.schema.remove_metadata() == pa.schema(types)
-    assert (scores["id"].to_pylist(), scores["label"].to_pylist()) == (triples["qid"], [0.5, None] * 20)
+    assert (scores["id"].to_pylist(), scores["label"].to_pylist()) == (
+        triples["qid"],
+        [0.5, None] * 20,
+    )
     assert "all files verified" in beamrank_here("verify", tmp_path / "out").stderr
 
 
 def test_scores_are_a_table_of_exactly_the_sealed_parts(tmp_path, checkpoints):
-    """pandas, polars and DuckDB open the folder; what a job of more shards left there is removed."""
+    """pandas, polars and DuckDB open the folder; what a job of more shards left there is
+    removed.
+    """
     pairs = _pairs(20)
     path = _write(tmp_path / "pairs.parquet", pairs)
-    command = ["score", path, "--checkpoint", checkpoints.mono, "--output", tmp_path / "out", "--shard-rows"]
+    command = [
+        "score",
+        path,
+        "--checkpoint",
+        checkpoints.mono,
+        "--output",
+        tmp_path / "out",
+        "--shard-rows",
+    ]
     assert beamrank_here(*command, "4").returncode == 0
     done = beamrank_here(*command, "10")
     folder = done.stdout.strip()
@@ -113,14 +155,24 @@ def test_scores_are_a_table_of_exactly_the_sealed_parts(tmp_path, checkpoints):
     (Path(folder) / "part-00002.parquet").touch()
     verified = beamrank_here("verify", tmp_path / "out")
     assert verified.returncode == 1
-    assert "runs/scores.parquet/part-00001.parquet: is not the part that the sealed stages" in verified.stdout
+    assert (
+        "runs/scores.parquet/part-00001.parquet: is not the part that the sealed stages"
+        in verified.stdout
+    )
     assert "runs/scores.parquet/part-00002.parquet" in verified.stdout
 
 
 def test_new_files_are_scored_and_others_are_kept(tmp_path, checkpoints):
     pairs = _pairs(100)
     _write(tmp_path / "in/1.parquet", {name: values[:64] for name, values in pairs.items()})
-    command = ["score", tmp_path / "in", "--checkpoint", checkpoints.mono, "--output", tmp_path / "out"]
+    command = [
+        "score",
+        tmp_path / "in",
+        "--checkpoint",
+        checkpoints.mono,
+        "--output",
+        tmp_path / "out",
+    ]
     command += ["--shard-rows", "32"]
     assert beamrank_here(*command).returncode == 0
     before = committed(tmp_path / "out")
@@ -140,13 +192,23 @@ def test_new_files_are_scored_and_others_are_kept(tmp_path, checkpoints):
 def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
     pairs = _pairs(30) | {"query": [" "] * 2 + ["sort a list"] * 28}
     path = _write(tmp_path / "pairs.parquet", pairs | {"doc": [None, *pairs["doc"][1:]]})
-    command = ["score", path, "--checkpoint", checkpoints.mono, "--output", tmp_path / "out", "--max-bad-rows"]
+    command = [
+        "score",
+        path,
+        "--checkpoint",
+        checkpoints.mono,
+        "--output",
+        tmp_path / "out",
+        "--max-bad-rows",
+    ]
     assert "2 rows of 30 could not be scored (first: " in refused(*command, "1", code=1)
     assert not (tmp_path / "out/runs/scores.parquet").exists()
     done = beamrank_here(*command, "2")
     assert done.returncode == 0
     (rejects,) = (tmp_path / "out/rejects").iterdir()
-    rows = [(each["kind"], each["file"], each["reason"]) for each in pq.read_table(rejects).to_pylist()]
+    rows = [
+        (each["kind"], each["file"], each["reason"]) for each in pq.read_table(rejects).to_pylist()
+    ]
     assert rows == [
         ("pairs", str(path), "the row has a field `doc` that is null, not a string"),
         ("pairs", str(path), "the row has a `query` without text"),
@@ -161,7 +223,16 @@ def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
 def test_engines_write_the_same_scores(tmp_path, checkpoints, runner):
     get_engine(runner)
     path = _write(tmp_path / "pairs.parquet", _pairs(100))
-    command = ["score", path, "--checkpoint", checkpoints.mono, "--max-length", "128", "--shard-rows", "30"]
+    command = [
+        "score",
+        path,
+        "--checkpoint",
+        checkpoints.mono,
+        "--max-length",
+        "128",
+        "--shard-rows",
+        "30",
+    ]
     assert beamrank_here(*command, "--output", tmp_path / "local").returncode == 0
     done = beamrank(*command, "--output", tmp_path / "out", "--runner", runner)
     assert done.returncode == 0, done.stderr
@@ -171,7 +242,12 @@ def test_engines_write_the_same_scores(tmp_path, checkpoints, runner):
 
 def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics):
     path, output = _write(tmp_path / "pairs.parquet", _pairs(5)), tmp_path / "out"
-    assert beamrank_here("score", path, "--checkpoint", checkpoints.mono, "--output", output).returncode == 0
+    assert (
+        beamrank_here(
+            "score", path, "--checkpoint", checkpoints.mono, "--output", output
+        ).returncode
+        == 0
+    )
     for command in (["inspect"], ["report"], ["aggregate", "--aggregation", "sum"]):
         refused = beamrank_here(command[0], output, *command[1:])
         assert refused.returncode == 3
@@ -198,7 +274,11 @@ def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics
         (["--columns", "query=none"], 3, "has no column `none`, which `--columns` names"),
         (["--output", ""], 2, "output: "),
         (["--", "--no_such_flag"], 2, "no_such_flag"),
-        (["--runner", "dataflow"], 3, "Dataflow's workers are other machines and cannot reach PAIRS ("),
+        (
+            ["--runner", "dataflow"],
+            3,
+            "Dataflow's workers are other machines and cannot reach PAIRS (",
+        ),
     ],
 )
 def test_wrong_options_are_refused(tmp_path, checkpoints, options, code, message):
@@ -211,7 +291,9 @@ def test_wrong_options_are_refused(tmp_path, checkpoints, options, code, message
 
 
 def test_wrong_input_is_refused_before_anything_starts(tmp_path, checkpoints):
-    def refused(pairs: Path, checkpoint: str = checkpoints.mono, output: Path = tmp_path / "out") -> str:
+    def refused(
+        pairs: Path, checkpoint: str = checkpoints.mono, output: Path = tmp_path / "out"
+    ) -> str:
         done = beamrank_here("score", pairs, "--checkpoint", checkpoint, "--output", output)
         assert done.returncode == 3
         assert not output.exists()
@@ -223,9 +305,16 @@ def test_wrong_input_is_refused_before_anything_starts(tmp_path, checkpoints):
     would_be_read = "what is written there would be read as pairs"
     assert would_be_read in refused(path.parent, output=path.parent / "out")
     beside = beamrank_here(
-        "score", path.parent / "*.parquet", "--checkpoint", checkpoints.mono, "--output", path.parent
+        "score",
+        path.parent / "*.parquet",
+        "--checkpoint",
+        checkpoints.mono,
+        "--output",
+        path.parent,
     )
     assert beside.returncode == 3
     assert would_be_read in beside.stderr
     assert list(path.parent.iterdir()) == [path]
-    assert "needs the columns" in refused(_write(tmp_path / "other.parquet", {"id": [1], "text": ["x"]}))
+    assert "needs the columns" in refused(
+        _write(tmp_path / "other.parquet", {"id": [1], "text": ["x"]})
+    )

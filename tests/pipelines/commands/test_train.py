@@ -26,7 +26,9 @@ from tests.support.training import save_start, write_train_config
 
 @pytest.fixture
 def config(tmp_path):
-    return write_train_config(tmp_path, save_start(tmp_path / "start"), card={"licence": "cc-by-4.0", "data": ["Ours"]})
+    return write_train_config(
+        tmp_path, save_start(tmp_path / "start"), card={"licence": "cc-by-4.0", "data": ["Ours"]}
+    )
 
 
 def curve(output):
@@ -35,11 +37,15 @@ def curve(output):
 
 def train(*arguments):
     """The command in this process; an error of ours is raised."""
-    return CliRunner().invoke(app, ["train", *map(str, arguments)], catch_exceptions=False, env={"COLUMNS": "120"})
+    return CliRunner().invoke(
+        app, ["train", *map(str, arguments)], catch_exceptions=False, env={"COLUMNS": "120"}
+    )
 
 
 def test_train_dry_run_prints_the_plan_and_writes_nothing(config):
-    plan = json.loads(train("duo", config, "--dry-run", "--json", "--set", "optimizer.batch_size=8").stdout)
+    plan = json.loads(
+        train("duo", config, "--dry-run", "--json", "--set", "optimizer.batch_size=8").stdout
+    )
     assert (plan["kind"], plan["groups"], plan["steps"], plan["batch_size"]) == ("duo", 10, 40, 8)
     assert plan["seconds"] > 0
     assert "pointwise x 1" in train("mono", config, "--dry-run").stdout
@@ -48,7 +54,9 @@ def test_train_dry_run_prints_the_plan_and_writes_nothing(config):
 
 def test_train_names_the_extra_that_it_needs(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(PreflightError, match=r"training needs accelerate: pip install 'beamrank\[train\]'"):
+    with pytest.raises(
+        PreflightError, match=r"training needs accelerate: pip install 'beamrank\[train\]'"
+    ):
         train("mono", config)
 
 
@@ -83,7 +91,8 @@ def interrupt(command, number, output, rows):
 
 
 @pytest.mark.parametrize(
-    "signals", [[signal.SIGTERM], pytest.param([signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow)]
+    "signals",
+    [[signal.SIGTERM], pytest.param([signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow)],
 )
 @pytest.mark.slow
 def test_train_resumes_to_the_same_weights(config, tmp_path, signals):
@@ -105,7 +114,15 @@ def test_train_with_two_processes_gives_the_same_weights(config, tmp_path):
     """Without dropout the mean of two halves' gradients is the whole's."""
     plain = ["--set", "optimizer.dropout=0", "--set", "optimizer.steps=8"]
     one, two = tmp_path / "one", tmp_path / "two"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", BEAMRANK]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+        BEAMRANK,
+    ]
     command = [*torchrun, "train", "mono", str(config), *plain, "--output", str(two)]
     together = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert together.returncode == 0, together.stderr
@@ -124,8 +141,16 @@ def test_train_with_two_processes_gives_the_same_weights(config, tmp_path):
         (("--json",), 2, "--json needs --dry-run"),
         (("--set", "optimizer.stepps=3"), 2, "optimizer.stepps: unknown key: did you mean steps?"),
         (("--set", "start=nowhere"), 3, "there is no checkpoint folder"),
-        (("--set", "data.min_relevance=3"), 3, "the mined set is empty: topics without positives: 10 of 10"),
-        (("--set", "optimizer.learning_rate=1e38"), 2, "optimizer.learning_rate: Input should be less than or equal"),
+        (
+            ("--set", "data.min_relevance=3"),
+            3,
+            "the mined set is empty: topics without positives: 10 of 10",
+        ),
+        (
+            ("--set", "optimizer.learning_rate=1e38"),
+            2,
+            "optimizer.learning_rate: Input should be less than or equal",
+        ),
     ],
 )
 def test_train_errors_have_their_exit_codes(arguments, code, message, config):
@@ -137,7 +162,11 @@ def test_train_errors_have_their_exit_codes(arguments, code, message, config):
 def test_train_fails_where_the_loss_is_not_finite(config, tmp_path):
     path = f"{save_start(tmp_path / 'broken')}/model.safetensors"
     weights = load_file(path)
-    save_file({name: weight.fill_(float("inf")) for name, weight in weights.items()}, path, {"format": "pt"})
+    save_file(
+        {name: weight.fill_(float("inf")) for name, weight in weights.items()},
+        path,
+        {"format": "pt"},
+    )
     with pytest.raises(BeamrankError, match="the loss is nan at step 1") as error:
         train("mono", config, "--set", f"start={tmp_path / 'broken'}")
     assert error.value.exit_code == 1
@@ -158,7 +187,9 @@ def test_train_folds_measures_every_topic_with_a_model_that_did_not_see_it(confi
     header, *rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert header == ["topics", "count", "RR@10", "P@1", "AP", "RR"]
     assert [row[0] for row in rows] == [
-        f"{name}, {kind}" for name in ("fold 0", "fold 1", "fold 2", "all") for kind in ("reranked", "given")
+        f"{name}, {kind}"
+        for name in ("fold 0", "fold 1", "fold 2", "all")
+        for kind in ("reranked", "given")
     ]
     relevance = read_qrels(str(config.parent / keys["data"]["qrels"])).relevance
     pooled = read_run(str(output / "pooled.trec"))
@@ -166,9 +197,14 @@ def test_train_folds_measures_every_topic_with_a_model_that_did_not_see_it(confi
     for kind, place in (("reranked", 0), ("given", 1)):
         counts, values = zip(*((int(row[1]), float(row[2])) for row in rows[place::2]), strict=True)
         assert sum(counts[:3]) == counts[3] == len(relevance)
-        mean = sum(count * value for count, value in zip(counts[:3], values[:3], strict=True)) / counts[3]
+        mean = (
+            sum(count * value for count, value in zip(counts[:3], values[:3], strict=True))
+            / counts[3]
+        )
         assert values[3] == pytest.approx(mean), kind
-    by_hand = evaluate(pooled.order.items(), read_qrels(str(config.parent / keys["data"]["qrels"])), ["RR@10"])
+    by_hand = evaluate(
+        pooled.order.items(), read_qrels(str(config.parent / keys["data"]["qrels"])), ["RR@10"]
+    )
     assert float(rows[6][2]) == pytest.approx(by_hand.means["RR@10"])
     for number in range(3):
         folds = FoldsConfig(count=3, held_out=number)
@@ -177,12 +213,18 @@ def test_train_folds_measures_every_topic_with_a_model_that_did_not_see_it(confi
         # The fold is measured once, after the last step.
         assert (output / f"fold-{number}/training/dev.csv").read_text().count("\n") == 3
 
-    before = (output / "pooled.trec").read_bytes(), (output / "fold-0/model.safetensors").stat().st_mtime_ns
+    before = (
+        (output / "pooled.trec").read_bytes(),
+        (output / "fold-0/model.safetensors").stat().st_mtime_ns,
+    )
     shutil.rmtree(output / "fold-2")
     again = train("mono", config, "--folds", "3")
     assert again.stdout == done.stdout
     assert again.stderr.count("is already trained (3 steps)") == 2
-    after = (output / "pooled.trec").read_bytes(), (output / "fold-0/model.safetensors").stat().st_mtime_ns
+    after = (
+        (output / "pooled.trec").read_bytes(),
+        (output / "fold-0/model.safetensors").stat().st_mtime_ns,
+    )
     assert after == before
     with pytest.raises(ConfigError, match="folds"):
         train("mono", config, "--folds", "2")

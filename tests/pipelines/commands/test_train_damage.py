@@ -1,4 +1,5 @@
-"""Damaged outputs of trainings: the same command refuses them by name, or writes the same weights as without damage.
+"""Damaged outputs of trainings: the same command refuses them by name, or writes the same weights
+as without damage.
 
 Nothing here depends on which files a training keeps, or on what is in them.
 """
@@ -21,18 +22,27 @@ from tests.pipelines.commands.test_train import train
 from tests.support.training import make_session, save_start, stop_after, write_train_config
 
 _STEPS = ["--set", "optimizer.steps=6"]
-_DEV = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "every_steps": 2}
+_DEV = {
+    "topics": {"path": "topics.tsv", "format": "tsv"},
+    "qrels": "qrels.txt",
+    "run": "run.trec",
+    "every_steps": 2,
+}
 # For people to read; no later call reads them.
 _FOR_PEOPLE = {"README.md", "curves.svg", "train.log"}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """A folder with the outputs of a finished training and of the same one, interrupted after its first dev runs."""
+    """A folder with the outputs of a finished training and of the same one, interrupted after its
+    first dev runs.
+    """
     folder = tmp_path_factory.mktemp("trained")
     config = write_train_config(folder, save_start(folder / "start"), dev=_DEV)
     assert train("mono", config, *_STEPS, "--output", folder / "finished").exit_code == 0
-    trainer.train(make_session(config, "mono", _STEPS[1:], folder / "interrupted"), stop_after(5), SILENT, "")
+    trainer.train(
+        make_session(config, "mono", _STEPS[1:], folder / "interrupted"), stop_after(5), SILENT, ""
+    )
     return folder
 
 
@@ -45,11 +55,15 @@ def resume(trained: Path, output: Path) -> tuple[int, str]:
 
 
 def copies(trained: Path, name: str, folder: Path, every: bool = True) -> Iterator[Path]:
-    """Each file of an output, or one of each type in a folder, each time in a new copy of the output."""
+    """Each file of an output, or one of each type in a folder, each time in a new copy of the
+    output.
+    """
     source = trained / name
     paths = [path for path in source.rglob("*") if path.is_file() and path.name not in _FOR_PEOPLE]
     copy = folder / "copy"
-    for path in sorted(paths if every else {(path.parent, path.suffix): path for path in paths}.values()):
+    for path in sorted(
+        paths if every else {(path.parent, path.suffix): path for path in paths}.values()
+    ):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(source, copy)
         yield copy / path.relative_to(source)
@@ -102,7 +116,9 @@ def swap(path: Path) -> None:
         ),
     ],
 )
-def test_train_never_goes_on_from_damaged_files(damage: Callable[[Path], None], every, output, trained, tmp_path):
+def test_train_never_goes_on_from_damaged_files(
+    damage: Callable[[Path], None], every, output, trained, tmp_path
+):
     for path in copies(trained, output, tmp_path, every):
         damage(path)
         assert_refused_or_whole(trained, tmp_path / "copy", path)
@@ -130,10 +146,14 @@ def change_numbers(path: Path) -> None:
 
 def shorten_tensors(path: Path) -> None:
     """To those that could be broadcast."""
-    save_file({name: tensor.flatten()[:1].clone() for name, tensor in load_file(path).items()}, path)
+    save_file(
+        {name: tensor.flatten()[:1].clone() for name, tensor in load_file(path).items()}, path
+    )
 
 
-_OTHER_JSON = [functools.partial(Path.write_text, data=text) for text in ("null", "3", "[]", '""', "{}")]
+_OTHER_JSON = [
+    functools.partial(Path.write_text, data=text) for text in ("null", "3", "[]", '""', "{}")
+]
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,18 @@ def test_verify_accepts_a_finished_run(output):
     assert f"files read: {files} (" in result.stderr
     assert "all files verified" in result.stderr
     as_json = json.loads(beamrank_here("verify", output, "--json").stdout)
-    assert (as_json["files"], as_json["findings"], as_json["notes"], as_json["stray"]) == (files, [], [], 0)
+    assert (as_json["files"], as_json["findings"], as_json["notes"], as_json["stray"]) == (
+        files,
+        [],
+        [],
+        0,
+    )
 
 
 def test_verify_prints_one_line_for_a_corrupt_part(finished, tmp_path):
-    names = [str(path.relative_to(finished)) for path in sorted(finished.rglob("*")) if path.is_file()]
+    names = [
+        str(path.relative_to(finished)) for path in sorted(finished.rglob("*")) if path.is_file()
+    ]
     kinds = {name.split("/")[0] + Path(name).suffix: name for name in names}
     assert len(kinds) >= 10
     for seed, name in enumerate(kinds.values()):
@@ -82,7 +89,10 @@ def test_verify_prints_one_line_for_a_corrupt_part(finished, tmp_path):
     ("name", "problem"),
     [
         ("runs/mono.trec", "is missing: `beamrank run CONFIG --stage runs` writes it again"),
-        ("runs/mono.trec.metadata.yaml", "is missing: `beamrank run CONFIG --stage runs` writes it again"),
+        (
+            "runs/mono.trec.metadata.yaml",
+            "is missing: `beamrank run CONFIG --stage runs` writes it again",
+        ),
         ("runs/duo-min.trec.metadata.yaml", "is missing: `beamrank aggregate` writes it again"),
         ("runs/duo-min.trec", None),
         ("runs/measures.json", None),
@@ -112,7 +122,11 @@ def test_run_reads_each_part_once(cascade, output, monkeypatch):
     monkeypatch.setattr(StageFolder, "read_part", counting)
     here = cascade.at(str(output))
     config = here.config.model_copy(update={"run_formats": ("trec", "msmarco")})
-    parts = [f"{stage}/{path.name}" for stage in ("retrieve", "mono", "duo") for path in output.glob(f"{stage}/part-*")]
+    parts = [
+        f"{stage}/{path.name}"
+        for stage in ("retrieve", "mono", "duo")
+        for path in output.glob(f"{stage}/part-*")
+    ]
     assert len(parts) == 3 * len(here.plan.shards)
     written = write_runs(here.plan, config, ConsoleProgress(quiet=True))
     assert len(written.paths) == 6
@@ -126,11 +140,15 @@ def test_run_reads_each_part_once(cascade, output, monkeypatch):
 
 
 def test_verify_finds_a_stale_aggregated_run(output):
-    (output / "runs/duo-min.trec").write_bytes((output / "runs/duo-sum.trec").read_bytes().replace(b" test", b" tiny"))
+    (output / "runs/duo-min.trec").write_bytes(
+        (output / "runs/duo-sum.trec").read_bytes().replace(b" test", b" tiny")
+    )
     shutil.copy(output / "runs/mono.trec", output / "runs/mine.trec")
     result = beamrank_here("verify", output)
     (line,) = result.stdout.splitlines()
-    assert line.startswith("runs/duo-min.trec: is not the run that the sealed stages of the current plan give: ")
+    assert line.startswith(
+        "runs/duo-min.trec: is not the run that the sealed stages of the current plan give: "
+    )
     assert "`beamrank aggregate` writes it again" in line
     assert "not checked: runs/mine.trec" in result.stderr
 
@@ -164,8 +182,16 @@ def _damage_runs(output: Path) -> set[str]:
         ("machines/*", set(), None),
         ("mono/manifest-*", set(), None),
         ("mono/receipts/*", set(), None),
-        ("duo/part-*", {"runs/duo-sum.trec"}, "not checked: runs/duo-sum.trec, which is made from a damaged part"),
-        ("mono/part-*", {"runs/duo-sum.trec", "runs/mono.trec"}, "not checked: runs/mono.trec, which is made from a"),
+        (
+            "duo/part-*",
+            {"runs/duo-sum.trec"},
+            "not checked: runs/duo-sum.trec, which is made from a damaged part",
+        ),
+        (
+            "mono/part-*",
+            {"runs/duo-sum.trec", "runs/mono.trec"},
+            "not checked: runs/mono.trec, which is made from a",
+        ),
     ],
 )
 @pytest.mark.parametrize("how", ["flip", "delete"])
@@ -183,7 +209,9 @@ def test_verify_checks_every_run_that_can_be_made(output, damaged, lost, reason,
         assert "the runs were not checked: the plan" in result.stderr
         assert not found & expected
         return
-    assert {name for name in found if name.startswith("runs/") and name.endswith("trec")} == expected
+    assert {
+        name for name in found if name.startswith("runs/") and name.endswith("trec")
+    } == expected
     if reason:
         assert reason in result.stderr
         assert "not checked: runs/measures.json" in result.stderr
@@ -203,7 +231,9 @@ def test_verify_remedy_redoes_one_shard(cascade, finished, output):
     part = sorted(output.glob("mono/part-*"))[1]
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     (line,) = beamrank_here("verify", output).stdout.splitlines()
-    assert line.startswith(f"mono/{part.name}: does not hold the bytes that its receipt names: delete it and run again")
+    assert line.startswith(
+        f"mono/{part.name}: does not hold the bytes that its receipt names: delete it and run again"
+    )
     before = {path: path.stat().st_mtime_ns for path in output.glob("*/receipts/*")}
     part.unlink()
     cascade.at(str(output)).run()
@@ -263,7 +293,10 @@ def indexed(cascade: PlannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (index / "_0.cfs").write_bytes(random.Random(1).randbytes(2000))
     files = describe_files(str(index))
     info = IndexInfo(
-        digest=files_digest(files), files=files, docs=30, corpus_digest=digest_corpus(cascade.config.corpus).digest
+        digest=files_digest(files),
+        files=files,
+        docs=30,
+        corpus_digest=digest_corpus(cascade.config.corpus).digest,
     )
     (index / INFO_NAME).write_bytes(info.to_json())
     _plan_indexed(cascade, tmp_path)
@@ -318,7 +351,9 @@ def test_verify_compares_a_foreign_index_with_the_plan(cascade, indexed):
     _flip(indexed / "index/_0.cfs", 1)
     result = beamrank_here("verify", indexed / "out")
     assert result.returncode == 1
-    assert result.stdout.startswith(f"{indexed / 'index'}: is not the index that the run was made from: ")
+    assert result.stdout.startswith(
+        f"{indexed / 'index'}: is not the index that the run was made from: "
+    )
 
 
 def test_verify_notes_a_missing_or_replaced_index(indexed):

@@ -47,11 +47,14 @@ _STAGES = {
 }
 
 
-_MONO = Receipt(0, "", "", "", 0, 1, 0, 1.0, {"queries": 1, "candidates": 10, "inferences": 10, "tokens": 1000})
+_MONO = Receipt(
+    0, "", "", "", 0, 1, 0, 1.0, {"queries": 1, "candidates": 10, "inferences": 10, "tokens": 1000}
+)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00:00"), (80.4, "0:01:20"), (3599.6, "1:00:00"), (230_400, "64:00:00")]
+    ("seconds", "text"),
+    [(0, "0:00:00"), (80.4, "0:01:20"), (3599.6, "1:00:00"), (230_400, "64:00:00")],
 )
 def test_duration_is_hours_minutes_seconds(seconds, text):
     assert duration(seconds) == text
@@ -130,9 +133,13 @@ def test_bar_fits_a_terminal_of_any_width(width):
     whole = "; run: elapsed 12:34:56, ETA unknown until mono starts"
     with ConsoleProgress(console).bar("tokenize-0a1b2c3d", lambda _: whole) as bar:
         bar.update(1234, 4370, "corpus units read")
-    words = "tokenize-0a1b2c3d: 1,234 of 4,370 corpus units read, elapsed 0:00:00, ETA unknown" + whole
+    words = (
+        "tokenize-0a1b2c3d: 1,234 of 4,370 corpus units read, elapsed 0:00:00, ETA unknown" + whole
+    )
     shown = [line.split("\r")[-1] for line in screen.getvalue().splitlines()]
-    text = " ".join("".join(character for character in line if character.isprintable()) for line in shown)
+    text = " ".join(
+        "".join(character for character in line if character.isprintable()) for line in shown
+    )
     for word in words.split():
         assert word in text
     assert "…" not in text
@@ -162,9 +169,14 @@ def test_run_eta_is_unknown_before_mono(times, meter):
 
 
 def test_run_eta_forecasts_duo_from_mono_until_duos_own_pace(times, meter, clock):
-    """Twenty pairs of five candidates, twice as long as mono's ten inputs: four times mono's ten seconds a shard."""
+    """Twenty pairs of five candidates, twice as long as mono's ten inputs: four times mono's ten
+    seconds a shard.
+    """
     times.scored = _MONO
-    assert times.words(_STAGES["mono"], meter) == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
+    assert (
+        times.words(_STAGES["mono"], meter)
+        == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
+    )
     own = Meter()
     own.see(0, 10)
     clock.now += 30

@@ -23,7 +23,8 @@ from tests.support.services.faulty_store import snapshot
 from tests.support.small_collection import small_cascade
 
 _EVENT = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?P<level>INFO|WARNING|ERROR) (?P<stage>\S+) (?P<shard>\S+) (?P<pid>\d+) "
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?P<level>INFO|WARNING|ERROR) (?P<stage>\S+) "
+    r"(?P<shard>\S+) (?P<pid>\d+) "
     r"(?P<logger>\S+) (?P<message>.*)"
 )
 
@@ -34,13 +35,17 @@ def small(tmp_path_factory):
 
 
 def _run(config, output, *arguments, code=0):
-    result = CliRunner().invoke(app, ["run", str(config), "--output", str(output), *map(str, arguments)])
+    result = CliRunner().invoke(
+        app, ["run", str(config), "--output", str(output), *map(str, arguments)]
+    )
     assert result.exit_code == code, result.output
     return result
 
 
 def _events(text):
-    """(level, stage, shard, pid, logger, message) of each event; a traceback's lines are left out."""
+    """(level, stage, shard, pid, logger, message) of each event; a traceback's lines are left
+    out.
+    """
     lines = [line for line in text.splitlines() if not line.startswith("    ")]
     return [_EVENT.fullmatch(line).groups() for line in lines]
 
@@ -54,13 +59,30 @@ def test_log_has_each_stage_and_shard(small, tmp_path):
     _run(small, tmp_path)
     events = _events(_log(tmp_path))
     # Threads that other tests left in this process may warn meanwhile.
-    ours = [(level, message) for level, *_, logger, message in events if logger.partition(".")[0] in PACKAGES]
+    ours = [
+        (level, message)
+        for level, *_, logger, message in events
+        if logger.partition(".")[0] in PACKAGES
+    ]
     expected = ("duo-sum is below mono", "embedding table 1,000 rows")
-    assert [text for level, text in ours if level != "INFO" and not any(part in text for part in expected)] == []
+    assert [
+        text
+        for level, text in ours
+        if level != "INFO" and not any(part in text for part in expected)
+    ] == []
     assert next(message for level, *_, message in events if level == "INFO").startswith("beamrank ")
-    done = [(stage.split("-")[0], shard) for _, stage, shard, *_, message in events if message.startswith("done in ")]
-    assert done == [(stage, str(shard)) for stage in ("tokenize", "mono", "duo") for shard in range(4)]
-    assert any(stage == "mono" and "inferences 12, tokens 756" in message for _, stage, *_, message in events)
+    done = [
+        (stage.split("-")[0], shard)
+        for _, stage, shard, *_, message in events
+        if message.startswith("done in ")
+    ]
+    assert done == [
+        (stage, str(shard)) for stage in ("tokenize", "mono", "duo") for shard in range(4)
+    ]
+    assert any(
+        stage == "mono" and "inferences 12, tokens 756" in message
+        for _, stage, *_, message in events
+    )
     assert any(message == "stage started: 4 of 4 shards to do" for *_, message in events)
 
 
@@ -114,20 +136,30 @@ def test_lost_connection_of_a_thread_is_only_logged(monkeypatch, capsys, caplog)
 
 
 def test_log_has_no_file_before_the_start(small, tmp_path):
-    assert isinstance(_run(small, tmp_path / "out", "--set", "duo.checkpoint=none", code=1).exception, BeamrankError)
+    assert isinstance(
+        _run(small, tmp_path / "out", "--set", "duo.checkpoint=none", code=1).exception,
+        BeamrankError,
+    )
     assert not (tmp_path / "out/logs").exists()
 
 
 def test_log_in_an_object_store_is_complete(small):
     output = "faulty://logs/out"
     _run(small, output)
-    (log,) = [content.decode() for name, content in snapshot(output).items() if name.startswith("logs/")]
-    assert any("wrote faulty://logs/out/runs/duo-sum.trec" in message for *_, message in _events(log)[-4:])
+    (log,) = [
+        content.decode() for name, content in snapshot(output).items() if name.startswith("logs/")
+    ]
+    assert any(
+        "wrote faulty://logs/out/runs/duo-sum.trec" in message for *_, message in _events(log)[-4:]
+    )
 
 
 def test_log_that_cannot_be_created_ends_no_run(small, tmp_path):
     (tmp_path / "logs").write_text("a file")
-    assert "warning: there will be no log of this run" in _run(small, tmp_path, "--stage", "retrieve").stderr
+    assert (
+        "warning: there will be no log of this run"
+        in _run(small, tmp_path, "--stage", "retrieve").stderr
+    )
 
 
 def test_log_on_a_full_disk_raises_nothing(monkeypatch):
@@ -154,13 +186,18 @@ def test_log_hides_credentials_and_control_characters(tmp_path):
 def test_logs_are_no_garbage_and_no_finding(small, tmp_path):
     _run(small, tmp_path)
     runner = CliRunner()
-    assert "files to remove: 0" in runner.invoke(app, ["gc", str(tmp_path), "--min-age-hours", "0", "--dry-run"]).stderr
+    assert (
+        "files to remove: 0"
+        in runner.invoke(app, ["gc", str(tmp_path), "--min-age-hours", "0", "--dry-run"]).stderr
+    )
     verified = runner.invoke(app, ["verify", str(tmp_path)])
     assert (verified.exit_code, verified.stdout) == (0, "")
     assert "gc" not in verified.stderr
 
 
-@pytest.mark.parametrize(("flags", "has_notes", "has_events"), [((), 1, 0), (("-q",), 0, 0), (("-v",), 1, 1)])
+@pytest.mark.parametrize(
+    ("flags", "has_notes", "has_events"), [((), 1, 0), (("-q",), 0, 0), (("-v",), 1, 1)]
+)
 def test_verbosity_decides_what_standard_error_shows(small, tmp_path, flags, has_notes, has_events):
     shown = _run(small, tmp_path, "--stage", "retrieve", *flags).stderr
     assert ("stage started" in shown) == bool(has_events)

@@ -1,4 +1,6 @@
-"""Tables on terminals of every width, and the warning about a stage that ends below the one before it."""
+"""Tables on terminals of every width, and the warning about a stage that ends below the one before
+it.
+"""
 
 import io
 
@@ -18,7 +20,9 @@ WIDTHS = [20, 40, 60, 80, 200]
 
 
 def _console(width: int) -> Console:
-    return Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True, highlight=False)
+    return Console(
+        file=io.StringIO(), width=width, force_terminal=True, no_color=True, highlight=False
+    )
 
 
 def _printed(console: Console) -> list[str]:
@@ -29,28 +33,55 @@ def _printed(console: Console) -> list[str]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_eval_table_fits_a_narrow_terminal(tmp_path, width, monkeypatch, capsys):
     """As `eval RUN --against A --against B --per-query` prints them."""
-    topics = [f"enwiki:Aftertaste/Aftertaste%20processing%20in%20the%20cerebral%20cortex/{each}" for each in range(7)]
+    topics = [
+        f"enwiki:Aftertaste/Aftertaste%20processing%20in%20the%20cerebral%20cortex/{each}"
+        for each in range(7)
+    ]
     (tmp_path / "qrels").write_text("".join(f"{topic} 0 d1 1\n" for topic in topics))
     for run, docs in (("a", "d1 d2 d3"), ("b", "d2 d1 d3"), ("c", "d3 d2 d1")):
         # One topic differs, or there would be no spread and no interval.
         ranked = zip(topics, [*[docs.split()] * 6, ["d2", "d1"]], strict=True)
-        rows = (f"{topic} Q0 {doc} 1 {-place} t\n" for topic, ids in ranked for place, doc in enumerate(ids))
+        rows = (
+            f"{topic} Q0 {doc} 1 {-place} t\n"
+            for topic, ids in ranked
+            for place, doc in enumerate(ids)
+        )
         (tmp_path / run).write_text("".join(rows))
     measures = ["RR@10", "nDCG@10", "AP", "P(rel=1)@2"]
-    first, *others = evaluate_run_files([str(tmp_path / name) for name in "abc"], str(tmp_path / "qrels"), measures)
+    first, *others = evaluate_run_files(
+        [str(tmp_path / name) for name in "abc"], str(tmp_path / "qrels"), measures
+    )
     by_run = [compare_evaluations(first.evaluation, each.evaluation) for each in others]
     compared = list(zip("bc", by_run, strict=True))
     monkeypatch.setenv("COLUMNS", str(width))
     print_tables("a", first, True, compared)
     words = capsys.readouterr().out.split()
-    figures = [f"{value:.4f}" for values in first.evaluation.per_query.values() for value in values.values()]
+    figures = [
+        f"{value:.4f}"
+        for values in first.evaluation.per_query.values()
+        for value in values.values()
+    ]
     figures += [f"{value:.4f}" for value in first.evaluation.means.values()]
     for by_measure in by_run:
         for each in by_measure.values():
-            figures += [f"{each.baseline:.4f}", f"{each.difference:+.4f}", f"{each.low:+.4f}", f"{each.high:+.4f}"]
-            figures += [shown(each.p_value, P_VALUE), str(each.better), str(each.equal), str(each.worse)]
+            figures += [
+                f"{each.baseline:.4f}",
+                f"{each.difference:+.4f}",
+                f"{each.low:+.4f}",
+                f"{each.high:+.4f}",
+            ]
+            figures += [
+                shown(each.p_value, P_VALUE),
+                str(each.better),
+                str(each.equal),
+                str(each.worse),
+            ]
     assert len(figures) == 7 * 4 + 4 + 2 * 4 * 8
-    assert {figure: words.count(figure) for figure in figures if words.count(figure) < figures.count(figure)} == {}
+    assert {
+        figure: words.count(figure)
+        for figure in figures
+        if words.count(figure) < figures.count(figure)
+    } == {}
     assert "…" not in " ".join(words)
 
 
@@ -75,31 +106,42 @@ def test_table_becomes_blocks_if_it_does_not_fit():
 def test_comparison_fits_into_80_columns():
     header = ["measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse"]
     console = _console(80)
-    print_table(header, [["nDCG@10", "0.3353", "+0.0123", "-0.0123 to +0.0123", "1.1e-08", "1234", "43", "6"]], console)
+    print_table(
+        header,
+        [["nDCG@10", "0.3353", "+0.0123", "-0.0123 to +0.0123", "1.1e-08", "1234", "43", "6"]],
+        console,
+    )
     assert len(_printed(console)) == 3
 
 
 def _losses(topics: int) -> list[str]:
-    """The warnings about a mono that ranks the relevant doc second and not first, in all topics but one."""
+    """The warnings about a mono that ranks the relevant doc second and not first, in all topics but
+    one.
+    """
     qrels = qrels_of({f"q{number}": {"a": 1} for number in range(topics)})
     bm25 = {query_id: ["a", "x"] for query_id in qrels.relevance}
     mono = {query_id: ["a"] if query_id == "q0" else ["x", "a"] for query_id in qrels.relevance}
     runs = {"bm25": bm25, "mono": mono, "duo-sum": mono}
     console = _console(80)
     warn_of_losses(
-        {name: evaluate(run.items(), qrels, ["RR@10"]) for name, run in runs.items()}, ConsoleProgress(console)
+        {name: evaluate(run.items(), qrels, ["RR@10"]) for name, run in runs.items()},
+        ConsoleProgress(console),
     )
     return _printed(console)
 
 
 def test_stage_below_the_previous_one_gives_a_warning():
     assert _losses(9) == [
-        "warning: mono is below bm25: RR@10 0.5556 after 1.0000, difference -0.4444 (topics better 0, equal 1, "
-        "worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or remove the stage: "
+        "warning: mono is below bm25: RR@10 0.5556 after 1.0000, difference -0.4444 (topics "
+        "better 0, equal 1, worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or "
+        "remove the stage: "
         'docs/reference/measures.md, "A stage below the one before it"'
     ]
     (chance,) = _losses(2)
-    assert "p = 0.5, paired t-test). A difference of this size can be due to chance: docs/reference" in chance
+    assert (
+        "p = 0.5, paired t-test). A difference of this size can be due to chance: docs/reference"
+        in chance
+    )
 
 
 def test_training_plan_fits_a_narrow_terminal(monkeypatch, capsys):
@@ -119,5 +161,7 @@ def test_training_plan_fits_a_narrow_terminal(monkeypatch, capsys):
 
 
 def test_result_in_a_pipe_is_one_line_a_row(capsys):
-    print_result(Table([Column("query_id"), Column("text")], [["q1", "two\nlines\tand a tab"]]), {}, "table")
+    print_result(
+        Table([Column("query_id"), Column("text")], [["q1", "two\nlines\tand a tab"]]), {}, "table"
+    )
     assert capsys.readouterr().out == "query_id\ttext\nq1\ttwo lines and a tab\n"

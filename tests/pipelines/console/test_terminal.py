@@ -1,4 +1,6 @@
-"""Control characters are shown on a terminal and never obeyed there; programs get what is stored, to the letter."""
+"""Control characters are shown on a terminal and never obeyed there; programs get what is stored,
+to the letter.
+"""
 
 import io
 import json
@@ -83,7 +85,10 @@ def run(monkeypatch):
     ids=lambda each: each[0][:6],
 )
 def test_terminal_shows_control_characters_of_errors(run, tmp_path, arguments):
-    base = "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: r}\noutput: o\n"
+    base = (
+        "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: "
+        "r}\noutput: o\n"
+    )
     (tmp_path / "c.yaml").write_text(base)
     (tmp_path / "key.yaml").write_text(f"{base}{json.dumps(_HOSTILE)}: 1\n")
     (tmp_path / "value.yaml").write_text(f"{base}qrels: {json.dumps(_HOSTILE)}\n")
@@ -131,7 +136,9 @@ def test_terminal_shows_control_characters_of_json(run, tmp_path):
 def test_pipe_gets_ids_verbatim(tmp_path, capsys, monkeypatch):
     path, qrels = _evaluated(tmp_path, "\u202eq1")
     monkeypatch.setattr(
-        sys, "argv", ["beamrank", "eval", str(path), "--qrels", str(qrels), "--per-query", "--measures", "AP"]
+        sys,
+        "argv",
+        ["beamrank", "eval", str(path), "--qrels", str(qrels), "--per-query", "--measures", "AP"],
     )
     assert main._run() == 0
     assert capsys.readouterr().out == "\u202eq1\tAP\t1.0\nAP\t1.0\n"
@@ -158,8 +165,13 @@ def test_progress_shows_control_characters():
 
 def test_library_log_shows_control_characters():
     error = OSError("lost")
-    record = logging.LogRecord("library", logging.ERROR, "", 0, "failed: %s", (_HOSTILE,), (OSError, error, None))
-    assert main._Formatter("%(name)s: %(message)s").format(record) == f"library: failed: {_ESCAPED}\n{error!r}"
+    record = logging.LogRecord(
+        "library", logging.ERROR, "", 0, "failed: %s", (_HOSTILE,), (OSError, error, None)
+    )
+    assert (
+        main._Formatter("%(name)s: %(message)s").format(record)
+        == f"library: failed: {_ESCAPED}\n{error!r}"
+    )
 
 
 def test_printable_keeps_lines_tabs_and_letters():
@@ -187,14 +199,18 @@ def evaluation(tmp_path_factory):
 )
 def test_standard_streams_closed_full_or_broken_pipe(evaluation, redirection, code, said):
     script = f"{evaluation} {redirection}; echo code ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert done.stdout.splitlines()[-1] == f"code {code}"
     assert done.stderr == said
 
 
 def test_broken_pipe_of_a_help_text_has_its_exit_code():
     script = f"{BEAMRANK} eval --help | true; echo code ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert (done.stdout, done.stderr) == ("code 141\n", "")
 
 
@@ -210,7 +226,10 @@ def test_broken_pipe_of_a_help_text_has_its_exit_code():
 def test_messages_that_cannot_be_written_change_nothing(arguments, redirection, code, tmp_path):
     small_cascade(tmp_path).plan().plan.publish()
     script = f"{BEAMRANK} {arguments.replace('OUT', str(tmp_path / 'out'))} {redirection}"
-    assert subprocess.run(["bash", "-c", script], timeout=PATIENCE_SECONDS, check=False).returncode == code
+    assert (
+        subprocess.run(["bash", "-c", script], timeout=PATIENCE_SECONDS, check=False).returncode
+        == code
+    )
 
 
 def test_broken_pipe_of_standard_error_is_ignored():
@@ -229,7 +248,9 @@ def test_broken_pipe_of_a_connection_is_an_error(monkeypatch):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr("pipelines.commands.output.read_plan", fail)
-    with pytest.raises(BeamrankError, match=r"a connection was lost: .*Broken pipe\. Run the same command again"):
+    with pytest.raises(
+        BeamrankError, match=r"a connection was lost: .*Broken pipe\. Run the same command again"
+    ):
         cli.app(["status", "out"])
 
 

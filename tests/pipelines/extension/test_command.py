@@ -51,7 +51,10 @@ def test_command_of_a_plugin_is_found_described_and_run(installed, monkeypatch):
     [
         ({"greet": "greeting:absent"}, "command 'greet' of the package outside cannot be imported"),
         ({"greet": "absent:greet"}, "command 'greet' of the package outside cannot be imported"),
-        ({"greet": "greeting:greet", "verify": "greeting:greet"}, "beamrank and the package outside both have"),
+        (
+            {"greet": "greeting:greet", "verify": "greeting:greet"},
+            "beamrank and the package outside both have",
+        ),
     ],
 )
 def test_broken_command_of_a_plugin_is_named_and_ends_nothing_else(installed, entries, message):
@@ -67,10 +70,11 @@ def test_broken_command_of_a_plugin_is_named_and_ends_nothing_else(installed, en
 
 def test_help_imports_no_command_and_nothing_slow():
     code = (
-        "import sys, pipelines.main; from typer.testing import CliRunner; from pipelines.cli import app\n"
-        "for group in ([], ['convert']): assert CliRunner().invoke(app, [*group, '--help']).exit_code == 0\n"
-        "print(sorted(name for name in sys.modules if name.startswith('pipelines.commands.')))\n"
-        "print({'apache_beam', 'fsspec', 'numpy', 'psutil', 'rich', 'torch'} & set(sys.modules))"
+        "import sys, pipelines.main; from typer.testing import CliRunner; from pipelines.cli "
+        "import app\nfor group in ([], ['convert']): assert CliRunner().invoke(app, [*group, "
+        "'--help']).exit_code == 0\nprint(sorted(name for name in sys.modules if "
+        "name.startswith('pipelines.commands.')))\nprint({'apache_beam', 'fsspec', 'numpy', "
+        "'psutil', 'rich', 'torch'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\nset()\n"

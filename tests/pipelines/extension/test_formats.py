@@ -1,4 +1,6 @@
-"""Formats and an aggregation of an installed package that is not beamrank, in this file, used in whole runs."""
+"""Formats and an aggregation of an installed package that is not beamrank, in this file, used in
+whole runs.
+"""
 
 import json
 import os
@@ -71,7 +73,9 @@ def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 _LOOK = Look("blocks", _is_blocks)
 BLOCKS = TextFormat("blocks", (".blocks",), whole_file, _read, _block_place, look=_LOOK)
-COLON = TextFormat("colon", (), whole_file, _read_topics, look=Look("lines with a colon", _is_colon))
+COLON = TextFormat(
+    "colon", (), whole_file, _read_topics, look=Look("lines with a colon", _is_colon)
+)
 TOY_QRELS = qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True)
 TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
 
@@ -93,12 +97,18 @@ def _in_toy_formats(path: Path) -> Path:
     (folder / "corpus.blocks").write_text(f"{blocks}=no text")
     (folder / "topics.txt").write_text((folder / "topics.tsv").read_text().replace("\t", ": "))
     given = [line.split() for line in (folder / "given.trec").read_text().splitlines()]
-    (folder / "given.txt").write_text("".join(f"{row[2]} {row[0]} {row[3]} {row[4]}\n" for row in given))
+    (folder / "given.txt").write_text(
+        "".join(f"{row[2]} {row[0]} {row[3]} {row[4]}\n" for row in given)
+    )
     judged = [line.split() for line in (folder / "qrels.txt").read_text().splitlines()]
     rows = "".join(f"{query_id} {doc_id} {level}\n" for query_id, _, doc_id, level in judged)
     (folder / "qrels.toy").write_text(f"query doc grade\n{rows}")
     values = yaml.safe_load(path.read_text())
-    values |= {"corpus": {"path": "corpus.blocks", "format": "blocks"}, "qrels": "qrels.toy", "output": "toy"}
+    values |= {
+        "corpus": {"path": "corpus.blocks", "format": "blocks"},
+        "qrels": "qrels.toy",
+        "output": "toy",
+    }
     values |= {"topics": {"path": "topics.txt", "format": "colon"}, "run_formats": ["trec", "toy"]}
     values["candidates"]["run"] = "given.txt"
     toy = folder / "toy.yaml"
@@ -118,23 +128,47 @@ def test_registered_formats_equal_built_in_ones(tmp_path: Path, registered: None
     assert any(place in receipt.read_text() for receipt in (tmp_path / "toy").rglob("*.json"))
 
 
-def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, registered: None) -> None:
+def test_names_of_registered_formats_are_accepted_and_listed(
+    tmp_path: Path, registered: None
+) -> None:
     config = str(_in_toy_formats(small_cascade(tmp_path).path))
-    for key, last in (("corpus.format", "blocks"), ("topics.format", "colon"), ("run_formats", "toy")):
-        with pytest.raises(ConfigError, match=rf"{key}.*'x' is unknown; accepted: \w.*, {last}(, |\n|$)"):
+    for key, last in (
+        ("corpus.format", "blocks"),
+        ("topics.format", "colon"),
+        ("run_formats", "toy"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"{key}.*'x' is unknown; accepted: \w.*, {last}(, |\n|$)"
+        ):
             load_config(config, [f"{key}={'[x]' if key == 'run_formats' else 'x'}"])
     config_of_auto = load_config(config, ["corpus.format=auto", "topics.format=auto"])
-    assert (corpora.resolved(config_of_auto.corpus).format, topics.resolved(config_of_auto.topics).format) == (
+    assert (
+        corpora.resolved(config_of_auto.corpus).format,
+        topics.resolved(config_of_auto.topics).format,
+    ) == (
         "blocks",
         "colon",
     )
-    assert next(each for each in parameters() if each.key == "corpus.format").schema["enum"].count("blocks") == 1
+    assert (
+        next(each for each in parameters() if each.key == "corpus.format")
+        .schema["enum"]
+        .count("blocks")
+        == 1
+    )
     (tmp_path / "corpus.blocks").write_text('{"id": "1", "contents": "x"}\n')
-    with pytest.raises(PreflightError, match=r"does not begin with =\. The file looks like JSONL: set `corpus.format"):
+    with pytest.raises(
+        PreflightError,
+        match=r"does not begin with =\. The file looks like JSONL: set `corpus.format",
+    ):
         corpora.list_units(load_config(config).corpus)
-    with pytest.raises(PreflightError, match="the corpus format 'broken' of the package outside cannot be imported"):
+    with pytest.raises(
+        PreflightError, match="the corpus format 'broken' of the package outside cannot be imported"
+    ):
         load_config(config, ["corpus.format=broken"])
-    with pytest.raises(PreflightError, match=r"MS MARCO, 3 columns .*; TOY, 4 columns \(doc_id query_id rank score\)"):
+    with pytest.raises(
+        PreflightError,
+        match=r"MS MARCO, 3 columns .*; TOY, 4 columns \(doc_id query_id rank score\)",
+    ):
         beamrank.read_run(tmp_path / "corpus.blocks")
 
 
@@ -150,7 +184,8 @@ def test_worker_reads_a_format_of_the_launcher(tmp_path, registered):
     (tmp_path / "unit.pickle").write_bytes(pickle.dumps(unit))
     program = (
         "import pickle, sys; from beamrank.formats.corpora import FORMATS, read_unit; "
-        "unit = pickle.load(open(sys.argv[1], 'rb')); print('blocks' in FORMATS, [b.texts for b in read_unit(unit)])"
+        "unit = pickle.load(open(sys.argv[1], 'rb')); print('blocks' in FORMATS, [b.texts for b "
+        "in read_unit(unit)])"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "unit.pickle")]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -174,13 +209,17 @@ def test_registered_aggregation_ranks_a_run(tmp_path, monkeypatch):
     for receipt in manifest.receipts:
         for row in cascade.plan.folder("duo").read_part(receipt).to_pylist():
             count = len(row["doc_ids"])
-            scores = np.nanmedian(np.array(row["scores"], dtype=np.float64).reshape(count, count), axis=1)
+            scores = np.nanmedian(
+                np.array(row["scores"], dtype=np.float64).reshape(count, count), axis=1
+            )
             best_first = [row["doc_ids"][place] for place in np.argsort(-scores, kind="stable")]
             assert ranked[row["query_id"]][:count] == best_first
     found = Verification()
     verify_runs(cascade.plan, open_stages(cascade.plan.stages), cascade.config, found)
     assert found.findings == []
     whole = (runs / "duo-median.trec").read_bytes()
-    assert beamrank_here("aggregate", tmp_path / "out", "--aggregation", "median,sum").returncode == 0
+    assert (
+        beamrank_here("aggregate", tmp_path / "out", "--aggregation", "median,sum").returncode == 0
+    )
     assert (runs / "duo-median.trec").read_bytes() == whole
     assert (runs / "duo-sum.trec").exists()

@@ -127,7 +127,9 @@ def _mono_run(folder, checkpoint=None, **keys):
 
 def _checkpoint(folder):
     folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "sum_of_ids", "architectures": ["SumOfIdsForRanking"]}')
+    (folder / "config.json").write_text(
+        '{"model_type": "sum_of_ids", "architectures": ["SumOfIdsForRanking"]}'
+    )
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in LETTERS))
     save_file({"scale": torch.tensor([0.5])}, folder / "model.safetensors")
     return str(folder)
@@ -151,7 +153,9 @@ def test_architecture_of_a_package_scores_a_run(installed, tmp_path):
     assert len(rows) == 60
     for row in rows:
         query = ids[row["query_id"]][:15]  # one of max_query_length's 16 tokens is [SEP]
-        doc = ids[row["doc_id"]][: 64 - 3 - 1 - len(query)]  # three special tokens, and `original` leaves one unused
+        doc = ids[row["doc_id"]][
+            : 64 - 3 - 1 - len(query)
+        ]  # three special tokens, and `original` leaves one unused
         assert row["score"] == 0.5 * (sum(doc) + 2 * tokenizer.special.sep_id) - (len(query) + 1)
 
 
@@ -172,7 +176,9 @@ def test_architecture_can_bring_its_tokenizer(installed, tmp_path):
 
 
 def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):
-    wanted = r"model_type 'sum_of_ids' \(SumOfIdsForRanking\), which cannot be scored; known: .*'bert'"
+    wanted = (
+        r"model_type 'sum_of_ids' \(SumOfIdsForRanking\), which cannot be scored; known: .*'bert'"
+    )
     with pytest.raises(PreflightError, match=wanted):
         resolve_checkpoint(_checkpoint(tmp_path / "toy"), "mono")
 
@@ -190,12 +196,17 @@ def test_backend_of_a_package_halves_batches_on_oom(installed, tmp_path):
 def test_backend_of_a_package_scores_in_memory_and_for_the_plan(installed, tmp_path, monkeypatch):
     installed(BACKENDS, "count", "CountTokens")
     # [CLS], the query's and the doc's tokens, and two [SEP].
-    assert Reranker("embedded:mono", backend="count").score([("oven", "door"), ("oven", "oven door")]).tolist() == [
+    assert Reranker("embedded:mono", backend="count").score(
+        [("oven", "door"), ("oven", "oven door")]
+    ).tolist() == [
         5,
         6,
     ]
     monkeypatch.delitem(BACKENDS._ours, "torch")
     collection = small_cascade(tmp_path)
     collection.keys["backend"] = "count"
-    inferences = {stage.stage: stage.inferences for stage in estimate(load_config(str(collection.path))).stages}
+    inferences = {
+        stage.stage: stage.inferences
+        for stage in estimate(load_config(str(collection.path))).stages
+    }
     assert (inferences["mono"], inferences["duo"]) == (60, 60)

@@ -1,4 +1,6 @@
-"""Cascades beyond BM25, monoBERT and duoBERT: by configuration, and with stages from outside the package."""
+"""Cascades beyond BM25, monoBERT and duoBERT: by configuration, and with stages from outside the
+package.
+"""
 
 import hashlib
 import json
@@ -46,7 +48,9 @@ class ListwiseConfig(StageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Listwise(LaterStage):
-    """Ranks windows of the head, from the last to the first; each overlaps the one before by one doc."""
+    """Ranks windows of the head, from the last to the first; each overlaps the one before by one
+    doc.
+    """
 
     type_name = "listwise"
     section = ListwiseConfig
@@ -59,16 +63,25 @@ class Listwise(LaterStage):
         rows = []
         for query_id, docs in sorted(self.received(task).items()):
             ranked = windows(query_id, list(docs), self.window)
-            rows += [{"query_id": query_id, "doc_id": doc, "score": -place} for place, doc in enumerate(ranked)]
+            rows += [
+                {"query_id": query_id, "doc_id": doc, "score": -place}
+                for place, doc in enumerate(ranked)
+            ]
         table = pa.Table.from_pylist(rows, schema=self.schema)
         return task.commit(table, seconds=time.monotonic() - start, counts={"windows": len(rows)})
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
         assert before is not None
-        doc_ids, scores, rows = part["doc_id"].to_pylist(), part["score"].to_numpy(), rows_by_query(part)
+        doc_ids, scores, rows = (
+            part["doc_id"].to_pylist(),
+            part["score"].to_numpy(),
+            rows_by_query(part),
+        )
         nothing = slice(0, 0)
         return {
-            query_id: rerank(query_id, ranking, doc_ids[found], scores[found].astype(np.float64), self.k, k)
+            query_id: rerank(
+                query_id, ranking, doc_ids[found], scores[found].astype(np.float64), self.k, k
+            )
             for query_id, ranking in before.items()
             for found in (rows.get(query_id, nothing),)
         }
@@ -106,11 +119,18 @@ class Dense(FirstStage):
 
     def run(self, task: ShardTask) -> Receipt:
         start = time.monotonic()
-        docs = {each["id"]: each["contents"] for each in map(json.loads, Path(self.path).read_text().splitlines())}
+        docs = {
+            each["id"]: each["contents"]
+            for each in map(json.loads, Path(self.path).read_text().splitlines())
+        }
         found = [nearest(text, docs, self.k) for _, text in task.topics]
         doc_ids = [[doc_id for doc_id, _ in rows] for rows in found]
         scores = [[score for _, score in rows] for rows in found]
-        return self.commit(task, candidates_table([topic.query_id for topic in task.topics], doc_ids, scores), start)
+        return self.commit(
+            task,
+            candidates_table([topic.query_id for topic in task.topics], doc_ids, scores),
+            start,
+        )
 
 
 def _vector(text: str) -> np.ndarray:
@@ -122,7 +142,10 @@ def nearest(query: str, docs: dict[str, str], k: int) -> list[tuple[str, float]]
     vectors = np.stack([_vector(text) for text in docs.values()])
     vector = _vector(query)
     scores = vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
-    return [(list(docs)[place], float(scores[place])) for place in np.argsort(-scores, kind="stable")[:k]]
+    return [
+        (list(docs)[place], float(scores[place]))
+        for place in np.argsort(-scores, kind="stable")[:k]
+    ]
 
 
 @pytest.fixture
@@ -140,11 +163,16 @@ def collection(tmp_path) -> SmallCollection:
     return made
 
 
-_LATER = ({"mono": {"checkpoint": "./large", "k": 5, "name": "large"}}, {"duo": {"checkpoint": "./duo", "k": 3}})
+_LATER = (
+    {"mono": {"checkpoint": "./large", "k": 5, "name": "large"}},
+    {"duo": {"checkpoint": "./duo", "k": 3}},
+)
 
 
 def _cascade(made: SmallCollection, *stages: dict[str, Any]) -> None:
-    made.keys = {key: value for key, value in made.keys.items() if key not in ("mono", "duo")} | {"cascade": [*stages]}
+    made.keys = {key: value for key, value in made.keys.items() if key not in ("mono", "duo")} | {
+        "cascade": [*stages]
+    }
 
 
 def _run_orders(output: Path) -> dict[str, dict[str, list[str]]]:
@@ -162,11 +190,16 @@ def _papers_loop(folder: Path, query_id: str) -> dict[str, list[str]]:
     found = {"candidates": docs}
     for name, k in (("mono", 7), ("large", 5)):
         reranker = beamrank.Reranker(str(folder / name), **options)
-        docs = _by_score(docs[:k], reranker.score([(text, DOCS[doc]) for doc in docs[:k]]).tolist()) + docs[k:]
+        docs = (
+            _by_score(docs[:k], reranker.score([(text, DOCS[doc]) for doc in docs[:k]]).tolist())
+            + docs[k:]
+        )
         found[name] = docs
     duo = beamrank.Reranker(str(folder / "duo"), kind="duo", **options)
     head = docs[:3]
-    pairs = [(text, DOCS[first], DOCS[second]) for first in head for second in head if first != second]
+    pairs = [
+        (text, DOCS[first], DOCS[second]) for first in head for second in head if first != second
+    ]
     p = 1 / (1 + np.exp(-duo.score(pairs).astype(np.float64)))
     found["duo-sum"] = _by_score(head, p.reshape(3, 2).sum(axis=1).tolist()) + docs[3:]
     return found
@@ -178,13 +211,16 @@ def test_cascade_by_configuration_equals_the_papers_loop(collection):
     assert list(result.measures) == list(result.runs)
     orders = _run_orders(collection.output)
     for query_id in ("q0", "q3", "q7"):
-        assert {name: order[query_id] for name, order in orders.items()} == _papers_loop(collection.folder, query_id)
+        assert {name: order[query_id] for name, order in orders.items()} == _papers_loop(
+            collection.folder, query_id
+        )
 
 
 def test_cascade_in_memory_has_the_runs_of_the_job(collection):
     beamrank.run(str(collection.path))
     candidates = {
-        query_id: {doc: -float(rank) for rank, doc in enumerate(docs)} for query_id, docs in CANDIDATES.items()
+        query_id: {doc: -float(rank) for rank, doc in enumerate(docs)}
+        for query_id, docs in CANDIDATES.items()
     }
     stages = [
         {kind: {**settings, "checkpoint": str(collection.folder / settings["checkpoint"])}}
@@ -206,7 +242,13 @@ def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins,
     orders = _run_orders(collection.output)
     for query_id, before in orders["duo-sum"].items():
         assert orders["listwise"][query_id] == windows(query_id, before[:3], 2) + before[3:]
-    for arguments in (["verify"], ["status"], ["gc", "--dry-run"], ["inspect"], ["inspect", "--query", "q0"]):
+    for arguments in (
+        ["verify"],
+        ["status"],
+        ["gc", "--dry-run"],
+        ["inspect"],
+        ["inspect", "--query", "q0"],
+    ):
         assert beamrank_here(*arguments, collection.output).returncode == 0, arguments
     succeed("report", collection.output, "--output", tmp_path / "report")
     assert "listwise" in (tmp_path / "report/report.html").read_text()
@@ -216,11 +258,17 @@ def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins,
 
 @pytest.mark.slow
 @pytest.mark.maven
-def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(collection, plugins, tmp_path):
+def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(
+    collection, plugins, tmp_path
+):
     """A dense first stage, small mono, large mono, duo, and a listwise stage."""
     get_engine("flink")
     collection.keys.pop("candidates")
-    collection.keys["cascade"] = [{"dense": {"k": 9}}, *collection.keys["cascade"], {"listwise": {"k": 3}}]
+    collection.keys["cascade"] = [
+        {"dense": {"k": 9}},
+        *collection.keys["cascade"],
+        {"listwise": {"k": 3}},
+    ]
     result = beamrank.run(str(collection.path))
     assert list(result.runs) == ["dense", "mono", "large", "duo-sum", "listwise"]
     on_flink = beamrank.run(str(collection.path), runner="flink", output=tmp_path / "flink")
@@ -245,15 +293,27 @@ def test_cascade_resumes_after_a_kill_and_reuses_scores(collection, plugins, tmp
     reused = tmp_path / "reused"
     beamrank.run(str(collection.path), output=reused, reuse=[str(whole)])
     assert_same_bytes(reused, whole)
-    status = {each["stage"]: each for each in json.loads(succeed("status", reused, "--json").stdout)["stages"]}
-    assert {name: status[name]["inferences"] for name in ("mono", "large", "duo")} == {"mono": 0, "large": 0, "duo": 0}
+    status = {
+        each["stage"]: each
+        for each in json.loads(succeed("status", reused, "--json").stdout)["stages"]
+    }
+    assert {name: status[name]["inferences"] for name in ("mono", "large", "duo")} == {
+        "mono": 0,
+        "large": 0,
+        "duo": 0,
+    }
 
 
 def test_stage_reuses_scores_of_a_stage_of_another_name_and_place(collection, tmp_path):
     beamrank.run(str(collection.path))
     _cascade(collection, {"mono": {"checkpoint": "./large", "k": 5, "name": "only"}})
-    found = beamrank.run(str(collection.path), output=tmp_path / "only", reuse=[str(collection.output)])
-    status = {each["stage"]: each for each in json.loads(succeed("status", found.output, "--json").stdout)["stages"]}
+    found = beamrank.run(
+        str(collection.path), output=tmp_path / "only", reuse=[str(collection.output)]
+    )
+    status = {
+        each["stage"]: each
+        for each in json.loads(succeed("status", found.output, "--json").stdout)["stages"]
+    }
     assert status["only"]["reused"] > 0
     assert run_bytes(tmp_path / "only") == run_bytes(
         Path(beamrank.run(str(collection.path), output=tmp_path / "a").output)
@@ -295,8 +355,12 @@ def test_first_stage_runs_with_its_own_section(plugins, tmp_path):
 
 def test_first_stage_leaves_out_what_its_section_excludes(plugins, tmp_path):
     made = _dense_first(tmp_path)
-    found = {query_id: [doc for doc, _ in nearest(text, DOCS, 6)] for query_id, text in TOPICS.items()}
-    (tmp_path / "pairs.txt").write_text(f"q0 {found['q0'][0]}\nq0 {found['q0'][2]}\nq1 {found['q1'][5]}\n")
+    found = {
+        query_id: [doc for doc, _ in nearest(text, DOCS, 6)] for query_id, text in TOPICS.items()
+    }
+    (tmp_path / "pairs.txt").write_text(
+        f"q0 {found['q0'][0]}\nq0 {found['q0'][2]}\nq1 {found['q1'][5]}\n"
+    )
     keys = {"dense.exclude": str(tmp_path / "pairs.txt"), "mono": None, "duo": None}
     del found["q0"][2], found["q0"][0], found["q1"][5]
     assert read_trec(Path(beamrank.run(str(made.path), set=keys).runs["dense"])) == found
@@ -311,7 +375,9 @@ def test_first_stage_must_be_one_that_is_installed(request, tmp_path):
         load_config(str(made.path), ["candidates.run=given.trec"])
 
 
-def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(collection, monkeypatch, tmp_path):
+def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(
+    collection, monkeypatch, tmp_path
+):
     with monkeypatch.context() as installed:
         install(tmp_path / "package", installed, PLUGINS, listwise=f"{__name__}:Listwise")
         collection.keys["cascade"].append({"listwise": {"k": 3}})
@@ -324,11 +390,17 @@ def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(collection, m
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
-        ([{"mono": {"checkpoint": "./mono"}}, {"mono": {"checkpoint": "./large"}}], "two stages have the name 'mono'"),
+        (
+            [{"mono": {"checkpoint": "./mono"}}, {"mono": {"checkpoint": "./large"}}],
+            "two stages have the name 'mono'",
+        ),
         ([{"mono": {"checkpoint": "./mono", "name": "runs"}}], "cannot have the name 'runs'"),
         ([{"mono": {"checkpoint": "./mono", "name": "corpus"}}], "cannot have the name 'corpus'"),
         ([{"listwise": {"k": 3}}], "there is no stage 'listwise'"),
-        ([{"mono": {"checkpoint": "./mono", "k": 3}}, {"duo": {"checkpoint": "./duo", "k": 4}}], "duo.k 4 is more"),
+        (
+            [{"mono": {"checkpoint": "./mono", "k": 3}}, {"duo": {"checkpoint": "./duo", "k": 4}}],
+            "duo.k 4 is more",
+        ),
         ([{"mono": {"checkpoint": "./mono", "depth": 3}}], "mono.depth: unknown key"),
         (["mono", 3], "each stage is one key, its kind"),
     ],
@@ -354,7 +426,9 @@ def test_stage_before_the_first_model_chooses_which_docs_are_scored(collection, 
 def test_plan_names_a_stage_that_was_added_and_a_checkpoint_that_changed(collection, plugins):
     beamrank.run(str(collection.path))
     collection.keys["cascade"].append({"listwise": {"k": 3}})
-    assert "listwise none -> listwise: listwise is redone" in succeed("plan", collection.path).stdout
+    assert (
+        "listwise none -> listwise: listwise is redone" in succeed("plan", collection.path).stdout
+    )
     collection.keys["cascade"].pop()
     said = succeed("plan", collection.path, "--set", "large.checkpoint=./mono").stdout
     assert "large.checkpoint" in said

@@ -1,4 +1,6 @@
-"""Bad input: an error before work starts, or a row that is counted and reported. Never lost, never guessed at."""
+"""Bad input: an error before work starts, or a row that is counted and reported. Never lost, never
+guessed at.
+"""
 
 import json
 import os
@@ -61,7 +63,11 @@ class Collection(SmallCollection):
 @pytest.fixture
 def collection(tmp_path, checkpoints) -> Collection:
     keys = {"corpus": {"path": "corpus.tsv", "format": "tsv"}, "shards": None}
-    made = Collection(tmp_path, DOCS, TOPICS, **keys).given_run(CANDIDATES, k=8).with_models(checkpoints, 4, 2)
+    made = (
+        Collection(tmp_path, DOCS, TOPICS, **keys)
+        .given_run(CANDIDATES, k=8)
+        .with_models(checkpoints, 4, 2)
+    )
     (tmp_path / "corpus.jsonl").unlink()
     made.write_corpus(ROWS)
     return made
@@ -107,7 +113,9 @@ def test_plan_refuses_a_configuration(collection: Collection, key, value, error,
 def test_plan_refuses_a_named_pipe(collection: Collection, key) -> None:
     """Nothing writes into it: opening it would wait for ever."""
     os.mkfifo(collection.folder / "pipe")
-    with pytest.raises(PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than"):
+    with pytest.raises(
+        PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than"
+    ):
         collection.plan(f"{key}=pipe")
 
 
@@ -134,7 +142,9 @@ def _of_another_family(folder: Path) -> None:
         (_with_a_nan, r"checkpoint: classifier\.bias holds NaN or infinity"),
     ],
 )
-def test_plan_refuses_a_checkpoint_that_gives_no_score(collection: Collection, damage, message) -> None:
+def test_plan_refuses_a_checkpoint_that_gives_no_score(
+    collection: Collection, damage, message
+) -> None:
     folder = collection.folder / "checkpoint"
     save_tiny(folder, (*SPECIAL_TOKENS[:4], "a"), num_labels=1, vocab_size=5)
     collection.plan("mono.checkpoint=./checkpoint")
@@ -149,15 +159,32 @@ _INSIDE = r"is inside the corpus \(.*docs"
 @pytest.mark.parametrize(
     ("path", "corpus_format", "changes", "message"),
     [
-        ("docs", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}\).*plan-0.json"),
+        (
+            "docs",
+            "jsonl",
+            {"output": "docs/out"},
+            rf"`output` \(.*docs/out\) {_INSIDE}\).*plan-0.json",
+        ),
         ("docs/*", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}/\*\)"),
         ("docs/*.parquet", "parquet", {"output": "docs"}, "such as topics-0.parquet"),
-        ("docs", "jsonl", {"index": {"path": "docs/index"}}, rf"`index.path` \(.*docs/index\) {_INSIDE}"),
-        ("docs", "tsv", {"output": "docs/out", "run_formats": ["trec", "msmarco"]}, "such as mono.msmarco.tsv"),
+        (
+            "docs",
+            "jsonl",
+            {"index": {"path": "docs/index"}},
+            rf"`index.path` \(.*docs/index\) {_INSIDE}",
+        ),
+        (
+            "docs",
+            "tsv",
+            {"output": "docs/out", "run_formats": ["trec", "msmarco"]},
+            "such as mono.msmarco.tsv",
+        ),
     ],
     ids=["output", "glob", "topics", "index", "msmarco run"],
 )
-def test_plan_refuses_an_output_or_index_inside_the_corpus(collection, path, corpus_format, changes, message):
+def test_plan_refuses_an_output_or_index_inside_the_corpus(
+    collection, path, corpus_format, changes, message
+):
     if "index" in changes:
         collection.with_index()
     (collection.folder / "docs").mkdir()
@@ -182,7 +209,9 @@ def test_plan_accepts_an_output_beside_the_corpus(collection: Collection) -> Non
         ("output=config.yaml/out", 3, "cannot write to the output"),
     ],
 )
-def test_run_exits_with_the_code_of_its_error(collection: Collection, override, code, message) -> None:
+def test_run_exits_with_the_code_of_its_error(
+    collection: Collection, override, code, message
+) -> None:
     done = beamrank_here("run", collection.path, "--set", override)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("error: ")
@@ -196,20 +225,30 @@ def test_run_exits_with_the_code_of_its_error(collection: Collection, override, 
     ("row", "reason"),
     slow_but(
         1,
-        [(b"d5\tcaf\xe9", "not valid UTF-8"), (b"no tab here", "1 column where id<TAB>text"), (b"\ttext", "empty id")],
+        [
+            (b"d5\tcaf\xe9", "not valid UTF-8"),
+            (b"no tab here", "1 column where id<TAB>text"),
+            (b"\ttext", "empty id"),
+        ],
     ),
 )
-def test_run_counts_unreadable_rows_of_the_corpus(collection: Collection, row, reason, capsys) -> None:
+def test_run_counts_unreadable_rows_of_the_corpus(
+    collection: Collection, row, reason, capsys
+) -> None:
     collection.write_corpus([*ROWS[:2], row, *ROWS[2:]])
     for _ in range(2):
         # Also after the error, when every shard of retrieve is complete.
-        with pytest.raises(DataError, match=r"that could not be read: 1 \(first.*more than max_bad_rows 0"):
+        with pytest.raises(
+            DataError, match=r"that could not be read: 1 \(first.*more than max_bad_rows 0"
+        ):
             collection.run("max_bad_rows=0")
     assert not (collection.output / "mono").exists()
     capsys.readouterr()
     for _ in range(2):
         assert set(collection.runs()) == {"candidates", "mono", "duo-sum"}
-        (line,) = (each for each in capsys.readouterr().err.splitlines() if "could not be read" in each)
+        (line,) = (
+            each for each in capsys.readouterr().err.splitlines() if "could not be read" in each
+        )
         assert "corpus.tsv" in line
         assert reason in line
     assert collection.bad_rows() == {"tokenize": 1}
@@ -220,7 +259,9 @@ def test_run_counts_unreadable_rows_of_the_corpus(collection: Collection, row, r
     assert reason in rejected["reason"]
 
 
-def test_run_leaves_out_topics_and_judgments_that_it_was_allowed_to(collection: Collection, capsys) -> None:
+def test_run_leaves_out_topics_and_judgments_that_it_was_allowed_to(
+    collection: Collection, capsys
+) -> None:
     collection.with_qrels({"q1": "d1", "q2": "d2"})
     collection.write("topics.tsv", ["q1\tcat in the sun", "no tab", "q2\twhen do trains leave"])
     collection.write("qrels.txt", ["q1 0 d1 1", "q2 0 d2 1", "q2 0 d4 \x1b[31m"])
@@ -232,22 +273,33 @@ def test_run_leaves_out_topics_and_judgments_that_it_was_allowed_to(collection: 
     capsys.readouterr()
     assert _sets(collection.runs()["mono"]) == _sets(CANDIDATES)
     errors = capsys.readouterr().err
-    for kind, place in (("topics", "topics.tsv:2: the topic has 1 column"), ("qrels", "qrels.txt:3: relevance '\\x1b")):
+    for kind, place in (
+        ("topics", "topics.tsv:2: the topic has 1 column"),
+        ("qrels", "qrels.txt:3: relevance '\\x1b"),
+    ):
         assert f"rows of {kind} that cannot be used: 1 (" in noted
         assert f"rows of {kind} that cannot be used: 1 (" in errors
         assert place in errors
     rows = {each["kind"]: each["row"] for each in collection.rejects()}
     assert rows == {"topics": "no tab", "qrels": "q2\t0\td4\t\x1b[31m"}
     status = json.loads(succeed("status", collection.output, "--json").stdout)
-    assert {kind: each["rows"] for kind, each in status["rejects"].items()} == {"topics": 1, "qrels": 1}
-    assert "topics: 1 bad row left out (rejects/topics-" in succeed("status", collection.output).stdout
+    assert {kind: each["rows"] for kind, each in status["rejects"].items()} == {
+        "topics": 1,
+        "qrels": 1,
+    }
+    assert (
+        "topics: 1 bad row left out (rejects/topics-" in succeed("status", collection.output).stdout
+    )
     succeed("report", collection.output, "--no-texts")
     assert "bad rows of qrels, left out" in (collection.output / "report/report.html").read_text()
 
 
 def test_run_names_a_missing_doc(collection: Collection) -> None:
     collection.write("given.trec", trec_lines({**CANDIDATES, "q2": ["d2", "d9", "d4"]}))
-    with pytest.raises(DataError, match=r"of shard 0 that are not in the corpus: 1 \(first: 'd9' of query_id 'q2'\)"):
+    with pytest.raises(
+        DataError,
+        match=r"of shard 0 that are not in the corpus: 1 \(first: 'd9' of query_id 'q2'\)",
+    ):
         collection.run()
 
 
@@ -304,5 +356,9 @@ def test_run_without_candidates_measures_zero(collection: Collection) -> None:
     assert done.returncode == 0, done.stderr
     assert "2 of 2 topics (100.0 %) have no candidates" in done.stderr
     assert "query 'none' has no candidates" in done.stderr
-    assert [path.read_text() for path in (collection.output / "runs").glob("*.trec")] == ["", "", ""]
+    assert [path.read_text() for path in (collection.output / "runs").glob("*.trec")] == [
+        "",
+        "",
+        "",
+    ]
     assert done.stdout.splitlines()[1].split("\t") == ["bm25", "0.0000", "0.0000"]

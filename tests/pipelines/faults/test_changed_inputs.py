@@ -1,4 +1,6 @@
-"""Inputs that change between the plan and the work: nothing is committed from what they hold then."""
+"""Inputs that change between the plan and the work: nothing is committed from what they hold
+then.
+"""
 
 import pkgutil
 import shutil
@@ -59,9 +61,13 @@ def _change(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "sealed"), [("corpus.jsonl", {"retrieve"}), ("given.trec", set())], ids=["corpus", "given run"]
+    ("name", "sealed"),
+    [("corpus.jsonl", {"retrieve"}), ("given.trec", set())],
+    ids=["corpus", "given run"],
 )
-def test_changed_input_seals_nothing_and_is_planned_again(collection, expected, name, sealed) -> None:
+def test_changed_input_seals_nothing_and_is_planned_again(
+    collection, expected, name, sealed
+) -> None:
     run = collection.plan()
     whole = _change(collection.folder / name)
     _assert_run_fails(run, rf"{name}.* changed after .*Run the same command again")
@@ -95,7 +101,10 @@ class _FlippedNeeds(Launcher):
 
 @pytest.mark.parametrize(
     ("launcher", "message"),
-    [(_LateChange, rf"corpus\.jsonl {CHANGED}"), (_FlippedNeeds, r"needed-\S+\.bin changed after it was written")],
+    [
+        (_LateChange, rf"corpus\.jsonl {CHANGED}"),
+        (_FlippedNeeds, r"needed-\S+\.bin changed after it was written"),
+    ],
 )
 def test_changed_corpus_before_the_scan_seals_nothing(collection, launcher, message) -> None:
     # With `drop`, a needed doc that is not found is not an error.
@@ -105,7 +114,9 @@ def test_changed_corpus_before_the_scan_seals_nothing(collection, launcher, mess
     assert not list(collection.output.glob("tokenize-*/receipts/*"))
 
 
-def _during(change: Callable[[], object], undo: Callable[[], object], read: Callable[..., Any]) -> Callable[..., Any]:
+def _during(
+    change: Callable[[], object], undo: Callable[[], object], read: Callable[..., Any]
+) -> Callable[..., Any]:
     """A reader that finds other files than before and after it."""
 
     def reader(*arguments: Any, **options: Any) -> Any:
@@ -126,7 +137,10 @@ def _point(link: Path, target: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reader"),
-    [("corpus.jsonl", "models.stages.tokenize.read_unit"), ("given.trec", "models.stages.given_run.RunReader.read")],
+    [
+        ("corpus.jsonl", "models.stages.tokenize.read_unit"),
+        ("given.trec", "models.stages.given_run.RunReader.read"),
+    ],
 )
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_changed_symlink_seals_nothing(collection, name, reader, linked, monkeypatch) -> None:
@@ -143,7 +157,9 @@ def test_changed_symlink_seals_nothing(collection, name, reader, linked, monkeyp
         collection.keys[section][key] = f"data/{name}"
     run = collection.plan()
     read = _during(
-        lambda: _point(link, second / below), lambda: _point(link, first / below), pkgutil.resolve_name(reader)
+        lambda: _point(link, second / below),
+        lambda: _point(link, first / below),
+        pkgutil.resolve_name(reader),
     )
     monkeypatch.setattr(reader, read)
     _assert_run_fails(run, f"{name} {CHANGED}")
@@ -185,14 +201,20 @@ def test_file_added_to_the_corpus_seals_nothing(folder_corpus) -> None:
 @pytest.mark.parametrize("kind", ["mono", "duo"])
 @pytest.mark.parametrize("when", ["loaded", "scored"])
 def test_changed_checkpoint_commits_nothing(collection, kind, when, monkeypatch) -> None:
-    """Weights are mapped into memory, so what is written into their file reaches the model that scores."""
+    """Weights are mapped into memory, so what is written into their file reaches the model that
+    scores.
+    """
     run = collection.plan()
     weights = collection.folder / kind / "model.safetensors"
     content = weights.read_bytes()
     changed = content[: len(content) // 2] + bytes(len(content) - len(content) // 2)
-    reader = "models.stages." + ("scoring.ScoringEngine" if when == "loaded" else f"{kind}.prepare_{kind}")
+    reader = "models.stages." + (
+        "scoring.ScoringEngine" if when == "loaded" else f"{kind}.prepare_{kind}"
+    )
     read = _during(
-        lambda: weights.write_bytes(changed), lambda: weights.write_bytes(content), pkgutil.resolve_name(reader)
+        lambda: weights.write_bytes(changed),
+        lambda: weights.write_bytes(content),
+        pkgutil.resolve_name(reader),
     )
     monkeypatch.setattr(reader, read)
     _assert_run_fails(run, rf"model\.safetensors {CHANGED}")
@@ -222,15 +244,21 @@ def _put_back(path: Path, content: bytes) -> None:
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("change", [Path.touch, _copy_over, _overwrite], ids=["touched", "copied", "overwritten"])
-def test_input_that_is_written_once_while_it_is_read_is_read_again(collection, expected, change, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "change", [Path.touch, _copy_over, _overwrite], ids=["touched", "copied", "overwritten"]
+)
+def test_input_that_is_written_once_while_it_is_read_is_read_again(
+    collection, expected, change, monkeypatch
+) -> None:
     run = collection.plan()
     calls = []
 
     def disturb_first_call(reader: str, path: Path) -> None:
         place = f"models.stages.{reader}"
         whole = pkgutil.resolve_name(place)
-        disturbed = _during(partial(change, path), partial(_put_back, path, path.read_bytes()), whole)
+        disturbed = _during(
+            partial(change, path), partial(_put_back, path, path.read_bytes()), whole
+        )
 
         def read(*given: Any, **keys: Any) -> Any:
             calls.append(reader)
@@ -282,7 +310,9 @@ def test_changed_index_seals_nothing(searched) -> None:
     flip_bit(file)
     _assert_run_fails(run, "index is not, or no longer, the one with digest")
     assert _seals(searched) == set()
-    with pytest.raises(PreflightError, match=f"{file.name} does not hold the bytes that were written"):
+    with pytest.raises(
+        PreflightError, match=f"{file.name} does not hold the bytes that were written"
+    ):
         searched.plan()
     flip_bit(file)
     searched.run()

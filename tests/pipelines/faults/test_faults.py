@@ -1,4 +1,6 @@
-"""Runs that are broken at random moments, with fixed seeds, and what they leave: the bytes of an undisturbed run."""
+"""Runs that are broken at random moments, with fixed seeds, and what they leave: the bytes of an
+undisturbed run.
+"""
 
 import contextlib
 import json
@@ -20,9 +22,24 @@ from beamrank.errors import BeamrankError
 from models.stages.core import open_stages
 from pipelines.launcher import resumable
 from pipelines.runs.run_files import verify_runs
-from tests.support.processes import BEAMRANK, TWO_PROCESSES, Moment, beamrank, started, wait_until, worker_processes
+from tests.support.processes import (
+    BEAMRANK,
+    TWO_PROCESSES,
+    Moment,
+    beamrank,
+    started,
+    wait_until,
+    worker_processes,
+)
 from tests.support.runs import PlannedRun, run_bytes
-from tests.support.services.faulty_store import Faults, Snapshot, expected_status, failing, restore, snapshot
+from tests.support.services.faulty_store import (
+    Faults,
+    Snapshot,
+    expected_status,
+    failing,
+    restore,
+    snapshot,
+)
 from tests.support.small_collection import SmallCollection, small_cascade
 
 slow = pytest.mark.slow
@@ -59,7 +76,9 @@ def broken(cascade: PlannedRun, request) -> Iterator[PlannedRun]:
 
 
 def _files(output: str) -> Snapshot:
-    """The files of an output, less what is being written; a file on the disk may vanish while it is read."""
+    """The files of an output, less what is being written; a file on the disk may vanish while it is
+    read.
+    """
     if "://" in output:
         return snapshot(output)
     found: dict[str, bytes] = {}
@@ -72,7 +91,11 @@ def _files(output: str) -> Snapshot:
 
 def _results(files: Snapshot) -> Snapshot:
     """What must be the same whatever happened: runs, measures, parts and topics, byte by byte."""
-    return {name: content for name, content in files.items() if name.startswith("runs/") or name.endswith(".parquet")}
+    return {
+        name: content
+        for name, content in files.items()
+        if name.startswith("runs/") or name.endswith(".parquet")
+    }
 
 
 def _assert_status_counts_what_is_whole(run: PlannedRun, whole: Snapshot) -> None:
@@ -82,9 +105,9 @@ def _assert_status_counts_what_is_whole(run: PlannedRun, whole: Snapshot) -> Non
 
 def _assert_results_of_an_undisturbed_run(run: PlannedRun, whole: Snapshot) -> None:
     assert _results(_files(run.plan.output)) == _results(whole)
-    assert [stage.done for stage in read_status(read_plan(run.plan.output))] == [len(run.plan.shards)] * len(
-        run.plan.stages
-    )
+    assert [stage.done for stage in read_status(read_plan(run.plan.output))] == [
+        len(run.plan.shards)
+    ] * len(run.plan.stages)
     assert verify_stages(run.plan.output).findings == []
 
 
@@ -103,7 +126,9 @@ _FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["any0", *(pytest.param(name, marks=slow) for name in list(_FAULTS)[1:])])
+@pytest.mark.parametrize(
+    "name", ["any0", *(pytest.param(name, marks=slow) for name in list(_FAULTS)[1:])]
+)
 def test_resume_after_store_faults(broken: PlannedRun, whole, name) -> None:
     failures = 0
     with failing(_FAULTS[name]):
@@ -138,13 +163,17 @@ def _cut(content: bytes, drawn: random.Random) -> bytes:
 def _with_another_digest(content: bytes, drawn: random.Random) -> bytes:
     """A receipt of another configuration; a file that is not one loses its last byte."""
     try:
-        return json.dumps(json.loads(content) | {"digest": f"{drawn.getrandbits(256):064x}"}).encode()
+        return json.dumps(
+            json.loads(content) | {"digest": f"{drawn.getrandbits(256):064x}"}
+        ).encode()
     except ValueError:
         return content[:-1]
 
 
 @pytest.mark.parametrize("seed", _seeds(8))
-def test_resume_repairs_corrupt_receipts_parts_and_manifests(broken: PlannedRun, whole, seed) -> None:
+def test_resume_repairs_corrupt_receipts_parts_and_manifests(
+    broken: PlannedRun, whole, seed
+) -> None:
     """They are cut short, replaced by another configuration's or deleted, at random."""
     drawn = random.Random(seed)
     files = {name: content for name, content in whole.items() if not name.startswith("runs/")}
@@ -170,7 +199,9 @@ def _files_exist(count: int) -> Moment:
 
 
 @slow
-def test_resume_after_kill_at_random_moments(collection, cascade: PlannedRun, whole, tmp_path) -> None:
+def test_resume_after_kill_at_random_moments(
+    collection, cascade: PlannedRun, whole, tmp_path
+) -> None:
     """kill -9 when so many files exist, a few more each time; then once to the end."""
     run, drawn = cascade.at(tmp_path / "out"), random.Random(13)
     for count in sorted(drawn.sample(range(3, len(whole) - 4), 4)):
@@ -185,7 +216,9 @@ def test_resume_after_kill_at_random_moments(collection, cascade: PlannedRun, wh
 
 @slow
 @pytest.mark.parametrize("count", [8, 28])
-def test_resume_after_kill_of_a_worker_process(collection, cascade: PlannedRun, whole, tmp_path, count) -> None:
+def test_resume_after_kill_of_a_worker_process(
+    collection, cascade: PlannedRun, whole, tmp_path, count
+) -> None:
     """kill -9 of one of two worker processes: its open shards are started again."""
     run = cascade.at(tmp_path / "out")
     workers: list[psutil.Process] = []
@@ -204,7 +237,10 @@ def test_resume_after_kill_of_a_worker_process(collection, cascade: PlannedRun, 
 
 
 def test_full_disk_is_resumable_and_a_broken_pipe_is_not() -> None:
-    with pytest.raises(BeamrankError, match=r"no space left.*run the same command again to resume"), resumable():
+    with (
+        pytest.raises(BeamrankError, match=r"no space left.*run the same command again to resume"),
+        resumable(),
+    ):
         raise OSError(ENOSPC, "no space left")
     with pytest.raises(BrokenPipeError), resumable():
         raise BrokenPipeError
@@ -212,7 +248,9 @@ def test_full_disk_is_resumable_and_a_broken_pipe_is_not() -> None:
 
 @slow
 def test_resume_after_a_full_disk(tmp_path) -> None:
-    """A real limit on this machine's disk cuts the first file that is larger in the middle: a part, not the plan."""
+    """A real limit on this machine's disk cuts the first file that is larger in the middle: a part,
+    not the plan.
+    """
     collection = small_cascade(tmp_path)
     collection.keys["shards"] = 1
     cascade = collection.plan()
@@ -231,7 +269,9 @@ def test_resume_after_a_full_disk(tmp_path) -> None:
     assert log.startswith("log file: ")
     assert message.startswith("error: ")
     assert "File too large" in message
-    assert "Finished shards are kept: make room, then run the same command again to resume" in message
+    assert (
+        "Finished shards are kept: make room, then run the same command again to resume" in message
+    )
     _assert_status_counts_what_is_whole(run, whole)
     _assert_results_of_an_undisturbed_run(run.run(), whole)
 
@@ -239,7 +279,9 @@ def test_resume_after_a_full_disk(tmp_path) -> None:
 @slow
 @pytest.mark.jvm
 def test_resume_after_java_oom(tmp_path) -> None:
-    """One topic of 200,000 words is more than the smallest heap holds; its shard alone is missing afterwards."""
+    """One topic of 200,000 words is more than the smallest heap holds; its shard alone is missing
+    afterwards.
+    """
     collection = SmallCollection(tmp_path).with_index()
     with (tmp_path / "topics.tsv").open("a") as topics:
         topics.write(f"monster\tamber {' '.join(f'w{number:x}' for number in range(200_000))}\n")
@@ -249,7 +291,10 @@ def test_resume_after_java_oom(tmp_path) -> None:
     assert "java.lang.OutOfMemoryError" in done.stderr
     assert "more memory: set BEAMRANK_JAVA_HEAP" in done.stderr
     (stage,) = read_status(read_plan(str(collection.output)))
-    kept = {path: path.stat().st_mtime_ns for path in collection.output.glob("retrieve/receipts/0*.json")}
+    kept = {
+        path: path.stat().st_mtime_ns
+        for path in collection.output.glob("retrieve/receipts/0*.json")
+    }
     assert stage.done == len(kept) < 4
     collection.run()
     assert {path: path.stat().st_mtime_ns for path in kept} == kept

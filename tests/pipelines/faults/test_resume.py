@@ -1,4 +1,6 @@
-"""Runs that are killed, interrupted or executed twice at once, and how the next run resumes them."""
+"""Runs that are killed, interrupted or executed twice at once, and how the next run resumes
+them.
+"""
 
 import random
 import shutil
@@ -38,7 +40,9 @@ RESUME = "run the same command again to resume"
 
 @pytest.fixture(scope="module")
 def config_path(config_path: Path, tmp_path_factory) -> Path:
-    """The same collection with two layers of a real BERT, which take so long that a run is met in the middle of it."""
+    """The same collection with two layers of a real BERT, which take so long that a run is met in
+    the middle of it.
+    """
     folder = tmp_path_factory.mktemp("wide")
     values = yaml.safe_load(config_path.read_text())
     for name, segments in (("mono", 2), ("duo", 3)):
@@ -51,20 +55,28 @@ def config_path(config_path: Path, tmp_path_factory) -> Path:
 
 
 def _assert_resumes_to_the_same_bytes(config: Path, output: Path) -> str:
-    """Runs to the end: the bytes of an undisturbed run, no receipt written again, no temporary file. Gives stderr."""
+    """Runs to the end: the bytes of an undisturbed run, no receipt written again, no temporary
+    file. Gives stderr.
+    """
     before = committed(output)
     done = beamrank_here("run", config, "--output", output)
     assert done.returncode == 0, done.stderr
     assert_same_bytes(output, undisturbed_run(config))
     after = committed(output)
     assert {name: after[name] for name in before} == before
-    assert [path.name for pattern in ("*.tmp", "needed-*", "tasks-*") for path in output.rglob(pattern)] == []
+    assert [
+        path.name for pattern in ("*.tmp", "needed-*", "tasks-*") for path in output.rglob(pattern)
+    ] == []
     return done.stderr
 
 
 def _copy_before_mono(config: Path, output: Path) -> None:
-    """Copies what a run has before monoBERT, so that worker processes are started for scoring alone."""
-    shutil.copytree(undisturbed_run(config), output, ignore=shutil.ignore_patterns("mono", "duo", "runs"))
+    """Copies what a run has before monoBERT, so that worker processes are started for scoring
+    alone.
+    """
+    shutil.copytree(
+        undisturbed_run(config), output, ignore=shutil.ignore_patterns("mono", "duo", "runs")
+    )
 
 
 _EVERYWHERE = [
@@ -78,7 +90,9 @@ _EVERYWHERE = [
 
 
 @pytest.mark.parametrize(
-    "moments", [[receipts_exist("mono", 1)], pytest.param(_EVERYWHERE, marks=slow)], ids=["once", "six times"]
+    "moments",
+    [[receipts_exist("mono", 1)], pytest.param(_EVERYWHERE, marks=slow)],
+    ids=["once", "six times"],
 )
 def test_resume_after_kill(config_path, tmp_path, moments) -> None:
     output, drawn = tmp_path / "out", random.Random(20)
@@ -93,7 +107,9 @@ def test_resume_after_kill(config_path, tmp_path, moments) -> None:
         assert {name: now[name] for name in kept} == kept
         kept = now
         done = Counter(name.split("/")[0] for name in kept if "receipts" in name)
-        assert {stage.stage: stage.done for stage in read_status(read_plan(str(output))) if stage.done} == done
+        assert {
+            stage.stage: stage.done for stage in read_status(read_plan(str(output))) if stage.done
+        } == done
     _assert_resumes_to_the_same_bytes(config_path, output)
 
 
@@ -134,15 +150,23 @@ def _events(output: Path) -> list[list[str]]:
 
 def _logged(output: Path, stage: str, words: str) -> Counter[str]:
     """The shards of a stage of which the logs have an event."""
-    return Counter(event[3] for event in _events(output) if event[2] == stage and " ".join(event[6:]).startswith(words))
+    return Counter(
+        event[3]
+        for event in _events(output)
+        if event[2] == stage and " ".join(event[6:]).startswith(words)
+    )
 
 
 def _is_in_a_shard(output: Path, process: int) -> bool:
-    words = Counter(event[6] for event in _events(output) if event[2] == "mono" and event[4] == str(process))
+    words = Counter(
+        event[6] for event in _events(output) if event[2] == "mono" and event[4] == str(process)
+    )
     return words["started"] > words["done"]
 
 
-@pytest.mark.parametrize("arguments", [(), pytest.param(TWO_PROCESSES, marks=slow)], ids=["here", "worker processes"])
+@pytest.mark.parametrize(
+    "arguments", [(), pytest.param(TWO_PROCESSES, marks=slow)], ids=["here", "worker processes"]
+)
 def test_sigterm_leaves_time_to_the_shards_in_progress(config_path, tmp_path, arguments) -> None:
     output = tmp_path / "out"
     _copy_before_mono(config_path, output)
@@ -160,7 +184,9 @@ def test_sigterm_leaves_time_to_the_shards_in_progress(config_path, tmp_path, ar
     assert 1 <= len(begun) < 4
     assert begun == _logged(output, "mono", "done in")
     assert receipts_exist("mono", len(begun))(output)
-    assert f"mono: resuming, {len(begun)} of 4 shards" in _assert_resumes_to_the_same_bytes(config_path, output)
+    assert f"mono: resuming, {len(begun)} of 4 shards" in _assert_resumes_to_the_same_bytes(
+        config_path, output
+    )
 
 
 @slow
@@ -172,7 +198,9 @@ def test_sigterm_without_grace_ends_a_run_at_once(config_path, tmp_path) -> None
         process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 143
     assert _logged(output, "mono", "started") != _logged(output, "mono", "done in")
-    assert "retrieve: all 4 shards are already complete" in _assert_resumes_to_the_same_bytes(config_path, output)
+    assert "retrieve: all 4 shards are already complete" in _assert_resumes_to_the_same_bytes(
+        config_path, output
+    )
 
 
 @slow
@@ -183,7 +211,8 @@ def test_killed_worker_process_is_replaced_twice(config_path, tmp_path, kills) -
     with started(config_path, output, *TWO_PROCESSES) as process:
 
         def a_worker_is_killed(_: Path) -> bool:
-            # One of each attempt, in the middle of a shard: the other one may finish those that were not started.
+            # One of each attempt, in the middle of a shard: the other one may finish those that
+            # were not started.
             if sum(event[6] == "retrying:" for event in _events(output)) < len(killed):
                 return False
             for worker in worker_processes(process):
@@ -198,7 +227,9 @@ def test_killed_worker_process_is_replaced_twice(config_path, tmp_path, kills) -
         for _ in range(kills):
             wait_until(a_worker_is_killed, output, process)
         stderr = process.communicate(timeout=120)[1]
-    reasons = [f"worker process {pid} was killed by signal 9 (possibly out of memory)" for pid in killed]
+    reasons = [
+        f"worker process {pid} was killed by signal 9 (possibly out of memory)" for pid in killed
+    ]
     for number, reason in enumerate(reasons[:2], 2):
         assert f"warning: retrying: {reason}; " in stderr
         assert f"of 4 shards are open; attempt {number} of 3" in stderr
@@ -226,7 +257,9 @@ def test_killed_launcher_leaves_no_worker_process(config_path, tmp_path) -> None
 
 @slow
 def test_stall_ends_the_run(config_path, tmp_path) -> None:
-    done = beamrank("run", config_path, "--output", tmp_path / "out", "--set", "stall_minutes=0.002")
+    done = beamrank(
+        "run", config_path, "--output", tmp_path / "out", "--set", "stall_minutes=0.002"
+    )
     assert done.returncode == 1
     assert done.stderr.startswith("error: no shard was finished in 0.002 minutes (stall_minutes)")
     assert RESUME.capitalize() in done.stderr
@@ -247,7 +280,9 @@ DIED = "worker process 7 was killed by signal 9"
 
 
 def _failing(failures: list[Exception]) -> tuple[type[Launcher], list[int]]:
-    """A launcher whose jobs of mono do one shard and fail, as the watchdog says it; and the tasks of each job."""
+    """A launcher whose jobs of mono do one shard and fail, as the watchdog says it; and the tasks
+    of each job.
+    """
     jobs: list[int] = []
 
     class Failing(Launcher):
@@ -271,7 +306,9 @@ def undisturbed(tmp_path_factory):
 
 def test_open_shards_are_started_again_twice(undisturbed, tmp_path, capfd) -> None:
     signed = "https://host/c?X-Amz-Signature=hunter2"
-    launcher, jobs = _failing([WorkerLostError(DIED), WorkerLostError(f"the job server of flink died: {signed}")])
+    launcher, jobs = _failing(
+        [WorkerLostError(DIED), WorkerLostError(f"the job server of flink died: {signed}")]
+    )
     run = undisturbed.plan(output=tmp_path).run(launcher)
     assert jobs == [4, 3, 2]
     assert_same_bytes(tmp_path, undisturbed.output)
@@ -285,7 +322,9 @@ def test_open_shards_are_started_again_twice(undisturbed, tmp_path, capfd) -> No
 def test_third_death_ends_the_run_and_it_resumes(undisturbed, tmp_path) -> None:
     launcher, jobs = _failing([WorkerLostError(DIED) for _ in range(3)])
     run = undisturbed.plan(output=tmp_path)
-    with pytest.raises(BeamrankError, match=rf"{DIED}; that was attempt 3 of 3.*to resume") as raised:
+    with pytest.raises(
+        BeamrankError, match=rf"{DIED}; that was attempt 3 of 3.*to resume"
+    ) as raised:
         run.run(launcher)
     assert raised.value.exit_code == 1
     assert jobs == [4, 3, 2]

@@ -29,7 +29,10 @@ def _plan(changes: dict[str, dict[str, Any]] | None = None, **config: Any) -> Pl
 
 
 def test_changes_of_the_same_plan_are_none() -> None:
-    assert plan_changes(_plan(), dataclasses.replace(_plan(), run_tag="other", output="elsewhere")) == []
+    assert (
+        plan_changes(_plan(), dataclasses.replace(_plan(), run_tag="other", output="elsewhere"))
+        == []
+    )
 
 
 def test_changes_ignore_measures() -> None:
@@ -44,10 +47,22 @@ def test_changes_ignore_measures() -> None:
         ({"duo": {"opponents": 3}}, "duo.opponents none -> 3", ("duo",)),
         ({"retrieve": {"b": 0.8}}, "bm25.b 0.4 -> 0.8", _ALL),
         ({"retrieve": {"k": 10}}, "bm25.k 1000 -> 10", _ALL),
-        ({kind: {"dtype": "bfloat16"} for kind in ("mono", "duo")}, "dtype float32 -> bfloat16", ("mono", "duo")),
-        ({kind: {"max_length": 64} for kind in ("mono", "duo")}, "input.max_length 512 -> 64", ("mono", "duo")),
+        (
+            {kind: {"dtype": "bfloat16"} for kind in ("mono", "duo")},
+            "dtype float32 -> bfloat16",
+            ("mono", "duo"),
+        ),
+        (
+            {kind: {"max_length": 64} for kind in ("mono", "duo")},
+            "input.max_length 512 -> 64",
+            ("mono", "duo"),
+        ),
         ({"tokenize": {"on_missing_doc": "drop"}}, "on_missing_doc error -> drop", _AFTER_BM25),
-        ({"tokenize": {"corpus_digest": "c2"}}, "corpus.path: the content of corpus.tsv changed", _AFTER_BM25),
+        (
+            {"tokenize": {"corpus_digest": "c2"}},
+            "corpus.path: the content of corpus.tsv changed",
+            _AFTER_BM25,
+        ),
         (
             {"mono": {"checkpoint_digest": "m2"}},
             "mono.checkpoint: the content of embedded:mono changed",
@@ -63,7 +78,9 @@ def test_changes_name_the_key_and_its_stages(changes, words, stages):
 
 def test_changes_name_a_checkpoint_as_configured() -> None:
     after = _plan({"duo": {"checkpoint_digest": "d2"}}, duo={"checkpoint": "org/duo@1"})
-    assert plan_changes(_plan(), after) == [Change("duo.checkpoint", "embedded:duo", "org/duo@1", ("duo",))]
+    assert plan_changes(_plan(), after) == [
+        Change("duo.checkpoint", "embedded:duo", "org/duo@1", ("duo",))
+    ]
 
 
 def test_changes_name_a_tokenizer_once() -> None:
@@ -72,8 +89,12 @@ def test_changes_name_a_tokenizer_once() -> None:
     tokens = a_stage("tokenize", tokenizer_digest="t2", model="duo")
     duo = a_stage("duo", checkpoint_digest="d2", tokens=tokens.name)
     stages = (*plan.stages[:2], tokens.record(), plan.stages[2], duo.record())
-    after = dataclasses.replace(plan, stages=stages, config={**plan.config, "duo": {"checkpoint": "x"}})
-    assert plan_changes(plan, after) == [Change("duo.checkpoint", "embedded:duo", "x", ("tokenize", "duo"))]
+    after = dataclasses.replace(
+        plan, stages=stages, config={**plan.config, "duo": {"checkpoint": "x"}}
+    )
+    assert plan_changes(plan, after) == [
+        Change("duo.checkpoint", "embedded:duo", "x", ("tokenize", "duo"))
+    ]
 
 
 def test_changes_name_a_new_stage() -> None:

@@ -52,7 +52,9 @@ def registered(tmp_path, monkeypatch):
 
 def beamrank_docs(path):
     (unit,) = list_units(CorpusConfig(path=str(path), format="jsonl"))
-    return [doc for batch in read_unit(unit) for doc in zip(batch.doc_ids, batch.texts, strict=True)]
+    return [
+        doc for batch in read_unit(unit) for doc in zip(batch.doc_ids, batch.texts, strict=True)
+    ]
 
 
 def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
@@ -85,8 +87,15 @@ def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
 
 @pytest.mark.slow
 def test_training_on_a_data_set_equals_that_on_its_files(tmp_path, registered):
-    files = {**{key: registered.keys[key] for key in ("corpus", "topics", "qrels")}, "run": "given.trec"}
-    names = {"corpus": {"path": "irds:small"}, "topics": {"path": "irds:small"}, "qrels": ["irds:small"]}
+    files = {
+        **{key: registered.keys[key] for key in ("corpus", "topics", "qrels")},
+        "run": "given.trec",
+    }
+    names = {
+        "corpus": {"path": "irds:small"},
+        "topics": {"path": "irds:small"},
+        "qrels": ["irds:small"],
+    }
     names |= {"run": "irds:small"}
     start = save_start(tmp_path / "start")
     for output, data in (("files", files), ("names", names)):
@@ -97,7 +106,10 @@ def test_training_on_a_data_set_equals_that_on_its_files(tmp_path, registered):
         done = beamrank_here("train", "mono", config, "--set", "optimizer.steps=10")
         assert done.returncode == 0, done.stderr
     for name in ("curve.csv", "dev.csv"):
-        one, other = ((tmp_path / output / "out" / "training" / name).read_text() for output in ("files", "names"))
+        one, other = (
+            (tmp_path / output / "out" / "training" / name).read_text()
+            for output in ("files", "names")
+        )
         assert one == other
         assert one.count("\n") >= 3
 
@@ -107,8 +119,15 @@ def test_judgments_of_a_data_set_measure_as_their_file_does(tmp_path, registered
     turned = {query_id: doc_ids[::-1] for query_id, doc_ids in CANDIDATES.items()}
     (tmp_path / "other.trec").write_text("".join(f"{line}\n" for line in trec_lines(turned)))
     for command in (["eval", run], ["compare", run, tmp_path / "other.trec"]):
-        named, wanted = (beamrank_here(*command, "--qrels", each) for each in ("irds:small", tmp_path / "qrels.txt"))
-        assert (named.returncode, named.stdout) == (wanted.returncode, wanted.stdout) == (0, wanted.stdout)
+        named, wanted = (
+            beamrank_here(*command, "--qrels", each)
+            for each in ("irds:small", tmp_path / "qrels.txt")
+        )
+        assert (
+            (named.returncode, named.stdout)
+            == (wanted.returncode, wanted.stdout)
+            == (0, wanted.stdout)
+        )
         assert "RR@10" in named.stdout
     pages = []
     for name, qrels in (("of-name", "irds:small"), ("of-file", tmp_path / "qrels.txt")):
@@ -125,11 +144,20 @@ def test_report_notes_the_export_of_judgments_unless_quiet(tmp_path, registered,
     assert done.stderr.count("exporting the qrels of irds:small") == notes
 
 
-@pytest.mark.parametrize("command", [["eval"], ["compare", "given.trec"], ["report"], ["train", "mono"]])
-def test_unknown_data_set_ends_a_command_before_anything_starts(tmp_path, registered, monkeypatch, command):
+@pytest.mark.parametrize(
+    "command", [["eval"], ["compare", "given.trec"], ["report"], ["train", "mono"]]
+)
+def test_unknown_data_set_ends_a_command_before_anything_starts(
+    tmp_path, registered, monkeypatch, command
+):
     monkeypatch.chdir(tmp_path)
     if command[0] == "train":
-        data = {"corpus": {"path": "irds:none/such"}, "topics": {"path": "topics.tsv"}, "qrels": "q", "run": "r"}
+        data = {
+            "corpus": {"path": "irds:none/such"},
+            "topics": {"path": "topics.tsv"},
+            "qrels": "q",
+            "run": "r",
+        }
         done = beamrank_here(*command, write_train_config(tmp_path, "no-start", data=data))
     else:
         done = beamrank_here(*command, "given.trec", "--qrels", "irds:none/such")
@@ -149,7 +177,10 @@ def test_fields_of_a_data_set_make_the_text(registered):
 
 @pytest.mark.parametrize(
     ("reference", "part", "message"),
-    [("irds:none/such", "docs", "ir_datasets has no data set 'none/such'"), ("irds:bare", "qrels", "has no qrels")],
+    [
+        ("irds:none/such", "docs", "ir_datasets has no data set 'none/such'"),
+        ("irds:bare", "qrels", "has no qrels"),
+    ],
 )
 def test_data_set_or_part_that_does_not_exist_is_named(registered, reference, part, message):
     from ir_datasets.datasets.base import Dataset

@@ -1,4 +1,6 @@
-"""The cascade on clusters that are processes of their own: the same bytes, and both workers of a cluster at work."""
+"""The cascade on clusters that are processes of their own: the same bytes, and both workers of a
+cluster at work.
+"""
 
 import os
 import subprocess
@@ -43,9 +45,22 @@ def test_spark_with_workers_in_a_pool(config_path, tmp_path, worker_pool):
         "BEAMRANK_SPARK_CLASSPATH": class_path("spark"),
     }
     with spark_cluster(tmp_path / "cluster") as cluster:
-        command: list[str | Path] = [_SUBMIT, config_path, cluster.address, "--output", output, "--", *cluster.flags]
+        command: list[str | Path] = [
+            _SUBMIT,
+            config_path,
+            cluster.address,
+            "--output",
+            output,
+            "--",
+            *cluster.flags,
+        ]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=500, env=os.environ | environment, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            env=os.environ | environment,
+            check=False,
         )
         _check(done, cluster, config_path, output)
 

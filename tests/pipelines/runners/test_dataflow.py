@@ -1,4 +1,6 @@
-"""Dataflow as far as it can be seen from here: what is refused, and the request that would reach the service."""
+"""Dataflow as far as it can be seen from here: what is refused, and the request that would reach
+the service.
+"""
 
 import json
 import re
@@ -47,7 +49,12 @@ _GPU_IMAGE = re.compile(rf"{_IMAGES}/gpu:{re.escape(__version__)}-python3\.1[123
 _L4 = "worker_accelerator=type:nvidia-l4;count:1;install-nvidia-driver"
 
 
-_BY_STEP: dict[str, Any] = {"retrieve": RetrieveBm25, "tokenize": TokenizeDocs, "mono": ScoreMono, "duo": ScoreDuo}
+_BY_STEP: dict[str, Any] = {
+    "retrieve": RetrieveBm25,
+    "tokenize": TokenizeDocs,
+    "mono": ScoreMono,
+    "duo": ScoreDuo,
+}
 
 
 def _plan(step: str, device: str = "cuda") -> Plan:
@@ -80,7 +87,9 @@ def _run(*arguments: str) -> None:
     ],
     ids=["retrieve", "tokenize", "mono", "duo"],
 )
-def test_dataflow_request_has_the_settings(service, kind, image, machine_type, experiment, service_options):
+def test_dataflow_request_has_the_settings(
+    service, kind, image, machine_type, experiment, service_options
+):
     job = _submitted(service, kind)
     (pool,) = job["environment"]["workerPools"]
     assert image.fullmatch(pool["workerHarnessContainerImage"])
@@ -95,14 +104,21 @@ def test_dataflow_request_has_the_settings(service, kind, image, machine_type, e
     assert experiments == {experiment}
     assert job["environment"].get("serviceOptions", []) == service_options
     assert re.fullmatch(rf"beamrank-{kind}(-t1)?-[0-9a-f]{{12}}", job["name"])
-    # Nothing is installed on a worker: its image holds all. Beam logs the second file, and installs nothing from it.
-    assert {Path(url).name for url in service.objects} == {"pipeline.pb", "submission_environment_dependencies.txt"}
+    # Nothing is installed on a worker: its image holds all. Beam logs the second file, and installs
+    # nothing from it.
+    assert {Path(url).name for url in service.objects} == {
+        "pipeline.pb",
+        "submission_environment_dependencies.txt",
+    }
 
 
 def test_dataflow_scoring_on_cpu_has_no_accelerator(service: Service) -> None:
     job = _submitted(service, "mono", device="cpu")
     (pool,) = job["environment"]["workerPools"]
-    assert (pool["machineType"], job["environment"].get("serviceOptions", [])) == ("n2-standard-4", [])
+    assert (pool["machineType"], job["environment"].get("serviceOptions", [])) == (
+        "n2-standard-4",
+        [],
+    )
     assert _GPU_IMAGE.fullmatch(pool["workerHarnessContainerImage"])
 
 
@@ -119,18 +135,25 @@ def test_dataflow_flags_of_the_user_win(service: Service) -> None:
         "--job_name=mine",
     )
     (pool,) = job["environment"]["workerPools"]
-    assert (pool["machineType"], pool["workerHarnessContainerImage"]) == ("n1-standard-8", "example.com/other:1")
+    assert (pool["machineType"], pool["workerHarnessContainerImage"]) == (
+        "n1-standard-8",
+        "example.com/other:1",
+    )
     assert (pool["numWorkers"], pool["autoscalingSettings"]["maxNumWorkers"]) == (20, 20)
     assert (pool["numThreadsPerWorker"], job["name"]) == (2, "mine")
     assert job["environment"]["serviceOptions"] == [
         "worker_accelerator=type:nvidia-tesla-t4;count:1;install-nvidia-driver"
     ]
-    assert {"enable_something", "no_use_multiple_sdk_containers"} <= set(job["environment"]["experiments"])
+    assert {"enable_something", "no_use_multiple_sdk_containers"} <= set(
+        job["environment"]["experiments"]
+    )
 
 
 def test_dataflow_job_file_has_the_settings(service: Service, tmp_path: Path) -> None:
     plan, path = _plan("mono"), tmp_path / "job.json"
-    options = dataflow.job_options(plan, plan.stages[-1], (*service.flags, f"--template_location={path}"))
+    options = dataflow.job_options(
+        plan, plan.stages[-1], (*service.flags, f"--template_location={path}")
+    )
     pipeline = beam.Pipeline(options=options)
     _ = pipeline | "Tasks" >> beam.Create([1])
     assert not pipeline.run().has_job
@@ -146,14 +169,34 @@ def test_dataflow_job_file_has_the_settings(service: Service, tmp_path: Path) ->
     ("flags", "kinds", "message"),
     [
         ([], ["mono"], "Dataflow needs --project, --region, --temp_location"),
-        ([*FLAGS[:2], "--temp_location=folder"], ["mono"], "--temp_location must be a gs:// URL, not 'folder'"),
+        (
+            [*FLAGS[:2], "--temp_location=folder"],
+            ["mono"],
+            "--temp_location must be a gs:// URL, not 'folder'",
+        ),
         ([*FLAGS, "--setup_file=setup.py"], ["mono"], "--setup_file would install packages"),
         ([*FLAGS, "--sdk_location=default.whl"], ["mono"], "--sdk_location is pinned"),
-        ([*FLAGS, "--experiments=use_multiple_sdk_containers"], ["mono"], "contradicts no_use_multiple_sdk_containers"),
-        ([*FLAGS, "--experiments=no_use_multiple_sdk_containers"], ["tokenize"], "contradicts use_multiple"),
+        (
+            [*FLAGS, "--experiments=use_multiple_sdk_containers"],
+            ["mono"],
+            "contradicts no_use_multiple_sdk_containers",
+        ),
+        (
+            [*FLAGS, "--experiments=no_use_multiple_sdk_containers"],
+            ["tokenize"],
+            "contradicts use_multiple",
+        ),
         ([*FLAGS, "--resource_hints=min_ram=30GB"], ["mono"], "right fitting"),
-        ([*FLAGS, "--worker_machine_type=n2-standard-8"], ["tokenize", "mono"], "--worker_machine_type cannot be"),
-        ([*FLAGS, "--sdk_container_image=a/b:1"], ["retrieve", "duo"], "--sdk_container_image cannot be right"),
+        (
+            [*FLAGS, "--worker_machine_type=n2-standard-8"],
+            ["tokenize", "mono"],
+            "--worker_machine_type cannot be",
+        ),
+        (
+            [*FLAGS, "--sdk_container_image=a/b:1"],
+            ["retrieve", "duo"],
+            "--sdk_container_image cannot be right",
+        ),
         ([*FLAGS, "--template_location=job.json"], ["mono"], "give --stage and --no-wait"),
         ([*FLAGS, "--dry_run=true"], ["mono"], "--dry_run leaves nothing"),
     ],
@@ -167,7 +210,9 @@ def test_dataflow_wrong_flags_are_refused(flags: list[str], kinds: list[str], me
 def test_dataflow_unusual_flags_are_accepted() -> None:
     pytest.importorskip("google.cloud.dataflow", reason=GCP)
     dataflow.check_flags(FLAGS, list(_BY_STEP.values()), "cuda", wait=True)
-    dataflow.check_flags([*FLAGS, "--flexrs_goal=COST_OPTIMIZED"], [TokenizeDocs], "cuda", wait=True)
+    dataflow.check_flags(
+        [*FLAGS, "--flexrs_goal=COST_OPTIMIZED"], [TokenizeDocs], "cuda", wait=True
+    )
     dataflow.check_flags([*FLAGS, "--template_location=job.json"], [ScoreMono], "cuda", wait=False)
 
 
@@ -217,8 +262,12 @@ def test_dataflow_ignores_the_launchers_machine(remote_config, overrides, expect
     assert (stage.keys["device"], stage.keys["dtype"]) == expected[:2]
 
 
-@pytest.mark.parametrize("first", ["given run", pytest.param("bm25", marks=[pytest.mark.slow, pytest.mark.jvm])])
-def test_dataflow_staged_jobs_do_all_the_work(first, service, remote_config, bucket, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "first", ["given run", pytest.param("bm25", marks=[pytest.mark.slow, pytest.mark.jvm])]
+)
+def test_dataflow_staged_jobs_do_all_the_work(
+    first, service, remote_config, bucket, capsys, monkeypatch
+):
     monkeypatch.setenv("BEAMRANK_CACHE", str(bucket / "cache"))
     keys: dict[str, Any] = {"shards": 2}
     if first == "bm25":
@@ -234,7 +283,10 @@ def test_dataflow_staged_jobs_do_all_the_work(first, service, remote_config, buc
     assert {stage.name for stage in here.stages} == {
         path.name for path in (bucket / "out").iterdir() if list(path.glob("part-*.parquet"))
     }
-    assert "https://console.cloud.google.com/dataflow/jobs/europe-west4/job-1" in capsys.readouterr().err
+    assert (
+        "https://console.cloud.google.com/dataflow/jobs/europe-west4/job-1"
+        in capsys.readouterr().err
+    )
     # What Airflow's last task does: no job, so no flags for one.
     (bucket / "out/runs/duo-sum.trec").unlink()
     _run("run", str(remote_config), "--runner", "dataflow", "--stage", "runs")
@@ -270,7 +322,9 @@ def test_dataflow_submits_one_stage_without_waiting(service, remote_config, buck
 
 
 @pytest.mark.slow
-def test_dataflow_job_that_reuses_tokens_is_submitted_alone_if_nobody_waits(service, remote_config, bucket, capsys):
+def test_dataflow_job_that_reuses_tokens_is_submitted_alone_if_nobody_waits(
+    service, remote_config, bucket, capsys
+):
     arguments = ("run", str(remote_config), "--runner", "dataflow")
     service.works = True
     for stage in ("retrieve", "tokenize"):
@@ -294,7 +348,15 @@ def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_check
     shutil.copytree(mono_checkpoint, bucket / "other")
     settings = bucket / "other/tokenizer_config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": False}))
-    arguments = ("run", str(remote_config), "--runner", "dataflow", "--no-wait", "--stage", "tokenize")
+    arguments = (
+        "run",
+        str(remote_config),
+        "--runner",
+        "dataflow",
+        "--no-wait",
+        "--stage",
+        "tokenize",
+    )
     with pytest.raises(ConfigError, match="a template makes one job, and tokenize takes 2"):
         _run(
             *arguments,
@@ -311,8 +373,12 @@ def _poll_often(monkeypatch):
     monkeypatch.setattr(dataflow, "POLL_SECONDS", 0.1)
 
 
-def _launcher(remote_config: Path, service: Service, **overrides: Any) -> tuple[Launcher, RunConfig]:
-    settings, scoring = dataflow.settle(load_config(str(remote_config)).model_copy(update=overrides))
+def _launcher(
+    remote_config: Path, service: Service, **overrides: Any
+) -> tuple[Launcher, RunConfig]:
+    settings, scoring = dataflow.settle(
+        load_config(str(remote_config)).model_copy(update=overrides)
+    )
     console = ConsoleProgress(quiet=True)
     plan = make_plan(settings, console, scoring)
     plan.publish()
@@ -333,7 +399,9 @@ def test_dataflow_job_without_receipts_is_an_error(service: Service, remote_conf
         launcher.run()
 
 
-def test_dataflow_interrupted_wait_reports_that_the_job_continues(service, remote_config, capsys, monkeypatch):
+def test_dataflow_interrupted_wait_reports_that_the_job_continues(
+    service, remote_config, capsys, monkeypatch
+):
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service)
     launcher.console = ConsoleProgress()
@@ -349,20 +417,27 @@ def test_dataflow_interrupted_wait_reports_that_the_job_continues(service, remot
 
 
 def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]:
-    """The bytes of the requests, and of the graphs, of jobs over so many shards and files of a corpus."""
+    """The bytes of the requests, and of the graphs, of jobs over so many shards and files of a
+    corpus.
+    """
     topics = cut_shards([Topic(str(number), "x") for number in range(shards)], shards)
     tokenize = a_stage("tokenize")
     plan = Plan("test", str(output), topics, (a_stage("retrieve").record(), tokenize.record()), {})
     plan.write()
     stage, folder = plan.stages[-1], plan.folder(plan.stages[-1].name)
     digest = sha256(b"")
-    receipt = Receipt(0, digest, "part-00000-aaaaaaaaaaaa.parquet", digest, 1, 1, 0, 1.0, machine=digest[:12])
+    receipt = Receipt(
+        0, digest, "part-00000-aaaaaaaaaaaa.parquet", digest, 1, 1, 0, 1.0, machine=digest[:12]
+    )
     inputs = tuple(InputPart(plan.folder(name), receipt) for name in stage.inputs)
     tasks = [ShardTask(folder, shard.index, digest, shard.topics, inputs) for shard in topics]
     listed = TaskFile.write(plan, folder.url, "tasks-", tasks)
     assert len(tasks) == sum(len(listed.shards(*each)) for each in listed.ranges())
     assert listed.read(shards // 3) == tasks[shards // 3]
-    units = [CorpusUnit(number, f"gs://b/{number}", FORMATS["jsonl"], None, 0, 9) for number in range(files)]
+    units = [
+        CorpusUnit(number, f"gs://b/{number}", FORMATS["jsonl"], None, 0, 9)
+        for number in range(files)
+    ]
     sources = [(unit, DigestedFile(unit.url, "v1", digest)) for unit in units]
     stored, needed = UnitFile.write(folder.url, "tasks-", sources), NeededList((), 0)
     sizes = []
@@ -374,7 +449,10 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
         pipeline = dataflow.new_pipeline(plan, stage, service.flags)
         _ = pipeline | SpreadTasks(listed) | work
         pipeline.run()
-        sizes += [len(json.dumps(service.requests[-1])), service.pipeline(service.requests[-1]).ByteSize()]
+        sizes += [
+            len(json.dumps(service.requests[-1])),
+            service.pipeline(service.requests[-1]).ByteSize(),
+        ]
     return sizes
 
 

@@ -1,4 +1,6 @@
-"""Engines that are programs of their own: the same bytes as `local`, and what a user sees when a worker is lost."""
+"""Engines that are programs of their own: the same bytes as `local`, and what a user sees when a
+worker is lost.
+"""
 
 import contextlib
 import shutil
@@ -27,7 +29,9 @@ _ENGINES = [
 
 
 def get_engine(name):
-    """An engine, which is downloaded or built if it is missing; the test is skipped where that is not possible."""
+    """An engine, which is downloaded or built if it is missing; the test is skipped where that is
+    not possible.
+    """
     try:
         server_command(Runner(name), [])
     except PreflightError as error:
@@ -44,7 +48,9 @@ def engine(request):
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("workers", ["in the launcher", pytest.param("in a pool", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "workers", ["in the launcher", pytest.param("in a pool", marks=pytest.mark.slow)]
+)
 def test_engines_write_the_same_bytes(config_path, tmp_path, engine, workers, request):
     expected = undisturbed_run(config_path)
     flags = []
@@ -60,7 +66,9 @@ def test_engines_write_the_same_bytes(config_path, tmp_path, engine, workers, re
     assert len(tables) == 3 * (4 + 1)
     beamrank(*run, "--stage", "runs")
     assert table_bytes(tmp_path / "out") == tables
-    words = [line.split()[0].partition("-")[0].rstrip(":") for line in without_progress(done.stderr)]
+    words = [
+        line.split()[0].partition("-")[0].rstrip(":") for line in without_progress(done.stderr)
+    ]
     assert words == ["retrieve", "tokenize", "mono", "duo", *["wrote"] * 6, "no", "to"]
 
 
@@ -101,7 +109,8 @@ def test_prism_worker_that_is_lost_ends_the_job():
                     child.kill()
         return 0
 
-    # Prism misses a worker that dies just as it begins; then it is `stall_minutes` that ends the job.
+    # Prism misses a worker that dies just as it begins; then it is `stall_minutes` that ends the
+    # job.
     with pytest.raises(BeamrankError, match=r"a worker process was lost|no shard was finished in"):
         run_watched(pipeline, kill_the_worker_at_work, StallLimit(20))
 
@@ -109,7 +118,9 @@ def test_prism_worker_that_is_lost_ends_the_job():
 @pytest.mark.slow
 @pytest.mark.go
 def test_prism_job_may_take_longer_than_beams_timeout():
-    """Beam takes `--job_server_timeout`, 300 by default, for the longest that a job of Prism may take."""
+    """Beam takes `--job_server_timeout`, 300 by default, for the longest that a job of Prism may
+    take.
+    """
     get_engine("prism")
     pipeline = new_pipeline(Runner.PRISM, ["--job_server_timeout=2"])
     _ = pipeline | beam.Create([5.0]) | beam.Reshuffle() | beam.Map(time.sleep)
@@ -117,4 +128,7 @@ def test_prism_job_may_take_longer_than_beams_timeout():
     run_watched(pipeline, lambda: 0, StallLimit(60))
     assert time.monotonic() - start > 5
     # The reason why a job failed comes through a stream that ends with the timeout.
-    assert new_pipeline(Runner.PRISM, []).options.get_all_options()["job_server_timeout"] > 30 * 24 * 3600
+    assert (
+        new_pipeline(Runner.PRISM, []).options.get_all_options()["job_server_timeout"]
+        > 30 * 24 * 3600
+    )

@@ -1,4 +1,6 @@
-"""A cascade on clusters of two hosts, each with its own network and file system, and a store between them."""
+"""A cascade on clusters of two hosts, each with its own network and file system, and a store
+between them.
+"""
 
 import os
 import re
@@ -25,14 +27,19 @@ from tests.support.small_collection import SmallCollection
 # One waits for the other.
 pytestmark = [pytest.mark.maven, pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(1500)]
 _PORT = 50000
-# The first report of a scan: rows of a unit are in the shuffle of the join. The first receipt: a shard is scored.
+# The first report of a scan: rows of a unit are in the shuffle of the join. The first receipt: a
+# shard is scored.
 _MOMENTS = (r"PUT /\S*/tokenize-\w+/scans/", r"PUT /\S*/mono/receipts/")
 
 
 class Losses:
-    """Crashes the host that first asks the store for something, at each of some moments, and starts it again."""
+    """Crashes the host that first asks the store for something, at each of some moments, and starts
+    it again.
+    """
 
-    def __init__(self, hosts: tuple[Host, Host], store: Store, folder: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, hosts: tuple[Host, Host], store: Store, folder: Path, stack: ExitStack
+    ) -> None:
         self._hosts, self._store, self._folder, self._stack = (
             {host.address: host for host in hosts},
             store,
@@ -48,7 +55,13 @@ class Losses:
 
     def _serve(self, host: Host) -> None:
         """Starts beamrank's workers on a host."""
-        command = [sys.executable, "-m", "pipelines.runners.workers", "pool", f"--service_port={_PORT}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pipelines.runners.workers",
+            "pool",
+            f"--service_port={_PORT}",
+        ]
         folder = self._folder / f"pool-{host.name}-{len(self.lost)}"
         self._stack.enter_context(started(command, folder, self._store.environment, host.place))
 
@@ -75,7 +88,9 @@ def _files(output: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_cascade_on_two_hosts_survives_the_loss_of_each_host(engine, tmp_path, tmp_path_factory, monkeypatch):
+def test_cascade_on_two_hosts_survives_the_loss_of_each_host(
+    engine, tmp_path, tmp_path_factory, monkeypatch
+):
     get_engine(engine)
     collection = SmallCollection(tmp_path, shards=8).with_index(8).with_models()
     expected = _files(collection.run().plan.output)
@@ -93,14 +108,36 @@ def test_cascade_on_two_hosts_survives_the_loss_of_each_host(engine, tmp_path, t
             )
             flags = [f"--flink_master={cluster.address}"]
         else:
-            cluster = losses.cluster = stack.enter_context(spark_cluster(tmp_path / "cluster", Place(LAUNCHER), places))
+            cluster = losses.cluster = stack.enter_context(
+                spark_cluster(tmp_path / "cluster", Place(LAUNCHER), places)
+            )
             executors = f"--job_server_jvm_properties=-Dspark.executor.extraClassPath={jars}"
-            flags = [f"--spark_master_url={cluster.address}", executors, f"--files_to_stage={jars.partition(':')[0]}"]
+            flags = [
+                f"--spark_master_url={cluster.address}",
+                executors,
+                f"--files_to_stage={jars.partition(':')[0]}",
+            ]
         pool = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{_PORT}"]
-        command = [BEAMRANK, "run", config, "--runner", engine, "--retries", "4", "--", *flags, *pool, *cluster.flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=os.environ, check=False)
+        command = [
+            BEAMRANK,
+            "run",
+            config,
+            "--runner",
+            engine,
+            "--retries",
+            "4",
+            "--",
+            *flags,
+            *pool,
+            *cluster.flags,
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=500, env=os.environ, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert len(losses.lost) == len(_MOMENTS)
         assert _files(f"{store.url}/{engine}/out") == expected
         plan = read_plan(f"{store.url}/{engine}/out")
-        assert {receipt.host for receipt in plan.sealed("mono").receipts} == {host.name for host in hosts}
+        assert {receipt.host for receipt in plan.sealed("mono").receipts} == {
+            host.name for host in hosts
+        }

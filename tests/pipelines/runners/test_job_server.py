@@ -1,4 +1,6 @@
-"""Job servers: where their programs are looked for, that they start, and that their death is noticed."""
+"""Job servers: where their programs are looked for, that they start, and that their death is
+noticed.
+"""
 
 import contextlib
 import os
@@ -53,14 +55,20 @@ def _command(runner, *flags, progress=None):
     return command(1234, "folder")
 
 
-@pytest.mark.parametrize("flags", [["local"], ["embed"], *([name, "--job_endpoint=h:1"] for name, *_ in _PROGRAMS)])
+@pytest.mark.parametrize(
+    "flags", [["local"], ["embed"], *([name, "--job_endpoint=h:1"] for name, *_ in _PROGRAMS)]
+)
 def test_job_server_is_not_started_where_none_is_needed(flags):
     assert server_command(Runner(flags[0]), flags[1:]) is None
 
 
 @pytest.mark.parametrize(("runner", "flag", "name"), _PROGRAMS)
 def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_path, monkeypatch):
-    given, jars, kept = tmp_path / "given", tmp_path / "jars" / name, tmp_path / "cache" / "engines" / _VERSION / name
+    given, jars, kept = (
+        tmp_path / "given",
+        tmp_path / "jars" / name,
+        tmp_path / "cache" / "engines" / _VERSION / name,
+    )
     for path in (given, jars, kept):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -68,17 +76,33 @@ def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_p
     monkeypatch.setenv("BEAMRANK_JARS", str(jars.parent))
     assert str(jars) in _command(runner)
     assert str(given) in _command(runner, f"--{flag}={given}")
-    with pytest.raises(PreflightError, match=rf"--{flag} names {tmp_path}/no, and no such file exists"):
+    with pytest.raises(
+        PreflightError, match=rf"--{flag} names {tmp_path}/no, and no such file exists"
+    ):
         _command(runner, f"--{flag}={tmp_path}/no")
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["prism"], rf"\(BEAMRANK_JARS is not set\), and Go .*`GOBIN=.*/engines/{_VERSION} go install github"),
-        (["spark"], r"Run `mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job"),
-        (["flink"], r"beam-runners-flink.* was not found.*give the jar with --flink_job_server_jar after `--`"),
-        (["flink", "--job_server_java_launcher=/opt/java8"], "needs Java 11 or 17, and '/opt/java8' was not found"),
+        (
+            ["prism"],
+            rf"\(BEAMRANK_JARS is not set\), and Go .*`GOBIN=.*/engines/{_VERSION} go install "
+            r"github",
+        ),
+        (
+            ["spark"],
+            r"Run `mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job",
+        ),
+        (
+            ["flink"],
+            r"beam-runners-flink.* was not found.*give the jar with --flink_job_server_jar after "
+            r"`--`",
+        ),
+        (
+            ["flink", "--job_server_java_launcher=/opt/java8"],
+            "needs Java 11 or 17, and '/opt/java8' was not found",
+        ),
     ],
 )
 def test_lookup_error_names_the_command_to_run(flags, message):
@@ -138,7 +162,11 @@ def test_missing_engine_ends_the_command_before_anything_starts(config_path, tmp
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [
-        ("raise SystemExit('no such master')", PreflightError, "did not start; its last output: no such master"),
+        (
+            "raise SystemExit('no such master')",
+            PreflightError,
+            "did not start; its last output: no such master",
+        ),
         ("import os; os.kill(os.getpid(), 9)", WorkerLostError, "died with code 137"),
     ],
 )
@@ -174,7 +202,10 @@ def test_job_server_is_reused_and_restarted_after_it_died():
             _server_processes()[-1].kill()
         return step
 
-    with endless() as seconds, pytest.raises(WorkerLostError, match="the job server of test died with code 137"):
+    with (
+        endless() as seconds,
+        pytest.raises(WorkerLostError, match="the job server of test died with code 137"),
+    ):
         run_watched(_pipeline(first, seconds), kill_it, StallLimit(60))
     assert not _server_processes()
     assert job_endpoint("test", command) != first

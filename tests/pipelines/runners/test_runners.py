@@ -13,7 +13,9 @@ from tests.support.runs import assert_same_bytes, parts, run_bytes, run_here, un
 @pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize(
-    "arguments", [TWO_PROCESSES, ("--runner", "embed")], ids=["multi_processing", "embedded job server"]
+    "arguments",
+    [TWO_PROCESSES, ("--runner", "embed")],
+    ids=["multi_processing", "embedded job server"],
 )
 def test_runners_write_the_same_bytes(config_path, tmp_path, arguments):
     expected = undisturbed_run(config_path)
@@ -24,7 +26,9 @@ def test_runners_write_the_same_bytes(config_path, tmp_path, arguments):
     assert_same_bytes(tmp_path / "out", expected)
     assert len(parts(expected)) == 4 * 4
     # Workers have nothing to say where nothing is wrong.
-    words = [line.split()[0].partition("-")[0].rstrip(":") for line in without_progress(done.stderr)]
+    words = [
+        line.split()[0].partition("-")[0].rstrip(":") for line in without_progress(done.stderr)
+    ]
     assert words == ["retrieve", "tokenize", "mono", "duo", "wrote", "wrote", "wrote", "no", "to"]
 
 
@@ -57,9 +61,20 @@ def test_shuffle_room_of_flink_grows_with_its_parallelism():
     # Of the 100 messages of 10 MB after which a bundle hangs.
     assert one < 1000 << 20
     assert shuffle_room(Runner.FLINK, ["--parallelism=4"]) == 4 * one
-    assert shuffle_room(Runner.LOCAL) < shuffle_room(Runner.SPARK) == shuffle_room(Runner.DATAFLOW) == math.inf
+    assert (
+        shuffle_room(Runner.LOCAL)
+        < shuffle_room(Runner.SPARK)
+        == shuffle_room(Runner.DATAFLOW)
+        == math.inf
+    )
 
 
 def test_beam_flags_reach_beam():
-    options = beam_options(Runner.EMBED, ["--direct_num_workers=3"]).get_all_options(drop_default=True)
-    assert (options["direct_num_workers"], options["runner"], options["job_endpoint"]) == (3, "PortableRunner", "embed")
+    options = beam_options(Runner.EMBED, ["--direct_num_workers=3"]).get_all_options(
+        drop_default=True
+    )
+    assert (options["direct_num_workers"], options["runner"], options["job_endpoint"]) == (
+        3,
+        "PortableRunner",
+        "embed",
+    )

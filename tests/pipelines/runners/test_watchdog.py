@@ -44,11 +44,16 @@ def _full(number):
     ("error", "kind", "message"),
     [
         (DataError(MESSAGE), DataError, MESSAGE),
-        # Nothing that a job raises was found before it started, which is what the exit codes 2 and 3 say.
+        # Nothing that a job raises was found before it started, which is what the exit codes 2 and
+        # 3 say.
         (ConfigError(MESSAGE), BeamrankError, MESSAGE),
         (ZeroDivisionError("zero"), BeamrankError, "the job failed: .*ZeroDivisionError.*zero"),
         *(
-            (_full(number), BeamrankError, rf"cannot write: \[Errno {number}\] .*-00001'\. Finished shards.* make room")
+            (
+                _full(number),
+                BeamrankError,
+                rf"cannot write: \[Errno {number}\] .*-00001'\. Finished shards.* make room",
+            )
             for number in (ENOSPC, EDQUOT, EFBIG)
         ),
     ],
@@ -57,43 +62,69 @@ def _full(number):
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
 def test_worker_error_arrives_as_it_was_raised(error, kind, message, mode, capfd):
     with pytest.raises(BeamrankError) as raised:
-        run_watched(_pipeline(RaiseFn(error), 1, f"--direct_running_mode={mode}"), lambda: 0, StallLimit(60))
+        run_watched(
+            _pipeline(RaiseFn(error), 1, f"--direct_running_mode={mode}"), lambda: 0, StallLimit(60)
+        )
     assert (type(raised.value), raised.value.exit_code) == (kind, 1)
-    assert str(raised.value) == MESSAGE if message == MESSAGE else re.search(message, str(raised.value), re.DOTALL)
+    assert (
+        str(raised.value) == MESSAGE
+        if message == MESSAGE
+        else re.search(message, str(raised.value), re.DOTALL)
+    )
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
-        ("beamrank.errors.DataError: a is wrong [while running 'X/Y']\n\n", DataError, "a is wrong"),
         (
-            "Error received from SDK harness for instruction 7: Traceback (most recent call last):\n  File ...\n"
-            "ValueError: cause\n\nThe above exception was the direct cause of the following exception:\n\n"
-            "Traceback (most recent call last):\n  raise ...\nbeamrank.errors.PreflightError: no index\n\n"
-            "During handling of the above exception, another exception occurred:\n\n"
-            "beamrank.errors.PreflightError: no index [while running 'RunShard']",
+            "beamrank.errors.DataError: a is wrong [while running 'X/Y']\n\n",
+            DataError,
+            "a is wrong",
+        ),
+        (
+            "Error received from SDK harness for instruction 7: Traceback (most recent call "
+            "last):\n  File ...\nValueError: cause\n\nThe above exception was the direct cause of "
+            "the following exception:\n\nTraceback (most recent call last):\n  raise "
+            "...\nbeamrank.errors.PreflightError: no index\n\nDuring handling of the above "
+            "exception, another exception occurred:\n\nbeamrank.errors.PreflightError: no index "
+            "[while running 'RunShard']",
             BeamrankError,
             "no index",
         ),
         ("beamrank.errors.ReceiptError: x", ReceiptError, "x"),
         ("SDK worker disconnected: worker_3", WorkerLostError, "worker_3"),
         ("RemoteTransportException: the remote task manager was lost.", WorkerLostError, "lost."),
-        ("The heartbeat of TaskManager with id 10.77.0.11:1-17e920 timed out.", WorkerLostError, "out."),
-        ("A shuffle map stage with indeterminate output was failed and retried.", WorkerLostError, "retried."),
-        ("beamrank.errors.NoSuchError: x", BeamrankError, "RuntimeError: beamrank.errors.NoSuchError: x"),
+        (
+            "The heartbeat of TaskManager with id 10.77.0.11:1-17e920 timed out.",
+            WorkerLostError,
+            "out.",
+        ),
+        (
+            "A shuffle map stage with indeterminate output was failed and retried.",
+            WorkerLostError,
+            "retried.",
+        ),
+        (
+            "beamrank.errors.NoSuchError: x",
+            BeamrankError,
+            "RuntimeError: beamrank.errors.NoSuchError: x",
+        ),
         ("mine.errors.DataError: x", BeamrankError, "RuntimeError: mine.errors.DataError: x"),
         (
-            "bundle failed:Traceback (most recent call last):\n  File ...\nOSError: a\n\nDuring handling ...:\n\n"
-            "Traceback (most recent call last):\n  File ...\nRuntimeError: OSError: a: b [while running 'RunShard']\n",
+            "bundle failed:Traceback (most recent call last):\n  File ...\nOSError: a\n\nDuring "
+            "handling ...:\n\nTraceback (most recent call last):\n  File ...\nRuntimeError: "
+            "OSError: a: b [while running 'RunShard']\n",
             BeamrankError,
             "the job failed: RuntimeError: OSError: a: b",
         ),
         (
-            "bundle failed:\nOSError: [Errno 28] No space left on device: '/a'\n\nDuring handling ...:\n\n"
-            "RuntimeError: OSError: [Errno 28] No space left on device: '/a' [while running 'RunShard']",
+            "bundle failed:\nOSError: [Errno 28] No space left on device: '/a'\n\nDuring handling "
+            "...:\n\nRuntimeError: OSError: [Errno 28] No space left on device: '/a' [while "
+            "running 'RunShard']",
             BeamrankError,
-            "on device: '/a'. Finished shards are kept: make room, then run the same command again to resume",
+            "on device: '/a'. Finished shards are kept: make room, then run the same command "
+            "again to resume",
         ),
     ],
 )
@@ -110,7 +141,8 @@ def test_worker_error_of_java_is_found_in_text():
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"), [(StallLimit(0.6), r"0\.01 minutes"), (StallLimit(0.3, lambda: 1.2), r"0\.02 minutes")]
+    ("limit", "said"),
+    [(StallLimit(0.6), r"0\.01 minutes"), (StallLimit(0.3, lambda: 1.2), r"0\.02 minutes")],
 )
 def test_stalled_pipeline_is_given_up(limit, said):
     with (
@@ -120,7 +152,9 @@ def test_stalled_pipeline_is_given_up(limit, said):
         run_watched(_pipeline(WaitFn(), seconds), lambda: 5, limit)
 
 
-@pytest.mark.parametrize("limit", [StallLimit(0.3, lambda: 60.0), StallLimit(0.6)], ids=["a slow shard", "progress"])
+@pytest.mark.parametrize(
+    "limit", [StallLimit(0.3, lambda: 60.0), StallLimit(0.6)], ids=["a slow shard", "progress"]
+)
 def test_slow_pipeline_is_not_given_up(limit):
     steps = iter(range(10_000))
     run_watched(_pipeline(WaitFn(), 1.5), lambda: 5 if limit.seconds == 0.3 else next(steps), limit)
@@ -141,7 +175,9 @@ def test_killed_worker_process_ends_the_pipeline():
                 child.kill()
         return 0
 
-    with pytest.raises(WorkerLostError, match=r"worker process \d+ was killed by signal 9") as raised:
+    with pytest.raises(
+        WorkerLostError, match=r"worker process \d+ was killed by signal 9"
+    ) as raised:
         run_watched(pipeline, kill_the_worker_at_work, StallLimit(60))
     assert f"worker process {killed[0]} was" in str(raised.value)
     assert with_argument(psutil.Process().children(recursive=True), WORKER_MODULE) == []
@@ -157,13 +193,15 @@ def test_killed_worker_process_ends_the_pipeline():
     ids=["in_memory", "multi_processing", "embed"],
 )
 def test_worker_error_is_printed_once_and_nothing_else(arguments, tmp_path, checkpoints):
-    collection = SmallCollection(tmp_path, {"d1": "a cat"}, {"q1": "cat"}).given_run({"q1": ["d1", "d2"]}, k=12)
+    collection = SmallCollection(tmp_path, {"d1": "a cat"}, {"q1": "cat"}).given_run(
+        {"q1": ["d1", "d2"]}, k=12
+    )
     path = collection.with_models(checkpoints).path
     done = beamrank("run", path, *arguments)
     assert done.returncode == 1
     assert done.stdout == ""
     assert without_progress(done.stderr) == [
-        "error: candidate docs of shard 0 that are not in the corpus: 1 (first: 'd2' of query_id 'q1'). Their scores "
-        "would be missing from the run. Check that the corpus is the one that the index or the given run was made "
-        "from, or set on_missing_doc: drop"
+        "error: candidate docs of shard 0 that are not in the corpus: 1 (first: 'd2' of query_id "
+        "'q1'). Their scores would be missing from the run. Check that the corpus is the one that "
+        "the index or the given run was made from, or set on_missing_doc: drop"
     ]

@@ -1,4 +1,6 @@
-"""Child processes: their environment, programs that end with their launcher, and a pool of workers."""
+"""Child processes: their environment, programs that end with their launcher, and a pool of
+workers.
+"""
 
 import os
 import signal
@@ -15,7 +17,13 @@ from apache_beam.portability.api import beam_fn_api_pb2 as api
 from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
 from apache_beam.portability.api import endpoints_pb2
 
-from pipelines.runners.workers import Ending, Interrupted, child_command, prepare_environment, share_pools
+from pipelines.runners.workers import (
+    Ending,
+    Interrupted,
+    child_command,
+    prepare_environment,
+    share_pools,
+)
 from tests.support.processes import PATIENCE_SECONDS, with_argument
 
 _CALL = """
@@ -59,9 +67,15 @@ def test_interruption_that_cannot_be_raised_comes_again(monkeypatch):
 
 
 def test_calls_to_this_machine_do_not_go_through_a_proxy():
-    proxies = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY"), "http://127.0.0.1:9")
-    environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()} | proxies
-    done = subprocess.run([sys.executable, "-c", _CALL], capture_output=True, text=True, env=environment)
+    proxies = dict.fromkeys(
+        ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY"), "http://127.0.0.1:9"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if "proxy" not in name.lower()
+    } | proxies
+    done = subprocess.run(
+        [sys.executable, "-c", _CALL], capture_output=True, text=True, env=environment
+    )
     assert done.stdout == "called http://127.0.0.1:9\n", done.stderr
 
 
@@ -70,7 +84,10 @@ def test_calls_to_this_machine_do_not_go_through_a_proxy():
     [
         ({}, "localhost,127.0.0.1,::1"),
         ({"no_proxy": "store.example, 10.0.0.1"}, "store.example,10.0.0.1,localhost,127.0.0.1,::1"),
-        ({"no_grpc_proxy": "a.example", "no_proxy": "b.example"}, "a.example,localhost,127.0.0.1,::1"),
+        (
+            {"no_grpc_proxy": "a.example", "no_proxy": "b.example"},
+            "a.example,localhost,127.0.0.1,::1",
+        ),
     ],
 )
 def test_hosts_that_a_user_spares_stay(monkeypatch, before, after):
@@ -108,7 +125,9 @@ def _started(command):
 def test_child_does_not_outlive_a_killed_launcher(folder):
     """Killed with SIGKILL, a launcher can do nothing more for its programs."""
     child = _child(folder, "import time; print('here', flush=True); time.sleep(600)")
-    with _started([sys.executable, "-c", f"import subprocess; subprocess.run({child!r})"]) as launcher:
+    with _started(
+        [sys.executable, "-c", f"import subprocess; subprocess.run({child!r})"]
+    ) as launcher:
         below = psutil.Process(launcher.pid).children(recursive=True)
         assert len(below) == 2
         launcher.kill()
@@ -119,7 +138,9 @@ def test_child_does_not_outlive_a_killed_launcher(folder):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 1), (signal.SIGKILL, -9)])
 def test_child_ends_its_program_when_it_is_ended(folder, number, code):
     ignores = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    with _started(_child(folder, f"{ignores}; print('here', flush=True); time.sleep(600)")) as process:
+    with _started(
+        _child(folder, f"{ignores}; print('here', flush=True); time.sleep(600)")
+    ) as process:
         below = psutil.Process(process.pid).children()
         assert len(below) == 1
         process.send_signal(number)
@@ -128,7 +149,9 @@ def test_child_ends_its_program_when_it_is_ended(folder, number, code):
     assert folder.exists() == (number == signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("program", "code"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
+@pytest.mark.parametrize(
+    ("program", "code"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
 def test_child_returns_the_exit_code(program, code, folder):
     assert subprocess.run(_child(folder, program), check=False).returncode == code
     assert not folder.exists()
@@ -174,7 +197,9 @@ def _workers():
 
 def _start(pool, number, client):
     before = _workers()
-    assert not pool.StartWorker(api.StartWorkerRequest(worker_id=number, control_endpoint=client.endpoint)).error
+    assert not pool.StartWorker(
+        api.StartWorkerRequest(worker_id=number, control_endpoint=client.endpoint)
+    ).error
     deadline = time.monotonic() + PATIENCE_SECONDS
     # Linux lets the parent of a new program continue before the program's command line can be read.
     while not (new := set(_workers()) - set(before)):
@@ -190,7 +215,11 @@ def _stop(pool, number):
 
 def test_worker_pool_clients_are_independent(pool):
     first, second = _Client(), _Client()
-    one, same, other = _start(pool, "1-1", first), _start(pool, "1-1", second), _start(pool, "1-2", first)
+    one, same, other = (
+        _start(pool, "1-1", first),
+        _start(pool, "1-1", second),
+        _start(pool, "1-2", first),
+    )
     _stop(pool, "1-1")
     assert set(_workers()) == {one, same, other}
     _stop(pool, "1-2")

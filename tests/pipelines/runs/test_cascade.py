@@ -1,4 +1,6 @@
-"""The Beam cascade against the papers' loop in memory, and a mono of another family against transformers."""
+"""The Beam cascade against the papers' loop in memory, and a mono of another family against
+transformers.
+"""
 
 import itertools
 import tarfile
@@ -53,8 +55,13 @@ def car_collection(folder: Path, target: Path) -> tuple[dict[str, str], dict[str
 def _assert_equals_the_papers_loop(
     run: PlannedRun, topics: dict[str, str], corpus: dict[str, str], oracle: TextOracle
 ) -> int:
-    """Every query's log-odds and orders are those of the loop; returns how many pairs and triples were compared."""
-    bm25, mono, duo = (read_trec(Path(run.plan.output) / f"runs/{name}.trec") for name in ("bm25", "mono", "duo-sum"))
+    """Every query's log-odds and orders are those of the loop; returns how many pairs and triples
+    were compared.
+    """
+    bm25, mono, duo = (
+        read_trec(Path(run.plan.output) / f"runs/{name}.trec")
+        for name in ("bm25", "mono", "duo-sum")
+    )
     mono_scores, duo_scores = _mono_log_odds(run), _duo_log_odds(run)
     compared = 0
     for query_id, text in topics.items():
@@ -62,16 +69,23 @@ def _assert_equals_the_papers_loop(
         pairs, triples = cascade(text, candidates, corpus, oracle, K0, K1)
         ranked, final = mono.get(query_id, []), duo.get(query_id, [])
         head, tail = ranked[: len(pairs)], ranked[len(pairs) :]
-        assert {key: mono_scores[query_id, *key] for key in pairs} == pytest.approx(pairs, abs=TOLERANCE)
+        assert {key: mono_scores[query_id, *key] for key in pairs} == pytest.approx(
+            pairs, abs=TOLERANCE
+        )
         assert (set(head), tail) == ({doc_id for (doc_id,) in pairs}, candidates[K0:])
         assert disagreements(head, {doc_id: pairs[doc_id,] for doc_id in head}, 2 * TOLERANCE) == []
         admitted = head[:K1]
         assert set(admitted) == {first for first, _ in triples} or len(admitted) < 2
-        assert {key: duo_scores[query_id, *key] for key in triples} == pytest.approx(triples, abs=TOLERANCE)
+        assert {key: duo_scores[query_id, *key] for key in triples} == pytest.approx(
+            triples, abs=TOLERANCE
+        )
         total = dict.fromkeys(admitted, 0.0)
         for (first, _), z in triples.items():
             total[first] += sigmoid(z)
-        assert (set(final[: len(admitted)]), final[len(admitted) :]) == (set(admitted), ranked[len(admitted) :])
+        assert (set(final[: len(admitted)]), final[len(admitted) :]) == (
+            set(admitted),
+            ranked[len(admitted) :],
+        )
         assert disagreements(final[: len(admitted)], total, 2 * TOLERANCE * K1) == []
         compared += len(pairs) + len(triples)
     return compared
@@ -85,7 +99,9 @@ def _duo_log_odds(run: PlannedRun) -> dict[tuple[str, ...], float]:
     return {
         (row["query_id"], first, second): score
         for row in run.rows("duo")
-        for (first, second), score in zip(product(row["doc_ids"], repeat=2), row["scores"], strict=True)
+        for (first, second), score in zip(
+            product(row["doc_ids"], repeat=2), row["scores"], strict=True
+        )
     }
 
 
@@ -96,19 +112,30 @@ _DEPTHS = [f"bm25.k={HITS}", f"mono.k={K0}", f"duo.k={K1}"]
 @pytest.mark.jvm
 @pytest.mark.slow
 @pytest.mark.parametrize("collection", ["cacm", "car"])
-def test_cascade_equals_the_papers_loop(collection: str, shared_data: Path, tmp_path: Path, checkpoints: Pair) -> None:
+def test_cascade_equals_the_papers_loop(
+    collection: str, shared_data: Path, tmp_path: Path, checkpoints: Pair
+) -> None:
     if collection == "cacm":
         corpus = read_cacm(shared_data)
-        topics = dict(read_topics(TopicsConfig(path=str(shared_data / "cacm/topics.cacm.txt"), format="trec")))
+        topics = dict(
+            read_topics(TopicsConfig(path=str(shared_data / "cacm/topics.cacm.txt"), format="trec"))
+        )
     else:
         corpus, topics = car_collection(shared_data, tmp_path)
         topics = dict(list(topics.items())[::31])
-    run = SmallCollection(tmp_path, corpus, topics).with_index().with_models(checkpoints).run(*_DEPTHS)
+    run = (
+        SmallCollection(tmp_path, corpus, topics)
+        .with_index()
+        .with_models(checkpoints)
+        .run(*_DEPTHS)
+    )
     assert _assert_equals_the_papers_loop(run, topics, corpus, TextOracle(*checkpoints)) > 500
 
 
 @pytest.mark.jvm
-def test_cascade_equals_the_papers_loop_on_the_demo(config_path, tmp_path, corpus, topics, checkpoints) -> None:
+def test_cascade_equals_the_papers_loop_on_the_demo(
+    config_path, tmp_path, corpus, topics, checkpoints
+) -> None:
     run = run_here(config_path, tmp_path, _DEPTHS)
     assert _assert_equals_the_papers_loop(run, topics, corpus, TextOracle(*checkpoints)) > 50
 
@@ -121,13 +148,18 @@ def test_truncation_rule_is_in_plan_and_parts(config_path: Path, tmp_path: Path,
         manifest = plan.finished(name)
         assert manifest is not None
         assert plan.stage(name).keys["truncation"] == rule
-        assert plan.folder(name).read_part(manifest.receipts[0]).schema.metadata[b"truncation"] == rule.encode()
+        assert (
+            plan.folder(name).read_part(manifest.receipts[0]).schema.metadata[b"truncation"]
+            == rule.encode()
+        )
         assert {"truncated_queries", "truncated_docs"} <= manifest.receipts[0].counts.keys()
 
 
 @pytest.mark.jvm
 def test_shards_change_neither_scores_nor_order(config_path: Path, tmp_path: Path) -> None:
-    one, *others = (run_here(config_path, tmp_path / str(shards), [f"shards={shards}"]) for shards in (1, 3, 16))
+    one, *others = (
+        run_here(config_path, tmp_path / str(shards), [f"shards={shards}"]) for shards in (1, 3, 16)
+    )
     mono, duo = _mono_log_odds(one), _duo_log_odds(one)
     order = read_trec(tmp_path / "1/runs/mono.trec")
     for other in others:
@@ -154,8 +186,18 @@ def test_aggregate_with_a_smaller_k1_equals_its_run(config_path: Path, tmp_path:
 _MAX_LENGTH = 64
 _FAMILIES: dict[str, dict[str, Any]] = {
     "xlm-roberta": {"max_position_embeddings": 70, "type_vocab_size": 1, "num_labels": 1},
-    "deberta-v2": {"max_position_embeddings": 70, "type_vocab_size": 0, "relative_attention": True, "num_labels": 1},
-    "modernbert": {"max_position_embeddings": 70, "local_attention": 16, "classifier_pooling": "mean", "num_labels": 2},
+    "deberta-v2": {
+        "max_position_embeddings": 70,
+        "type_vocab_size": 0,
+        "relative_attention": True,
+        "num_labels": 1,
+    },
+    "modernbert": {
+        "max_position_embeddings": 70,
+        "local_attention": 16,
+        "classifier_pooling": "mean",
+        "num_labels": 2,
+    },
 }
 
 
@@ -175,7 +217,11 @@ def _wanted(folder: Path) -> dict[tuple[str, str], float]:
     scores = {}
     for query_id, candidates in CANDIDATES.items():
         for doc_id in candidates:
-            settings: dict[str, Any] = {"truncation": True, "max_length": _MAX_LENGTH, "padding": False}
+            settings: dict[str, Any] = {
+                "truncation": True,
+                "max_length": _MAX_LENGTH,
+                "padding": False,
+            }
             ids = tokenizer(TOPICS[query_id], DOCS[doc_id], **settings)["input_ids"]
             with torch.inference_mode():
                 logits = model(input_ids=torch.tensor([ids])).logits[0]
@@ -188,7 +234,11 @@ def test_run_ranks_as_transformers(family, tmp_path):
     _save(family, tmp_path / "mono")
     collection = SmallCollection(tmp_path).given_run()
     collection.keys["mono"] = {"checkpoint": "./mono", "k": 9}
-    collection.keys["input"] = {"max_length": _MAX_LENGTH, "max_query_length": 32, "truncation": "hf"}
+    collection.keys["input"] = {
+        "max_length": _MAX_LENGTH,
+        "max_query_length": 32,
+        "truncation": "hf",
+    }
     rows, wanted = collection.run().rows("mono"), _wanted(tmp_path / "mono")
     found = {(row["query_id"], row["doc_id"]): row["score"] for row in rows}
     assert found.keys() == wanted.keys()

@@ -1,4 +1,6 @@
-"""Finished outputs of earlier releases, read by a later version, which neither resumes nor reuses them."""
+"""Finished outputs of earlier releases, read by a later version, which neither resumes nor reuses
+them.
+"""
 
 import json
 import os
@@ -34,17 +36,25 @@ class _Later:
     """A later beamrank, whose engine writes other bytes."""
 
     def __init__(self, folder: Path) -> None:
-        shutil.copytree(ROOT / "beamrank", folder / "beamrank", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "beamrank", folder / "beamrank", ignore=shutil.ignore_patterns("__pycache__")
+        )
         plan = folder / "beamrank/commit/plan.py"
         assert _VERSION in plan.read_text()
-        plan.write_text(plan.read_text().replace(_VERSION, f"ENGINE_VERSION = {ENGINE_VERSION + 1}\n"))
+        plan.write_text(
+            plan.read_text().replace(_VERSION, f"ENGINE_VERSION = {ENGINE_VERSION + 1}\n")
+        )
         self._environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "PYTHONSAFEPATH": "1"}
 
     def __call__(self, *commands: tuple[str | Path, ...]) -> list[_Done]:
         """Runs commands of which none may end with an error that is not ours."""
         given = json.dumps([[str(argument) for argument in each] for each in commands])
         done = subprocess.run(
-            [sys.executable, "-c", _RUN, given], capture_output=True, text=True, env=self._environment, check=False
+            [sys.executable, "-c", _RUN, given],
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return [_Done(*each) for each in json.loads(done.stdout.splitlines()[-1])]
@@ -55,7 +65,9 @@ def later(tmp_path_factory) -> _Later:
     return _Later(tmp_path_factory.mktemp("later"))
 
 
-@pytest.fixture(params=sorted(KEPT.glob("*.tar.xz")), ids=lambda release: release.name.removesuffix(".tar.xz"))
+@pytest.fixture(
+    params=sorted(KEPT.glob("*.tar.xz")), ids=lambda release: release.name.removesuffix(".tar.xz")
+)
 def output(request, tmp_path) -> Path:
     return unpack(request.param, tmp_path)
 
@@ -72,7 +84,17 @@ def test_later_version_reads_a_release(later, output):
         ("status", output, "--json"),
         ("inspect", output, "--query", query_id, "--qrels", qrels, "--no-texts", "--json"),
         ("inspect", output, "--shard", "1", "--json"),
-        ("report", output, "--output", report, "--baseline", output, "--qrels", qrels, "--no-texts"),
+        (
+            "report",
+            output,
+            "--output",
+            report,
+            "--baseline",
+            output,
+            "--qrels",
+            qrels,
+            "--no-texts",
+        ),
         ("audit", output),
     )
     assert [each.code for each in done] == [0, 0, 0, 0, 0, 0, 3], done
@@ -86,7 +108,9 @@ def test_later_version_reads_a_release(later, output):
     assert [stage["inferences"] > 0 for stage in stages] == [False, False, True, True]
     candidates = json.loads(inspected.stdout)["candidates"]
     best = written["duo-sum.trec"].decode().splitlines()
-    assert [each["doc_id"] for each in candidates] == [line.split()[2] for line in best if line.split()[0] == query_id]
+    assert [each["doc_id"] for each in candidates] == [
+        line.split()[2] for line in best if line.split()[0] == query_id
+    ]
     assert {each["state"] for each in json.loads(attempts.stdout)["attempts"]} == {"counts"}
     means = json.loads((runs / "measures.json").read_text())["duo-sum"]
     tables = (report / "tables.md").read_text()
@@ -100,11 +124,15 @@ def test_later_version_does_not_resume_or_reuse_a_release(later, output):
 
     before = parts("mono")
     run, status = later(
-        ("run", output.parent / "config.yaml", "--output", output, "--only", "0/1"), ("status", output, "--json")
+        ("run", output.parent / "config.yaml", "--output", output, "--only", "0/1"),
+        ("status", output, "--json"),
     )
     assert run.code == 0, run.stderr
     assert f"this is version {ENGINE_VERSION + 1}" in run.stderr
-    scored = {each["stage"]: (each["inferences"] > 0, each["reused"]) for each in json.loads(status.stdout)["stages"]}
+    scored = {
+        each["stage"]: (each["inferences"] > 0, each["reused"])
+        for each in json.loads(status.stdout)["stages"]
+    }
     assert (scored["mono"], scored["duo"]) == ((True, 0), (True, 0))
     assert before.items() <= parts("mono").items()
     assert len(list((output / "mono/receipts").iterdir())) == 4

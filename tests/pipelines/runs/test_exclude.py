@@ -13,7 +13,9 @@ from tests.support.small_collection import DOCS, SmallCollection
 
 # Topics that are docs.
 _TOPICS = {doc_id: DOCS[doc_id] for doc_id in ("d0", "d1", "d2")}
-_GIVEN = {doc_id: [doc_id, *(each for each in sorted(DOCS) if each != doc_id)][:6] for doc_id in _TOPICS}
+_GIVEN = {
+    doc_id: [doc_id, *(each for each in sorted(DOCS) if each != doc_id)][:6] for doc_id in _TOPICS
+}
 
 
 @pytest.fixture
@@ -25,7 +27,9 @@ def collection(tmp_path: Path) -> SmallCollection:
 def test_topics_that_are_docs_are_said_and_left_out(collection: SmallCollection):
     done = beamrank_here("run", collection.path)
     assert "3 of 3 topics (100.0 %) have the doc of their own id" in done.stderr
-    assert read_trec(collection.output / "runs/candidates.trec") == {each: docs[:3] for each, docs in _GIVEN.items()}
+    assert read_trec(collection.output / "runs/candidates.trec") == {
+        each: docs[:3] for each, docs in _GIVEN.items()
+    }
     (collection.folder / "pairs.txt").write_text("d1 d1\nd1 d1\nd2 d0\nq9 d1\n")
     done = beamrank_here("run", collection.path, "--set", "candidates.exclude=pairs.txt")
     assert done.returncode == 0, done.stderr
@@ -43,7 +47,9 @@ def test_topics_that_are_docs_are_said_and_left_out(collection: SmallCollection)
 
 
 def test_excluded_docs_are_checked_before_the_start(collection: SmallCollection):
-    assert load_config(str(collection.path), ["candidates.exclude=self"]).first_stage.exclude == "self"
+    assert (
+        load_config(str(collection.path), ["candidates.exclude=self"]).first_stage.exclude == "self"
+    )
     named = load_config(str(collection.path), ["candidates.exclude=a/self"]).first_stage.exclude
     assert named == str(collection.folder / "a/self")
     with pytest.raises(PreflightError, match=r"there is no file"):
@@ -66,7 +72,9 @@ def test_arguments_that_are_lists_of_texts(collection: SmallCollection, tmp_path
             beamrank.run(str(collection.path), output=tmp_path / "third", **wrong)
 
 
-def test_run_warns_of_ids_that_do_not_meet(collection: SmallCollection, tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_run_warns_of_ids_that_do_not_meet(
+    collection: SmallCollection, tmp_path: Path, capsys: pytest.CaptureFixture
+):
     qrels = tmp_path / "qrels.txt"
     qrels.write_text("".join(f"d{number} 0 x 1\n" for number in range(9)))
     done = beamrank_here("run", collection.path, "--quiet", "--set", f"qrels={qrels}")
@@ -79,12 +87,24 @@ def test_run_warns_of_ids_that_do_not_meet(collection: SmallCollection, tmp_path
 @pytest.mark.jvm
 def test_bm25_finds_k_docs_beside_those_that_are_left_out(tmp_path: Path):
     collection = SmallCollection(tmp_path, topics=_TOPICS).with_index(k=4)
-    deep = read_trec(Path(beamrank.run(str(collection.path), output=tmp_path / "deep", set={"bm25.k": 9}).runs["bm25"]))
-    others = {each: [doc_id for doc_id in docs if doc_id != each][:4] for each, docs in deep.items()}
+    deep = read_trec(
+        Path(
+            beamrank.run(str(collection.path), output=tmp_path / "deep", set={"bm25.k": 9}).runs[
+                "bm25"
+            ]
+        )
+    )
+    others = {
+        each: [doc_id for doc_id in docs if doc_id != each][:4] for each, docs in deep.items()
+    }
     assert others != {each: docs[:4] for each, docs in deep.items()}
-    alone = beamrank.run(str(collection.path), output=tmp_path / "alone", set={"bm25.exclude": "self"}).runs["bm25"]
+    alone = beamrank.run(
+        str(collection.path), output=tmp_path / "alone", set={"bm25.exclude": "self"}
+    ).runs["bm25"]
     assert read_trec(Path(alone)) == others
     (tmp_path / "pairs.txt").write_text("".join(f"d1 {doc_id}\n" for doc_id in deep["d1"][:5]))
     keys = {"bm25.exclude": str(tmp_path / "pairs.txt")}
-    found = read_trec(Path(beamrank.run(str(collection.path), output=tmp_path / "file", set=keys).runs["bm25"]))
+    found = read_trec(
+        Path(beamrank.run(str(collection.path), output=tmp_path / "file", set=keys).runs["bm25"])
+    )
     assert found == {each: docs[5:9] if each == "d1" else docs[:4] for each, docs in deep.items()}

@@ -1,4 +1,6 @@
-"""A given run as the first stage: the order of its ties, its forms and sizes, and a model that makes it worse."""
+"""A given run as the first stage: the order of its ties, its forms and sizes, and a model that
+makes it worse.
+"""
 
 import itertools
 import json
@@ -19,7 +21,10 @@ from tests.support.processes import TWO_PROCESSES, beamrank, beamrank_here
 from tests.support.runs import assert_same_bytes, parts, read_trec
 from tests.support.small_collection import SmallCollection
 
-DOCS = {f"d{number}": f"the passage number {number}, which is about {number} cats" for number in range(8)}
+DOCS = {
+    f"d{number}": f"the passage number {number}, which is about {number} cats"
+    for number in range(8)
+}
 TOPICS = {"q1": "cats", "q2": "the passage about 3 cats", "q3": "number 7"}
 
 
@@ -44,42 +49,60 @@ def test_given_run_is_ordered_by_the_chosen_ties(collection: SmallCollection) ->
     expected["doc_id"] = dict(read_run(str(collection.folder / "given.trec")).order)
     assert expected["rank"] != expected["doc_id"]
     for ties, order in (("rank", "their ranks"), ("doc_id", "doc_id, descending")):
-        done = _run(collection, "--output", str(collection.folder / ties), "--set", f"candidates.ties={ties}")
+        done = _run(
+            collection,
+            "--output",
+            str(collection.folder / ties),
+            "--set",
+            f"candidates.ties={ties}",
+        )
         assert f"rows with the score of the row before: 9; ordered by {order}" in done.stderr
         assert read_trec(collection.folder / ties / "runs/candidates.trec") == expected[ties]
 
 
 def test_order_of_ties_decides_the_digest(collection: SmallCollection) -> None:
     default, rank, doc_id = (
-        collection.plan(*overrides).plan for overrides in ([], ["candidates.ties=rank"], ["candidates.ties=doc_id"])
+        collection.plan(*overrides).plan
+        for overrides in ([], ["candidates.ties=rank"], ["candidates.ties=doc_id"])
     )
     assert default.digest == rank.digest != doc_id.digest
 
 
 def test_run_warns_about_a_worse_model(collection: SmallCollection, mono_checkpoint) -> None:
-    """The relevant docs are those that the model places last, so the run that it was given is better."""
+    """The relevant docs are those that the model places last, so the run that it was given is
+    better.
+    """
     collection.keys["mono"] = {"checkpoint": mono_checkpoint, "k": 8}
     assert "warning" not in _run(collection).stderr
     ranked = read_trec(collection.output / "runs/mono.trec")
     assert all(doc_ids != list(DOCS) for doc_ids in ranked.values())
-    collection.with_qrels({query_id: ids[-1] for query_id, ids in ranked.items()}, ["recip_rank", "P_8"])
+    collection.with_qrels(
+        {query_id: ids[-1] for query_id, ids in ranked.items()}, ["recip_rank", "P_8"]
+    )
     measured = _run(collection, "--stage", "runs")
     assert "warning: mono is below candidates: RR 0.1250 after " in measured.stderr
     assert "P_8 is trec_eval's name for P@8" in measured.stderr
     assert measured.stdout.splitlines()[0].split("\t") == ["run", "RR", "P@8"]
-    assert json.loads((collection.output / "runs/measures.json").read_text())["mono"] == {"RR": 0.125, "P@8": 0.125}
+    assert json.loads((collection.output / "runs/measures.json").read_text())["mono"] == {
+        "RR": 0.125,
+        "P@8": 0.125,
+    }
 
 
 def _rows(count: int) -> list[tuple[str, str, int, float]]:
     """Rows of some hundreds of queries, which are apart; scores tie."""
     drawn = random.Random(1)
-    rows = [(f"q{number}", f"d{doc}", doc, doc // 3 / 8) for number in range(count) for doc in range(8)]
+    rows = [
+        (f"q{number}", f"d{doc}", doc, doc // 3 / 8) for number in range(count) for doc in range(8)
+    ]
     return drawn.sample(rows, len(rows))
 
 
 @pytest.fixture
 def many(tmp_path) -> SmallCollection:
-    """Topics in seven shards; the run has their rows and those of other queries in Parquet files of two partitions."""
+    """Topics in seven shards; the run has their rows and those of other queries in Parquet files of
+    two partitions.
+    """
     made = SmallCollection(tmp_path, DOCS, {f"q{number}": "cats" for number in range(60)}, shards=7)
     made.keys["candidates"] = {"run": "run", "k": 5, "columns": {"query_id": "q", "doc_id": "d"}}
     rows = _rows(70)
@@ -88,10 +111,13 @@ def many(tmp_path) -> SmallCollection:
         folder.mkdir(parents=True)
         columns = zip(*part, strict=True)
         pq.write_table(
-            pa.table(dict(zip(("q", "d", "rank", "score"), map(list, columns), strict=True))), folder / "0.parquet"
+            pa.table(dict(zip(("q", "d", "rank", "score"), map(list, columns), strict=True))),
+            folder / "0.parquet",
         )
     (tmp_path / "run/_SUCCESS").touch()
-    text = "".join(f"{query_id} Q0 {doc_id} {rank} {score} t\n" for query_id, doc_id, rank, score in rows)
+    text = "".join(
+        f"{query_id} Q0 {doc_id} {rank} {score} t\n" for query_id, doc_id, rank, score in rows
+    )
     (tmp_path / "run.trec").write_text(text)
     return made
 
@@ -117,8 +143,12 @@ def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [TWO_PROCESSES, ("--runner", "embed")], ids=["multi_processing", "embed"])
-def test_worker_processes_give_the_parts_of_the_launcher(many: SmallCollection, arguments, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "arguments", [TWO_PROCESSES, ("--runner", "embed")], ids=["multi_processing", "embed"]
+)
+def test_worker_processes_give_the_parts_of_the_launcher(
+    many: SmallCollection, arguments, monkeypatch
+) -> None:
     expected = _parts(many, "here")
     monkeypatch.setattr("pipelines.joins.SMALL_BYTES", 0)
     _run(many, "--output", str(many.folder / "job"), *arguments)
@@ -127,20 +157,33 @@ def test_worker_processes_give_the_parts_of_the_launcher(many: SmallCollection, 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory) -> SmallCollection:
-    """The run is more than the launcher reads, as text and in tables: most rows are of queries that are no topics."""
+    """The run is more than the launcher reads, as text and in tables: most rows are of queries that
+    are no topics.
+    """
     folder = tmp_path_factory.mktemp("large")
     made = SmallCollection(folder, DOCS, {f"q{number}": "cats" for number in range(60)}, shards=7)
     drawn = random.Random(2)
-    others = [(f"other{number // 9}", drawn.randbytes(100).hex(), number, 0.5) for number in range(360_000)]
+    others = [
+        (f"other{number // 9}", drawn.randbytes(100).hex(), number, 0.5)
+        for number in range(360_000)
+    ]
     rows = _rows(60)
-    rows = [*others[:100_000], *rows[:200], *others[100_000:350_000], *rows[200:], *others[350_000:]]
+    rows = [
+        *others[:100_000],
+        *rows[:200],
+        *others[100_000:350_000],
+        *rows[200:],
+        *others[350_000:],
+    ]
     (folder / "run.trec").write_text("".join("{} Q0 {} {} {} t\n".format(*row) for row in rows))
     (folder / "run").mkdir()
     ends = [0, 215_000, 345_000, len(rows)]
     for number, (start, end) in enumerate(itertools.pairwise(ends)):
         columns = map(list, zip(*rows[start:end], strict=True))
         table = pa.table(dict(zip(("query_id", "doc_id", "rank", "score"), columns, strict=True)))
-        pq.write_table(table, folder / f"run/{number}.parquet", compression="none", use_dictionary=False)
+        pq.write_table(
+            table, folder / f"run/{number}.parquet", compression="none", use_dictionary=False
+        )
     made.keys["candidates"] = {"run": "run", "k": 5}
     return made
 
@@ -148,7 +191,8 @@ def large(tmp_path_factory) -> SmallCollection:
 @pytest.mark.slow
 @pytest.mark.parametrize("run", ["run", "run.trec"])
 @pytest.mark.parametrize(
-    "runner", ["local", *(pytest.param(each, marks=pytest.mark.maven) for each in ("flink", "spark"))]
+    "runner",
+    ["local", *(pytest.param(each, marks=pytest.mark.maven) for each in ("flink", "spark"))],
 )
 def test_engines_read_a_run_that_is_too_large_for_the_launcher(
     large: SmallCollection, tmp_path, runner, run, monkeypatch
@@ -156,7 +200,9 @@ def test_engines_read_a_run_that_is_too_large_for_the_launcher(
     if runner != "local":
         get_engine(runner)
     chosen = f"candidates.run={run}"
-    done = beamrank("run", large.path, "--output", tmp_path / "job", "--runner", runner, "--set", chosen)
+    done = beamrank(
+        "run", large.path, "--output", tmp_path / "job", "--runner", runner, "--set", chosen
+    )
     assert done.returncode == 0, done.stderr
     assert "queries that are not topics: 40,000" in done.stderr
     assert len(list((tmp_path / "job/retrieve/scans").glob("unit-*.json"))) == 2
@@ -188,7 +234,9 @@ def test_small_files_cost_no_more_each_where_they_are_many(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("most", "is_listed"), [(0, True), (1 << 20, False)])
-def test_large_run_must_be_where_workers_reach_it(many: SmallCollection, monkeypatch, most, is_listed) -> None:
+def test_large_run_must_be_where_workers_reach_it(
+    many: SmallCollection, monkeypatch, most, is_listed
+) -> None:
     monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", most)
     with pytest.raises(PreflightError, match=r"cannot reach corpus\.path") as caught:
         dataflow.check_settings(many.config)

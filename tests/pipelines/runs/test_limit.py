@@ -32,27 +32,38 @@ def test_limit_keeps_the_first_topics_of_the_whole_plan(collection: SmallCollect
     assert _query_ids(trial) == _query_ids(collection.plan("shards=10").plan)[:3]
     assert trial.limited
     assert trial.digest != whole.digest
-    assert collection.plan("topics.limit=10").plan == collection.plan("topics.limit=11").plan == whole
+    assert (
+        collection.plan("topics.limit=10").plan == collection.plan("topics.limit=11").plan == whole
+    )
 
 
-def test_limit_counts_judged_topics_where_only_those_are_run(collection: SmallCollection, tmp_path) -> None:
+def test_limit_counts_judged_topics_where_only_those_are_run(
+    collection: SmallCollection, tmp_path
+) -> None:
     judged = _query_ids(collection.plan().plan)[-2:]
     (tmp_path / "qrels.txt").write_text("".join(f"{query_id} 0 d1 1\n" for query_id in judged))
     overrides = ["topics.limit=1", f"qrels={tmp_path / 'qrels.txt'}"]
     assert _query_ids(collection.plan(*overrides, "topics.only_judged=true").plan) == judged[:1]
-    with pytest.raises(PreflightError, match=r"none of the first 1 topics .* though 2 of all 10 are"):
+    with pytest.raises(
+        PreflightError, match=r"none of the first 1 topics .* though 2 of all 10 are"
+    ):
         collection.plan(*overrides)
 
 
-def test_limit_measures_over_the_topics_of_the_trial_alone(collection: SmallCollection, tmp_path) -> None:
+def test_limit_measures_over_the_topics_of_the_trial_alone(
+    collection: SmallCollection, tmp_path
+) -> None:
     output = tmp_path / "trial"
     done = beamrank_here("run", collection.path, "--limit", "3", "--output", output)
     assert done.returncode == 0, done.stderr
     assert "a trial: the first 3 of 10 topics are run (topics.limit)" in done.stderr
     assert "means over the 3 judged topics among the 3 that were run (topics.limit)" in done.stderr
     assert set(read_trec(output / "runs/mono.trec")) == set(_query_ids(read_plan(str(output))))
-    # Every given run has its relevant doc at rank 5: over all eleven judged topics the mean would be less.
-    assert json.loads((output / "runs/measures.json").read_text())["candidates"] == {"RR@10": pytest.approx(0.2)}
+    # Every given run has its relevant doc at rank 5: over all eleven judged topics the mean would
+    # be less.
+    assert json.loads((output / "runs/measures.json").read_text())["candidates"] == {
+        "RR@10": pytest.approx(0.2)
+    }
     verified = beamrank_here("verify", output)
     assert verified.returncode == 0, verified.stderr
     assert "were not checked" not in verified.stderr

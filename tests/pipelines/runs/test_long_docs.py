@@ -58,7 +58,9 @@ def _save_chunked(folder: Path, count: int) -> Any:
     return start, model
 
 
-def test_chunked_checkpoint_scores_whole_docs(given: Path, long_docs: dict[str, str], tmp_path: Path) -> None:
+def test_chunked_checkpoint_scores_whole_docs(
+    given: Path, long_docs: dict[str, str], tmp_path: Path
+) -> None:
     start, model = _save_chunked(tmp_path / "chunked", 16)
     found = run_here(given, tmp_path / "out", [f"mono.checkpoint={tmp_path / 'chunked'}"])
     plan = found.plan
@@ -80,7 +82,9 @@ def test_chunked_checkpoint_scores_whole_docs(given: Path, long_docs: dict[str, 
     assert read_trec(tmp_path / "out/runs/mono.trec")[best["query_id"]][0] == best["doc_id"]
 
 
-def test_inputs_of_more_than_512_tokens_are_scored(given: Path, long_docs: dict[str, str], tmp_path: Path) -> None:
+def test_inputs_of_more_than_512_tokens_are_scored(
+    given: Path, long_docs: dict[str, str], tmp_path: Path
+) -> None:
     checkpoint = save_tiny(tmp_path / "wide", None, max_position_embeddings=530)
     options = [f"mono.checkpoint={checkpoint}", "input.max_length=530", "dtype=float32"]
     run = run_here(given, tmp_path / "out", options)
@@ -92,14 +96,20 @@ def test_inputs_of_more_than_512_tokens_are_scored(given: Path, long_docs: dict[
     for row in stored:
         query = row["query_tokens"][:14]
         for doc_id, doc in zip(row["doc_ids"], row["doc_tokens"], strict=True):
-            wanted[row["query_id"], doc_id] = oracle.log_odds(query, doc[: 530 - (len(query) + 2) - 2])
+            wanted[row["query_id"], doc_id] = oracle.log_odds(
+                query, doc[: 530 - (len(query) + 2) - 2]
+            )
     found = {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("mono")}
     assert found == pytest.approx(wanted, abs=TOLERANCE)
     with pytest.raises(PreflightError, match=r"knows 530 positions and input\.max_length is 531"):
         run_here(given, tmp_path / "out", [*options, "input.max_length=531"])
 
 
-_SEGMENTS = ["mono.segments.length_tokens=20", "mono.segments.stride_tokens=15", "mono.segments.limit=36"]
+_SEGMENTS = [
+    "mono.segments.length_tokens=20",
+    "mono.segments.stride_tokens=15",
+    "mono.segments.limit=36",
+]
 
 
 def _by_hand(run: PlannedRun, checkpoint: str, limit: int) -> dict[tuple[str, str], list[float]]:
@@ -117,7 +127,9 @@ def _by_hand(run: PlannedRun, checkpoint: str, limit: int) -> dict[tuple[str, st
 
 
 @pytest.mark.parametrize("pooling", ["max", "first", "mean"])
-def test_segments_are_scored_and_pooled_as_by_hand(pooling, given, mono_checkpoint, long_docs, tmp_path) -> None:
+def test_segments_are_scored_and_pooled_as_by_hand(
+    pooling, given, mono_checkpoint, long_docs, tmp_path
+) -> None:
     run = run_here(given, tmp_path, [*_SEGMENTS, f"mono.segments.pooling={pooling}", "shards=2"])
     scored = _by_hand(run, mono_checkpoint, 1 if pooling == "first" else 36)
     assert max(map(len, scored.values())) == (1 if pooling == "first" else 36)
@@ -125,16 +137,29 @@ def test_segments_are_scored_and_pooled_as_by_hand(pooling, given, mono_checkpoi
     assert stored == (512 if pooling == "first" else 20 + 35 * 15)
     rows = run.rows("mono")
     found = {(row["query_id"], row["doc_id"], row["segment"]): row["score"] for row in rows}
-    wanted = {(*key, segment): score for key, scores in scored.items() for segment, score in enumerate(scores)}
+    wanted = {
+        (*key, segment): score
+        for key, scores in scored.items()
+        for segment, score in enumerate(scores)
+    }
     assert len(rows) == len(wanted)
     assert found == pytest.approx(wanted, abs=TOLERANCE)
-    pool: Any = {"max": max, "first": lambda each: each[0], "mean": lambda each: sum(each) / len(each)}[pooling]
+    pool: Any = {
+        "max": max,
+        "first": lambda each: each[0],
+        "mean": lambda each: sum(each) / len(each),
+    }[pooling]
     pooled = {key: pool(each) for key, each in scored.items()}
     orders = read_trec(tmp_path / "runs/mono.trec")
     assert len(orders) == 3
     for query_id, doc_ids in orders.items():
         assert set(doc_ids) == set(long_docs)
-        assert disagreements(doc_ids, {doc_id: pooled[query_id, doc_id] for doc_id in doc_ids}, 2 * TOLERANCE) == []
+        assert (
+            disagreements(
+                doc_ids, {doc_id: pooled[query_id, doc_id] for doc_id in doc_ids}, 2 * TOLERANCE
+            )
+            == []
+        )
 
 
 def test_changed_pooling_redoes_only_duo(given: Path, duo_checkpoint: str, tmp_path: Path) -> None:
@@ -163,5 +188,7 @@ def test_plan_counts_segments(given: Path) -> None:
 
 def test_segments_are_refused_for_a_chunked_checkpoint(given: Path, tmp_path: Path) -> None:
     _save_chunked(tmp_path / "chunked", 2)
-    with pytest.raises(PreflightError, match="cuts a doc into 2 parts itself, as it was trained to"):
+    with pytest.raises(
+        PreflightError, match="cuts a doc into 2 parts itself, as it was trained to"
+    ):
         run_here(given, tmp_path / "out", [*_SEGMENTS, f"mono.checkpoint={tmp_path / 'chunked'}"])

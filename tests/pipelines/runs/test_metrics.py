@@ -22,7 +22,11 @@ def metrics_of_jobs(monkeypatch):
         result.wait_until_finish()
         queried = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
         found.append(
-            {each.key.metric.name: each.committed for kind in ("counters", "distributions") for each in queried[kind]}
+            {
+                each.key.metric.name: each.committed
+                for kind in ("counters", "distributions")
+                for each in queried[kind]
+            }
         )
         return result
 
@@ -41,11 +45,19 @@ def test_metrics_of_scoring_are_those_of_run_inference(tmp_path, metrics_of_jobs
         inferences = [receipt.counts["inferences"] for receipt in receipts]
         assert metrics["num_inferences"] == sum(inferences)
         sizes = metrics["inference_request_batch_size"]
-        assert (sizes.count, sizes.sum, sizes.max) == (len(receipts), sum(inferences), max(inferences))
+        assert (sizes.count, sizes.sum, sizes.max) == (
+            len(receipts),
+            sum(inferences),
+            max(inferences),
+        )
         seconds = sum(receipt.seconds for receipt in receipts)
-        assert metrics["inference_batch_latency_micro_secs"].sum == pytest.approx(seconds * 1e6, abs=len(receipts))
+        assert metrics["inference_batch_latency_micro_secs"].sum == pytest.approx(
+            seconds * 1e6, abs=len(receipts)
+        )
         assert metrics["load_model_latency_milli_secs"].count == 1
-        assert metrics["model_byte_size"].sum == (tmp_path / name / "model.safetensors").stat().st_size
+        assert (
+            metrics["model_byte_size"].sum == (tmp_path / name / "model.safetensors").stat().st_size
+        )
 
 
 def test_metric_names_are_those_of_run_inference():

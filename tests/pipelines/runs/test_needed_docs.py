@@ -1,4 +1,6 @@
-"""A join whose needed docs are in several files, which the launcher or a job writes: no byte of a run differs."""
+"""A join whose needed docs are in several files, which the launcher or a job writes: no byte of a
+run differs.
+"""
 
 import math
 import shutil
@@ -23,7 +25,9 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> SmallCollection:
 
 @pytest.fixture
 def lists(collection, monkeypatch) -> dict[str, int]:
-    """The names and sizes of the files of needed docs of a run, of which there are three at least."""
+    """The names and sizes of the files of needed docs of a run, of which there are three at
+    least.
+    """
     shutil.rmtree(collection.output, ignore_errors=True)
     found: dict[str, int] = {}
     join = CorpusJoin._join
@@ -49,7 +53,9 @@ def test_list_in_three_files_gives_the_same_bytes_from_the_launcher_and_from_job
     assert len(by_launcher) == 3
     shutil.rmtree(collection.output)
     monkeypatch.setattr("pipelines.launcher.IN_MEMORY", frozenset())
-    monkeypatch.setattr("pipelines.launcher.shuffle_room", lambda *_: RANGE_BYTES * 2 if jobs == 2 else math.inf)
+    monkeypatch.setattr(
+        "pipelines.launcher.shuffle_room", lambda *_: RANGE_BYTES * 2 if jobs == 2 else math.inf
+    )
     made: list[range] = []
     expand = ListNeededDocs.expand
 
@@ -66,7 +72,9 @@ def test_list_in_three_files_gives_the_same_bytes_from_the_launcher_and_from_job
     assert not list(collection.output.glob("tokenize-*/needed-*"))
 
 
-def test_job_that_leaves_a_range_without_its_file_is_an_error(collection, lists, monkeypatch) -> None:
+def test_job_that_leaves_a_range_without_its_file_is_an_error(
+    collection, lists, monkeypatch
+) -> None:
     monkeypatch.setattr("pipelines.launcher.IN_MEMORY", frozenset())
     expand = ListNeededDocs.expand
 
@@ -75,7 +83,9 @@ def test_job_that_leaves_a_range_without_its_file_is_an_error(collection, lists,
         return expand(self, tasks)
 
     monkeypatch.setattr(ListNeededDocs, "expand", without_the_last)
-    with pytest.raises(BeamrankError, match=r"1 of 3 files of needed docs are missing below .*tokenize-"):
+    with pytest.raises(
+        BeamrankError, match=r"1 of 3 files of needed docs are missing below .*tokenize-"
+    ):
         collection.run(launcher=Launcher)
     assert not lists
     assert not list(collection.output.glob("tokenize-*/receipts/*"))

@@ -1,4 +1,6 @@
-"""Processes without an engine, each with its share of the shards: together they leave what one run leaves."""
+"""Processes without an engine, each with its share of the shards: together they leave what one run
+leaves.
+"""
 
 import shutil
 
@@ -34,7 +36,11 @@ def test_share_that_is_none_is_refused(text) -> None:
 def test_processes_of_an_array_leave_one_run(collection, tmp_path) -> None:
     """The first dies after some shards, the third is there twice."""
     output = tmp_path / "out"
-    shutil.copytree(collection.output, output, ignore=shutil.ignore_patterns("runs", "manifest-*", "0000[1-3]-*"))
+    shutil.copytree(
+        collection.output,
+        output,
+        ignore=shutil.ignore_patterns("runs", "manifest-*", "0000[1-3]-*"),
+    )
     for index, left in ((2, 2), (2, 2), (1, 1)):
         done = succeed("run", collection.path, "--output", output, "--only", f"{index}/4")
         assert f"Left to others: {left} of 4 shards in retrieve" in done.stderr
@@ -60,7 +66,9 @@ def test_tokens_of_all_are_not_made_again(collection, tmp_path) -> None:
 
 
 def test_scores_of_an_earlier_run_are_reused(collection, tmp_path) -> None:
-    done = succeed("run", collection.path, "--output", tmp_path, "--only", "0/1", "--reuse", collection.output)
+    done = succeed(
+        "run", collection.path, "--output", tmp_path, "--only", "0/1", "--reuse", collection.output
+    )
     assert list(tmp_path.rglob("needed-*")) == []
     assert done.stderr.count("0 inferences and 60 reused from earlier runs") == 2
     assert_same_bytes(tmp_path, collection.output)
@@ -70,11 +78,16 @@ def test_missing_doc_is_an_error_of_its_process_alone(tmp_path) -> None:
     collection = small_cascade(tmp_path)
     lines = (tmp_path / "corpus.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "corpus.jsonl").write_text("".join(lines[:-1]))
-    codes = [beamrank_here("run", collection.path, "--only", f"{index}/4").returncode for index in range(4)]
+    codes = [
+        beamrank_here("run", collection.path, "--only", f"{index}/4").returncode
+        for index in range(4)
+    ]
     assert sorted(set(codes)) == [0, 1]
 
 
-@pytest.mark.parametrize("others", [("--stage", "mono"), ("--runner", "embed"), ("--", "--direct_num_workers=2")])
+@pytest.mark.parametrize(
+    "others", [("--stage", "mono"), ("--runner", "embed"), ("--", "--direct_num_workers=2")]
+)
 def test_share_with_an_engine_or_one_stage_is_refused(collection, tmp_path, others) -> None:
     said = refused("run", collection.path, "--output", tmp_path, "--only", "0/2", *others, code=2)
     assert "--only 0/2 takes its shards through all stages" in said

@@ -1,4 +1,6 @@
-"""Two configurations in one output: the later one is refused, or the one that lost the output writes no runs."""
+"""Two configurations in one output: the later one is refused, or the one that lost the output
+writes no runs.
+"""
 
 import dataclasses
 import json
@@ -43,7 +45,9 @@ def _plan(folder: Path, k: int = 10, **config: object) -> Plan:
 
 
 def _owner(process: psutil.Process) -> Owner:
-    return dataclasses.replace(Owner.this_process(), pid=process.pid, process_started=process.create_time())
+    return dataclasses.replace(
+        Owner.this_process(), pid=process.pid, process_started=process.create_time()
+    )
 
 
 def _current(output: Path) -> Any:
@@ -51,7 +55,9 @@ def _current(output: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "other", [{"k": 20}, {"k": 10, "measures": ["AP"]}], ids=["another plan", "the same plan with other measures"]
+    "other",
+    [{"k": 20}, {"k": 10, "measures": ["AP"]}],
+    ids=["another plan", "the same plan with other measures"],
 )
 def test_owner_refuses_another_configuration(tmp_path, sleeper, other):
     owner = _owner(sleeper)
@@ -60,7 +66,8 @@ def test_owner_refuses_another_configuration(tmp_path, sleeper, other):
     with (
         pytest.raises(
             PreflightError,
-            match=rf"process {sleeper.pid} on \S+ \(since 20.*\) runs another configuration.*Wait .*another --output",
+            match=rf"process {sleeper.pid} on \S+ \(since 20.*\) runs another configuration.*Wait "
+            r".*another --output",
         ),
         made_current(_plan(tmp_path)),
     ):
@@ -83,18 +90,26 @@ def test_same_configuration_may_run_twice_at_once(tmp_path, sleeper):
     assert _current(tmp_path)["owner"] == owner
 
 
-@pytest.mark.parametrize("change", [{"process_started": 1.0}, {"host": "elsewhere.example"}, {"pid": 2**22 + 1}])
+@pytest.mark.parametrize(
+    "change", [{"process_started": 1.0}, {"host": "elsewhere.example"}, {"pid": 2**22 + 1}]
+)
 def test_owner_that_is_not_running_here_is_ignored(tmp_path, sleeper, change):
-    _plan(tmp_path, k=20).publish(dataclasses.asdict(dataclasses.replace(_owner(sleeper), **change)))
+    _plan(tmp_path, k=20).publish(
+        dataclasses.asdict(dataclasses.replace(_owner(sleeper), **change))
+    )
     with made_current(_plan(tmp_path)):
         check_current(_plan(tmp_path))
 
 
-@pytest.mark.parametrize("content", ['{"plan": "plan-0.json"}', '{"plan": 1, "owner": {"pid": "x"}}', "{", "[]"])
+@pytest.mark.parametrize(
+    "content", ['{"plan": "plan-0.json"}', '{"plan": 1, "owner": {"pid": "x"}}', "{", "[]"]
+)
 def test_broken_pointer_is_replaced(tmp_path, content):
     (tmp_path / CURRENT).write_text(content)
     with made_current(_plan(tmp_path)):
-        assert Owner.of(read_current(str(tmp_path)) or pytest.fail("there is a pointer")) is not None
+        assert (
+            Owner.of(read_current(str(tmp_path)) or pytest.fail("there is a pointer")) is not None
+        )
     assert _current(tmp_path)["owner"] is None
     assert _current(tmp_path)["plan"] == _plan(tmp_path).name
 
@@ -120,11 +135,18 @@ def test_owner_removes_what_killed_processes_left_and_nothing_else(tmp_path, sle
     started = int(sleeper.create_time())
     for folder in folders:
         (tmp_path / folder).mkdir(exist_ok=True)
-        names[folder] = [gone, f".file.{machine_id()}-{sleeper.pid}-{started}-0123abcd.tmp", ".mine.tmp"]
+        names[folder] = [
+            gone,
+            f".file.{machine_id()}-{sleeper.pid}-{started}-0123abcd.tmp",
+            ".mine.tmp",
+        ]
         for name in names[folder]:
             (tmp_path / folder / name).touch()
     with made_current(plan):
-        left = {folder: [name for name in names[folder] if (tmp_path / folder / name).exists()] for folder in folders}
+        left = {
+            folder: [name for name in names[folder] if (tmp_path / folder / name).exists()]
+            for folder in folders
+        }
         assert left == {folder: names[folder][1:] for folder in folders}
         for folder in folders:
             (tmp_path / folder / gone).touch()
@@ -135,7 +157,9 @@ def test_plan_that_was_taken_over_names_the_new_owner(tmp_path, sleeper):
     with made_current(_plan(tmp_path)):
         other = _plan(tmp_path, k=20)
         other.publish(dataclasses.asdict(_owner(sleeper)))
-        with pytest.raises(BeamrankError, match=rf"{other.name}, by process {sleeper.pid} on ") as raised:
+        with pytest.raises(
+            BeamrankError, match=rf"{other.name}, by process {sleeper.pid} on "
+        ) as raised:
             check_current(_plan(tmp_path))
         assert raised.value.exit_code == 1
     assert _current(tmp_path)["plan"] == other.name

@@ -20,12 +20,19 @@ from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
 from tests.support.small_collection import SmallCollection
 
-WORDS = "the open oven door lets steam escape so that crusts stay crisp while bread bakes slowly in a hot stone house"
+WORDS = (
+    "the open oven door lets steam escape so that crusts stay crisp while bread bakes slowly "
+    "in a hot stone house"
+)
 DOCS = {
-    f"d{number}": " ".join((WORDS.split() * 3)[number % 11 : number % 11 + 4 + number * 7 % 40]) for number in range(30)
+    f"d{number}": " ".join((WORDS.split() * 3)[number % 11 : number % 11 + 4 + number * 7 % 40])
+    for number in range(30)
 }
 # More topics than a shard holds.
-TOPICS = {f"q{number}": " ".join(WORDS.split()[number % 13 : number % 13 + 2 + number % 5]) for number in range(19)}
+TOPICS = {
+    f"q{number}": " ".join(WORDS.split()[number % 13 : number % 13 + 2 + number % 5])
+    for number in range(19)
+}
 K, K0, K1 = 9, 7, 4
 
 
@@ -66,40 +73,66 @@ class _Recorded(Reranker):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_rerank_equals_the_command_line_bit_for_bit(collection: SmallCollection, mono, dtype, tmp_path, monkeypatch):
+def test_rerank_equals_the_command_line_bit_for_bit(
+    collection: SmallCollection, mono, dtype, tmp_path, monkeypatch
+):
     run = collection.run(f"dtype={dtype}", "kernel=auto", output=tmp_path / "out")
     assert len(run.plan.shards) == 2
     monkeypatch.setattr("models.rerank.Reranker", _Recorded)
     monkeypatch.setattr(_Recorded, "raw", {"mono": [], "duo": []}, raising=False)
     duo = str(collection.folder / "duo")
     found = rerank(
-        TOPICS, collection.folder / "given.trec", DOCS, mono=mono, duo=duo, k0=K0, k1=K1, dtype=dtype, threads=1
+        TOPICS,
+        collection.folder / "given.trec",
+        DOCS,
+        mono=mono,
+        duo=duo,
+        k0=K0,
+        k1=K1,
+        dtype=dtype,
+        threads=1,
     )
     assert list(found) == ["mono", "duo-sum"]
     for name, ranking in found.items():
         beamrank.write_run(ranking, tmp_path / "run.trec", tag="test")
-        assert (tmp_path / "run.trec").read_bytes() == (tmp_path / f"out/runs/{name}.trec").read_bytes()
+        assert (tmp_path / "run.trec").read_bytes() == (
+            tmp_path / f"out/runs/{name}.trec"
+        ).read_bytes()
     for stage in ("mono", "duo"):
         stored = _keyed(run.rows(stage))
-        assert _keyed(_Recorded.raw[stage]) == {key: row for key, row in stored.items() if key[0] in found["mono"]}
+        assert _keyed(_Recorded.raw[stage]) == {
+            key: row for key, row in stored.items() if key[0] in found["mono"]
+        }
 
 
-def test_run_reads_a_file_and_gives_paths_and_measures(collection: SmallCollection, capsys, tmp_path) -> None:
+def test_run_reads_a_file_and_gives_paths_and_measures(
+    collection: SmallCollection, capsys, tmp_path
+) -> None:
     (tmp_path / "qrels").write_text("q1 0 d5 1\nq2 0 d10 1\n")
     qrels = str(tmp_path / "qrels")
-    changes = {"mono.k": 3, "duo": None, "qrels": qrels, "measures": ["RR@10"], "topics.limit": None}
+    changes = {
+        "mono.k": 3,
+        "duo": None,
+        "qrels": qrels,
+        "measures": ["RR@10"],
+        "topics.limit": None,
+    }
     path = collection.path
     result = beamrank.run(path, set=changes, output=tmp_path / "other")
     assert capsys.readouterr().out == ""
     assert result.output == str(tmp_path / "other")
-    assert result.runs == {name: str(tmp_path / f"other/runs/{name}.trec") for name in ("candidates", "mono")}
+    assert result.runs == {
+        name: str(tmp_path / f"other/runs/{name}.trec") for name in ("candidates", "mono")
+    }
     for name, run in result.runs.items():
         assert result.measures[name] == beamrank.evaluate(run, qrels, "RR@10").means
     alone = beamrank.run(path, set=changes, output=tmp_path / "other", stage="mono")
     assert (alone.runs, alone.measures) == ({}, {})
 
 
-def test_aggregate_equals_the_file_that_the_command_writes(collection: SmallCollection, tmp_path) -> None:
+def test_aggregate_equals_the_file_that_the_command_writes(
+    collection: SmallCollection, tmp_path
+) -> None:
     output = collection.run(output=tmp_path / "out").plan.output
     written = beamrank_here("aggregate", output, "--aggregation", "min", "--k1", "3")
     assert written.returncode == 0, written.stderr
@@ -149,18 +182,32 @@ def test_rerank_looks_up_only_scored_docs(collection: SmallCollection, mono) -> 
 
 
 @pytest.mark.parametrize("frame", [pa.table, pd.DataFrame, pl.DataFrame])
-def test_rerank_gives_frames_the_runs_of_dictionaries(collection: SmallCollection, mono, frame) -> None:
+def test_rerank_gives_frames_the_runs_of_dictionaries(
+    collection: SmallCollection, mono, frame
+) -> None:
     path, reranker = collection.folder / "given.trec", Reranker(mono, dtype="float32")
     wanted = rerank(TOPICS, path, DOCS, mono=reranker, k0=3)["mono"]
     topics = frame({"query_id": list(TOPICS), "text": list(TOPICS.values())})
     corpus = frame({"doc_id": list(DOCS), "text": list(DOCS.values())})
     rows = list(zip(*(line.split() for line in path.read_text().splitlines()), strict=True))
-    run = frame({"qid": rows[0], "docno": rows[2], "rank": list(map(int, rows[3])), "score": list(map(float, rows[4]))})
+    run = frame(
+        {
+            "qid": rows[0],
+            "docno": rows[2],
+            "rank": list(map(int, rows[3])),
+            "score": list(map(float, rows[4])),
+        }
+    )
     for given in (run, path):
         found = rerank(topics, given, corpus, mono=reranker, k0=3)["mono"]
         assert type(found) is type(run)
         assert run_of_frame(found).to_dict() == wanted
-    assert rerank(topics, run_of_frame(run, ties="rank").to_dict(), corpus, mono=reranker, k0=3)["mono"] == wanted
+    assert (
+        rerank(topics, run_of_frame(run, ties="rank").to_dict(), corpus, mono=reranker, k0=3)[
+            "mono"
+        ]
+        == wanted
+    )
 
 
 def test_rerank_counts_what_it_leaves_out(mono, caplog) -> None:
@@ -186,7 +233,10 @@ def test_rerank_skips_the_text_of_an_unscored_doc(mono) -> None:
     ("changes", "message"),
     [
         ({"topics": {"q1": " "}}, "the topic 'q1' has no text"),
-        ({"topics": {"q9": "oven"}}, "none of the 1 topics: its first query_id is 'q1', the topics' 'q9'"),
+        (
+            {"topics": {"q9": "oven"}},
+            "none of the 1 topics: its first query_id is 'q1', the topics' 'q9'",
+        ),
         ({"run": {"q1": {"d1": float("nan")}}}, "the score of doc 'd1' is not finite"),
         ({"run": {"q1": {}}}, "the run has no rows"),
         ({"run": {"q1": {7: 1.0}}}, "query 'q1' of the run has the id 7 .int.: ids are strings"),
@@ -207,7 +257,10 @@ def test_rerank_refuses_bad_input(mono, changes, message) -> None:
         ({"aggregation": "sample"}, "opponents"),
         ({"truncation": "none"}, "truncation: Input should be 'original'"),
         ({"truncation": "hf", "duo": "embedded:duo"}, "`hf` is defined for pairs only"),
-        ({"device": "tpu"}, "device must be auto, cpu, cuda, or cuda:N for one GPU of several, not 'tpu'"),
+        (
+            {"device": "tpu"},
+            "device must be auto, cpu, cuda, or cuda:N for one GPU of several, not 'tpu'",
+        ),
         ({"dtype": "int8"}, "dtype must be auto or one of"),
     ],
 )
@@ -218,7 +271,9 @@ def test_rerank_refuses_wrong_options(mono, options, message) -> None:
 
 def test_rerank_takes_no_options_beside_a_reranker(mono) -> None:
     reranker = Reranker(mono)
-    with pytest.raises(ConfigError, match="`mono` is a Reranker, which has its own options: give dtype to it"):
+    with pytest.raises(
+        ConfigError, match="`mono` is a Reranker, which has its own options: give dtype to it"
+    ):
         rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, dtype="float32")
     with pytest.raises(ConfigError, match="`duo` is a Reranker of kind 'mono'"):
         rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, duo=reranker)

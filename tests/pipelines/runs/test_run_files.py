@@ -24,7 +24,10 @@ _DUO = a_stage("duo")
 
 
 def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = ()) -> Manifest:
-    receipts = (Receipt(shard, "", "", "", 0, 1, 0, 1.0, each, examples) for shard, each in enumerate(counts))
+    receipts = (
+        Receipt(shard, "", "", "", 0, 1, 0, 1.0, each, examples)
+        for shard, each in enumerate(counts)
+    )
     return Manifest(stage, "", tuple(receipts))
 
 
@@ -33,7 +36,10 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
     [
         (
             "mono",
-            [{"truncated_docs": 1000, "candidates": 20_000}, {"truncated_docs": 234, "candidates": 30_000}],
+            [
+                {"truncated_docs": 1000, "candidates": 20_000},
+                {"truncated_docs": 234, "candidates": 30_000},
+            ],
             "mono: 1,234 of 50,000 query-document pairs (2.5 %) had their doc truncated",
         ),
         (
@@ -41,11 +47,16 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
             [{"truncated_docs": 1, "candidates": 5000}],
             "duo: 1 of 5,000 query-document pairs (less than 0.1 %) had their doc truncated",
         ),
-        ("mono", [{"truncated_queries": 2, "queries": 16}], "mono: 2 of 16 queries (12.5 %) were truncated"),
+        (
+            "mono",
+            [{"truncated_queries": 2, "queries": 16}],
+            "mono: 2 of 16 queries (12.5 %) were truncated",
+        ),
         (
             "tokenize",
             [{"truncated_docs": 3, "distinct_docs": 12}],
-            "tokenize: 3 of 12 docs (counted once for each shard that needs them) (25.0 %) were truncated",
+            "tokenize: 3 of 12 docs (counted once for each shard that needs them) (25.0 %) were "
+            "truncated",
         ),
         # One receipt lacks the total.
         (
@@ -78,14 +89,18 @@ def test_name_of_an_aggregated_run_reads_back(base, expected):
     assert replace(_DUO, **dict(file.variant)).varied_run_name(k) == file.name
 
 
-@pytest.mark.parametrize("base", ["mono.trec", "duo.trec", "duo-mean.trec", "duo-sum.txt", "duo-sum-k.trec"])
+@pytest.mark.parametrize(
+    "base", ["mono.trec", "duo.trec", "duo-mean.trec", "duo-sum.txt", "duo-sum-k.trec"]
+)
 def test_name_of_another_file_is_not_an_aggregated_run(base):
     assert parse_run_file([_DUO], base, in_parts=False) is None
 
 
 def test_missing_docs_are_named():
     manifest = _manifest(
-        "tokenize", {"missing_docs": 1, "distinct_docs": 3}, examples=("doc 'd' is not in the corpus",)
+        "tokenize",
+        {"missing_docs": 1, "distinct_docs": 3},
+        examples=("doc 'd' is not in the corpus",),
     )
     (line,) = count_lines(manifest)
     assert line.startswith("tokenize: 1 of 4 docs")
@@ -97,10 +112,14 @@ def test_missing_docs_are_named():
     [
         (
             ["retrieve"],
-            "tokenize-0a1b2c3d, mono are not finished under .*: with --stage tokenize, then --stage mono, or "
+            "tokenize-0a1b2c3d, mono are not finished under .*: with --stage tokenize, then "
+            "--stage mono, or "
             r"everything without --stage\. Or do without: --set mono=null",
         ),
-        (["retrieve", "tokenize-0a1b2c3d"], "mono is not finished under .*: with --stage mono, or everything"),
+        (
+            ["retrieve", "tokenize-0a1b2c3d"],
+            "mono is not finished under .*: with --stage mono, or everything",
+        ),
     ],
 )
 def test_runs_of_an_unfinished_plan_name_missing_stages(tmp_path, finished, message):
@@ -145,7 +164,9 @@ def test_values_of_many_topics_are_a_table(monkeypatch):
     }
     assert files["per-query.parquet"] is None
     files = measure_files(many)
-    assert json.loads(files["measures.json"] or b"") == {run: each.means for run, each in many.items()}
+    assert json.loads(files["measures.json"] or b"") == {
+        run: each.means for run, each in many.items()
+    }
     table = pq.read_table(pa.BufferReader(files["per-query.parquet"]))
     assert table.schema.metadata == {b"beamrank.schema": b"per_query/1"}
     assert table.column_names == ["query_id", "run", "measure", "value"]

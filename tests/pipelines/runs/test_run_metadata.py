@@ -1,4 +1,6 @@
-"""The metadata of runs against the schema that https://www.ir-metadata.org publishes (version 0.1)."""
+"""The metadata of runs against the schema that https://www.ir-metadata.org publishes (version
+0.1).
+"""
 
 import dataclasses
 import shutil
@@ -18,8 +20,8 @@ from tests.support.models.stages import a_stage
 from tests.support.processes import succeed
 from tests.support.runs import undisturbed_run
 
-# What we write of the checklists; of a list, the type of its items. One checklist has `reported_measures`, and its
-# example `reported measures`.
+# What we write of the checklists; of a list, the type of its items. One checklist has
+# `reported_measures`, and its example `reported measures`.
 _PUBLISHED: dict[tuple[str, ...], type] = {
     ("platform", "hardware", "cpu", "model"): str,
     ("platform", "hardware", "cpu", "number of cores"): int,
@@ -69,12 +71,20 @@ def test_every_run_of_a_run_and_of_aggregate_has_metadata(config_path, tmp_path)
     output = shutil.copytree(undisturbed_run(config_path), tmp_path / "out")
     succeed("aggregate", output, "--aggregation", "min", "--k1", "3")
     runs = sorted((output / "runs").glob("*.trec"))
-    assert [run.name for run in runs] == ["bm25.trec", "duo-min-k3.trec", "duo-sum.trec", "mono.trec"]
+    assert [run.name for run in runs] == [
+        "bm25.trec",
+        "duo-min-k3.trec",
+        "duo-sum.trec",
+        "mono.trec",
+    ]
     found = {run.name: checked_metadata(run) for run in runs}
     duo = found["duo-min-k3.trec"]["method"]["retrieval"]
     assert [each["name"] for each in duo] == ["bm25", "monobert", "duobert"]
     assert (duo[2]["aggregation"], duo[2]["k"], duo[2]["reranks"]) == ("min", 3, "monobert")
-    assert [len(found[name]["method"]["retrieval"]) for name in ("bm25.trec", "mono.trec")] == [1, 2]
+    assert [len(found[name]["method"]["retrieval"]) for name in ("bm25.trec", "mono.trec")] == [
+        1,
+        2,
+    ]
     assert "metadata" not in succeed("verify", output).stderr
 
 
@@ -97,22 +107,43 @@ def test_metadata_names_the_opponents_of_a_sampled_run():
     sampled = (("aggregation", "sample"), ("drawn", (2, 4)))
     for stage, file, expected in (
         (a_stage("duo"), RunFile("duo-sample-m2-s4", "duo", variant=sampled), (10, 2, 4)),
-        (a_stage("duo", aggregation="sample", opponents=3, seed=7), RunFile("duo-sample", "duo"), (10, 3, 7)),
-        (a_stage("duo"), RunFile("duo-min-k3", "duo", k=3, variant=(("aggregation", "min"),)), (3, None, None)),
+        (
+            a_stage("duo", aggregation="sample", opponents=3, seed=7),
+            RunFile("duo-sample", "duo"),
+            (10, 3, 7),
+        ),
+        (
+            a_stage("duo"),
+            RunFile("duo-min-k3", "duo", k=3, variant=(("aggregation", "min"),)),
+            (3, None, None),
+        ),
     ):
         *_, last = describe_retrieval([a_stage("mono"), stage], file)
         assert (last["k"], last.get("opponents"), last.get("seed")) == expected
 
 
 def test_metadata_of_data_lacks_qrels_that_are_not_given():
-    values = {"corpus": {"path": "/data/c.tsv", "format": "tsv"}, "topics": {"path": "/data/t.tsv", "format": "tsv"}}
-    config = RunConfig.model_validate({**values, "candidates": {"run": "/data/run"}, "output": "out"})
+    values = {
+        "corpus": {"path": "/data/c.tsv", "format": "tsv"},
+        "topics": {"path": "/data/t.tsv", "format": "tsv"},
+    }
+    config = RunConfig.model_validate(
+        {**values, "candidates": {"run": "/data/run"}, "output": "out"}
+    )
     expected = {"name": "c.tsv", "source": "/data/c.tsv", "topics": "/data/t.tsv"}
     assert describe_data(config) == {"test collection": expected}
 
 
 def test_metadata_holds_the_command_without_flags_of_beam(tmp_path, monkeypatch):
-    command = ["/bin/beamrank", "run", "a b.yaml", "--runner", "spark", "--", "--s3_secret_access_key=hidden"]
+    command = [
+        "/bin/beamrank",
+        "run",
+        "a b.yaml",
+        "--runner",
+        "spark",
+        "--",
+        "--s3_secret_access_key=hidden",
+    ]
     monkeypatch.setattr(sys, "argv", command)
     write_metadata(str(tmp_path / "run"), "tag", describe_machine(), [{"name": "bm25"}])
     assert checked_metadata(tmp_path / "run")["implementation"]["executable"] == {

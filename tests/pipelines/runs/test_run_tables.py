@@ -49,7 +49,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> ScoredOutput:
 @pytest.fixture
 def plan(original: ScoredOutput, tmp_path: Path) -> Plan:
     """A copy of the output to change."""
-    return replace(original.plan, output=shutil.copytree(original.plan.output, str(tmp_path / "out")))
+    return replace(
+        original.plan, output=shutil.copytree(original.plan.output, str(tmp_path / "out"))
+    )
 
 
 @pytest.fixture
@@ -58,7 +60,9 @@ def runs(plan: Plan) -> Path:
 
 
 def _config(plan: Plan, formats: tuple[str, ...], run_files: str | None) -> RunConfig:
-    return stored_config(plan.config, "").model_copy(update={"run_formats": formats, "run_files": run_files})
+    return stored_config(plan.config, "").model_copy(
+        update={"run_formats": formats, "run_files": run_files}
+    )
 
 
 def _write(plan: Plan, *formats: str, run_files: str | None = None) -> None:
@@ -94,11 +98,16 @@ def _table(folder: Path) -> pa.Table:
 @pytest.mark.parametrize("name", NAMES)
 def test_table_holds_the_rows_of_the_text_run(runs, name):
     text = [line.split() for line in (runs / f"{name}.trec").read_text().splitlines()]
-    table = _table(runs / f"{name}.parquet").sort_by([("query_id", "ascending"), ("rank", "ascending")])
+    table = _table(runs / f"{name}.parquet").sort_by(
+        [("query_id", "ascending"), ("rank", "ascending")]
+    )
     assert table["query_id"].to_pylist() == [row[0] for row in text]
     assert table["doc_id"].to_pylist() == [row[2] for row in text]
     assert table["rank"].to_pylist() == [int(row[3]) for row in text]
-    assert table["score"].to_numpy().tolist() == np.array([row[4] for row in text], np.float32).tolist()
+    assert (
+        table["score"].to_numpy().tolist()
+        == np.array([row[4] for row in text], np.float32).tolist()
+    )
 
 
 def test_parts_have_the_schema_of_the_format_with_its_version(runs):
@@ -110,7 +119,10 @@ def test_parts_have_the_schema_of_the_format_with_its_version(runs):
 
 
 def test_stage_and_raw_score_are_those_of_the_stage_that_scored_the_doc(original, runs):
-    mono = {(row["query_id"], row["doc_id"]): row["score"] for row in original.stored("mono").to_pylist()}
+    mono = {
+        (row["query_id"], row["doc_id"]): row["score"]
+        for row in original.stored("mono").to_pylist()
+    }
     for row in _table(runs / "mono.parquet").to_pylist():
         score = mono.get((row["query_id"], row["doc_id"]))
         assert (row["stage"], row["raw_score"]) == ("retrieve" if score is None else "mono", score)
@@ -139,7 +151,9 @@ def test_workers_write_the_same_parts(plan, runs):
     expected = table_bytes(runs.parent)
     assert len(expected) == len(NAMES) * (SHARDS + 1)
     config = _config(plan, ("parquet",), None)
-    write_runs(plan, config, write_parts=Launcher(plan, config, ConsoleProgress(quiet=True)).write_parts)
+    write_runs(
+        plan, config, write_parts=Launcher(plan, config, ConsoleProgress(quiet=True)).write_parts
+    )
     assert table_bytes(runs.parent) == expected
 
 
@@ -202,9 +216,13 @@ def test_aggregate_writes_what_the_run_writes(plan, runs, run_files):
     (runs / "duo-min.trec").mkdir()
     written = succeed("aggregate", plan.output, "--aggregation", "sum,min").stdout.splitlines()
     endings = ("trec", "msmarco.tsv", "parquet")
-    assert written == [f"{runs}/duo-{name}.{ending}" for name in ("sum", "min") for ending in endings]
+    assert written == [
+        f"{runs}/duo-{name}.{ending}" for name in ("sum", "min") for ending in endings
+    ]
     assert _bytes(runs, "duo-sum") == expected
-    assert {str(path).replace("-sum.", "-min.") for path in expected} == set(map(str, _bytes(runs, "duo-min")))
+    assert {str(path).replace("-sum.", "-min.") for path in expected} == set(
+        map(str, _bytes(runs, "duo-min"))
+    )
     _write(changed, *formats, run_files=run_files)
     found = _verified(changed, *formats, run_files=run_files)
     assert (found.findings, found.notes) == ([], [])
@@ -218,7 +236,11 @@ def test_aggregate_writes_what_the_run_writes(plan, runs, run_files):
 def _bytes(runs: Path, name: str) -> dict[Path, bytes]:
     """The files of a run in all formats, without metadata."""
     found = [path for path in sorted(runs.rglob("*")) if path.is_file() and path.suffix != ".yaml"]
-    return {path: path.read_bytes() for path in found if str(path.relative_to(runs)).startswith(f"{name}.")}
+    return {
+        path: path.read_bytes()
+        for path in found
+        if str(path.relative_to(runs)).startswith(f"{name}.")
+    }
 
 
 def test_one_file_of_a_run_has_the_same_bytes_for_any_shards(original, tmp_path):
@@ -226,7 +248,9 @@ def test_one_file_of_a_run_has_the_same_bytes_for_any_shards(original, tmp_path)
         plan = _in_other_shards(original, tmp_path / str(shards), shards)
         _write(plan, "trec", "parquet", run_files="one")
     for name in ("mono.trec", "mono.parquet", "duo-sum.parquet"):
-        assert (tmp_path / "1/runs" / name).read_bytes() == (tmp_path / "3/runs" / name).read_bytes()
+        assert (tmp_path / "1/runs" / name).read_bytes() == (
+            tmp_path / "3/runs" / name
+        ).read_bytes()
     query_ids = pq.read_table(tmp_path / "1/runs/mono.parquet")["query_id"].to_pylist()
     assert query_ids == sorted(query_ids)
 
@@ -234,7 +258,10 @@ def test_one_file_of_a_run_has_the_same_bytes_for_any_shards(original, tmp_path)
 def test_measures_of_table_and_text_are_the_same(original, runs):
     for name in NAMES:
         forms = [f"{name}.trec", f"{name}.parquet", f"{name}.parquet/part-*"]
-        first, *others = [evaluate(runs / form, original.folder / "qrels.txt", "RR nDCG@10 AP").means for form in forms]
+        first, *others = [
+            evaluate(runs / form, original.folder / "qrels.txt", "RR nDCG@10 AP").means
+            for form in forms
+        ]
         assert others == [first] * len(others)
 
 
@@ -247,7 +274,9 @@ def _rows(folder: Path, reader: str) -> tuple[Sequence[str], int]:
         return frame.columns, frame.height
     if reader == "spark":
         rows = f"SELECT * FROM parquet.`{folder}`"
-        *columns, (count,) = spark_sql(folder.parent, f"DESCRIBE {rows}; SELECT count(*) FROM ({rows})")
+        *columns, (count,) = spark_sql(
+            folder.parent, f"DESCRIBE {rows}; SELECT count(*) FROM ({rows})"
+        )
         return [name.strip() for name, *_ in columns], int(count)
     table = _table(folder)
     return table.schema.names, table.num_rows
@@ -264,7 +293,11 @@ def test_other_programs_read_the_folder_as_one_table(runs, reader):
 @pytest.mark.parametrize(
     ("name", "damage", "problem"),
     [
-        ("part-00001.parquet", lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "is not the part that"),
+        (
+            "part-00001.parquet",
+            lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"),
+            "is not the part that",
+        ),
         ("part-00002.parquet", Path.unlink, "is missing"),
         (SUCCESS, Path.unlink, "is missing"),
         ("part-00004.parquet", lambda path: path.write_bytes(b"PAR1"), "is none of its parts"),
@@ -289,20 +322,29 @@ def test_verify_finds_a_missing_folder_and_a_file_in_its_place(plan, runs):
     (runs / "mono.parquet").rmdir()
     (runs / "mono.parquet").write_bytes(b"PAR1")
     found = _verified(plan, "trec", "parquet")
-    assert [(finding.file, finding.problem) for finding in found.findings] == [("runs/mono.parquet", "is missing")]
+    assert [(finding.file, finding.problem) for finding in found.findings] == [
+        ("runs/mono.parquet", "is missing")
+    ]
     assert any("runs/mono.parquet" in note for note in found.notes)
 
 
 def test_commands_read_folders_of_parts(original, runs, tmp_path):
     qrels = original.folder / "qrels.txt"
-    tables, text = [runs / f"{name}.parquet" for name in NAMES], [runs / f"{name}.trec" for name in NAMES]
+    tables, text = (
+        [runs / f"{name}.parquet" for name in NAMES],
+        [runs / f"{name}.trec" for name in NAMES],
+    )
     measured = ["--qrels", qrels, "--measures", "RR", "--format", "json"]
-    found, expected = (json.loads(succeed("compare", *each, *measured).stdout)["runs"] for each in (tables, text))
+    found, expected = (
+        json.loads(succeed("compare", *each, *measured).stdout)["runs"] for each in (tables, text)
+    )
     assert [run["measures"] for run in found] == [run["measures"] for run in expected]
     for name, each in (("tables", tables), ("text", text)):
         succeed("fuse", *each, "--method", "rrf", "--output", tmp_path / name)
     assert read_run(tmp_path / "tables") == read_run(tmp_path / "text")
-    page = succeed("report", *tables, "--qrels", qrels, "--output", tmp_path / "report").stdout.strip()
+    page = succeed(
+        "report", *tables, "--qrels", qrels, "--output", tmp_path / "report"
+    ).stdout.strip()
     assert "duo-sum" in Path(page).read_text()
 
 
@@ -343,7 +385,11 @@ def test_folder_is_marked_once_all_parts_are_there(folder):
     assert SUCCESS not in _names(folder)
     folder.write(0, b"0")
     folder.seal()
-    assert _names(folder) == sorted(folder.names) == [SUCCESS, "part-00000.parquet", "part-00001.parquet"]
+    assert (
+        _names(folder)
+        == sorted(folder.names)
+        == [SUCCESS, "part-00000.parquet", "part-00001.parquet"]
+    )
 
 
 def test_what_another_plan_or_a_lost_attempt_left_is_removed(folder):

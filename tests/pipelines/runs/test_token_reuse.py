@@ -1,4 +1,6 @@
-"""The join with a corpus of which an earlier run has read some files: they are not read again, and no byte differs."""
+"""The join with a corpus of which an earlier run has read some files: they are not read again, and
+no byte differs.
+"""
 
 import dataclasses
 import json
@@ -32,7 +34,9 @@ FILES: Files = {f"{part}.jsonl": dict(list(DOCS.items())[part::5]) for part in r
 
 
 class Corpus:
-    """A small collection whose docs are in five files, and the names of the files that a run has read."""
+    """A small collection whose docs are in five files, and the names of the files that a run has
+    read.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.collection = small_cascade(folder)
@@ -53,7 +57,12 @@ class Corpus:
         self.read.clear()
         folder = self.collection.folder
         given = {key.replace("__", "."): value for key, value in keys.items()}
-        run(str(self.collection.path), output=folder / output, reuse=[folder / each for each in reuse], set=given)
+        run(
+            str(self.collection.path),
+            output=folder / output,
+            reuse=[folder / each for each in reuse],
+            set=given,
+        )
         return folder / output
 
     def as_fresh(self, output: str, reuse: Sequence[str] = (), **keys: Any) -> set[str]:
@@ -64,13 +73,20 @@ class Corpus:
         fresh = self.run("fresh", **keys)
         plan = read_plan(str(found))
         named = [
-            f"{stage.name}/{receipt.part}" for stage in plan.stages for receipt in plan.sealed(stage.name).receipts
+            f"{stage.name}/{receipt.part}"
+            for stage in plan.stages
+            for receipt in plan.sealed(stage.name).receipts
         ]
         assert sorted(named) == parts(fresh)
-        assert (found / "runs" / "mono.trec").read_bytes() == (fresh / "runs" / "mono.trec").read_bytes()
+        assert (found / "runs" / "mono.trec").read_bytes() == (
+            fresh / "runs" / "mono.trec"
+        ).read_bytes()
         assert verify_stages(str(found)).findings == []
         (tokens,) = plan.of_step("tokenize")
-        scans = [read_scans(str(each / tokens.name), tokens.corpus_digest or "") for each in (found, fresh)]
+        scans = [
+            read_scans(str(each / tokens.name), tokens.corpus_digest or "")
+            for each in (found, fresh)
+        ]
         assert scans[0].docs == scans[1].docs
         assert scans[0].bad_rows == scans[1].bad_rows
         assert _totals(found) == _totals(fresh)
@@ -124,8 +140,11 @@ def test_files_that_changed_are_read_and_no_others(corpus) -> None:
     assert corpus.as_fresh("out") == {"2.jsonl"}
     corpus.write({**_with("2.jsonl", d7="cedar delta"), "5.jsonl": {"d99": "amber"}})
     assert corpus.as_fresh("out") == {"5.jsonl"}
-    # Another folder, whose files have other names and order, and of which the first has been deleted since.
-    corpus.write({f"9{name}": docs for name, docs in reversed(_with("2.jsonl", d7="ember").items())})
+    # Another folder, whose files have other names and order, and of which the first has been
+    # deleted since.
+    corpus.write(
+        {f"9{name}": docs for name, docs in reversed(_with("2.jsonl", d7="ember").items())}
+    )
     assert corpus.as_fresh("new", ["out"]) == {"92.jsonl"}
     shutil.rmtree(corpus.collection.folder / "out")
     assert corpus.as_fresh("newer", ["new"], mono__k=4) == set()
@@ -135,7 +154,9 @@ def test_new_topic_reads_the_files_of_docs_without_tokens(corpus) -> None:
     corpus.run("out")
     stored = {doc_id for doc_ids in CANDIDATES.values() for doc_id in doc_ids[:6]}
     (file,) = {name for name, docs in FILES.items() if "d4" in docs}
-    corpus.collection.write("topics.tsv", [*(f"{key}\t{text}" for key, text in TOPICS.items()), "q77\tamber heron"])
+    corpus.collection.write(
+        "topics.tsv", [*(f"{key}\t{text}" for key, text in TOPICS.items()), "q77\tamber heron"]
+    )
     corpus.collection.given_run({**CANDIDATES, "q77": ["d4"]})
     # A topic of which the shard has no tokens is read, even if other shards have the doc.
     assert "d4" in stored
@@ -145,7 +166,9 @@ def test_new_topic_reads_the_files_of_docs_without_tokens(corpus) -> None:
 
 @pytest.mark.parametrize("seed", slow_but(1, range(8)))
 def test_any_changes_give_the_bytes_of_a_run_that_reads_all(corpus, seed) -> None:
-    """Docs are edited, moved, removed and copied, and candidates drawn again; errors are the same too."""
+    """Docs are edited, moved, removed and copied, and candidates drawn again; errors are the same
+    too.
+    """
     draw = random.Random(seed)
     files: Files = {name: dict(docs) for name, docs in FILES.items()}
     corpus.run("out", on_missing_doc="drop")
@@ -156,7 +179,9 @@ def test_any_changes_give_the_bytes_of_a_run_that_reads_all(corpus, seed) -> Non
             change = draw.randrange(4)
             text = files[name][doc_id] if change == 3 else files[name].pop(doc_id)
             if change < 3:
-                files[other if change == 1 else name] |= {} if change == 2 else {doc_id: f"{text} jetty"[change == 1 :]}
+                files[other if change == 1 else name] |= (
+                    {} if change == 2 else {doc_id: f"{text} jetty"[change == 1 :]}
+                )
             else:
                 files[other][doc_id] = text
         corpus.write(files)
@@ -173,12 +198,17 @@ def test_any_changes_give_the_bytes_of_a_run_that_reads_all(corpus, seed) -> Non
             corpus.as_fresh("out", on_missing_doc="drop")
 
 
-def test_doc_of_an_unchanged_file_that_a_new_file_has_too_is_an_error_that_names_both(corpus, capsys) -> None:
+def test_doc_of_an_unchanged_file_that_a_new_file_has_too_is_an_error_that_names_both(
+    corpus, capsys
+) -> None:
     corpus.run("out")
     doc_id = CANDIDATES["q1"][0]
     (file,) = {name for name, docs in FILES.items() if doc_id in docs}
     corpus.write({**FILES, "7.jsonl": {doc_id: "amber"}})
-    message = rf"doc_id '{doc_id}' appears twice in the corpus: .*{file} at byte \d+ and .*7.jsonl at byte 0"
+    message = (
+        rf"doc_id '{doc_id}' appears twice in the corpus: .*{file} at byte \d+ and "
+        r".*7.jsonl at byte 0"
+    )
     with pytest.raises(BeamrankError, match=message):
         run(str(corpus.collection.path), quiet=False)
     assert "5 of 6 units of the corpus not read" in (shown := capsys.readouterr().err)
@@ -202,10 +232,14 @@ def test_hash_of_a_removed_doc_does_not_bring_its_tokens_back(corpus, monkeypatc
     doc_id = CANDIDATES["q1"][0]
     wanted = {each for doc_ids in CANDIDATES.values() for each in doc_ids[:3]}
     file = next(name for name, docs in FILES.items() if doc_id in docs)
-    other = next(each for name, docs in FILES.items() if name != file for each in docs if each not in wanted)
+    other = next(
+        each for name, docs in FILES.items() if name != file for each in docs if each not in wanted
+    )
     _collide(monkeypatch, doc_id, other)
     corpus.run("out", mono__k=3)
-    corpus.write({**FILES, file: {each: text for each, text in FILES[file].items() if each != doc_id}})
+    corpus.write(
+        {**FILES, file: {each: text for each, text in FILES[file].items() if each != doc_id}}
+    )
     corpus.as_fresh("out", mono__k=3, on_missing_doc="drop")
 
 
@@ -239,9 +273,17 @@ def _duplicate(action: Callable[[], Any]) -> str:
                 "whole corpus is read for 1 shard: .* reused .*does not hold the bytes",
             ),
             ("../old", shutil.rmtree, r"tokenize-\w+: not reused: .*old: it holds no beamrank run"),
-            ("tokenize-*/scans/docs-*", flip_bit, r"not reused: .*docs-\w+\.bin changed after it was written"),
+            (
+                "tokenize-*/scans/docs-*",
+                flip_bit,
+                r"not reused: .*docs-\w+\.bin changed after it was written",
+            ),
             ("tokenize-*/scans/docs-*", Path.unlink, r"not reused: .*docs-\w+\.bin"),
-            ("retrieve/part-*", Path.unlink, r"tokenize-\w+ is not finished, or files of it are missing"),
+            (
+                "retrieve/part-*",
+                Path.unlink,
+                r"tokenize-\w+ is not finished, or files of it are missing",
+            ),
         ],
     ),
 )
@@ -263,11 +305,18 @@ def test_note_and_receipts_count_what_is_not_read(corpus, tmp_path, capsys) -> N
     corpus.write(_with("1.jsonl", d1="cedar"))
     run(str(corpus.collection.path), output=tmp_path / "new", reuse=[tmp_path / "old"], quiet=False)
     shown = capsys.readouterr().err
-    assert re.search(r"4 of 5 units of the corpus not read: unchanged, and the tokens are reused from .*old", shown)
-    manifest = read_plan(str(tmp_path / "new")).sealed(read_plan(str(tmp_path / "new")).stages[1].name)
+    assert re.search(
+        r"4 of 5 units of the corpus not read: unchanged, and the tokens are reused from .*old",
+        shown,
+    )
+    manifest = read_plan(str(tmp_path / "new")).sealed(
+        read_plan(str(tmp_path / "new")).stages[1].name
+    )
     assert manifest is not None
     reused, docs = manifest.total("reused_docs"), manifest.total("distinct_docs")
-    changed = sum(doc_id in FILES["1.jsonl"] for doc_ids in CANDIDATES.values() for doc_id in set(doc_ids[:6]))
+    changed = sum(
+        doc_id in FILES["1.jsonl"] for doc_ids in CANDIDATES.values() for doc_id in set(doc_ids[:6])
+    )
     assert docs - changed <= reused < docs
     assert f"{reused:,} of {docs:,} docs" in shown
 
@@ -285,10 +334,18 @@ def test_garbage_keeps_the_docs_of_units_that_a_plan_reads(corpus, tmp_path) -> 
     corpus.run("out")
     corpus.write(_with("1.jsonl", d1="cedar"))
     corpus.run("out")
-    (stray,) = [tmp_path / "out" / read_plan(str(tmp_path / "out")).stages[1].name / "scans" / f"docs-{'0' * 12}.bin"]
+    (stray,) = [
+        tmp_path
+        / "out"
+        / read_plan(str(tmp_path / "out")).stages[1].name
+        / "scans"
+        / f"docs-{'0' * 12}.bin"
+    ]
     stray.write_bytes(b"")
     garbage = find_garbage(str(tmp_path / "out"), now=4e9, least_age_seconds=1)
-    assert [each.file for each in garbage if "docs-" in each.file] == [str(stray.relative_to(tmp_path / "out"))]
+    assert [each.file for each in garbage if "docs-" in each.file] == [
+        str(stray.relative_to(tmp_path / "out"))
+    ]
     remove_garbage(str(tmp_path / "out"), garbage)
     assert corpus.as_fresh("out", mono__k=4) == set()
 
@@ -298,7 +355,8 @@ def test_damaged_docs_of_a_unit_are_found_by_verify(corpus) -> None:
     flip_bit(min(output.glob("tokenize-*/scans/docs-*")))
     (finding,) = verify_stages(str(output)).findings
     assert re.fullmatch(
-        r"tokenize-\w+/scans/docs-\w+\.bin: does not hold the docs of its name: delete it; .*", str(finding)
+        r"tokenize-\w+/scans/docs-\w+\.bin: does not hold the docs of its name: delete it; .*",
+        str(finding),
     )
 
 
@@ -328,7 +386,12 @@ def test_tokens_of_another_stored_length_are_not_reused(corpus) -> None:
 @pytest.mark.slow
 def test_tokens_of_the_plan_with_the_same_corpus_are_preferred(corpus) -> None:
     corpus.run("out")
-    corpus.write({name: {each: f"{text} jetty" for each, text in docs.items()} for name, docs in FILES.items()})
+    corpus.write(
+        {
+            name: {each: f"{text} jetty" for each, text in docs.items()}
+            for name, docs in FILES.items()
+        }
+    )
     assert corpus.as_fresh("out") == set(FILES)
     corpus.write(FILES)
     assert corpus.as_fresh("out", shards=3) == set()

@@ -28,13 +28,18 @@ _STEPS = 10
 
 @pytest.fixture(scope="module")
 def release(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The configurations beside the files that they name: the sample is the test set, its articles are five folds."""
+    """The configurations beside the files that they name: the sample is the test set, its articles
+    are five folds.
+    """
     folder = tmp_path_factory.mktemp("trec-car")
     data = folder / "data/trec-car"
     for path in (_CORPUS, _TEST_QRELS, "train/fold"):
         (data / path).parent.mkdir(parents=True)
     with tarfile.open(shared_data / "trec_car_test200.tar.gz") as archive:
-        for name, path in ((f"{_SAMPLE}.paragraphs", _CORPUS), (f"{_SAMPLE}.hierarchical.qrels", _TEST_QRELS)):
+        for name, path in (
+            (f"{_SAMPLE}.paragraphs", _CORPUS),
+            (f"{_SAMPLE}.hierarchical.qrels", _TEST_QRELS),
+        ):
             member = archive.extractfile(name)
             assert member is not None
             (data / path).write_bytes(member.read())
@@ -42,14 +47,18 @@ def release(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     for line in (data / _TEST_QRELS).read_text().splitlines(keepends=True):
         folds[hash64(line.split("/")[0]) % 5].append(line)
     for number, lines in enumerate(folds):
-        (data / f"train/fold-{number}-base.train.cbor-hierarchical.qrels").write_text("".join(lines))
+        (data / f"train/fold-{number}-base.train.cbor-hierarchical.qrels").write_text(
+            "".join(lines)
+        )
     shutil.copytree(ROOT / "configs", folder / "configs")
     return folder
 
 
 def measured(release: Path) -> dict[str, dict[str, float]]:
     """The measures of the test topics, by run."""
-    found: dict[str, dict[str, float]] = json.loads((release / "out/trec-car/runs/measures.json").read_text())
+    found: dict[str, dict[str, float]] = json.loads(
+        (release / "out/trec-car/runs/measures.json").read_text()
+    )
     return found
 
 
@@ -73,7 +82,11 @@ def start(release: Path) -> Path:
 def test_training_on_folds_reranks_the_test_topics(release: Path, start: Path) -> None:
     for name in ("train", "dev"):
         run_here(release / f"configs/trec-car-{name}.yaml", overrides=_FEW_SHARDS)
-    few_steps = [f"optimizer.steps={_STEPS}", "optimizer.warmup_steps=2", "optimizer.learning_rate=1e-4"]
+    few_steps = [
+        f"optimizer.steps={_STEPS}",
+        "optimizer.warmup_steps=2",
+        "optimizer.learning_rate=1e-4",
+    ]
     overrides = [*few_steps, "dev.max_topics=20", "input.max_length=128", "threads=1"]
     session = make_session(release / "configs/train-trec-car.yaml", "mono", overrides)
     assert session.source.groups_per_epoch
@@ -84,10 +97,19 @@ def test_training_on_folds_reranks_the_test_topics(release: Path, start: Path) -
     assert "AP" in header[1]
     assert given[0] == "as given"
     assert [int(step) for step, _ in rows] == [_STEPS]
-    few_topics = [*_FEW_SHARDS, "topics.limit=100", "mono.k=10", "input.max_length=128", "measures=[AP, R@10]"]
+    few_topics = [
+        *_FEW_SHARDS,
+        "topics.limit=100",
+        "mono.k=10",
+        "input.max_length=128",
+        "measures=[AP, R@10]",
+    ]
     run_here(release / "configs/trec-car-test.yaml", overrides=few_topics)
     bm25, mono = (measured(release)[name] for name in ("bm25", "mono"))
-    print(f"test200, 100 topics: AP {bm25['AP']:.4f}, {mono['AP']:.4f} after {_STEPS} steps; dev AP {rows[0][1]}")
+    print(
+        f"test200, 100 topics: AP {bm25['AP']:.4f}, {mono['AP']:.4f} after {_STEPS} steps; dev AP "
+        f"{rows[0][1]}"
+    )
     # The first ten of BM25 are re-ordered, not replaced.
     assert mono["R@10"] == pytest.approx(bm25["R@10"])
     assert mono["AP"] > 0.1

@@ -1,4 +1,6 @@
-"""The way from the command to the model is short: our calls, in all threads, at the moment when a model is run."""
+"""The way from the command to the model is short: our calls, in all threads, at the moment when a
+model is run.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -45,15 +47,24 @@ def test_few_calls_in_few_files_lead_from_the_command_to_the_model(runner, tmp_p
         if not ways:
             stacks = [list(_ours(frame)) for frame in sys._current_frames().values()]
             ways.append(
-                [call for stack in stacks if any(name in _THREADS for _, name in stack) for call in _way(stack)]
+                [
+                    call
+                    for stack in stacks
+                    if any(name in _THREADS for _, name in stack)
+                    for call in _way(stack)
+                ]
             )
         return forward(backend, batch)
 
     monkeypatch.setattr(TorchBackend, "forward", traced)
     collection = small_cascade(tmp_path)
     app(["run", str(collection.path), "--runner", runner], standalone_mode=False)
-    # The command line itself is before the command; `traced` stands where the backend's own call does.
-    (way,) = ([call for call in each if call[0] not in ("pipelines/cli.py", "pipelines/main.py")] for each in ways)
+    # The command line itself is before the command; `traced` stands where the backend's own call
+    # does.
+    (way,) = (
+        [call for call in each if call[0] not in ("pipelines/cli.py", "pipelines/main.py")]
+        for each in ways
+    )
     # Two batches can be in progress at once, each in a thread of its own.
     way = list(dict.fromkeys(way))
     way.append(("models/scoring/backends/torch.py", "TorchBackend.forward"))

@@ -1,4 +1,6 @@
-"""Small files that unpack to much are read in bounded memory, or refused; so are headers that claim much."""
+"""Small files that unpack to much are read in bounded memory, or refused; so are headers that claim
+much.
+"""
 
 from pathlib import Path
 
@@ -41,11 +43,18 @@ def test_corpus_that_unpacks_to_much_is_streamed(tmp_path, ending):
 
 @pytest.mark.parametrize(
     ("name", "file", "row"),
-    [("topics tsv", "t.tsv", b"q%d\tamber " + b"basil " * 200), ("run", "r.trec", b"q%d Q0 d 1 2 " + b"t" * 900)],
+    [
+        ("topics tsv", "t.tsv", b"q%d\tamber " + b"basil " * 200),
+        ("run", "r.trec", b"q%d Q0 d 1 2 " + b"t" * 900),
+    ],
 )
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_topics_and_runs_that_unpack_to_much_take_a_few_times_that(tmp_path, name, file, row, ending):
-    packed = PACKERS[ending](b"".join(row.replace(b"%d", b"%d" % n) + b"\n" for n in range(WHOLE // len(row))))
+def test_topics_and_runs_that_unpack_to_much_take_a_few_times_that(
+    tmp_path, name, file, row, ending
+):
+    packed = PACKERS[ending](
+        b"".join(row.replace(b"%d", b"%d" % n) + b"\n" for n in range(WHOLE // len(row)))
+    )
     assert _memory(name, packed, f"{file}.{ending}", tmp_path) < 64 * _MB + 6 * WHOLE
 
 
@@ -57,7 +66,9 @@ def test_line_that_never_ends_takes_a_few_times_its_size(tmp_path, ending):
 
 def test_column_that_repeats_a_value_is_read_in_batches(tmp_path):
     rows = WHOLE // 1000
-    content = to_parquet({"id": pa.repeat("d", rows), "contents": pa.repeat("x" * 1000, rows)}, row_group_size=rows)
+    content = to_parquet(
+        {"id": pa.repeat("d", rows), "contents": pa.repeat("x" * 1000, rows)}, row_group_size=rows
+    )
     assert len(content) < WHOLE // 100
     assert _memory("corpus parquet", content, "docs.parquet", tmp_path) < 128 * _MB
 

@@ -55,8 +55,18 @@ _FORMS = tuple(
         *_AT_HOST.split(),
         *_AFTER_PATH.split(),
         *_TOKENS.split(),
-        *("aws_secret_access_key = HUNTER", "Authorization: Bearer HUNTER", "authorization: basic HUNTER"),
-        *("bearer HUNTER", "PASSWORD: HUNTER", "token: HUNTER", "{'secret': 'HUNTER'}", "X-Api-Key: HUNTER"),
+        *(
+            "aws_secret_access_key = HUNTER",
+            "Authorization: Bearer HUNTER",
+            "authorization: basic HUNTER",
+        ),
+        *(
+            "bearer HUNTER",
+            "PASSWORD: HUNTER",
+            "token: HUNTER",
+            "{'secret': 'HUNTER'}",
+            "X-Api-Key: HUNTER",
+        ),
     )
 )
 _ARGUMENTS = [
@@ -71,12 +81,36 @@ train mono CONFIG --set start=FORM|convert mono FORM --output m|demo --output FO
     .strip("|")
     .split("|")
 ]
-_ARGUMENTS += [["run", "CONFIG", "--set", f"mono={{checkpoint: FORM{end}"] for end in ("", ", k: 5}")]
+_ARGUMENTS += [
+    ["run", "CONFIG", "--set", f"mono={{checkpoint: FORM{end}"] for end in ("", ", k: 5}")
+]
 _DOCUMENTS = (
-    *("corpus: {path: QUOTED, format: jsonl}", "corpus: {path: c, format: QUOTED}", "qrels: QUOTED", "start: QUOTED"),
-    *("measures: [AP, QUOTED]", "mono: {checkpoint: QUOTED, k: QUOTED}", "output: QUOTED", "run_tag: QUOTED"),
-    *("QUOTED: 1", "mono: {QUOTED: 1}", "QUOTED: 1\nQUOTED: 2", "? [QUOTED]\n: 1", "qrels: !!int QUOTED"),
-    *("qrels: !!python/name:FORM x", "qrels: !<FORM> x", "qrels: *FORM", "qrels: [FORM", "qrels: {FORM"),
+    *(
+        "corpus: {path: QUOTED, format: jsonl}",
+        "corpus: {path: c, format: QUOTED}",
+        "qrels: QUOTED",
+        "start: QUOTED",
+    ),
+    *(
+        "measures: [AP, QUOTED]",
+        "mono: {checkpoint: QUOTED, k: QUOTED}",
+        "output: QUOTED",
+        "run_tag: QUOTED",
+    ),
+    *(
+        "QUOTED: 1",
+        "mono: {QUOTED: 1}",
+        "QUOTED: 1\nQUOTED: 2",
+        "? [QUOTED]\n: 1",
+        "qrels: !!int QUOTED",
+    ),
+    *(
+        "qrels: !!python/name:FORM x",
+        "qrels: !<FORM> x",
+        "qrels: *FORM",
+        "qrels: [FORM",
+        "qrels: {FORM",
+    ),
     *('qrels: "FORM', "qrels: a: FORM", "qrels: @FORM", "\t- FORM", "%TAG ! FORM\n---\na: 1"),
 )
 
@@ -101,7 +135,8 @@ def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "c.yaml"
     path.write_text(
-        "corpus: {path: c, format: jsonl}\ntopics: {path: t, format: tsv}\ncandidates: {run: r}\noutput: out\n"
+        "corpus: {path: c, format: jsonl}\ntopics: {path: t, format: tsv}\ncandidates: {run: "
+        "r}\noutput: out\n"
     )
     return path
 
@@ -157,7 +192,9 @@ def test_credentials_in_function_arguments_are_refused(config, form, monkeypatch
         assert _SECRET not in str(refusal.value)
 
 
-def test_credentials_in_the_place_of_the_cache_are_refused_by_every_command(config, run_main, monkeypatch):
+def test_credentials_in_the_place_of_the_cache_are_refused_by_every_command(
+    config, run_main, monkeypatch
+):
     monkeypatch.setenv("BEAMRANK_CACHE", _FORMS[0])
     code, said = run_main("plan", config)
     assert (code, _SECRET in said) == (2, False)
@@ -169,7 +206,10 @@ def test_credentials_error_names_the_key(config, run_main):
     config.write_text(config.read_text() + f"duo: {{checkpoint: {form}}}\n")
     for arguments, place in (
         (["run", config], f"error: {config}: duo.checkpoint holds a token, or a URL"),
-        (["run", config, "--set", f"mono.checkpoint={form}"], "error: --set mono.checkpoint holds a token"),
+        (
+            ["run", config, "--set", f"mono.checkpoint={form}"],
+            "error: --set mono.checkpoint holds a token",
+        ),
         (["run", config, f"--output={form}"], "error: --output holds a token"),
         (["status", form], "error: an argument holds a token"),
     ):
@@ -192,7 +232,14 @@ _HARMLESS = ["zip://a b.jsonl::https://host/c.zip", *_PATHS.split()]
 @pytest.mark.parametrize("path", _HARMLESS)
 def test_credentials_check_accepts_harmless_paths(config, path):
     refuse_credentials([path], "here")
-    for key in ("corpus.path", "topics.path", "qrels", "candidates.run", "mono.checkpoint", "output"):
+    for key in (
+        "corpus.path",
+        "topics.path",
+        "qrels",
+        "candidates.run",
+        "mono.checkpoint",
+        "output",
+    ):
         assert load_config(str(config), [f"{key}={json.dumps(path)}"])
 
 
@@ -202,9 +249,14 @@ def test_credentials_check_accepts_local_files_like_urls(tmp_path, run_main):
     (folder / "r?.trec").write_text("q1 Q0 d1 1 1.0 x\n")
     (folder / "q#@.txt").write_text("q1 0 d1 1\n")
     (folder / "c::1.jsonl").write_text('{"id": "d1", "contents": "a"}\n')
-    code, said = run_main("eval", folder / "r?.trec", "--qrels", folder / "q#@.txt", "--measures", "AP")
+    code, said = run_main(
+        "eval", folder / "r?.trec", "--qrels", folder / "q#@.txt", "--measures", "AP"
+    )
     assert (code, said) == (0, "AP\t1.0\n")
-    values = f"corpus: {{path: {json.dumps(str(folder))}, format: jsonl}}\ntopics: {{path: t, format: tsv}}\n"
+    values = (
+        f"corpus: {{path: {json.dumps(str(folder))}, format: jsonl}}\ntopics: {{path: t, "
+        f"format: tsv}}\n"
+    )
     (tmp_path / "c.yaml").write_text(f"{values}candidates: {{run: r}}\noutput: o\n")
     (folder / "r?.trec").unlink()
     (folder / "q#@.txt").unlink()
@@ -216,14 +268,23 @@ def test_credentials_check_accepts_local_files_like_urls(tmp_path, run_main):
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
-        (f"403, url='https://s3.host/b/c?X-Amz-Signature={_SECRET}&x=1'", "403, url='https://s3.host/b/c[hidden]'"),
-        (f"cannot open https://user:{_SECRET}@host/c: refused", "cannot open https://[hidden]: refused"),
+        (
+            f"403, url='https://s3.host/b/c?X-Amz-Signature={_SECRET}&x=1'",
+            "403, url='https://s3.host/b/c[hidden]'",
+        ),
+        (
+            f"cannot open https://user:{_SECRET}@host/c: refused",
+            "cannot open https://[hidden]: refused",
+        ),
         (f"simplecache::https://{_SECRET}@host/c.", "simplecache://[hidden]."),
         (f"token {_TOKEN} is wrong", "token [hidden] is wrong"),
         (f"AWS_SECRET_ACCESS_KEY={_SECRET} is wrong", "AWS_SECRET_ACCESS_KEY=[hidden] is wrong"),
         (f"got {{'password': '{_SECRET}'}}", "got {'password': [hidden]'}"),
         (f"token: {_SECRET} is wrong", "token: [hidden] is wrong"),
-        ("cannot read s3://bucket/c; see https://host/docs.", "cannot read s3://bucket/c; see https://host/docs."),
+        (
+            "cannot read s3://bucket/c; see https://host/docs.",
+            "cannot read s3://bucket/c; see https://host/docs.",
+        ),
     ],
 )
 def test_credentials_in_messages_of_libraries_are_hidden(message, shown, capsys):
@@ -241,7 +302,9 @@ def test_credentials_in_an_endpoint_do_not_reach_workers(monkeypatch):
     }
 
 
-@pytest.mark.parametrize("text", ["a" * 200_000, "%25" * 60_000, "http://" * 30_000, f"hf://a/b@{'/x' * 60_000}:"])
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, "%25" * 60_000, "http://" * 30_000, f"hf://a/b@{'/x' * 60_000}:"]
+)
 def test_credentials_check_of_long_texts_is_fast(text):
     """Patterns that try every end of a text at every start would take minutes."""
     carries_credentials(text)

@@ -1,4 +1,6 @@
-"""Ids and texts are data: they never become paths, shell words, patterns or classes; and no credential is kept."""
+"""Ids and texts are data: they never become paths, shell words, patterns or classes; and no
+credential is kept.
+"""
 
 import json
 import os
@@ -46,18 +48,30 @@ _LUCENE = '") OR *:* AND contents:[a TO z] -- ${jndi:ldap://127.0.0.1:1/x} \\'
 
 
 def _hostile_collection(folder):
-    """The small collection through BM25, each query_id and doc_id a hostile one; and what each id stands for."""
+    """The small collection through BM25, each query_id and doc_id a hostile one; and what each id
+    stands for.
+    """
     config = small_cascade(folder).path
     names = {f"q{number}": hostile for number, hostile in enumerate(_HOSTILE[:10])}
-    names |= {f"d{number}": _HOSTILE[number % len(_HOSTILE)] + "#" * (number // len(_HOSTILE)) for number in range(30)}
+    names |= {
+        f"d{number}": _HOSTILE[number % len(_HOSTILE)] + "#" * (number // len(_HOSTILE))
+        for number in range(30)
+    }
     docs = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
-    _write_jsonl(folder / "corpus.jsonl", [{"id": names[doc["id"]], "contents": doc["contents"]} for doc in docs])
+    _write_jsonl(
+        folder / "corpus.jsonl",
+        [{"id": names[doc["id"]], "contents": doc["contents"]} for doc in docs],
+    )
     topics = [line.split("\t") for line in (folder / "topics.tsv").read_text().splitlines()]
     rows = [{"query_id": names[query_id], "text": f"{text} {_LUCENE}"} for query_id, text in topics]
     _write_jsonl(folder / "topics.jsonl", rows)
     values = yaml.safe_load(config.read_text())
     del values["candidates"], values["qrels"]
-    values |= {"topics": {"path": "topics.jsonl", "format": "jsonl"}, "index": {"path": "index"}, "bm25": {"k": 9}}
+    values |= {
+        "topics": {"path": "topics.jsonl", "format": "jsonl"},
+        "index": {"path": "index"},
+        "bm25": {"k": 9},
+    }
     config.write_text(yaml.safe_dump(values))
     return config, names
 
@@ -72,7 +86,12 @@ def _paths(folder):
 
 @pytest.mark.jvm
 def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
-    for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "BEAMRANK_PASSWORD"):
+    for name in (
+        "AWS_SECRET_ACCESS_KEY",
+        "HF_TOKEN",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "BEAMRANK_PASSWORD",
+    ):
         monkeypatch.setenv(name, _SECRET)
     work = tmp_path / "work" / "here"
     work.mkdir(parents=True)
@@ -85,16 +104,31 @@ def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
     for run in ("bm25", "mono", "duo-sum"):
         found = read_trec(work / f"out/runs/{run}.trec")
         assert found.keys() == query_ids
-        assert all(len(ranked) == len(set(ranked)) == 9 and doc_ids.issuperset(ranked) for ranked in found.values())
-    made = {path for path in _paths(tmp_path) - before if not path.startswith(("work/here/index", "work/here/.index."))}
+        assert all(
+            len(ranked) == len(set(ranked)) == 9 and doc_ids.issuperset(ranked)
+            for ranked in found.values()
+        )
+    made = {
+        path
+        for path in _paths(tmp_path) - before
+        if not path.startswith(("work/here/index", "work/here/.index."))
+    }
     assert all(re.fullmatch(r"work/here/out(/[\w.-]+)*", path) for path in made), made
     assert not any("pwned" in path or "escaped" in path for path in _paths(tmp_path))
     assert _SECRET not in ran.stdout + ran.stderr
-    for command in (["status", "out", "--json"], ["verify", "out"], ["aggregate", "out", "--aggregation", "min"]):
+    for command in (
+        ["status", "out", "--json"],
+        ["verify", "out"],
+        ["aggregate", "out", "--aggregation", "min"],
+    ):
         done = succeed(*command)
         assert _SECRET not in done.stdout + done.stderr
-    (work / "qrels.txt").write_text("".join(f"{query_id} 0 {names['d3']} 1\n" for query_id in sorted(query_ids)))
-    measured = succeed("eval", "out/runs/mono.trec", "--qrels", "qrels.txt", "--json", "--per-query")
+    (work / "qrels.txt").write_text(
+        "".join(f"{query_id} 0 {names['d3']} 1\n" for query_id in sorted(query_ids))
+    )
+    measured = succeed(
+        "eval", "out/runs/mono.trec", "--qrels", "qrels.txt", "--json", "--per-query"
+    )
     assert json.loads(measured.stdout)["per_query"].keys() == query_ids
     succeed("report", "out", "--trials", "2", "--output", "out/report")
     kept = b"".join(path.read_bytes() for path in (work / "out").rglob("*") if path.is_file())
@@ -124,7 +158,10 @@ def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
 def test_hostile_ids_that_break_a_line_are_refused(tmp_path, hostile):
     config = small_cascade(tmp_path).path
     _write_jsonl(tmp_path / "topics.jsonl", [{"query_id": hostile, "text": "amber"}])
-    _write_jsonl(tmp_path / "corpus.jsonl", [{"id": "d1", "contents": "amber"}, {"id": hostile, "contents": "basil"}])
+    _write_jsonl(
+        tmp_path / "corpus.jsonl",
+        [{"id": "d1", "contents": "amber"}, {"id": hostile, "contents": "basil"}],
+    )
     settings = load_config(str(config), ["topics.path=topics.jsonl", "topics.format=jsonl"])
     with pytest.raises(PreflightError, match=r"1 line of .*topics\.jsonl cannot be read as topics"):
         read_topics(settings.topics)
@@ -145,7 +182,9 @@ def test_yaml_creates_no_objects(tmp_path, monkeypatch, tag, where):
 
 
 def test_checkpoint_with_code_is_refused(tmp_path, monkeypatch):
-    """By the command, before a run starts; tests/models/checkpoints/test_checkpoint.py has the other kinds of files."""
+    """By the command, before a run starts; tests/models/checkpoints/test_checkpoint.py has the
+    other kinds of files.
+    """
     monkeypatch.chdir(tmp_path)
     config = small_cascade(tmp_path).path
     (tmp_path / "mono/model.safetensors").unlink()

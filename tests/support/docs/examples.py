@@ -1,8 +1,9 @@
 """Runs the examples of a page and compares what they print with what the page shows.
 
-A `console` block holds commands (`$ ...`), each with its standard output. A `python` block holds code, with its output
-in a `text` block below. They run in order, in one folder. In an output, a line `...` matches any lines, and `...`
-inside a line any text. The comment `<!-- not run: REASON -->` above a block excludes it: its commands are only parsed.
+A `console` block holds commands (`$ ...`), each with its standard output. A `python` block holds
+code, with its output in a `text` block below. They run in order, in one folder. In an output, a
+line `...` matches any lines, and `...` inside a line any text. The comment `<!-- not run: REASON
+-->` above a block excludes it: its commands are only parsed.
 
     python -m tests.support.docs.examples PAGE...     # rewrites the outputs that differ
 """
@@ -31,14 +32,17 @@ from pipelines.cli import LazyCommand, app
 from tests import ROOT
 
 _BLOCK = re.compile(
-    r"(?:<!-- not run: (?P<reason>[^>]+) -->\n+)?^(?P<fence>```+)(?P<language>\w+)\n(?P<body>.*?)^(?P=fence)$",
+    r"(?:<!-- not run: (?P<reason>[^>]+) "
+    r"-->\n+)?^(?P<fence>```+)(?P<language>\w+)\n(?P<body>.*?)^(?P=fence)$",
     re.DOTALL | re.MULTILINE,
 )
 _TERMINAL = {"COLUMNS": "110", "TERM": "dumb", "NO_COLOR": "1"}
 
 
 class Example(NamedTuple):
-    """A command or a piece of Python, what its page shows below it, and the place of that in the page."""
+    """A command or a piece of Python, what its page shows below it, and the place of that in the
+    page.
+    """
 
     page: str
     source: str
@@ -70,7 +74,9 @@ def examples_of(page: str) -> list[Example]:
             found += _commands(page, block)
         elif block["language"] == "python":
             output = following if following and following["language"] == "text" else None
-            shown, start, end = (output["body"], *output.span("body")) if output else ("", block.end(), block.end())
+            shown, start, end = (
+                (output["body"], *output.span("body")) if output else ("", block.end(), block.end())
+            )
             found.append(Example(page, block["body"], "python", block["reason"], shown, start, end))
     return found
 
@@ -104,12 +110,18 @@ def run(example: Example, namespace: dict[str, Any]) -> str:
         return ""
     if words[0] != "beamrank" or {"|", "||", "&&"} & {*words}:
         command = ["bash", "-euo", "pipefail", "-c", example.source]
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=_environment()).stdout
+        return subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, text=True, env=_environment()
+        ).stdout
     return _beamrank(words[1:])
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, **_TERMINAL, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return {
+        **os.environ,
+        **_TERMINAL,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
 
 
 def _beamrank(arguments: list[str]) -> str:
@@ -162,7 +174,8 @@ def _updated(shown: str, printed: str) -> str:
     """The output, with the lines of the page that still match it and hold `...`."""
     kept = [line for line in shown.splitlines(keepends=True) if "..." in line and line != "...\n"]
     return "".join(
-        next((line for line in kept if matches(line, new)), new) for new in printed.splitlines(keepends=True)
+        next((line for line in kept if matches(line, new)), new)
+        for new in printed.splitlines(keepends=True)
     )
 
 
@@ -185,7 +198,11 @@ def _rewrite(page: str, namespace: dict[str, Any]) -> None:
 def run_cells(path: Path) -> list[tuple[str, str, str]]:
     """Of each code cell of a notebook: its source, what it shows now, and what the file shows."""
     namespace: dict[str, Any] = {}
-    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
     found = []
     for cell in cells:
         source = "".join(cell["source"])
@@ -203,7 +220,9 @@ def _shown(source: str, namespace: dict[str, Any]) -> str:
 
 
 def _text_of(output: dict[str, Any]) -> str:
-    return "".join(output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"])
+    return "".join(
+        output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
+    )
 
 
 if __name__ == "__main__":

@@ -40,9 +40,21 @@ _SCORING = {
 
 def a_stage(step: str, **changes: Any) -> Any:
     """A stage of a step; `changes` are fields that differ from the usual."""
-    mono = {**_SCORING, "checkpoint_digest": "m", "k": 100, "checkpoint": "embedded:mono", "own_name": "mono"}
+    mono = {
+        **_SCORING,
+        "checkpoint_digest": "m",
+        "k": 100,
+        "checkpoint": "embedded:mono",
+        "own_name": "mono",
+    }
     mono |= {"reads": ("retrieve",)}
-    duo = {**_SCORING, "checkpoint_digest": "d", "k": 10, "checkpoint": "embedded:duo", "own_name": "duo"}
+    duo = {
+        **_SCORING,
+        "checkpoint_digest": "d",
+        "k": 10,
+        "checkpoint": "embedded:duo",
+        "own_name": "duo",
+    }
     duo |= {"reads": ("retrieve", "mono"), "ranked_by": {"mono.segments.pooling": "max"}}
     kinds: dict[str, tuple[type[Any], dict[str, Any]]] = {
         "retrieve": (RetrieveBm25, _BM25),

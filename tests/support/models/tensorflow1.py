@@ -1,8 +1,10 @@
-"""Checkpoints of TensorFlow 1's `Saver` with known weights, as run_msmarco.py and run_pretraining.py leave them.
+"""Checkpoints of TensorFlow 1's `Saver` with known weights, as run_msmarco.py and
+run_pretraining.py leave them.
 
-`python -m tests.support.models.tensorflow1 FOLDER ROWS` writes a re-ranker with `ROWS` token types, and needs
-TensorFlow; `FOLDER pretrained` writes a pre-trained BERT, and what TensorFlow computes with it. The files in
-tests/support/data/tensorflow1 and tensorflow1_pretrained are what it wrote with TensorFlow 2.21.0.
+`python -m tests.support.models.tensorflow1 FOLDER ROWS` writes a re-ranker with `ROWS` token types,
+and needs TensorFlow; `FOLDER pretrained` writes a pre-trained BERT, and what TensorFlow computes
+with it. The files in tests/support/data/tensorflow1 and tensorflow1_pretrained are what it wrote
+with TensorFlow 2.21.0.
 """
 
 import json
@@ -33,7 +35,20 @@ CONFIG: dict[str, Any] = {
     "type_vocab_size": 2,
     "vocab_size": 40,
 }
-TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", "is", "a", "ranking", "##s", "cafe", "."]
+TOKENS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "what",
+    "is",
+    "a",
+    "ranking",
+    "##s",
+    "cafe",
+    ".",
+]
 TOKENS += [f"word{number}" for number in range(40 - len(TOKENS))]
 TOKEN_TYPES = "bert/embeddings/token_type_embeddings"
 LONG_NAMES = [f"{number}{'x' * 1000}" for number in range(600)]
@@ -48,8 +63,12 @@ Variables = dict[str, NDArray[np.float32]]
 
 
 def known_variables(token_types: int = 2) -> Variables:
-    """The variables of a BERT classifier by the names that BERT's own code gives them; a kernel is [in, out]."""
-    return _drawn(_encoder_shapes(token_types) | {"output_weights": (2, HIDDEN), "output_bias": (2,)})
+    """The variables of a BERT classifier by the names that BERT's own code gives them; a kernel is
+    [in, out].
+    """
+    return _drawn(
+        _encoder_shapes(token_types) | {"output_weights": (2, HIDDEN), "output_bias": (2,)}
+    )
 
 
 def pretrained_variables() -> Variables:
@@ -75,7 +94,9 @@ def _encoder_shapes(token_types: int) -> dict[str, tuple[int, ...]]:
     for layer in (f"bert/encoder/layer_{number}" for number in range(LAYERS)):
         for part in ("query", "key", "value"):
             shapes |= _dense(f"{layer}/attention/self/{part}", HIDDEN, HIDDEN)
-        shapes |= _dense(f"{layer}/attention/output/dense", HIDDEN, HIDDEN) | _norm(f"{layer}/attention/output")
+        shapes |= _dense(f"{layer}/attention/output/dense", HIDDEN, HIDDEN) | _norm(
+            f"{layer}/attention/output"
+        )
         shapes |= _dense(f"{layer}/intermediate/dense", HIDDEN, INNER)
         shapes |= _dense(f"{layer}/output/dense", INNER, HIDDEN) | _norm(f"{layer}/output")
     return shapes | _dense("bert/pooler/dense", HIDDEN, HIDDEN)
@@ -84,11 +105,15 @@ def _encoder_shapes(token_types: int) -> dict[str, tuple[int, ...]]:
 def _drawn(shapes: Mapping[str, tuple[int, ...]]) -> Variables:
     # RandomState's streams never change.
     random = np.random.RandomState(2019)
-    return {name: random.uniform(-1.5, 1.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    return {
+        name: random.uniform(-1.5, 1.5, shape).astype(np.float32) for name, shape in shapes.items()
+    }
 
 
 def copy_checkpoint(folder: Path) -> str:
-    """The files of a re-ranker that TensorFlow wrote, with bert_config.json and vocab.txt beside them; their prefix."""
+    """The files of a re-ranker that TensorFlow wrote, with bert_config.json and vocab.txt beside
+    them; their prefix.
+    """
     return _copy(FOLDER, folder, f"model.ckpt-{STEP}")
 
 
@@ -107,52 +132,77 @@ def _copy(source: Path, folder: Path, prefix: str) -> str:
 def logits(
     variables: Mapping[str, NDArray[np.float32]], ids: Sequence[int], types: Sequence[int]
 ) -> NDArray[np.float64]:
-    """What Google's `modeling.BertModel` and the head of run_msmarco.py compute of one input: float64[2]."""
+    """What Google's `modeling.BertModel` and the head of run_msmarco.py compute of one input:
+    float64[2].
+    """
     w = {name: values.astype(np.float64) for name, values in variables.items()}
     pooled = np.tanh(_apply(w, "bert/pooler/dense", _encoded(w, ids, types)[0]))
     return np.asarray(pooled @ w["output_weights"].T + w["output_bias"])
 
 
 def pretrained_outputs(ids: Sequence[int], types: Sequence[int]) -> dict[str, NDArray[np.float64]]:
-    """What run_pretraining.py's model computes of one input: hidden states, logits of every word, of next sentence."""
+    """What run_pretraining.py's model computes of one input: hidden states, logits of every word,
+    of next sentence.
+    """
     w = {name: values.astype(np.float64) for name, values in pretrained_variables().items()}
     hidden = _encoded(w, ids, types)
     pooled = np.tanh(_apply(w, "bert/pooler/dense", hidden[0]))
     transform = "cls/predictions/transform"
     transformed = _normalize(w, transform, _gelu(_apply(w, f"{transform}/dense", hidden)))
     words = transformed @ w["bert/embeddings/word_embeddings"].T + w["cls/predictions/output_bias"]
-    next_sentence = pooled @ w["cls/seq_relationship/output_weights"].T + w["cls/seq_relationship/output_bias"]
+    next_sentence = (
+        pooled @ w["cls/seq_relationship/output_weights"].T + w["cls/seq_relationship/output_bias"]
+    )
     return {"hidden": hidden, "words": np.asarray(words), "next": np.asarray(next_sentence)}
 
 
-def _encoded(w: Mapping[str, NDArray[np.float64]], ids: Sequence[int], types: Sequence[int]) -> NDArray[np.float64]:
+def _encoded(
+    w: Mapping[str, NDArray[np.float64]], ids: Sequence[int], types: Sequence[int]
+) -> NDArray[np.float64]:
     table = w[TOKEN_TYPES]
     # tf.one_hot(2, depth=2) is all zeros.
-    one_hot = np.array([[float(row == token_type) for row in range(len(table))] for token_type in types])
+    one_hot = np.array(
+        [[float(row == token_type) for row in range(len(table))] for token_type in types]
+    )
     hidden = w["bert/embeddings/word_embeddings"][list(ids)] + one_hot @ table
-    hidden = _normalize(w, "bert/embeddings", hidden + w["bert/embeddings/position_embeddings"][: len(ids)])
+    hidden = _normalize(
+        w, "bert/embeddings", hidden + w["bert/embeddings/position_embeddings"][: len(ids)]
+    )
     for layer in (f"bert/encoder/layer_{number}" for number in range(LAYERS)):
         query, key, value = (
-            _apply(w, f"{layer}/attention/self/{part}", hidden).reshape(len(ids), HEADS, -1).transpose(1, 0, 2)
+            _apply(w, f"{layer}/attention/self/{part}", hidden)
+            .reshape(len(ids), HEADS, -1)
+            .transpose(1, 0, 2)
             for part in ("query", "key", "value")
         )
         weights = np.exp(query @ key.transpose(0, 2, 1) / np.sqrt(HIDDEN // HEADS))
         context = (weights / weights.sum(axis=2, keepdims=True)) @ value
-        attended = _apply(w, f"{layer}/attention/output/dense", context.transpose(1, 0, 2).reshape(len(ids), HIDDEN))
+        attended = _apply(
+            w,
+            f"{layer}/attention/output/dense",
+            context.transpose(1, 0, 2).reshape(len(ids), HIDDEN),
+        )
         hidden = _normalize(w, f"{layer}/attention/output", attended + hidden)
         inner = _gelu(_apply(w, f"{layer}/intermediate/dense", hidden))
-        hidden = _normalize(w, f"{layer}/output", _apply(w, f"{layer}/output/dense", inner) + hidden)
+        hidden = _normalize(
+            w, f"{layer}/output", _apply(w, f"{layer}/output/dense", inner) + hidden
+        )
     return hidden
 
 
 def write_pretrained(folder: Path) -> None:
-    """Saves a pre-trained BERT as Google's were released, and what TensorFlow computes with the variables it saved."""
+    """Saves a pre-trained BERT as Google's were released, and what TensorFlow computes with the
+    variables it saved.
+    """
     import tensorflow
 
     tf = tensorflow.compat.v1
     tf.disable_eager_execution()
     tf.disable_resource_variables()
-    v = {name: tf.get_variable(name, initializer=values) for name, values in pretrained_variables().items()}
+    v = {
+        name: tf.get_variable(name, initializer=values)
+        for name, values in pretrained_variables().items()
+    }
 
     def dense(name: str, x: Any) -> Any:
         return tf.matmul(x, v[f"{name}/kernel"]) + v[f"{name}/bias"]
@@ -172,14 +222,20 @@ def write_pretrained(folder: Path) -> None:
     x = tf.gather(words, IDS) + tf.matmul(tf.one_hot(TYPES, 2), v[TOKEN_TYPES])
     x = norm("bert/embeddings", x + v["bert/embeddings/position_embeddings"][: len(IDS)])
     for layer in (f"bert/encoder/layer_{number}" for number in range(LAYERS)):
-        query, key, value = (heads(dense(f"{layer}/attention/self/{part}", x)) for part in ("query", "key", "value"))
-        weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / np.float32(np.sqrt(HIDDEN // HEADS)))
+        query, key, value = (
+            heads(dense(f"{layer}/attention/self/{part}", x)) for part in ("query", "key", "value")
+        )
+        weights = tf.nn.softmax(
+            tf.matmul(query, key, transpose_b=True) / np.float32(np.sqrt(HIDDEN // HEADS))
+        )
         context = tf.reshape(tf.transpose(tf.matmul(weights, value), [1, 0, 2]), [len(IDS), HIDDEN])
         x = norm(f"{layer}/attention/output", dense(f"{layer}/attention/output/dense", context) + x)
         inner = gelu(dense(f"{layer}/intermediate/dense", x))
         x = norm(f"{layer}/output", dense(f"{layer}/output/dense", inner) + x)
     pooled = tf.tanh(dense("bert/pooler/dense", x[:1]))
-    transformed = norm("cls/predictions/transform", gelu(dense("cls/predictions/transform/dense", x)))
+    transformed = norm(
+        "cls/predictions/transform", gelu(dense("cls/predictions/transform/dense", x))
+    )
     outputs = {
         "hidden": x,
         "words": tf.matmul(transformed, words, transpose_b=True) + v["cls/predictions/output_bias"],
@@ -193,7 +249,9 @@ def write_pretrained(folder: Path) -> None:
 
 
 def write(folder: Path, token_types: int) -> None:
-    """Trains nothing, but saves as the original does: Adam's slots and the step too, and one data file a device."""
+    """Trains nothing, but saves as the original does: Adam's slots and the step too, and one data
+    file a device.
+    """
     import tensorflow
 
     tf = tensorflow.compat.v1
@@ -209,11 +267,17 @@ def write(folder: Path, token_types: int) -> None:
         session.run(tf.assign(tf.train.get_global_step(), STEP))
         tf.train.Saver(sharded=True).save(session, str(folder / "model.ckpt"), STEP)
         # An index of more than one block (of 256 KiB), and a variable of which a slice is stored.
-        for name, names, part in (("long", LONG_NAMES, ""), ("sliced", ["bert/sliced"], "4 8 0,2:0,8")):
+        for name, names, part in (
+            ("long", LONG_NAMES, ""),
+            ("sliced", ["bert/sliced"], "4 8 0,2:0,8"),
+        ):
             tensors = [np.full((2, 8), number, np.float32) for number in range(len(names))]
             session.run(
                 tf.raw_ops.SaveV2(
-                    prefix=str(folder / name), tensor_names=names, shape_and_slices=[part] * len(names), tensors=tensors
+                    prefix=str(folder / name),
+                    tensor_names=names,
+                    shape_and_slices=[part] * len(names),
+                    tensors=tensors,
                 )
             )
 
@@ -226,7 +290,9 @@ def _norm(name: str) -> dict[str, tuple[int, ...]]:
     return {f"{name}/LayerNorm/{part}": (HIDDEN,) for part in ("beta", "gamma")}
 
 
-def _apply(w: Mapping[str, NDArray[np.float64]], name: str, hidden: NDArray[np.float64]) -> NDArray[np.float64]:
+def _apply(
+    w: Mapping[str, NDArray[np.float64]], name: str, hidden: NDArray[np.float64]
+) -> NDArray[np.float64]:
     return np.asarray(hidden @ w[f"{name}/kernel"] + w[f"{name}/bias"])
 
 
@@ -236,7 +302,9 @@ def _gelu(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(values * 0.5 * (1 + erf(values / np.sqrt(2))))
 
 
-def _normalize(w: Mapping[str, NDArray[np.float64]], name: str, hidden: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalize(
+    w: Mapping[str, NDArray[np.float64]], name: str, hidden: NDArray[np.float64]
+) -> NDArray[np.float64]:
     centred = hidden - hidden.mean(axis=1, keepdims=True)
     scaled = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-12)
     return np.asarray(scaled * w[f"{name}/LayerNorm/gamma"] + w[f"{name}/LayerNorm/beta"])

@@ -1,4 +1,5 @@
-"""Files of examples by TensorFlow itself: `python -m tests.support.models.tensorflow_examples write|read FILE`.
+"""Files of examples by TensorFlow itself: `python -m tests.support.models.tensorflow_examples
+write|read FILE`.
 
 `write` writes those of the lines of JSON in standard input, and `read` prints a file's.
 """
@@ -28,7 +29,14 @@ def read(path: str) -> None:
         names = tf.train.Example.FromString(record.numpy()).features.feature.keys()
         wanted = {name: tf.io.VarLenFeature(tf.int64) for name in names}
         found = tf.io.parse_single_example(record, wanted)
-        print(json.dumps({name: tf.sparse.to_dense(values).numpy().tolist() for name, values in found.items()}))
+        print(
+            json.dumps(
+                {
+                    name: tf.sparse.to_dense(values).numpy().tolist()
+                    for name, values in found.items()
+                }
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from models.tokenizers.library import provide_sentencepiece_format
 from tests.models.tokenizers.reference import UNICODE_TEXTS
@@ -40,13 +48,30 @@ def _wordpiece(name: str) -> Callable[[Path, list[str]], Any]:
 
 
 def _wordpieces(texts: list[str]) -> dict[str, int]:
-    """A vocabulary by rules: the library's trainer of WordPiece gives a different one to each process."""
-    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
-    words = {word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
+    """A vocabulary by rules: the library's trainer of WordPiece gives a different one to each
+    process.
+    """
+    normalizer, splitter = (
+        normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    words = {
+        word
+        for text in texts
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
+    }
     characters = sorted({character for word in words for character in word})
     whole = [word for word in sorted(words) if len(word) in (2, 3, 5)]
     ends = sorted({f"##{word[-2:]}" for word in words if len(word) > 3})
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{each}" for each in characters)]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *characters,
+        *(f"##{each}" for each in characters),
+    ]
     return {piece: number for number, piece in enumerate(dict.fromkeys([*pieces, *whole, *ends]))}
 
 
@@ -71,14 +96,20 @@ def _merges(library: Tokenizer, folder: Path) -> list[tuple[str, ...]]:
 
 def _roberta(folder: Path, texts: list[str]) -> Any:
     library = _byte_level(texts, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    return _class("RobertaTokenizerFast")(vocab=library.get_vocab(), merges=_merges(library, folder))
+    return _class("RobertaTokenizerFast")(
+        vocab=library.get_vocab(), merges=_merges(library, folder)
+    )
 
 
 def _qwen2(folder: Path, texts: list[str]) -> Any:
     split = _class("Qwen2TokenizerFast")().backend_tokenizer.pre_tokenizer
     library = _byte_level(texts, [], split)
-    tokenizer = _class("Qwen2TokenizerFast")(vocab=library.get_vocab(), merges=_merges(library, folder))
-    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in _QWEN_CONTROL])
+    tokenizer = _class("Qwen2TokenizerFast")(
+        vocab=library.get_vocab(), merges=_merges(library, folder)
+    )
+    tokenizer.add_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in _QWEN_CONTROL]
+    )
     tokenizer.add_tokens([AddedToken("<think>", special=False, normalized=False)])
     return tokenizer
 
@@ -129,7 +160,11 @@ def sentencepiece_model(texts: Sequence[str], **special: Any) -> bytes:
 _SENTENCEPIECE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "xlm-roberta": ("XLMRobertaTokenizerFast", "sentencepiece.bpe.model", {}),
     "camembert": ("CamembertTokenizerFast", "sentencepiece.bpe.model", {}),
-    "t5": ("T5TokenizerFast", "spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}),
+    "t5": (
+        "T5TokenizerFast",
+        "spiece.model",
+        {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    ),
     "deberta-v2": (
         "DebertaV2TokenizerFast",
         "spm.model",

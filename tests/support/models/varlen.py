@@ -1,4 +1,6 @@
-"""`torch.nn.attention.varlen.varlen_attn` as documented, on the CPU, where torch has no such kernel."""
+"""`torch.nn.attention.varlen.varlen_attn` as documented, on the CPU, where torch has no such
+kernel.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +19,9 @@ def varlen_attn(
     scale: float,
     window_size: tuple[int, int] = (-1, -1),
 ) -> Tensor:
-    """Attention within each sequence. A window is around the key at the query's distance from the end."""
+    """Attention within each sequence. A window is around the key at the query's distance from the
+    end.
+    """
     assert query.shape[-1] % 8 == 0
     assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
     counts, lengths = cu_seq_q.diff().tolist(), cu_seq_k.diff().tolist()
@@ -35,5 +39,7 @@ def varlen_attn(
         left, right = (len(k) if reach < 0 else reach for reach in window_size)
         mask = (distance >= -left) & (distance <= right)
         q, k, v = (each.transpose(0, 1) for each in (q, k, v))
-        out.copy_(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(0, 1))
+        out.copy_(
+            F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(0, 1)
+        )
     return context

@@ -1,1 +1,3 @@
-"""Services that tests need: object stores, Dataflow, clusters, and the environments of other programs."""
+"""Services that tests need: object stores, Dataflow, clusters, and the environments of other
+programs.
+"""

@@ -1,4 +1,6 @@
-"""Real clusters of the job servers' own versions, on loopback or on hosts: stand-alone Spark and a session of Flink."""
+"""Real clusters of the job servers' own versions, on loopback or on hosts: stand-alone Spark and a
+session of Flink.
+"""
 
 import json
 import os
@@ -61,7 +63,16 @@ _FLINK = {
 
 
 # And Spark's.
-_SPARK_OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent")
+_SPARK_OPENED = (
+    "lang",
+    "lang.invoke",
+    "lang.reflect",
+    "io",
+    "net",
+    "nio",
+    "util",
+    "util.concurrent",
+)
 
 
 @dataclass(frozen=True)
@@ -82,8 +93,12 @@ class Cluster:
 
 
 @contextmanager
-def spark_cluster(folder: Path, manager: Place = HERE, workers: Sequence[Place] = (HERE, HERE)) -> Iterator[Cluster]:
-    """A master and its workers; `done` counts the applications that had an executor on a worker beside the launcher."""
+def spark_cluster(
+    folder: Path, manager: Place = HERE, workers: Sequence[Place] = (HERE, HERE)
+) -> Iterator[Cluster]:
+    """A master and its workers; `done` counts the applications that had an executor on a worker
+    beside the launcher.
+    """
     home = distribution("spark")
     java = ["java", "-Xmx512m", f"-Dspark.worker.timeout={_LOST_SECONDS}", "-cp", f"{home}/jars/*"]
     port, page = pick_port(None, None)
@@ -93,13 +108,26 @@ def spark_cluster(folder: Path, manager: Place = HERE, workers: Sequence[Place] 
     package = "org.apache.spark.deploy"
 
     def environment(place: Place) -> dict[str, str]:
-        return {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": place.address, "SPARK_SCALA_VERSION": "2.12"}
+        return {
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": place.address,
+            "SPARK_SCALA_VERSION": "2.12",
+        }
 
     with ExitStack() as stack:
 
         def join(place: Place) -> None:
             used.append(next(folders))
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(used[-1]), "--webui-port", "0"]
+            size = [
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(used[-1]),
+                "--webui-port",
+                "0",
+            ]
             command = [*java, f"{package}.worker.Worker", "--host", place.address, *size, master]
             stack.enter_context(started(command, used[-1], environment(place), place))
 
@@ -122,10 +150,15 @@ def spark_cluster(folder: Path, manager: Place = HERE, workers: Sequence[Place] 
 def flink_cluster(
     folder: Path, class_path: str, manager: Place = HERE, workers: Sequence[Place] = (HERE, HERE)
 ) -> Iterator[Cluster]:
-    """A job manager and task managers of one slot; `done` counts the subtasks that each one finished."""
+    """A job manager and task managers of one slot; `done` counts the subtasks that each one
+    finished.
+    """
     home = distribution("flink")
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
-    exported = ["--add-exports=java.base/sun.net.util=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
+    exported = [
+        "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
+        "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    ]
     java = ["java", *opened, *exported, "-cp", f"{home}/lib/*:{class_path}"]
     rpc, rest = pick_port(None, None)
     addresses = {"jobmanager.rpc.address": manager.address, "rest.address": manager.address}
@@ -156,22 +189,53 @@ def flink_cluster(
         for worker in workers:
             join(worker)
         wait_for(lambda: _read(manager, rest, "overview")["slots-available"] == len(workers))
-        # The workers have all jars, and a job server sends its whole class path where it is told of none.
+        # The workers have all jars, and a job server sends its whole class path where it is told of
+        # none.
         flags = ("--parallelism=2", f"--files_to_stage={class_path.split(os.pathsep)[0]}")
-        yield Cluster(f"{manager.address}:{rest}", flags, lambda: _finished_subtasks(manager, rest), join)
+        yield Cluster(
+            f"{manager.address}:{rest}", flags, lambda: _finished_subtasks(manager, rest), join
+        )
 
 
 def spark_sql(folder: Path, statements: str) -> list[list[str]]:
-    """The columns of each row that Spark SQL, in a process of its own, prints for some statements."""
-    submit = ["-cp", f"{distribution('spark')}/jars/*", "org.apache.spark.deploy.SparkSubmit", "--master=local[1]"]
+    """The columns of each row that Spark SQL, in a process of its own, prints for some
+    statements.
+    """
+    submit = [
+        "-cp",
+        f"{distribution('spark')}/jars/*",
+        "org.apache.spark.deploy.SparkSubmit",
+        "--master=local[1]",
+    ]
     driver = ["--class", "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver"]
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _SPARK_OPENED]
     opened.append("--add-opens=java.base/sun.nio.ch=ALL-UNNAMED")
-    settings = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.catalogImplementation=in-memory"]
-    command = ["java", "-Xmx1g", *opened, *submit, *driver, *settings, "spark-internal", "-e", statements]
+    settings = [
+        "--conf",
+        "spark.ui.enabled=false",
+        "--conf",
+        "spark.sql.catalogImplementation=in-memory",
+    ]
+    command = [
+        "java",
+        "-Xmx1g",
+        *opened,
+        *submit,
+        *driver,
+        *settings,
+        "spark-internal",
+        "-e",
+        statements,
+    ]
     environment = os.environ | {"SPARK_LOCAL_IP": HERE.address, "SPARK_SCALA_VERSION": "2.12"}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
@@ -190,8 +254,18 @@ def distribution(name: str) -> Path:
 
 
 def _download(project: str, folder: Path) -> Path:
-    command = ["pip", "download", "--quiet", "--no-deps", "--no-binary=:all:", f"--dest={folder}", project]
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
+    command = [
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--no-binary=:all:",
+        f"--dest={folder}",
+        project,
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         reason = f"pip cannot get {project}: {done.stderr.strip()[-500:]}"
         assert not os.environ.get("CI"), reason
@@ -203,7 +277,9 @@ def _download(project: str, folder: Path) -> Path:
 
 
 @contextmanager
-def started(command: Sequence[str], folder: Path, environment: dict[str, str], place: Place) -> Iterator[None]:
+def started(
+    command: Sequence[str], folder: Path, environment: dict[str, str], place: Place
+) -> Iterator[None]:
     """A process that ends with the test, and with pytest where that is killed."""
     folder.mkdir(parents=True, exist_ok=True)
     java = shutil.which(command[0])
@@ -229,7 +305,9 @@ def _finished_subtasks(place: Place, port: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for job in _read(place, port, "jobs/overview")["jobs"]:
         for vertex in _read(place, port, f"jobs/{job['jid']}")["vertices"]:
-            for task in _read(place, port, f"jobs/{job['jid']}/vertices/{vertex['id']}")["subtasks"]:
+            for task in _read(place, port, f"jobs/{job['jid']}/vertices/{vertex['id']}")[
+                "subtasks"
+            ]:
                 if task["status"] == "FINISHED":
                     found[task["taskmanager-id"]] = found.get(task["taskmanager-id"], 0) + 1
     return found

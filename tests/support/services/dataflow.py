@@ -1,4 +1,6 @@
-"""The Dataflow service and its bucket as far as a submission sees them: HTTP on localhost, and no machine behind it."""
+"""The Dataflow service and its bucket as far as a submission sees them: HTTP on localhost, and no
+machine behind it.
+"""
 
 import base64
 import json
@@ -20,17 +22,26 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 GCP = "apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'"
-FLAGS = ("--project=some-project", "--region=europe-west4", "--temp_location=gs://staging/tmp", "--no_auth")
-_JOBS = re.compile(r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<region>[^/]+)/jobs(?P<rest>/.*)?$")
+FLAGS = (
+    "--project=some-project",
+    "--region=europe-west4",
+    "--temp_location=gs://staging/tmp",
+    "--no_auth",
+)
+_JOBS = re.compile(
+    r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<region>[^/]+)/jobs(?P<rest>/.*)?$"
+)
 # JOB_STATE_CANCELLED; the client writes the states of its requests as numbers.
 _CANCELLED = 5
 
 
 @dataclass
 class Service:
-    """What was asked of the service. A job is done as soon as it is taken, unless `state` says otherwise.
+    """What was asked of the service. A job is done as soon as it is taken, unless `state` says
+    otherwise.
 
-    With `works`, the staged pipeline is run by FnApiRunner first: all that a worker would do, from the staged bytes.
+    With `works`, the staged pipeline is run by FnApiRunner first: all that a worker would do, from
+    the staged bytes.
     """
 
     url: str = ""
@@ -66,7 +77,10 @@ class Service:
 def run_staged(pipeline: beam_runner_api_pb2.Pipeline) -> None:
     """Does in this process what workers would do."""
     for environment in pipeline.components.environments.values():
-        environment.urn, environment.payload = EmbeddedPythonEnvironment.default().to_runner_api(None).urn, b""
+        environment.urn, environment.payload = (
+            EmbeddedPythonEnvironment.default().to_runner_api(None).urn,
+            b"",
+        )
         del environment.dependencies[:]
     FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([])).wait_until_finish()
 
@@ -79,7 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = urllib.parse.urlsplit(self.path).path
         if jobs := _JOBS.match(path):
             rest = jobs["rest"] or ""
-            self._answer(200, {} if rest.endswith("/messages") else self.service.answer(rest.strip("/")))
+            self._answer(
+                200, {} if rest.endswith("/messages") else self.service.answer(rest.strip("/"))
+            )
         elif re.fullmatch(r"/storage/v1/b/[^/]+", path):
             self._answer(200, {"name": path.rpartition("/")[2]})
         else:
@@ -145,7 +161,9 @@ def serving() -> Iterator[Service]:
 
 
 class BucketFileSystem(DirFileSystem):
-    """bucket://NAME/PATH: a folder of this machine by a URL that this machine alone does not own."""
+    """bucket://NAME/PATH: a folder of this machine by a URL that this machine alone does not
+    own.
+    """
 
     protocol = "bucket"
     root: Path

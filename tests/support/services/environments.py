@@ -1,6 +1,8 @@
-"""Programs and Python environments for tests of the second tier; each is made once, in the cache of this machine.
+"""Programs and Python environments for tests of the second tier; each is made once, in the cache of
+this machine.
 
-Where one cannot be made, because its tool or the network is missing, the tests that need it are skipped, and say why.
+Where one cannot be made, because its tool or the network is missing, the tests that need it are
+skipped, and say why.
 """
 
 import contextlib
@@ -41,13 +43,27 @@ def sbom_python(requirement: str) -> Path:
 
 def atheris_packages() -> Path:
     """A folder for PYTHONPATH with Atheris, which fuzzes by coverage."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "atheris==3.0.0", "--target"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "atheris==3.0.0",
+        "--target",
+    ]
     return _made("atheris", lambda folder: _run([*command, str(folder)]))
 
 
 def environ(**variables: str) -> dict[str, str]:
-    """The variables of a process of another Python: without those that this one's tests set for workers."""
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, **variables}
+    """The variables of a process of another Python: without those that this one's tests set for
+    workers.
+    """
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
+        **variables,
+    }
 
 
 def fake_gcs_server() -> Path:
@@ -58,12 +74,19 @@ def fake_gcs_server() -> Path:
         pytest.skip("fake-gcs-server is not on PATH, and there is no Go to build it")
 
     def build(folder: Path) -> None:
-        _run(["env", f"GOBIN={folder}", "go", "install", "github.com/fsouza/fake-gcs-server@v1.56.1"])
+        _run(
+            ["env", f"GOBIN={folder}", "go", "install", "github.com/fsouza/fake-gcs-server@v1.56.1"]
+        )
 
     return _made("fake-gcs-server", build) / "fake-gcs-server"
 
 
-ENVIRONMENTS: tuple[Callable[[], Path], ...] = (fake_gcs_server, tensorflow_python, airflow_python, atheris_packages)
+ENVIRONMENTS: tuple[Callable[[], Path], ...] = (
+    fake_gcs_server,
+    tensorflow_python,
+    airflow_python,
+    atheris_packages,
+)
 
 
 def wait_for(ready: Callable[[], bool | None]) -> None:
@@ -80,13 +103,25 @@ def wait_for(ready: Callable[[], bool | None]) -> None:
 def _python(name: str, packages: Sequence[str]) -> Path:
     def install(folder: Path) -> None:
         venv.create(folder, with_pip=True)
-        _run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--no-compile", *packages])
+        _run(
+            [
+                str(folder / "bin/python"),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-compile",
+                *packages,
+            ]
+        )
 
     return _made(name, install) / "bin/python"
 
 
 def _made(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of an environment. A mark tells that it is complete: a virtual environment cannot be renamed."""
+    """The folder of an environment. A mark tells that it is complete: a virtual environment cannot
+    be renamed.
+    """
     folder = _KEPT / f"{name}-python{sys.version_info.major}.{sys.version_info.minor}"
     _KEPT.mkdir(parents=True, exist_ok=True)
     with exclusive(_KEPT / f".{folder.name}.lock"):
@@ -99,6 +134,8 @@ def _made(name: str, make: Callable[[Path], None]) -> Path:
 
 def _run(command: Sequence[str]) -> None:
     try:
-        subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=True)
+        subprocess.run(
+            command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=True
+        )
     except subprocess.SubprocessError as error:
         pytest.skip(f"{error}: {str(error.stderr).strip()[-500:]}")  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""An object store in memory whose calls fail on request, and the status that a damaged output must show."""
+"""An object store in memory whose calls fail on request, and the status that a damaged output must
+show.
+"""
 
 import json
 import random
@@ -22,7 +24,8 @@ Snapshot = Mapping[str, bytes]
 
 @dataclass
 class Faults:
-    """Which calls fail: one write and one read in so many, drawn with a seed; all writes once `free_bytes` are used.
+    """Which calls fail: one write and one read in so many, drawn with a seed; all writes once
+    `free_bytes` are used.
 
     A read times out. A write fails in one of these ways:
 
@@ -73,7 +76,9 @@ class Faults:
 
 
 class FaultyFileSystem(MemoryFileSystem):
-    """A store in memory; every write and read asks `faults` first. A write that breaks off leaves what it wrote."""
+    """A store in memory; every write and read asks `faults` first. A write that breaks off leaves
+    what it wrote.
+    """
 
     protocol = PROTOCOL
     store: ClassVar[dict[str, Any]] = {}
@@ -100,7 +105,9 @@ class FaultyFileSystem(MemoryFileSystem):
     def put_file(self, lpath: str, rpath: str, **kwargs: Any) -> None:
         self.pipe_file(rpath, Path(lpath).read_bytes())
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
         if self.faults.of_read():
             raise TimeoutError(f"no answer about {path}")
         return bytes(super().cat_file(path, start, end, **kwargs))
@@ -123,7 +130,11 @@ def snapshot(output: str) -> dict[str, bytes]:
     """The files of an output at the faulty store, by their paths below it."""
     root = FaultyFileSystem._strip_protocol(output) + "/"
     files = {path: file.getvalue() for path, file in tuple(FaultyFileSystem.store.items())}
-    return {path.removeprefix(root): content for path, content in sorted(files.items()) if path.startswith(root)}
+    return {
+        path.removeprefix(root): content
+        for path, content in sorted(files.items())
+        if path.startswith(root)
+    }
 
 
 def restore(output: str, files: Snapshot) -> None:
@@ -137,13 +148,19 @@ def restore(output: str, files: Snapshot) -> None:
 
 
 def expected_status(there: Snapshot, whole: Snapshot, plan: Plan) -> list[int]:
-    """How many shards of each stage are done by what lies there, told from the files of an undisturbed run alone."""
+    """How many shards of each stage are done by what lies there, told from the files of an
+    undisturbed run alone.
+    """
     done: dict[str, set[str]] = {}
     for stage in plan.stages:
         names = [name for name in whole if name.startswith(f"{stage.name}/receipts/")]
         by_shard = {name.rpartition("/")[2].partition("-")[0]: name for name in names}
         ready = set(by_shard).intersection(*(done[each] for each in stage.inputs))
-        sealed = any(_sealed(there, whole, name) for name in whole if name.startswith(f"{stage.name}/manifest-"))
+        sealed = any(
+            _sealed(there, whole, name)
+            for name in whole
+            if name.startswith(f"{stage.name}/manifest-")
+        )
         if not sealed or len(ready) < len(plan.shards):
             ready = {shard for shard in ready if _done(there, whole, stage.name, by_shard[shard])}
         done[stage.name] = ready

@@ -1,4 +1,5 @@
-"""Gets the engines that tests need, while other tests run: `python -m tests.support.services.get_engines flink`.
+"""Gets the engines that tests need, while other tests run: `python -m
+tests.support.services.get_engines flink`.
 
 The tests that need an engine or an environment report why it is missing.
 """
@@ -18,7 +19,9 @@ from tests.support.services.environments import ENVIRONMENTS
 
 
 def main(names: list[str]) -> None:
-    """Gets these engines; where none is named, all engines, their clusters and the environments of other programs."""
+    """Gets these engines; where none is named, all engines, their clusters and the environments of
+    other programs.
+    """
     with ThreadPoolExecutor() as beside:
         for make in () if names else ENVIRONMENTS:
             beside.submit(_try, make)

@@ -1,4 +1,6 @@
-"""Hosts of their own on this machine: network, file system, processes and name, by Linux namespaces."""
+"""Hosts of their own on this machine: network, file system, processes and name, by Linux
+namespaces.
+"""
 
 import subprocess
 import tempfile
@@ -34,12 +36,15 @@ class Place:
     def write(self, path: Path, text: str) -> None:
         """Writes a file of its file system."""
         script = 'mkdir -p "$(dirname "$0")" && cat > "$0"'
-        subprocess.run([*self.enter, "sh", "-c", script, str(path)], input=text, text=True, check=True)
+        subprocess.run(
+            [*self.enter, "sh", "-c", script, str(path)], input=text, text=True, check=True
+        )
 
 
 @dataclass
 class Host:
-    """A host: `boot` starts it with an empty folder in place of the tests' one; `crash` ends it without a word.
+    """A host: `boot` starts it with an empty folder in place of the tests' one; `crash` ends it
+    without a word.
 
     Attributes:
         number: from 1.
@@ -73,13 +78,26 @@ class Host:
         _ip("link", "set", self.name, "up")
         names = f"127.0.0.1 localhost\\n{self.address} {self.name}\\n"
         script = (
-            f'mount -t tmpfs none "{self.hidden}" && cd "{self.hidden}" && mkdir tmp && printf "{names}" > hosts '
+            f'mount -t tmpfs none "{self.hidden}" && cd "{self.hidden}" && mkdir tmp && printf '
+            f'"{names}" > hosts '
             f"&& mount --bind hosts /etc/hosts && hostname {self.name} && cd / && echo up"
         )
         spaces = ["--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
-        command = ["ip", "netns", "exec", self.name, "unshare", *spaces, "sh", "-c", f"{script} && exec sleep infinity"]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            self.name,
+            "unshare",
+            *spaces,
+            "sh",
+            "-c",
+            f"{script} && exec sleep infinity",
+        ]
         folder.mkdir(parents=True)
-        self._process = subprocess.Popen(child_command(str(folder), *command), stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            child_command(str(folder), *command), stdout=subprocess.PIPE
+        )
         assert self._process.stdout is not None
         with self._process.stdout as said:
             assert said.readline() == b"up\n"
@@ -90,9 +108,15 @@ class Host:
         assert self._process is not None
         *_, first = psutil.Process(self._process.pid).children(recursive=True)
         spaces = ("--net", "--mount", "--pid", "--uts")
-        temporary = ("env", f"TMPDIR={self.hidden}/tmp", f"JAVA_TOOL_OPTIONS=-Djava.io.tmpdir={self.hidden}/tmp")
+        temporary = (
+            "env",
+            f"TMPDIR={self.hidden}/tmp",
+            f"JAVA_TOOL_OPTIONS=-Djava.io.tmpdir={self.hidden}/tmp",
+        )
         cache = (f"BEAMRANK_CACHE={self.hidden}/cache",)
-        return Place(self.address, ("nsenter", f"--target={first.pid}", *spaces, *temporary, *cache))
+        return Place(
+            self.address, ("nsenter", f"--target={first.pid}", *spaces, *temporary, *cache)
+        )
 
     def crash(self) -> None:
         """Takes its network away, then all of its processes, so that nobody is told."""
@@ -108,7 +132,8 @@ class Host:
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
-    """Two hosts on a bridge with this machine, which has the address `LAUNCHER` there; one test at a time has them.
+    """Two hosts on a bridge with this machine, which has the address `LAUNCHER` there; one test at
+    a time has them.
 
     Args:
         folder: of the tests; the hosts have an empty one in its place.

@@ -1,6 +1,8 @@
-"""A hub on loopback, to rehearse a publication: what huggingface_hub and `hf upload` ask of one that needs a token.
+"""A hub on loopback, to rehearse a publication: what huggingface_hub and `hf upload` ask of one
+that needs a token.
 
-It speaks the hub's wire protocol for models and datasets. Files go through git, since it has no LFS or Xet.
+It speaks the hub's wire protocol for models and datasets. Files go through git, since it has no LFS
+or Xet.
 """
 
 import base64
@@ -22,12 +24,16 @@ import yaml
 
 TOKEN = "hf_" + "x" * 34
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
-_API = re.compile(r"/api/(models|datasets)/(?P<name>[^/]+/[^/]+)(/(?P<call>\w+)/(?P<revision>[^/]+).*)?")
+_API = re.compile(
+    r"/api/(models|datasets)/(?P<name>[^/]+/[^/]+)(/(?P<call>\w+)/(?P<revision>[^/]+).*)?"
+)
 _FILE = re.compile(r"/(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 
 
 class Hub(ThreadingHTTPServer):
-    """Repositories by `org/name`, each with its files; `requests` are the paths that were asked for."""
+    """Repositories by `org/name`, each with its files; `requests` are the paths that were asked
+    for.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -38,17 +44,25 @@ class Hub(ThreadingHTTPServer):
         """The variables of a process that uses this hub, and keeps what it gets in a folder."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         given = {} if token is None else {"HF_TOKEN": token}
-        return own | given | {"HF_ENDPOINT": f"http://127.0.0.1:{self.server_port}", "HF_HOME": str(cache)}
+        return (
+            own
+            | given
+            | {"HF_ENDPOINT": f"http://127.0.0.1:{self.server_port}", "HF_HOME": str(cache)}
+        )
 
     def add(self, name: str, folder: Path) -> None:
         """Makes a repository of a folder's files."""
         files = (path for path in folder.rglob("*") if path.is_file())
-        self.repositories[name] = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+        self.repositories[name] = {
+            path.relative_to(folder).as_posix(): path.read_bytes() for path in files
+        }
 
     def upload(self, name: str, folder: Path, cache: Path, *options: str) -> None:
         """`hf upload`, as a user runs it."""
         command = [str(Path(sys.executable).parent / "hf"), "upload", name, str(folder), *options]
-        done = subprocess.run(command, capture_output=True, text=True, env=self.environment(cache), check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=self.environment(cache), check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -68,7 +82,11 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         self.server.requests.append(path)
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            return self._send(b"{}", 401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Invalid credentials"})
+            return self._send(
+                b"{}",
+                401,
+                {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Invalid credentials"},
+            )
         if path == "/api/validate-yaml":
             head = yaml.safe_load(json.loads(body)["content"].split("---\n")[1])
             errors = [] if isinstance(head, dict) else [{"message": "the head is no mapping"}]
@@ -83,24 +101,45 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
         if called["revision"] not in (None, "main", COMMIT):
             return self._send(b"{}", 404, {"X-Error-Code": "RevisionNotFound"})
-        return self._file(files, called["path"]) if called.re is _FILE else self._call(files, called, body)
+        return (
+            self._file(files, called["path"])
+            if called.re is _FILE
+            else self._call(files, called, body)
+        )
 
     def _call(self, files: dict[str, bytes], called: "re.Match[str]", body: bytes) -> None:
         if called["call"] == "tree":
-            entries = {path: {"size": len(each), "oid": sha1(each).hexdigest()} for path, each in files.items()}
-            return self._json([{"type": "file", "path": path, **entry} for path, entry in entries.items()])
+            entries = {
+                path: {"size": len(each), "oid": sha1(each).hexdigest()}
+                for path, each in files.items()
+            }
+            return self._json(
+                [{"type": "file", "path": path, **entry} for path, entry in entries.items()]
+            )
         if called["call"] == "preupload":
             paths = [each["path"] for each in json.loads(body)["files"]]
             return self._json(
-                {"files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]}
+                {
+                    "files": [
+                        {"path": path, "uploadMode": "regular", "shouldIgnore": False}
+                        for path in paths
+                    ]
+                }
             )
         if called["call"] == "commit":
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":
                     files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
-            return self._json({"commitOid": COMMIT, "commitUrl": f"{self._endpoint}/{called['name']}/commit/{COMMIT}"})
+            return self._json(
+                {
+                    "commitOid": COMMIT,
+                    "commitUrl": f"{self._endpoint}/{called['name']}/commit/{COMMIT}",
+                }
+            )
         siblings = [{"rfilename": path} for path in files]
-        return self._json({"id": called["name"], "sha": COMMIT, "private": True, "tags": [], "siblings": siblings})
+        return self._json(
+            {"id": called["name"], "sha": COMMIT, "private": True, "tags": [], "siblings": siblings}
+        )
 
     def _file(self, files: dict[str, bytes], path: str) -> None:
         if path not in files:

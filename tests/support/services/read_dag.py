@@ -1,4 +1,6 @@
-"""Run by Airflow's own Python: imports a DAG as Airflow does, renders its tasks, and prints them as JSON."""
+"""Run by Airflow's own Python: imports a DAG as Airflow does, renders its tasks, and prints them as
+JSON.
+"""
 
 import json
 import sys
@@ -7,7 +9,11 @@ from typing import Any
 import jinja2
 from airflow.dag_processing.dagbag import DagBag
 
-_VALUES = {"beamrank_project": "some-project", "beamrank_region": "europe-west4", "beamrank_bucket": "some-bucket"}
+_VALUES = {
+    "beamrank_project": "some-project",
+    "beamrank_region": "europe-west4",
+    "beamrank_bucket": "some-bucket",
+}
 _CONTEXT = {
     "var": {"value": _VALUES},
     "params": {"config": "gs://some-bucket/config.yaml", "max_workers": 4},

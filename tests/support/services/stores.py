@@ -1,4 +1,6 @@
-"""Object stores on this machine, as servers: what beamrank sends crosses a real wire and is written down."""
+"""Object stores on this machine, as servers: what beamrank sends crosses a real wire and is written
+down.
+"""
 
 import io
 import json
@@ -40,7 +42,8 @@ class Store:
         endpoint: where it listens.
         environment: what a process needs to reach it.
         requests: `METHOD path` of every request so far; empty where the server does not tell.
-        before: is called before a request is done, with that and with the address of who asks (S3 only).
+        before: is called before a request is done, with that and with the address of who asks (S3
+            only).
     """
 
     url: str
@@ -51,12 +54,19 @@ class Store:
 
     def sent(self, *fragments: str) -> list[str]:
         """The requests that hold all of some texts."""
-        return [request for request in self.requests if all(fragment in request for fragment in fragments)]
+        return [
+            request
+            for request in self.requests
+            if all(fragment in request for fragment in fragments)
+        ]
 
     def reads(self, *fragments: str) -> int:
         """How many requests gave content, where the address holds all of some texts."""
         sent = self.sent("GET ", *fragments)
-        return sum("alt=media" in each if self.url.startswith("gs") else "list-type" not in each for each in sent)
+        return sum(
+            "alt=media" in each if self.url.startswith("gs") else "list-type" not in each
+            for each in sent
+        )
 
 
 def _store(protocol: str, endpoint: str, requests: list[str]) -> Store:
@@ -66,8 +76,12 @@ def _store(protocol: str, endpoint: str, requests: list[str]) -> Store:
 
 @contextmanager
 def s3(address: str = "127.0.0.1") -> Iterator[Store]:
-    """moto's server, which enforces If-None-Match. It is asked one thing at a time: a store decides who was first."""
-    moto = pytest.importorskip("moto.server", reason="the S3 store is moto's: pip install 'beamrank[dev]'")
+    """moto's server, which enforces If-None-Match. It is asked one thing at a time: a store decides
+    who was first.
+    """
+    moto = pytest.importorskip(
+        "moto.server", reason="the S3 store is moto's: pip install 'beamrank[dev]'"
+    )
     pytest.importorskip("s3fs", reason="s3:// is read by s3fs: pip install 'beamrank[s3]'")
     from werkzeug.serving import make_server
 
@@ -77,14 +91,18 @@ def s3(address: str = "127.0.0.1") -> Iterator[Store]:
     turn = threading.Lock()
 
     def told(environ: dict[str, Any], respond: Callable[..., Any]) -> Any:
-        requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}")
+        requests.append(
+            f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}"
+        )
         store.before(requests[-1], environ["REMOTE_ADDR"])
         with turn:
             return application(environ, respond)
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = make_server(address, 0, told, threaded=True)
-    store.endpoint = store.environment["AWS_ENDPOINT_URL"] = f"http://{address}:{server.server_port}"
+    store.endpoint = store.environment["AWS_ENDPOINT_URL"] = (
+        f"http://{address}:{server.server_port}"
+    )
     with _serving(server):
         _ask("PUT", f"{store.endpoint}/{BUCKET}")
         yield store
@@ -92,9 +110,12 @@ def s3(address: str = "127.0.0.1") -> Iterator[Store]:
 
 @contextmanager
 def gcs() -> Iterator[Store]:
-    """gcp-storage-emulator. It ignores ifGenerationMatch, so its storage is told to heed it, as Google's does."""
+    """gcp-storage-emulator. It ignores ifGenerationMatch, so its storage is told to heed it, as
+    Google's does.
+    """
     emulator: Any = pytest.importorskip(
-        "gcp_storage_emulator.server", reason="the GCS store is gcp-storage-emulator: pip install 'beamrank[dev]'"
+        "gcp_storage_emulator.server",
+        reason="the GCS store is gcp-storage-emulator: pip install 'beamrank[dev]'",
     )
     from gcp_storage_emulator.handlers.buckets import create_bucket
     from gcp_storage_emulator.storage import Storage
@@ -148,8 +169,11 @@ def gcs() -> Iterator[Store]:
             return parsed
 
         def _end_lines_with_both(self) -> None:
-            # gcsfs ends lines with \n alone, and the emulator's parser takes a \r that ends a file for part of that.
-            body = self.rfile.read(int(self.headers["Content-Length"])).replace(b"\n--==0==", b"\r\n--==0==")
+            # gcsfs ends lines with \n alone, and the emulator's parser takes a \r that ends a file
+            # for part of that.
+            body = self.rfile.read(int(self.headers["Content-Length"])).replace(
+                b"\n--==0==", b"\r\n--==0=="
+            )
             self.headers.replace_header("Content-Length", str(len(body)))
             self.rfile = io.BytesIO(body)
 
@@ -202,4 +226,6 @@ def _ask(method: str, url: str, body: bytes | None = None) -> None:
     # A signature's form, of which moto reads the region alone.
     signature = "AWS4-HMAC-SHA256 Credential=tests/20260101/us-east-1/s3/aws4_request"
     headers = {"Authorization": signature, "Content-Type": "application/json"}
-    urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=10).close()
+    urllib.request.urlopen(
+        urllib.request.Request(url, body, headers, method=method), timeout=10
+    ).close()

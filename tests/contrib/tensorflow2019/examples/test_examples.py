@@ -29,25 +29,54 @@ from tests.support.services import environments
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 _DRAWN = random.Random(5)
-_WORDS = ["the", "golgi", "apparatus", "blood-sugar", "café", "naïve", "unbelievable", "[SEP]", "中文", "water", "3.5"]
+_WORDS = [
+    "the",
+    "golgi",
+    "apparatus",
+    "blood-sugar",
+    "café",
+    "naïve",
+    "unbelievable",
+    "[SEP]",
+    "中文",
+    "water",
+    "3.5",
+]
 PASSAGES = {
-    str(1_000_000 + number): " ".join(_DRAWN.choices(_WORDS, k=_DRAWN.choice([3, 40, 600]))) for number in range(40)
+    str(1_000_000 + number): " ".join(_DRAWN.choices(_WORDS, k=_DRAWN.choice([3, 40, 600])))
+    for number in range(40)
 }
-QUERIES = {"188714": "blood sugar", "1082792": "what does the golgi apparatus do", "995526": "query " * 70}
-ROWS = sorted((doc_id, query_id) for query_id in QUERIES for doc_id in _DRAWN.sample(sorted(PASSAGES), 20))
-RELEVANT = {query_id: {next(doc for doc, query in ROWS if query == query_id): 1} for query_id in QUERIES}
+QUERIES = {
+    "188714": "blood sugar",
+    "1082792": "what does the golgi apparatus do",
+    "995526": "query " * 70,
+}
+ROWS = sorted(
+    (doc_id, query_id) for query_id in QUERIES for doc_id in _DRAWN.sample(sorted(PASSAGES), 20)
+)
+RELEVANT = {
+    query_id: {next(doc for doc, query in ROWS if query == query_id): 1} for query_id in QUERIES
+}
 
 
 @pytest.fixture
 def top1000(tmp_path: Path) -> Path:
     path = tmp_path / "top1000.dev.tsv"
-    lines = [f"{query_id}\t{doc_id}\t{QUERIES[query_id]}\t{PASSAGES[doc_id]}\n" for doc_id, query_id in ROWS]
+    lines = [
+        f"{query_id}\t{doc_id}\t{QUERIES[query_id]}\t{PASSAGES[doc_id]}\n"
+        for doc_id, query_id in ROWS
+    ]
     path.write_text("".join(lines), encoding="utf-8")
     return path
 
 
 def _convert(
-    source: Path, target: Path, to: str = "tfrecord", max_bad_rows: int = 0, relevance=None, **settings
+    source: Path,
+    target: Path,
+    to: str = "tfrecord",
+    max_bad_rows: int = 0,
+    relevance=None,
+    **settings,
 ) -> list[dict]:
     """The examples of the one source, with their ids."""
     tokenizer = fetch_tokenizer("embedded:mono")
@@ -56,13 +85,20 @@ def _convert(
     if relevance is None:
         relevance = RELEVANT if source.name.startswith("top1000") else {}
     conversion = Conversion(
-        ExampleSettings(special=tokenizer.special, **made), "embedded:mono", relevance, 1, target, 1 << 12
+        ExampleSettings(special=tokenizer.special, **made),
+        "embedded:mono",
+        relevance,
+        1,
+        target,
+        1 << 12,
     )
     written = convert_examples([str(source)], target, to, conversion, max_bad_rows, SILENT)
     if to != "tfrecord":
         return []
     path = next(str(path) for path in written if path.suffix == ".tf")
-    tables = [table for stored in stored_examples(path, "tfrecord") for table in stored.tables(BadRows())]
+    tables = [
+        table for stored in stored_examples(path, "tfrecord") for table in stored.tables(BadRows())
+    ]
     return [row for table in tables for row in table.to_pylist()]
 
 
@@ -70,7 +106,9 @@ class _Code2019:
     """tokenization.convert_to_bert_input of dl4marco-bert, over transformers' tokenizer."""
 
     def __init__(self) -> None:
-        self._tokenizer = BertTokenizer.from_pretrained(resolve_checkpoint("embedded:mono", "mono").folder)
+        self._tokenizer = BertTokenizer.from_pretrained(
+            resolve_checkpoint("embedded:mono", "mono").folder
+        )
 
     def ids(self, text: str, max_seq_length: int, add_cls: bool) -> list[int]:
         tokens = self._tokenizer.tokenize(text, split_special_tokens=True)[: max_seq_length - 2]
@@ -108,15 +146,28 @@ def test_examples_of_top1000_are_those_of_the_code_of_2019(top1000, tmp_path, co
 def test_examples_of_duo_are_those_of_the_code_of_2019(top1000, tmp_path, code):
     found = _convert(top1000, tmp_path / "out", schema="duo", docs=3)
     assert len(found) == 3 * 3 * 2
-    docs = {query_id: [doc_id for doc_id, query in ROWS if query == query_id][:3] for query_id in QUERIES}
+    docs = {
+        query_id: [doc_id for doc_id, query in ROWS if query == query_id][:3]
+        for query_id in QUERIES
+    }
     for each in found:
         query_ids = code.ids(QUERIES[each["query_id"]], 64, True)
-        both = [code.ids(PASSAGES[each[name]], (512 - len(query_ids)) // 2, False) for name in ("doc_id_i", "doc_id_j")]
+        both = [
+            code.ids(PASSAGES[each[name]], (512 - len(query_ids)) // 2, False)
+            for name in ("doc_id_i", "doc_id_j")
+        ]
         assert each["input_ids"] == query_ids + both[0] + both[1]
         assert each["segment_ids"] == [0] * len(query_ids) + [1] * len(both[0]) + [2] * len(both[1])
         assert each["label"] == (each["doc_id_i"] in RELEVANT[each["query_id"]])
     (first, second, third) = docs[found[0]["query_id"]]
-    pairs = [(first, second), (first, third), (second, first), (second, third), (third, first), (third, second)]
+    pairs = [
+        (first, second),
+        (first, third),
+        (second, first),
+        (second, third),
+        (third, first),
+        (third, second),
+    ]
     assert [(each["doc_id_i"], each["doc_id_j"]) for each in found[:6]] == pairs
 
 
@@ -135,7 +186,10 @@ def test_triples_are_two_examples_each(tmp_path, code, schema):
             {"query_ids": query, "doc_ids": second, "label": 0},
         ]
     else:
-        assert [each["input_ids"] for each in found[:2]] == [query + first + second, query + second + first]
+        assert [each["input_ids"] for each in found[:2]] == [
+            query + first + second,
+            query + second + first,
+        ]
 
 
 def test_empty_source_is_refused(tmp_path):
@@ -148,7 +202,9 @@ def test_triples_of_ids_are_refused(tmp_path):
     path = tmp_path / "qidpidtriples.train.tsv"
     for line in ("1000094\t5399011\t4239068\n", "1000\tD500\tD600\n"):
         path.write_text(line)
-        with pytest.raises(PreflightError, match="column 1 and 2 and 3 holds labels, scores or ids"):
+        with pytest.raises(
+            PreflightError, match="column 1 and 2 and 3 holds labels, scores or ids"
+        ):
             _convert(path, tmp_path / "out")
     path.write_text("what is it\tit is blue\t0\n")
     with pytest.raises(PreflightError, match="column 3 holds labels"):
@@ -164,7 +220,9 @@ def test_header_of_triples_is_no_example(tmp_path):
 def test_triples_with_one_text_twice_or_none_are_no_examples(tmp_path):
     """As in a training: a copy of the relevant passage would have both labels."""
     path = tmp_path / "triples.tsv"
-    path.write_text("what\tit is\tIt  IS\nwhat\tit is\t\u2063\nwhat\tit is\tit was\n", encoding="utf-8")
+    path.write_text(
+        "what\tit is\tIt  IS\nwhat\tit is\t\u2063\nwhat\tit is\tit was\n", encoding="utf-8"
+    )
     assert len(_convert(path, tmp_path / "out", max_bad_rows=2)) == 2
 
 
@@ -181,13 +239,17 @@ def test_qrels_that_label_nothing_are_refused(top1000, tmp_path):
 
 def test_more_broken_lines_than_max_bad_rows_write_nothing(top1000, tmp_path):
     top1000.write_text(top1000.read_text(encoding="utf-8") + "broken\n" * 3, encoding="utf-8")
-    with pytest.raises(DataError, match=r"rows that could not be used: 3 \(first: .* the row has 1 column"):
+    with pytest.raises(
+        DataError, match=r"rows that could not be used: 3 \(first: .* the row has 1 column"
+    ):
         _convert(top1000, tmp_path / "out", max_bad_rows=2)
     assert not (tmp_path / "out").exists()
 
 
 def test_examples_of_a_run_are_those_of_its_top1000_file(tmp_path, checkpoints):
-    collection = SmallCollection(tmp_path).given_run(k=9).with_models(checkpoints, mono_k=9, duo_k=3)
+    collection = (
+        SmallCollection(tmp_path).given_run(k=9).with_models(checkpoints, mono_k=9, duo_k=3)
+    )
     collection.run()
     lines = [
         f"{query_id}\t{doc_id}\t{TOPICS[query_id]}\t{DOCS[doc_id]}\n"
@@ -234,10 +296,14 @@ def test_ranges_that_are_sorted_in_several_pieces_do_not_matter(top1000, tmp_pat
     with pa.memory_map(scan_path(str(tmp_path), 0)) as source:
         assert pa.ipc.open_file(source).num_record_batches == 2 * (9 + 1)
     _convert(packed, tmp_path / "two")
-    assert (tmp_path / "two/dataset_dev.tf").read_bytes() == (tmp_path / "out/dataset_dev.tf").read_bytes()
+    assert (tmp_path / "two/dataset_dev.tf").read_bytes() == (
+        tmp_path / "out/dataset_dev.tf"
+    ).read_bytes()
 
 
-@pytest.mark.parametrize("settings", [{}, {"schema": "car"}, {"schema": "duo", "docs": 3}], ids=["mono", "car", "duo"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"schema": "car"}, {"schema": "duo", "docs": 3}], ids=["mono", "car", "duo"]
+)
 def test_tfrecord_through_parquet_has_the_same_bytes(top1000, tmp_path, settings):
     examples = _convert(top1000, tmp_path / "out", **settings)
     _convert(tmp_path / "out/dataset_dev.tf", tmp_path / "parquet", to="parquet")
@@ -275,23 +341,41 @@ _GOOD_DUO = {"input_ids": [101, 5, 102, 7, 102], "segment_ids": [0, 0, 0, 1, 2],
         (_GOOD | {"doc_ids": [7, 2**63 - 1]}, "in 'doc_ids'", "parquet"),
         (_GOOD | {"query_ids": [101, -1]}, "has -1 in 'query_ids'", "tfrecord"),
         (_GOOD | {"query_ids": [101, -1]}, "has -1 in 'query_ids'", "parquet"),
-        (_GOOD | {"query_ids": [101, 30_522]}, "has 30522 in 'query_ids', whose numbers are 0 to 30,521", "tfrecord"),
-        (_GOOD | {"query_ids": [101, 30_522]}, "has 30522 in 'query_ids', whose numbers are 0 to 30,521", "parquet"),
-        (_GOOD_DUO | {"segment_ids": [0, 0, 1, 2]}, "5 'input_ids' and 4 'segment_ids'", "tfrecord"),
+        (
+            _GOOD | {"query_ids": [101, 30_522]},
+            "has 30522 in 'query_ids', whose numbers are 0 to 30,521",
+            "tfrecord",
+        ),
+        (
+            _GOOD | {"query_ids": [101, 30_522]},
+            "has 30522 in 'query_ids', whose numbers are 0 to 30,521",
+            "parquet",
+        ),
+        (
+            _GOOD_DUO | {"segment_ids": [0, 0, 1, 2]},
+            "5 'input_ids' and 4 'segment_ids'",
+            "tfrecord",
+        ),
         (_GOOD_DUO | {"segment_ids": [0, 0, 1, 2]}, "5 'input_ids' and 4 'segment_ids'", "parquet"),
         (_GOOD_DUO | {"segment_ids": [0, 0, 0, 1, 3]}, "has 3 in 'segment_ids'", "tfrecord"),
         (_GOOD_DUO | {"segment_ids": [0, 0, 0, 1, 3]}, "has 3 in 'segment_ids'", "parquet"),
     ],
 )
-def test_example_that_the_original_code_cannot_have_written_is_named(example, reason, file, tmp_path):
+def test_example_that_the_original_code_cannot_have_written_is_named(
+    example, reason, file, tmp_path
+):
     path = tmp_path / "dataset_dev"
     rows = [*[_GOOD_DUO if "input_ids" in example else _GOOD] * 3, example]
     if file == "tfrecord":
-        numbers = {name: np.array([number for row in rows for number in row[name]]) for name in example}
+        numbers = {
+            name: np.array([number for row in rows for number in row[name]]) for name in example
+        }
         counts = {name: np.array([len(row[name]) for row in rows]) for name in example}
         path.write_bytes(frame(encode({name: (numbers[name], counts[name]) for name in example})))
     else:
-        pq.write_table(pa.Table.from_pylist([row | {"label": row["label"][0]} for row in rows]), path)
+        pq.write_table(
+            pa.Table.from_pylist([row | {"label": row["label"][0]} for row in rows]), path
+        )
     (stored,) = stored_examples(str(path), kind_of(str(path)) or "", vocab_size=30_522)
     unit = "record" if file == "tfrecord" else "row"
     with pytest.raises(DataError, match=rf"{unit} 3 \(from 0\) .*{reason}"):
@@ -330,7 +414,9 @@ def test_tsv_has_a_header_and_a_line_for_each_example(top1000, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{"schema": "car"}, {"schema": "duo", "docs": 3}], ids=["car", "duo"])
+@pytest.mark.parametrize(
+    "settings", [{"schema": "car"}, {"schema": "duo", "docs": 3}], ids=["car", "duo"]
+)
 def test_tensorflow_reads_ours_and_we_read_its(top1000, tmp_path, settings):
     examples = _convert(top1000, tmp_path / "out", **settings)
     for each in examples:
@@ -339,15 +425,25 @@ def test_tensorflow_reads_ours_and_we_read_its(top1000, tmp_path, settings):
         each |= {name: [value] for name, value in each.items() if isinstance(value, int)}
     read = _by_tensorflow("read", tmp_path / "out/dataset_dev.tf")
     assert [json.loads(line) for line in read.splitlines()] == examples
-    _by_tensorflow("write", tmp_path / "dataset_dev.tf", "".join(f"{json.dumps(each)}\n" for each in examples))
+    _by_tensorflow(
+        "write", tmp_path / "dataset_dev.tf", "".join(f"{json.dumps(each)}\n" for each in examples)
+    )
     _convert(tmp_path / "dataset_dev.tf", tmp_path / "ours")
     written = _by_tensorflow("read", tmp_path / "ours/dataset_dev.tf")
     assert [json.loads(line) for line in written.splitlines()] == examples
 
 
 def _by_tensorflow(what: str, path: Path, lines: str = "") -> str:
-    command = [str(environments.tensorflow_python()), "-m", tensorflow_examples.__name__, what, str(path)]
+    command = [
+        str(environments.tensorflow_python()),
+        "-m",
+        tensorflow_examples.__name__,
+        what,
+        str(path),
+    ]
     environ = environments.environ(PYTHONPATH=str(ROOT))
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300, env=environ)
+    done = subprocess.run(
+        command, input=lines, capture_output=True, text=True, timeout=300, env=environ
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

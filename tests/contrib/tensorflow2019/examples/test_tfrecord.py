@@ -1,4 +1,6 @@
-"""TFRecord files of examples: frames against Beam's, messages against the published definition, and damage."""
+"""TFRecord files of examples: frames against Beam's, messages against the published definition, and
+damage.
+"""
 
 import io
 from typing import Any
@@ -43,7 +45,9 @@ def test_ranges_have_all_records(tmp_path, records):
     bad = BadRows()
     ranges = record_ranges(str(path), records)
     assert len(ranges) == -(-len(_CONTENTS) // records)
-    assert [each for some in ranges for each in read_records(some, bad)] == list(enumerate(_CONTENTS))
+    assert [each for some in ranges for each in read_records(some, bad)] == list(
+        enumerate(_CONTENTS)
+    )
     assert bad.count == 0
 
 
@@ -66,14 +70,18 @@ def test_damaged_length_ends_the_file(tmp_path, at):
     content = bytearray(frame(_CONTENTS))
     content[at] ^= 0x10
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"record 2 \(from 0\), at byte 37, has a wrong checksum of its length"):
+    with pytest.raises(
+        DataError, match=r"record 2 \(from 0\), at byte 37, has a wrong checksum of its length"
+    ):
         record_ranges(str(path), 100)
 
 
 def test_truncation_is_found_at_every_byte(tmp_path):
     path = tmp_path / "a.tf"
     content = frame(_CONTENTS)
-    borders = {sum(len(each) + 16 for each in _CONTENTS[:count]) for count in range(len(_CONTENTS) + 1)}
+    borders = {
+        sum(len(each) + 16 for each in _CONTENTS[:count]) for count in range(len(_CONTENTS) + 1)
+    }
     for size in {*range(len(content))} - borders:
         path.write_bytes(content[:size])
         with pytest.raises(DataError, match=r"at byte \d+, is truncated"):
@@ -93,12 +101,16 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 def _example_class(packed: bool) -> Any:
     """tf.train.Example, from its published definition."""
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="example.proto", package="tensorflow", syntax="proto3"
+    )
 
     def message(name: str, **fields: tuple[int, int, int, str]) -> Any:
         made = file.message_type.add(name=name)
         for field, (number, kind, label, type_name) in fields.items():
-            made.field.add(name=field, number=number, type=kind, label=label, type_name=type_name or None)
+            made.field.add(
+                name=field, number=number, type=kind, label=label, type_name=type_name or None
+            )
         return made
 
     one, many = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED
@@ -114,11 +126,15 @@ def _example_class(packed: bool) -> Any:
     feature.oneof_decl.add(name="kind")
     for field in feature.field:
         field.oneof_index = 0
-    features = message("Features", feature=(1, _Field.TYPE_MESSAGE, many, ".tensorflow.Features.FeatureEntry"))
+    features = message(
+        "Features", feature=(1, _Field.TYPE_MESSAGE, many, ".tensorflow.Features.FeatureEntry")
+    )
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=_Field.TYPE_STRING, label=one)
-    entry.field.add(name="value", number=2, type=_Field.TYPE_MESSAGE, label=one, type_name=".tensorflow.Feature")
+    entry.field.add(
+        name="value", number=2, type=_Field.TYPE_MESSAGE, label=one, type_name=".tensorflow.Feature"
+    )
     message("Example", features=(1, _Field.TYPE_MESSAGE, one, ".tensorflow.Features"))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -146,9 +162,13 @@ def _columns(examples: list[dict[str, list[int]]]) -> dict[str, Any]:
     }
 
 
-_numbers = st.integers(0, 30_521) | st.sampled_from([0, 127, 128, 16_383, 16_384, 2**21 - 1, 2**21, 2**63 - 1])
+_numbers = st.integers(0, 30_521) | st.sampled_from(
+    [0, 127, 128, 16_383, 16_384, 2**21 - 1, 2**21, 2**63 - 1]
+)
 _examples = st.lists(
-    st.fixed_dictionaries(dict.fromkeys(_NAMES, st.lists(_numbers, max_size=150))), min_size=1, max_size=5
+    st.fixed_dictionaries(dict.fromkeys(_NAMES, st.lists(_numbers, max_size=150))),
+    min_size=1,
+    max_size=5,
 )
 
 
@@ -164,7 +184,10 @@ def test_messages_are_those_of_protobuf(examples):
 def test_messages_of_protobuf_are_read(examples, random):
     """The order of features in a message is not defined, and integers may be packed or not."""
     messages = [
-        _message(dict(random.sample(sorted(each.items()), len(each))), random.choice([EXAMPLE, _UNPACKED]))
+        _message(
+            dict(random.sample(sorted(each.items()), len(each))),
+            random.choice([EXAMPLE, _UNPACKED]),
+        )
         for each in examples
     ]
     found = decode([message.SerializeToString() for message in messages])
@@ -196,7 +219,9 @@ def _with(**kinds: Any) -> bytes:
     ids=["floats", "bytes", "cut integer", "other feature", "twice", "empty", "text"],
 )
 def test_other_message_is_named(content, reason):
-    first = _message({"label": [1], "other": [1]} if b"other" in content else {"label": [1]}).SerializeToString()
+    first = _message(
+        {"label": [1], "other": [1]} if b"other" in content else {"label": [1]}
+    ).SerializeToString()
     with pytest.raises(ExampleError, match=reason) as raised:
         decode([first, content])
     assert raised.value.row == 1

@@ -1,4 +1,6 @@
-"""The operations give what torch's own give, and the bits of a row do not depend on the other rows."""
+"""The operations give what torch's own give, and the bits of a row do not depend on the other
+rows.
+"""
 
 from collections.abc import Sequence
 
@@ -31,11 +33,16 @@ def _attend(vectors: Sequence[Tensor], window: int, filling: float) -> tuple[lis
     """The context of every token of each input, and of each input's first."""
     rows = _rows(list(map(len, vectors)))
     query, key, value = _spread(vectors, rows, filling).unbind(1)
-    every, firsts = attend(query, key, value, rows, window), attend_first(query[rows.first], key, value, rows, window)
+    every, firsts = (
+        attend(query, key, value, rows, window),
+        attend_first(query[rows.first], key, value, rows, window),
+    )
     assert every.shape[0] == rows.rows
     starts = rows.starts.tolist()
     assert not every[starts[-1] :].any()
-    contexts = [every[start : start + len(each)] for start, each in zip(starts, vectors, strict=False)]
+    contexts = [
+        every[start : start + len(each)] for start, each in zip(starts, vectors, strict=False)
+    ]
     return contexts, firsts[: len(vectors)]
 
 
@@ -51,10 +58,13 @@ def _wanted(vectors: Tensor, window: int) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
-    ("size", "window"), [*((size, 0) for size in (7, 10, 12, 15, 32, 34, 35, 64)), (12, 20), (64, 70)]
+    ("size", "window"),
+    [*((size, 0) for size in (7, 10, 12, 15, 32, 34, 35, 64)), (12, 20), (64, 70)],
 )
 def test_attention_is_softmax_attention_with_the_same_bits_beside_others(size, window, dtype):
-    vectors = torch.randn(sum(_LENGTHS), 3, 3, size, generator=torch.Generator().manual_seed(size)).to(dtype)
+    vectors = torch.randn(
+        sum(_LENGTHS), 3, 3, size, generator=torch.Generator().manual_seed(size)
+    ).to(dtype)
     inputs = torch.split(vectors, _LENGTHS)
     together, firsts = _attend(inputs, window, 0.0)
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 0.04}[dtype]
@@ -96,14 +106,20 @@ def _seeded(one_thread: None) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", ["none", "gelu", "gelu_tanh"])
 def test_packed_linear_equals_the_plain_one(dtype, activation):
-    linear, rows, residual = _linear(70, 96, dtype, activation), torch.randn(40, 70).to(dtype), torch.randn(40, 96)
+    linear, rows, residual = (
+        _linear(70, 96, dtype, activation),
+        torch.randn(40, 70).to(dtype),
+        torch.randn(40, 96),
+    )
     plain = linear(rows), None if activation != "none" else linear(rows, residual.to(dtype))
     linear.pack(40)
     assert linear.weight.numel() == 0
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 0.04}[dtype]
     torch.testing.assert_close(linear(rows), plain[0], rtol=0, atol=tolerance)
     if plain[1] is not None:
-        torch.testing.assert_close(linear(rows, residual.to(dtype)), plain[1], rtol=0, atol=tolerance)
+        torch.testing.assert_close(
+            linear(rows, residual.to(dtype)), plain[1], rtol=0, atol=tolerance
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

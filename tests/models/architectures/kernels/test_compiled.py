@@ -30,10 +30,14 @@ def kernels(request) -> Kernels:
 
 
 def _place(lengths: Sequence[int], step: int = 16) -> tuple[Tensor, Tensor, Tensor]:
-    """Where inputs start, their lengths, and which of the rows are theirs, with padding to a multiple of `step`."""
+    """Where inputs start, their lengths, and which of the rows are theirs, with padding to a
+    multiple of `step`.
+    """
     counts = torch.tensor(lengths, dtype=torch.int32)
     padded = (counts + step - 1) // step * step
-    is_token = torch.cat([torch.arange(int(each)) < count for each, count in zip(padded, counts, strict=True)])
+    is_token = torch.cat(
+        [torch.arange(int(each)) < count for each, count in zip(padded, counts, strict=True)]
+    )
     return (padded.cumsum(0) - padded).int(), counts, F.pad(is_token, (0, 5))
 
 
@@ -72,11 +76,15 @@ def test_attention_is_that_of_torch(kernels, size, window, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("size", "window"), [(32, 0), (34, 0), (35, 0), (64, 0), (12, 20), (64, 70)])
+@pytest.mark.parametrize(
+    ("size", "window"), [(32, 0), (34, 0), (35, 0), (64, 0), (12, 20), (64, 70)]
+)
 def test_bits_follow_from_an_input_alone(kernels, size, window, dtype):
     starts, lengths, is_token = _place(_LENGTHS)
     vectors = _vectors(is_token, size, dtype)
-    together = kernels.attention(*vectors.unbind(1), starts, lengths, window)[is_token].split(_LENGTHS)
+    together = kernels.attention(*vectors.unbind(1), starts, lengths, window)[is_token].split(
+        _LENGTHS
+    )
     alone = vectors[is_token].split(_LENGTHS)
     for step in (1, 16, 48):
         for order in ([13, 6, 1, 8], *([place] for place in range(len(_LENGTHS)))):
@@ -91,7 +99,9 @@ def test_long_input_is_that_of_torch(kernels):
     starts, lengths, is_token = _place([8192])
     vectors = _vectors(is_token, 8, torch.float32)
     found = kernels.attention(*vectors.unbind(1), starts, lengths)
-    torch.testing.assert_close(found[is_token], _expected(vectors, starts, lengths, 0), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        found[is_token], _expected(vectors, starts, lengths, 0), rtol=0, atol=1e-6
+    )
 
 
 def test_threads_and_tiles_of_others_are_left_alone(kernels):
@@ -106,24 +116,31 @@ def test_threads_and_tiles_of_others_are_left_alone(kernels):
     (first, _), *_ = expected = [attend(0)]
     with ThreadPoolExecutor(4) as pool:
         expected += pool.map(attend, range(8))
-    assert all(torch.equal(context, first) and torch.equal(other, product) for context, other in expected)
+    assert all(
+        torch.equal(context, first) and torch.equal(other, product) for context, other in expected
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("width", [1, 16, 34, 384, 442])
 @pytest.mark.parametrize("bias", [True, False])
 def test_norm_rounds_the_sum_once(kernels, bias, width, dtype):
-    rows, residual = torch.randn(2, 7, width, generator=torch.Generator().manual_seed(width)).to(dtype)
+    rows, residual = torch.randn(2, 7, width, generator=torch.Generator().manual_seed(width)).to(
+        dtype
+    )
     weight, shift = torch.randn(2, width)
     total = rows.float() + residual.float()
     expected = F.layer_norm(total, (width,), weight, shift if bias else None, 1e-5)
     found = kernels.residual_norm(rows, residual, weight, shift if bias else None, 1e-5, total=rows)
-    torch.testing.assert_close(found, expected.to(dtype), rtol=0.008 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        found, expected.to(dtype), rtol=0.008 if dtype == torch.bfloat16 else 1e-5, atol=1e-5
+    )
     assert torch.equal(rows, total.to(dtype))
 
 
 @pytest.mark.parametrize(
-    ("starts", "lengths"), [([0, 3], [4, 4]), ([0, 5], [4, 4]), ([-1, 3], [4, 4]), ([0, 4], [0, 4]), ([4, 0], [4, 4])]
+    ("starts", "lengths"),
+    [([0, 3], [4, 4]), ([0, 5], [4, 4]), ([-1, 3], [4, 4]), ([0, 4], [0, 4]), ([4, 0], [4, 4])],
 )
 def test_places_outside_of_the_rows_are_refused(kernels, starts, lengths):
     query, key, value = torch.zeros(8, 3, 2, 4).unbind(1)
@@ -135,7 +152,15 @@ def test_places_outside_of_the_rows_are_refused(kernels, starts, lengths):
 def test_other_tensors_are_refused(kernels):
     starts, lengths = torch.tensor([[0], [8]], dtype=torch.int32)
     good = torch.zeros(8, 2, 4)
-    for bad in (good.half(), good.double(), good.bfloat16(), good[:, :1], good[:, :, :2], good[:4], good.mT):
+    for bad in (
+        good.half(),
+        good.double(),
+        good.bfloat16(),
+        good[:, :1],
+        good[:, :, :2],
+        good[:4],
+        good.mT,
+    ):
         with pytest.raises(ValueError, match="compiled kernels take"):
             kernels.attention(good, bad, bad, starts, lengths)
     with pytest.raises(ValueError, match="compiled kernels take"):
@@ -165,7 +190,9 @@ def _library_that(breaks: str, folder, monkeypatch) -> None:
         ("finds an old processor", "no AVX-512"),
     ],
 )
-def test_without_a_library_torch_is_used_after_one_warning(breaks, reason, tmp_path, monkeypatch, caplog):
+def test_without_a_library_torch_is_used_after_one_warning(
+    breaks, reason, tmp_path, monkeypatch, caplog
+):
     _library_that(breaks, tmp_path, monkeypatch)
     compiled._find.cache_clear()
     try:

@@ -9,7 +9,13 @@ from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends import registry
 from models.scoring.backends import torch as backend
-from models.scoring.backends.registry import BACKENDS, Device, choose_kernel, find_backend, processor_kind
+from models.scoring.backends.registry import (
+    BACKENDS,
+    Device,
+    choose_kernel,
+    find_backend,
+    processor_kind,
+)
 from models.scoring.engine import ScoringEngine
 from tests.support.checkpoints import save_tiny
 
@@ -31,12 +37,16 @@ def test_processor_kind_is_its_fastest_instructions(monkeypatch, flags, kind):
 
 def test_auto_is_torch(tmp_path):
     assert find_backend("auto") is find_backend("torch")
-    reranker = Reranker(save_tiny(tmp_path, vocabulary=None), dtype="float32", device="cpu", backend="auto")
+    reranker = Reranker(
+        save_tiny(tmp_path, vocabulary=None), dtype="float32", device="cpu", backend="auto"
+    )
     assert type(reranker.engine._backend) is BACKENDS["torch"]
 
 
 def test_backend_that_is_unknown_is_refused():
-    with pytest.raises(ConfigError, match="backend must be one of auto, openvino, torch, not 'tpu'"):
+    with pytest.raises(
+        ConfigError, match="backend must be one of auto, openvino, torch, not 'tpu'"
+    ):
         find_backend("tpu")
 
 
@@ -59,7 +69,10 @@ def test_kernel_is_planned_for_what_it_computes(requested, name, device, dtype, 
 
 
 def test_auto_is_compiled_only_where_it_gains(monkeypatch):
-    architecture, found = resolve_checkpoint("embedded:mono", "mono").architecture, compiled.load_kernels()
+    architecture, found = (
+        resolve_checkpoint("embedded:mono", "mono").architecture,
+        compiled.load_kernels(),
+    )
     gains = found is not None and found.takes(torch.bfloat16, 34)
     device = Device("cpu", "bfloat16", 1)
     assert choose_kernel("auto", architecture, "torch", device) == (_PLANNED if gains else "torch")
@@ -68,9 +81,15 @@ def test_auto_is_compiled_only_where_it_gains(monkeypatch):
 
 
 @pytest.mark.parametrize(("planned", "installed"), [(_PLANNED, False), ("compiled 0", True)])
-def test_worker_without_the_planned_kernel_fails_and_names_the_remedy(monkeypatch, planned, installed):
+def test_worker_without_the_planned_kernel_fails_and_names_the_remedy(
+    monkeypatch, planned, installed
+):
     if not installed:
         monkeypatch.setattr(backend, "load_kernels", lambda: None)
         monkeypatch.setattr(backend, "why_torch", lambda: "it was installed without a compiler")
-    with pytest.raises(PreflightError, match=f"the plan has the kernel '{planned}', and .*set kernel to torch"):
-        ScoringEngine(resolve_checkpoint("embedded:mono", "mono"), "cpu", "bfloat16", 1, 64, kernel=planned)
+    with pytest.raises(
+        PreflightError, match=f"the plan has the kernel '{planned}', and .*set kernel to torch"
+    ):
+        ScoringEngine(
+            resolve_checkpoint("embedded:mono", "mono"), "cpu", "bfloat16", 1, 64, kernel=planned
+        )

@@ -33,7 +33,8 @@ def test_each_passage_is_used_once_an_epoch_and_the_stream_resumes_anywhere(room
 def test_inputs_are_filled_with_whole_passages():
     lengths = [1, 2, 3, 4, 5, 6] * 100
     packs = [
-        [lengths[doc] + 1 for doc in group.docs] for group, _ in islice(_source(lengths, room_tokens=16).stream(0), 400)
+        [lengths[doc] + 1 for doc in group.docs]
+        for group, _ in islice(_source(lengths, room_tokens=16).stream(0), 400)
     ]
     assert all(sum(sizes) <= 16 for sizes in packs)
     for sizes, (following, *_) in pairwise(packs):
@@ -46,7 +47,8 @@ def _session(folder: Path, corpus: str, max_bad_rows: int = 100, pack: bool = Tr
     (folder / "corpus.tsv").write_text(corpus)
     (folder / "tcp.yaml").write_text(
         "start: start\noutput: out\ninput: {max_length: 16}\noptimizer: {steps: 2, batch_size: 2}\n"
-        f"pack: {pack}\ndata: {{corpus: {{path: corpus.tsv, format: tsv}}, max_bad_rows: {max_bad_rows}}}\n"
+        f"pack: {pack}\ndata: {{corpus: {{path: corpus.tsv, format: tsv}}, max_bad_rows: "
+        f"{max_bad_rows}}}\n"
     )
     return make_session(folder / "tcp.yaml", "tcp")
 
@@ -69,7 +71,8 @@ def test_unusable_passages_are_counted_and_limited(tmp_path):
     )
     assert empty == "empty passages of the corpus: 2; ignored"
     with pytest.raises(
-        PreflightError, match=r"1 rows of the corpus .* data\.max_bad_rows is 0; .*corpus\.tsv at byte 7"
+        PreflightError,
+        match=r"1 rows of the corpus .* data\.max_bad_rows is 0; .*corpus\.tsv at byte 7",
     ):
         _session(tmp_path, corpus, max_bad_rows=0)
     with pytest.raises(PreflightError, match="has no usable passage"):
@@ -95,11 +98,15 @@ def test_unicode_forms_of_a_text_are_the_same():
     assert normal_text("\u0130") == normal_text("i\u0307")
 
 
-@pytest.mark.parametrize("text", ["", " \t\n", "\u00a0 \u200b", "\ufeff\u2063\u034f", "\u3164\u2800", "\ufffd\u0001"])
+@pytest.mark.parametrize(
+    "text", ["", " \t\n", "\u00a0 \u200b", "\ufeff\u2063\u034f", "\u3164\u2800", "\ufffd\u0001"]
+)
 def test_text_of_invisible_characters_is_empty(text):
     assert normal_text(text) == ""
 
 
-@pytest.mark.parametrize(("one", "other"), [("a", "b"), ("e", "\u00e9"), ("a b", "ab"), ("\u4e2d", "\u56fd")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("a", "b"), ("e", "\u00e9"), ("a b", "ab"), ("\u4e2d", "\u56fd")]
+)
 def test_other_texts_are_not_the_same(one, other):
     assert normal_text(one) != normal_text(other)

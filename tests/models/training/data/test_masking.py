@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from models.tokenizers.bert import load_bert
-from models.training.data.pretraining import IS_NEXT, IS_RANDOM, NOT_PREDICTED, Ids, MaskedInput, Masking
+from models.training.data.pretraining import (
+    IS_NEXT,
+    IS_RANDOM,
+    NOT_PREDICTED,
+    Ids,
+    MaskedInput,
+    Masking,
+)
 from tests.support.training import COLOURS, THINGS, WORDS, save_start
 
 _CLS, _SEP, _MASK = (WORDS.index(word) for word in ("[CLS]", "[SEP]", "[MASK]"))
@@ -23,7 +30,10 @@ def _masking(folder: str, max_length: int = 32, next_sentence: bool = False) -> 
 
 def _packs(*packs: list[str]) -> list[list[Ids]]:
     """The token ids of the passages of each input."""
-    return [[np.array([WORDS.index(word) for word in text.split()], np.int64) for text in pack] for pack in packs]
+    return [
+        [np.array([WORDS.index(word) for word in text.split()], np.int64) for text in pack]
+        for pack in packs
+    ]
 
 
 def _words(found: MaskedInput) -> list[str]:
@@ -72,7 +82,9 @@ def test_next_sentence_swaps_segments_of_half_of_the_pairs(folder):
             assert (words[0], words[-1]) == ("[CLS]", "[SEP]")
             border = int(found.types.argmax())
             assert words[border - 1] == "[SEP]"
-            (one, *_), (other, *_) = ([w for w in part if w != "[SEP]"] for part in (words[1:border], words[border:]))
+            (one, *_), (other, *_) = (
+                [w for w in part if w != "[SEP]"] for part in (words[1:border], words[border:])
+            )
             assert one in first
             assert other in (first if found.next_label == IS_NEXT else others)
         used = sorted(word for found in pair for word in _words(found) if word[0] != "[")

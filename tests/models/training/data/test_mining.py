@@ -1,4 +1,6 @@
-"""Mining: what is a positive, a candidate and a negative, how groups are drawn, and what is left out."""
+"""Mining: what is a positive, a candidate and a negative, how groups are drawn, and what is left
+out.
+"""
 
 import random
 import tracemalloc
@@ -42,7 +44,9 @@ class Mined(NamedTuple):
             docs = tuple(map(self.text_of, group.docs))
             return Group(self.text_of(group.query), docs, group.relevant, group.teacher_scores)
 
-        return [(texts(group), after) for group, after in islice(self.source.stream(position), count)]
+        return [
+            (texts(group), after) for group, after in islice(self.source.stream(position), count)
+        ]
 
     def negatives(self) -> list[set[str]]:
         """The texts of each topic's negatives."""
@@ -117,7 +121,9 @@ def test_triplets_give_each_positive_n_over_m_negatives(tmp_path):
     sampling = SamplingConfig(mode="triplets")
     found = mined(data, sampling, tmp_path)
     triplets = [group.docs for group, _ in found.take(found.source.groups_per_epoch or 0)]
-    negatives = {positive: {n for p, n in triplets if p == positive} for positive in ("blue", "green")}
+    negatives = {
+        positive: {n for p, n in triplets if p == positive} for positive in ("blue", "green")
+    }
     assert {name: len(found) for name, found in negatives.items()} == {"blue": 2, "green": 2}
     assert not negatives["blue"] & negatives["green"]
     limited = SamplingConfig(mode="triplets", negatives=1)
@@ -126,7 +132,12 @@ def test_triplets_give_each_positive_n_over_m_negatives(tmp_path):
 
 def test_mining_ignores_duplicates_of_positives(tmp_path):
     data = data_config(tmp_path)
-    corpus = (tmp_path / "corpus.jsonl").read_text().replace('"green"', '"BLUE "').replace('"white"', '"red"')
+    corpus = (
+        (tmp_path / "corpus.jsonl")
+        .read_text()
+        .replace('"green"', '"BLUE "')
+        .replace('"white"', '"red"')
+    )
     (tmp_path / "corpus.jsonl").write_text(corpus)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\n")
     found = mined(data, SamplingConfig(), tmp_path)
@@ -139,19 +150,25 @@ def test_mining_names_unusable_topics(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d1 0\nq2 0 d2 1\n")
     rows = (tmp_path / "run.trec").read_text().splitlines()
-    (tmp_path / "run.trec").write_text("\n".join(row for row in rows if not row.startswith("q2 ")) + "\n")
+    (tmp_path / "run.trec").write_text(
+        "\n".join(row for row in rows if not row.startswith("q2 ")) + "\n"
+    )
     lines = mined(data, SamplingConfig(), tmp_path).lines
     assert "topics without positives: 8 of 10 ('q1', 'q3', 'q4', ...); ignored" in lines
     assert "topics without candidates: 1 of 10 ('q2'); ignored" in lines
     strict = data.model_copy(update={"min_relevance": 2})
-    with pytest.raises(PreflightError, match="the mined set is empty: topics without positives: 10 of 10"):
+    with pytest.raises(
+        PreflightError, match="the mined set is empty: topics without positives: 10 of 10"
+    ):
         mined(strict, SamplingConfig(), tmp_path)
 
 
 def test_mining_refuses_a_run_of_relevant_docs_only(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "run.trec").write_text("".join(f"q{n} Q0 d{n} 1 1.0 run\n" for n in range(10)))
-    with pytest.raises(PreflightError, match="the mined set is empty: topics without negatives: 10 of 10"):
+    with pytest.raises(
+        PreflightError, match="the mined set is empty: topics without negatives: 10 of 10"
+    ):
         mined(data, SamplingConfig(), tmp_path)
 
 
@@ -170,7 +187,9 @@ def test_mining_refuses_missing_and_duplicate_docs(tmp_path):
 def test_mining_adds_the_teachers_scores(tmp_path):
     data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
     rows = (tmp_path / "teacher.trec").read_text().splitlines()
-    (tmp_path / "teacher.trec").write_text("\n".join(row for row in rows if not row.startswith("q0 Q0 d1 ")) + "\n")
+    (tmp_path / "teacher.trec").write_text(
+        "\n".join(row for row in rows if not row.startswith("q0 Q0 d1 ")) + "\n"
+    )
     found = mined(data, SamplingConfig(), tmp_path)
     assert "docs without a teacher's score, ignored: 1" in found.lines
     for group, _ in found.take(10):
@@ -184,7 +203,9 @@ def test_copy_of_a_positive_that_the_teacher_did_not_score_is_no_negative(tmp_pa
     (tmp_path / "corpus.jsonl").write_text(corpus)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d5 1\n")
     rows = (tmp_path / "teacher.trec").read_text().splitlines()
-    (tmp_path / "teacher.trec").write_text("\n".join(row for row in rows if not row.startswith("q0 Q0 d0 ")) + "\n")
+    (tmp_path / "teacher.trec").write_text(
+        "\n".join(row for row in rows if not row.startswith("q0 Q0 d0 ")) + "\n"
+    )
     found = mined(data, SamplingConfig(), tmp_path)
     assert found.negatives() == [{"red", "white", "black"}]
     assert "negatives with the text of a positive, ignored: 1" in found.lines
@@ -193,7 +214,12 @@ def test_copy_of_a_positive_that_the_teacher_did_not_score_is_no_negative(tmp_pa
 
 def test_texts_without_a_visible_character_are_not_trained_on(tmp_path):
     data = data_config(tmp_path)
-    corpus = (tmp_path / "corpus.jsonl").read_text().replace('"blue"', '""').replace('"red"', '" \\u00a0\\u200b"')
+    corpus = (
+        (tmp_path / "corpus.jsonl")
+        .read_text()
+        .replace('"blue"', '""')
+        .replace('"red"', '" \\u00a0\\u200b"')
+    )
     (tmp_path / "corpus.jsonl").write_text(corpus)
     topics = (tmp_path / "topics.tsv").read_text().replace("what is grass", "\u2063")
     (tmp_path / "topics.tsv").write_text(topics)
@@ -220,16 +246,24 @@ def test_topics_of_one_text_share_what_is_relevant(mode, tmp_path):
         {"white", "black", "gold", "teal"},
         {"white", "black", "gold", "teal", "pink"},
     ]
-    line = "topics with the text of another: 2 of 11 ('q0', 'q1'); what is relevant to one is no negative of another"
+    line = (
+        "topics with the text of another: 2 of 11 ('q0', 'q1'); what is relevant to one is no "
+        "negative of another"
+    )
     assert line in found.lines
     assert "negatives with the text of a positive, ignored: 3" in found.lines
 
 
 def test_topics_with_few_negatives_are_counted(tmp_path):
     data = data_config(tmp_path)
-    (tmp_path / "run.trec").write_text("q0 Q0 d1 1 1 r\nq1 Q0 d2 1 3 r\nq1 Q0 d3 2 2 r\nq1 Q0 d4 3 1 r\n")
+    (tmp_path / "run.trec").write_text(
+        "q0 Q0 d1 1 1 r\nq1 Q0 d2 1 3 r\nq1 Q0 d3 2 2 r\nq1 Q0 d4 3 1 r\n"
+    )
     found = mined(data, SamplingConfig(negatives=3), tmp_path)
-    expected = "topics with fewer than 3 negatives: 1 of 2, the fewest 1; theirs are drawn several times in a group"
+    expected = (
+        "topics with fewer than 3 negatives: 1 of 2, the fewest 1; theirs are drawn "
+        "several times in a group"
+    )
     assert expected in found.lines
     assert not any("fewer than" in line for line in mined(data, SamplingConfig(), tmp_path).lines)
 
@@ -245,17 +279,23 @@ def test_natural_sampling_counts_topics_without_a_positive(tmp_path):
 
 
 def write_random_collection(folder: Path, seed: int) -> DataConfig:
-    """Topics with positives that are retrieved or not, and docs that share their texts; four files of qrels."""
+    """Topics with positives that are retrieved or not, and docs that share their texts; four files
+    of qrels.
+    """
     dice = random.Random(seed)
     data = data_config(folder)
     texts = {f"d{n}": " ".join(dice.choices(COLOURS, k=dice.randint(1, 2))) for n in range(40)}
-    (folder / "corpus.jsonl").write_text("".join(f'{{"id": "{d}", "contents": "{t}"}}\n' for d, t in texts.items()))
+    (folder / "corpus.jsonl").write_text(
+        "".join(f'{{"id": "{d}", "contents": "{t}"}}\n' for d, t in texts.items())
+    )
     rows, qrels = [], ""
     for topic in range(10):
         ranked = dice.sample(sorted(texts), dice.randint(0, 12))
         rows += [f"q{topic} Q0 {doc} {rank} {-rank} run\n" for rank, doc in enumerate(ranked, 1)]
         for doc in dice.sample(sorted(texts), dice.randint(0, 4)) + ranked[3:5]:
-            qrels += "" if f"q{topic} 0 {doc} " in qrels else f"q{topic} 0 {doc} {dice.randint(0, 2)}\n"
+            qrels += (
+                "" if f"q{topic} 0 {doc} " in qrels else f"q{topic} 0 {doc} {dice.randint(0, 2)}\n"
+            )
     lines = qrels.splitlines(keepends=True)
     for fold in range(4):
         (folder / f"fold-{fold}.qrels").write_text("".join(lines[fold::4]) or "none 0 d0 1\n")
@@ -298,18 +338,28 @@ def plain_groups(data: DataConfig, sampling: SamplingConfig, seed: int) -> Itera
         if sampling.mode == "balanced":
             rng = np.random.default_rng([seed, epoch, number])
             count = sampling.negatives or 1
-            doc_ids += [negatives[at] for at in rng.choice(len(negatives), count, replace=len(negatives) < count)]
+            doc_ids += [
+                negatives[at]
+                for at in rng.choice(len(negatives), count, replace=len(negatives) < count)
+            ]
         relevant = tuple(each in positives for each in doc_ids)
         yield Group(query, tuple(texts[each] for each in doc_ids), relevant)
 
 
-@pytest.mark.parametrize("sampling", [{}, {"negatives": 3, "ranks": [2, 8]}, {"mode": "natural", "ranks": [1, 10]}])
+@pytest.mark.parametrize(
+    "sampling", [{}, {"negatives": 3, "ranks": [2, 8]}, {"mode": "natural", "ranks": [1, 10]}]
+)
 @pytest.mark.parametrize("seed", range(6))
 def test_mining_draws_the_groups_of_a_plain_loop(sampling, seed, tmp_path):
-    data, settings = write_random_collection(tmp_path, seed), SamplingConfig.model_validate(sampling)
+    data, settings = (
+        write_random_collection(tmp_path, seed),
+        SamplingConfig.model_validate(sampling),
+    )
     found = mined(data, settings, tmp_path, seed)
     count = 2 * (found.source.groups_per_epoch or 0) + 5
-    assert [group for group, _ in found.take(count)] == list(islice(plain_groups(data, settings, seed), count))
+    assert [group for group, _ in found.take(count)] == list(
+        islice(plain_groups(data, settings, seed), count)
+    )
 
 
 def peak_bytes(folder: Path, pairs: int) -> int:
@@ -370,12 +420,19 @@ def test_teachers_ranks_are_refused(score, ranks, tmp_path):
 
 
 def test_teacher_between_0_and_1_is_said(tmp_path):
-    """Such as probabilities, whose differences teach next to nothing where log-odds are expected."""
+    """Such as probabilities, whose differences teach next to nothing where log-odds are
+    expected.
+    """
     for scale, lines in ((0.01, 1), (1.0, 0)):
-        data = data_config(tmp_path / str(scale), teacher=str(tmp_path / str(scale) / "teacher.trec"))
-        rows = [line.split() for line in (tmp_path / str(scale) / "run.trec").read_text().splitlines()]
+        data = data_config(
+            tmp_path / str(scale), teacher=str(tmp_path / str(scale) / "teacher.trec")
+        )
+        rows = [
+            line.split() for line in (tmp_path / str(scale) / "run.trec").read_text().splitlines()
+        ]
         taught = [
-            f"{row[0]} Q0 {row[2]} 1 {scale * (20.5 - int(row[3]) ** 1.1 - len(row[2]) * int(row[0][1:]) % 3)} t"
+            f"{row[0]} Q0 {row[2]} 1 "
+            f"{scale * (20.5 - int(row[3]) ** 1.1 - len(row[2]) * int(row[0][1:]) % 3)} t"
             for row in rows
         ]
         (tmp_path / str(scale) / "teacher.trec").write_text("\n".join(taught) + "\n")
@@ -384,12 +441,17 @@ def test_teacher_between_0_and_1_is_said(tmp_path):
 
 
 def test_scores_in_the_other_direction_are_said(tmp_path):
-    """Of a teacher: distances, or logits of not relevant; of a run: its best docs would be the worst."""
+    """Of a teacher: distances, or logits of not relevant; of a run: its best docs would be the
+    worst.
+    """
     data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
     qrels = {tuple(line.split()[::2]) for line in (tmp_path / "qrels.txt").read_text().splitlines()}
     rows = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
     for sign, lines in ((1, 0), (-1, 1)):
-        taught = [f"{r[0]} Q0 {r[2]} 1 {sign * 9.5 * ((r[0], r[2]) in qrels) + int(r[0][1:]) / 7} t" for r in rows]
+        taught = [
+            f"{r[0]} Q0 {r[2]} 1 {sign * 9.5 * ((r[0], r[2]) in qrels) + int(r[0][1:]) / 7} t"
+            for r in rows
+        ]
         (tmp_path / "teacher.trec").write_text("\n".join(taught) + "\n")
         found = mined(data, SamplingConfig(), tmp_path).lines
         assert len([line for line in found if "upside down" in line]) == lines
