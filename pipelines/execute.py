@@ -16,7 +16,7 @@ from beamrank.logs import run_log
 from beamrank.section import Texts, check_ordered, texts_of
 from models.scoring.backends.registry import Device
 from models.stages.base import Stage
-from models.stages.core import steps_of
+from models.stages.core import open_stages, steps_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
 from pipelines.launcher import RETRIES, Launcher, resumable
@@ -27,7 +27,8 @@ from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, Share, server_command, settle_kernel
 from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
-from pipelines.runs.run_files import write_runs
+from pipelines.runs.run_file import run_files
+from pipelines.runs.run_files import check_places, write_runs
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,9 @@ def execute(
     plan = make_plan(settings, console, scoring)
     expected = partial(shard_seconds, settings, plan, measures=runner is not Runner.DATAFLOW)
     launcher = Launcher(plan, settings, console, runner, flags, wait, retries, expected, share)
+    if stage in (None, RUNS):
+        runs = run_files(open_stages(plan.stages), settings)
+        check_places(plan, [file.folder(plan) for file in runs])
     stages = [each for each in plan.stages if stage in (None, each.step)]
     if launcher.template and len(stages) > 1:
         raise ConfigError(

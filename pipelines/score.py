@@ -25,7 +25,7 @@ from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, beam_options, server_command, settle_kernel
 from pipelines.runs.owner import made_current
-from pipelines.runs.run_files import write_scores
+from pipelines.runs.run_files import check_places, scores_folder, write_scores
 
 _SAMPLE_ROWS = 64
 
@@ -82,6 +82,7 @@ def score_pairs(
     server_command(runner, flags, console)
     settings, _, plan, stage = _plan(settings, runner, flags, console)
     check_writable(plan.output)
+    check_places(plan, [scores_folder(plan)])
     with resumable(), made_current(plan):
         launcher = Launcher(plan, settings, console, runner, flags)
         if runner is not Runner.DATAFLOW:

@@ -35,7 +35,7 @@ from beamrank.notes import SILENT, Progress
 from beamrank.storage import files as storage
 from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import Document, checked_values, digest, sha256
-from beamrank.storage.local_files import TEMPORARY_SUFFIX
+from beamrank.storage.local_files import final_name
 from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
 
@@ -274,8 +274,8 @@ class Garbage:
 
 
 def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garbage]:
-    """Lists what can be removed, and is as old as `least_age_seconds` at the time `now`; removes
-    nothing.
+    """Lists what can be removed, and is as old as `least_age_seconds` at the time `now`, without
+    links and what is behind them; removes nothing.
 
     Raises:
         PreflightError: the folder holds no run, or a plan in it cannot be read.
@@ -318,9 +318,9 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     below = sorted(storage.folder_names(storage.join(output, listing.RUNS)))
     for folder in (listing.RUNS, *(f"{listing.RUNS}/{each}" for each in below)):
         for base, state in file_states(storage.join(output, folder)).items():
-            if base.endswith(TEMPORARY_SUFFIX) and is_old(state):
+            if final_name(base) is not None and is_old(state):
                 found.append(Garbage(f"{folder}/{base}", state.size_bytes, _KILLED))
-    return found
+    return [each for each in found if not storage.leads_away(output, each.file)]
 
 
 def _values(plan: str) -> dict[str, Any]:

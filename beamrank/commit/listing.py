@@ -11,12 +11,22 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from beamrank.formats.rejects import REJECTS
+from beamrank.logs import FOLDER as LOGS
 from beamrank.storage import files as storage
 from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import SHORT, digest, sha256
-from beamrank.storage.local_files import TEMPORARY_SUFFIX
+from beamrank.storage.local_files import final_name
 
 RECEIPTS, SCANS, MACHINES, RUNS = "receipts", "scans", "machines", "runs"
+REPORT, CALIBRATION, TRAINING, DEPTHS = "report", "calibration", "training", "duo-depths"
+FOLDERS = (RECEIPTS, SCANS, MACHINES, RUNS, REJECTS, LOGS, REPORT, CALIBRATION, TRAINING, DEPTHS)
+"""All folders below an output or below a stage's folder, but for those of a run's stages."""
+MEASURES, PER_QUERY = "measures.json", "per-query.parquet"
+SCORES = "scores.parquet"
+BESIDE_RUNS = (MEASURES, PER_QUERY, SCORES)
+"""What `runs/` holds beside the runs."""
+VALUES = "per_query"
+"""The key of `MEASURES` that is not the name of a run."""
 CURRENT = "current-plan.json"
 PREDICTED = "prediction.json"
 _FIELDS = {
@@ -160,15 +170,11 @@ def list_stage(url: str) -> list[Entry]:
 
 
 def list_folder(url: str, folder: str = "", kinds: Sequence[Kind] = _OF_STAGE) -> list[Entry]:
-    """Our files in a stage's folder, or in a folder below it, and all unfinished files."""
+    """Our files in a stage's folder, or in a folder below it, and all unfinished files of ours."""
     entries = []
     for name, state in sorted(file_states(storage.join(url, folder) if folder else url).items()):
-        temporary = name.endswith(TEMPORARY_SUFFIX)
-        final = (
-            name.removeprefix(".").removesuffix(TEMPORARY_SUFFIX).rpartition(".")[0]
-            if temporary
-            else name
-        )
+        final = final_name(name) or name
+        temporary = final != name
         matches = (
             (kind, re.fullmatch(kind.pattern, final)) for kind in kinds if kind.folder == folder
         )

@@ -13,7 +13,15 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from beamrank.commit.listing import CURRENT, PLAN, SHARDS, RejectsFile
+from beamrank.commit.listing import (
+    CURRENT,
+    FOLDERS,
+    PLAN,
+    RECEIPTS,
+    RUNS,
+    SHARDS,
+    RejectsFile,
+)
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.shards import InputPart, Shard, Shards, ShardTask, read_shards, write_shards
 from beamrank.commit.stage import StageRecord
@@ -271,7 +279,18 @@ class Plan:
     def write(self) -> None:
         """Writes the plan and the topics or rows of its shards; the pointer keeps naming a
         different one.
+
+        Raises:
+            PreflightError: a link in the place of a folder, such as one to a disk, leads nowhere.
         """
+        stages = [stage.name for stage in self.stages]
+        for name in (*FOLDERS, *stages, *(f"{each}/{RECEIPTS}" for each in stages)):
+            url = storage.join(self.output, name)
+            if storage.is_link(url) and not storage.is_folder(url) and name != RUNS:
+                raise PreflightError(
+                    f"{url} is a link that leads to no folder, so nothing can be written there: "
+                    "mount what it leads to, or remove the link"
+                )
         shards_file = write_shards(self.shards, self.output)
         identity = self.engine_version, self.digest, self.run_tag
         stored = _Stored(

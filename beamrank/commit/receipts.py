@@ -367,6 +367,8 @@ class StageFolder:
         """Removes the needed docs and the tasks of a sealed stage, and leftovers of killed
         attempts.
         """
+        if storage.is_link(self.url):
+            return
         of_jobs = f"-{digest(shard_digests)[:SHORT]}-"
         for entry in listing.list_folder(self.url):
             if (
@@ -379,8 +381,9 @@ class StageFolder:
 
     def remove_leftovers(self) -> None:
         """Removes the temporary files of killed processes."""
-        for folder in (self.url, self._receipts_url, storage.join(self.url, listing.SCANS)):
-            storage.remove_leftovers(folder)
+        output, name = storage.parent(self.url), storage.name(self.url)
+        for path in (name, f"{name}/{listing.RECEIPTS}", f"{name}/{listing.SCANS}"):
+            storage.remove_leftovers(output, path)
 
 
 @dataclass(frozen=True)

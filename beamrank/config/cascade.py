@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import PlainSerializer, PlainValidator, ValidationError
 
+from beamrank.commit.listing import BESIDE_RUNS, FOLDERS, VALUES
 from beamrank.config.stages import (
     Bm25Config,
     CandidatesConfig,
@@ -27,7 +28,11 @@ PLUGINS: Registry[Any] = Registry("stage", "beamrank.stages", {})
 """The stages of packages, by their kinds: classes with a `section`, such as those of
 `models/stages`.
 """
-RESERVED = ("retrieve", "tokenize", "runs", "receipts", "machines")
+RESERVED = {"retrieve", "tokenize", "texts", "scores", *FOLDERS, VALUES} | {
+    name.partition(".")[0] for name in BESIDE_RUNS
+}
+"""Names that no stage may have: of our stages, of our other folders, and of what is beside runs."""
+_MOST_NAME_BYTES = 100
 _OURS: dict[str, type[StageConfig]] = {**FIRST_STAGES, **SHORT_FORM}
 
 
@@ -71,6 +76,11 @@ def parse_stage(entry: Any) -> ConfiguredStage:
     if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum():
         raise ValueError(
             f"{kind}.name is {name!r}, and must be letters, digits, - and _: it names a folder"
+        )
+    if len(name.encode()) > _MOST_NAME_BYTES:
+        raise ValueError(
+            f"{kind}.name has {len(name.encode()):,} bytes, and names files with longer names: "
+            f"give at most {_MOST_NAME_BYTES}"
         )
     try:
         return ConfiguredStage(name, kind, section.model_validate(settings))

@@ -143,7 +143,8 @@ class RunConfig(_Job):
     cascade: tuple[CascadeEntry, ...] | None = None
     """The stages after the first, in order, in place of `mono` and `duo`: `- mono: {checkpoint:
     ..., name: large}`. The `name`, by default the kind, is the stage's folder, its run, its
-    `--stage`, and its address in `--set NAME.k=20`.
+    `--stage`, and its address in `--set NAME.k=20`: at most 100 bytes, and no name that beamrank
+    uses in an output, such as `runs` or `report`.
     """
     measures: tuple[str, ...] = DEFAULT_MEASURES
     """Names of ir_measures or trec_eval; stages are compared by the first."""

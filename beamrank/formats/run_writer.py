@@ -192,4 +192,4 @@ def write_run(
         for query_id, ranking in rankings.items()
         for line in run_lines(query_id, ranking, run_tag, run_format)
     )
-    storage.replace_stream(url, packed(url, lines))
+    storage.replace_stream(url, packed(url, lines), through_link=True)

@@ -6,8 +6,9 @@ import errno
 import hashlib
 import io
 import os
+import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
@@ -19,6 +20,7 @@ from fsspec.registry import known_implementations
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import local_files, stores
 from beamrank.storage.stores import UnreachableError
+from beamrank.storage.urls import shown_message
 
 _WEB = ("http://", "https://")
 _READ_AT_ONCE = 64
@@ -205,6 +207,11 @@ def sizes_bytes(folder: str) -> dict[str, int]:
     return {name(entry["name"]): int(entry["size"]) for entry in list_files(folder)}
 
 
+def entry_names(folder: str) -> set[str]:
+    """The names of all that is in a folder, links that lead nowhere too; empty if there is none."""
+    return {name(entry["name"]) for entry in _list(folder)}
+
+
 def folder_names(folder: str) -> set[str]:
     """The names of the folders in a folder; empty if there is no folder."""
     return {name(each["name"]) for each in _list(folder, "directory", os.path.isdir)}
@@ -355,9 +362,9 @@ def publish_content(url: str, content: bytes) -> None:
 
 
 def replace(url: str, content: bytes) -> None:
-    """Writes a file whole; an existing file is replaced.
+    """Writes a file whole; an existing file or a link is replaced, never the target of the link.
 
-    A local link stays, and its target is replaced; a device or a pipe is written to.
+    A device or a pipe is written to.
     """
     if is_remote(url):
         with located(url) as (filesystem, path):
@@ -366,8 +373,10 @@ def replace(url: str, content: bytes) -> None:
         local_files.replace_file(absolute(url), [content])
 
 
-def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
-    """`replace` for content that is not held in memory."""
+def replace_stream(url: str, chunks: Iterable[bytes], *, through_link: bool = False) -> None:
+    """`replace` for content that is not held in memory; `through_link` is for a file that the user
+    names: a link stays, and its target is replaced.
+    """
     if is_remote(url):
         # Not through fsspec's file: an error in the middle would close it, and publish a part of
         # the content.
@@ -377,14 +386,48 @@ def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
             upload(spool.name, url)
         return
     path = absolute(url)
-    local_files.remove_leftovers(*os.path.split(os.path.realpath(path)))
-    local_files.replace_file(path, chunks)
+    target = os.path.realpath(path) if through_link else path
+    local_files.remove_leftovers(*os.path.split(target))
+    local_files.replace_file(path, chunks, through_link=through_link)
 
 
-def remove_leftovers(folder: str) -> None:
-    """Removes the temporary files of killed writers in a local folder."""
-    if not is_remote(folder):
-        local_files.remove_leftovers(absolute(folder))
+def is_link(url: str) -> bool:
+    """Whether a local path is a symbolic link."""
+    return not is_remote(url) and os.path.islink(absolute(url))
+
+
+def leads_away(folder: str, path: str) -> bool:
+    """Whether what is at a path below a folder is a link, or behind one; the folder may be one."""
+    names = path.split("/")
+    return any(is_link(join(folder, *names[:end])) for end in range(1, len(names) + 1))
+
+
+def own_folder(folder: str, *names: str) -> str:
+    """The path of a folder below another one, into which files are written by their names.
+
+    A link in its place, or on the way, is removed, with a warning: behind it may be other files of
+    these names.
+    """
+    for end in range(1, len(names) + 1):
+        url = join(folder, *names[:end])
+        if is_link(url):
+            print(
+                shown_message(
+                    f"warning: {url} is a link to {os.readlink(absolute(url))}, and no file is "
+                    "replaced behind a link: a folder takes its place, and the link's target stays"
+                ),
+                file=sys.stderr,
+            )
+            remove(url)
+    return join(folder, *names)
+
+
+def remove_leftovers(folder: str, path: str = "") -> None:
+    """Removes the temporary files of killed writers in a local folder, or in one below it that is
+    not behind a link.
+    """
+    if not is_remote(folder) and not (path and leads_away(folder, path)):
+        local_files.remove_leftovers(os.path.join(absolute(folder), path))
 
 
 def remove(url: str) -> None:
@@ -392,22 +435,10 @@ def remove(url: str) -> None:
         filesystem.rm_file(path)
 
 
-def clear(folder: str, kept: Collection[str] = ()) -> None:
-    """Removes what is in a folder but for some names, many files at a time."""
-    with located(folder) as (filesystem, path):
-        found = {name(each["name"]): each for each in entries_in(filesystem, path)}
-        files = []
-        for base in found.keys() - kept:
-            if found[base]["type"] == "directory" and not found[base].get("islink"):
-                filesystem.rm(found[base]["name"], recursive=True)
-            else:
-                files.append(join(folder, base))
+def remove_files(folder: str, names: Iterable[str]) -> None:
+    """Removes files and links of a folder, many at a time; a local folder too, if it is empty."""
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        list(pool.map(remove, files))
-
-
-def remove_folder(url: str) -> None:
-    """Removes a folder with all that is in it."""
-    clear(url)
-    if not is_remote(url):
-        os.rmdir(absolute(url))
+        list(pool.map(remove, (join(folder, name) for name in names)))
+    if not is_remote(folder):
+        with suppress(OSError):
+            os.rmdir(absolute(folder))

@@ -109,6 +109,12 @@ def temporary_name(base: str) -> str:
     return f".{base}.{writer}{TEMPORARY_SUFFIX}"
 
 
+def final_name(name: str) -> str | None:
+    """The name that a temporary file of ours is to get; None for any other file."""
+    match = _TEMPORARY.fullmatch(name)
+    return None if match is None else match["base"]
+
+
 def remove_leftovers(folder: str, base: str | None = None) -> None:
     """Removes temporary files and folders whose writer has ended: those of one target, or all in a
     folder.
@@ -186,19 +192,21 @@ def publish_file(path: str, content: bytes) -> bool:
         return is_new
 
 
-def replace_file(path: str, chunks: Iterable[bytes]) -> None:
-    """Writes a file whole, in the place of an existing one.
+def replace_file(path: str, chunks: Iterable[bytes], *, through_link: bool = False) -> None:
+    """Writes a file whole, in the place of an existing one or of a link.
 
-    The target of a link is replaced, and the link stays. A device, a pipe or an open file of this
-    process is written to, as far as an error in the middle.
+    With `through_link`, a link stays, and its target is replaced. A device, a pipe or an open file
+    of this process is written to, as far as an error in the middle.
     """
-    with _naming(path):
-        special = _open_special(path)
-        if special is not None:
-            with special:
-                special.writelines(chunks)
-            return
-    path = os.path.realpath(path)
+    if through_link or not os.path.islink(path):
+        with _naming(path):
+            special = _open_special(path)
+            if special is not None:
+                with special:
+                    special.writelines(chunks)
+                return
+    if through_link:
+        path = os.path.realpath(path)
     with _written_beside(path, chunks) as temporary:
         os.replace(temporary, path)
         _sync_folder(path)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import typer
 from scipy.special import expit
 
+from beamrank.commit.listing import CALIBRATION
 from beamrank.commit.receipts import PARQUET
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.evaluation.tables import MEAN, Cell, Column, Table
@@ -107,7 +108,9 @@ def calibrate(
     if judgments is None:
         raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
     into = (
-        storage.absolute(output) if output else storage.join(runs.plan.output, "calibration", name)
+        storage.absolute(output)
+        if output
+        else storage.own_folder(runs.plan.output, CALIBRATION, name)
     )
     storage.check_folder(into)
     with ConsoleProgress().bar("calibrate") as bar:

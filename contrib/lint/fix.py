@@ -77,11 +77,11 @@ def fix_run(report: Report) -> tuple[Report, Fix]:
 def _replace(url: str, content: Iterable[bytes]) -> None:
     """Replaces a file; a local one keeps its permissions."""
     if storage.is_remote(url):
-        storage.replace_stream(url, content)
+        storage.replace_stream(url, content, through_link=True)
         return
     path = storage.absolute(url)
     mode = stat.S_IMODE(os.stat(path).st_mode)
-    storage.replace_stream(path, content)
+    storage.replace_stream(path, content, through_link=True)
     os.chmod(path, mode)
 
 

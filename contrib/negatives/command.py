@@ -2,7 +2,6 @@
 stored.
 """
 
-import json
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,6 @@ import pyarrow.compute as pc
 import typer
 
 from beamrank.commit.parts import ShardParts
-from beamrank.commit.receipts import part_bytes
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import find_taken
 from beamrank.formats.qrels import Judgments, read_qrels
@@ -128,15 +126,15 @@ def negatives(
     )
     storage.check_lasting(output)
     if not output.endswith(f".{_ENDING}"):
-        parts = TableFolder(output, _ENDING, shards)
-        missing = parts.open(mining.record())
+        parts = TableFolder(output, _ENDING, shards, mining.decided_by())
         with (
+            parts.opened() as missing,
             console.events(),
             console.bar("negatives") as bar,
             mining.tables(missing, bar) as tables,
         ):
             for shard, table in zip(missing, tables, strict=True):
-                parts.write(shard, part_bytes(table))
+                parts.add(shard, table)
             parts.seal()
         if len(missing) < shards:
             console.note(
@@ -169,15 +167,15 @@ class Mining:
     judged: Judgments
     counts: Counter[str]
 
-    def record(self) -> bytes:
-        """What decides each part, as JSON."""
+    def decided_by(self) -> dict[str, Any]:
+        """What decides each part, as JSON can hold it."""
         source = {
             "plan": self.runs.plan.digest,
             "stage": self.stage,
             "manifest": self.runs.manifests[self.stage].digest,
             "judgments": digest(list(self.judged.items())),
         }
-        return json.dumps(source | asdict(self.rules), indent=1).encode()
+        return source | asdict(self.rules)
 
     @contextmanager
     def tables(self, shards: Sequence[int], progress: Progress) -> Iterator[Iterator[pa.Table]]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn, Self
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit.listing import DEPTHS
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import ScoringWork
 from beamrank.config.stages import StageConfig
@@ -49,7 +50,7 @@ class ScoreDepths(ScoringStage):
     def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
         """The stage that compares with the model of a run's own; `k` is the largest k1."""
         shared = {each.name: getattr(duo, each.name) for each in fields(ScoringStage)}
-        return cls(**{**shared, "k": k, "own_name": "duo-depths"}, k0s=k0s)
+        return cls(**{**shared, "k": k, "own_name": DEPTHS}, k0s=k0s)
 
     @property
     def kind(self) -> str:

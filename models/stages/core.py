@@ -103,15 +103,20 @@ def plan_stages(planning: Planning) -> list[Stage]:
             planning, tokens=tokens, before=tuple(stage for stage in ranking if stage.ranks)
         )
         ranking.extend(stage_class(own.kind).planned(own, placed))
-    _check_run_names(ranking)
+    _check_names(ranking)
     return [ranking[0], *tokenizing, *ranking[1:]]
 
 
-def _check_run_names(stages: Sequence[Stage]) -> None:
-    """Raises ConfigError where the run of a stage has the name of a run that another's parts can be
-    ranked as.
+def _check_names(stages: Sequence[Stage]) -> None:
+    """Raises ConfigError where two stages have one folder, or the run of a stage has the name of a
+    run that another's parts can be ranked as.
     """
     for stage, other in itertools.permutations(stages, 2):
+        if stage.name == other.name:
+            raise ConfigError(
+                f"the cascade has two stages that write into {stage.name}: choose a different "
+                "`name` for one"
+            )
         name = str(stage.run_name)
         if name == other.run_name or other.parse_run_name(name) is not None:
             raise ConfigError(

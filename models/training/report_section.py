@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from beamrank.commit.listing import TRAINING
 from beamrank.errors import PreflightError
 from beamrank.evaluation.compare import short_names
 from beamrank.evaluation.tables import COUNT, MEAN, Cell, Column, Table
@@ -22,7 +23,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import Document
 
 FOLDER, RECORD, STEPS, DEV, PICTURE = (
-    "training",
+    TRAINING,
     "training.json",
     "curve.csv",
     "dev.csv",

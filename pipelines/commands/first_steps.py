@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from beamrank.commit.listing import REPORT
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig
@@ -58,7 +59,7 @@ def demo(
         print_table(table.header, table.shown())
     console.note(f"runs, parts and receipts are in {folder}")
     report = report_part(gather(open_runs(result.output), ReportSettings()))
-    page = write_report(storage.join(folder, "report"), [report])
+    page = write_report(storage.own_folder(folder, REPORT), [report])
     console.note(f"the report is {page}: open it in a browser")
 
 

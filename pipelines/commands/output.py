@@ -160,12 +160,13 @@ def gc(
     earlier plans.
 
     Keeps all plans, runs and logs, and what an interrupted run of the current plan needs to resume.
-    Prints each file, its bytes and the reason, separated by tabs.
+    Prints the path of each file, its bytes and the reason, separated by tabs. Links, and what is
+    behind them, stay.
     """
     console = ConsoleProgress()
     garbage = find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS)
     for each in garbage:
-        write_line(each.file, each.size_bytes, each.reason)
+        write_line(storage.join(storage.absolute(folder), each.file), each.size_bytes, each.reason)
     if not garbage:
         console.note(f"files to remove: 0 (older than {min_age_hours:g} hours)")
     elif dry_run:

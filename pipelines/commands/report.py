@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from beamrank.commit.listing import CURRENT
+from beamrank.commit.listing import CURRENT, REPORT
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import shard_attempts
 from beamrank.errors import ConfigError
@@ -168,7 +168,7 @@ def report(
     place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
     options = {"paths": paths, "verbose": verbose, "quiet": quiet, **of_sections}
     parts = [report_part(found, options) for found in reports]
-    write_line(write_report(folder or storage.join(place, "report"), parts))
+    write_line(write_report(folder or storage.own_folder(place, REPORT), parts))
     failed: list[Failed] = [block for part in parts for block in part.blocks(Failed)]
     for each in failed:
         write_error(each.text)

@@ -113,7 +113,7 @@ def _remove_leftovers(plan: Plan) -> None:
     """
     storage.remove_leftovers(plan.output)
     for folder in (MACHINES, REJECTS, RUNS):
-        storage.remove_leftovers(storage.join(plan.output, folder))
+        storage.remove_leftovers(plan.output, folder)
     for stage in plan.stages:
         plan.folder(stage.name).remove_leftovers()
 

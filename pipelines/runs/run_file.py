@@ -6,11 +6,12 @@ Other aggregations of stored log-odds make runs too, without a model.
 
 import hashlib
 import os
+import re
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,7 @@ from beamrank.formats.runs import RunScores
 from beamrank.ranking.aggregation import check_method
 from beamrank.ranking.rankings import Rankings, rows_by_query
 from beamrank.storage import files as storage
+from beamrank.storage.local_files import final_name
 from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
 
@@ -103,6 +105,12 @@ class RunFile:
     def url(self, plan: Plan) -> str:
         """Where it is."""
         return storage.join(plan.output, RUNS, self.base)
+
+    def folder(self, plan: Plan) -> "PartFolder":
+        """The folder of its parts, which may also be what an earlier run wrote in place of a
+        file.
+        """
+        return PartFolder(self.url(plan), self.ending, len(plan.shards))
 
 
 def run_files(stages: Sequence[Stage], config: RunConfig) -> list[RunFile]:
@@ -200,6 +208,8 @@ class PartFolder:
     written last. `ending` is that of the names of the parts.
     """
 
+    records: ClassVar[tuple[str, ...]] = (SUCCESS,)
+    """The names of the files beside the parts."""
     url: str
     ending: str
     shards: int
@@ -212,14 +222,52 @@ class PartFolder:
     def names(self) -> Iterator[str]:
         """The names of all files of a whole folder."""
         yield from map(self.part, range(self.shards))
-        yield SUCCESS
+        yield from self.records
+
+    def own(self) -> set[str] | None:
+        """The names of what this or an earlier run wrote here; None where no folder is.
+
+        Raises:
+            PreflightError: there is something else, which is not ours to remove.
+        """
+        if storage.is_link(self.url) or not storage.is_folder(self.url):
+            return None
+        names = storage.entry_names(self.url)
+        known = re.compile(rf"part-\d{{5,}}\.{re.escape(self.ending)}")
+        own = {
+            name
+            for name in names
+            if (base := final_name(name) or name) in self.records or known.fullmatch(base)
+        }
+        others = (names - own) | {
+            name
+            for name in own & storage.folder_names(self.url)
+            if not storage.is_link(storage.join(self.url, name))
+        }
+        if others:
+            raise PreflightError(
+                f"{storage.join(self.url, min(others))} is not a file of beamrank, and the folder "
+                "that holds it is written anew: move it away, and run the same command again"
+            )
+        return own
 
     def begin(self) -> None:
-        """Removes all that is there, `_SUCCESS` first: parts of other plans, lost attempts, a file
-        of this name.
+        """Removes all that is there, `_SUCCESS` first: parts of other plans, lost attempts, a link
+        or a file of this name.
+
+        Raises:
+            PreflightError: see `own`; then nothing is removed.
         """
-        if not remove_parts(self.url):
+        if not self.remove():
             storage.remove(self.url)
+
+    def remove(self) -> bool:
+        """Removes the folder as `begin` does; returns whether there was one."""
+        own = self.own()
+        if own is not None:
+            storage.remove(storage.join(self.url, SUCCESS))
+            storage.remove_files(self.url, own)
+        return own is not None
 
     def write(self, shard: int, content: bytes) -> None:
         """Writes a shard's part; another attempt's is replaced, by the same bytes."""
@@ -259,17 +307,8 @@ class PartFolder:
                 f"{self.url} lacks {self.part(missing[0])} and the parts of {len(missing) - 1:,} "
                 "more shards: run again, which writes it again"
             )
-        storage.clear(self.url, set(self.names))
+        storage.remove_files(self.url, (self.own() or set()) - set(self.names))
         storage.replace(storage.join(self.url, SUCCESS), b"")
-
-
-def remove_parts(url: str) -> bool:
-    """Removes a folder with all that is in it, `_SUCCESS` first; returns whether there was one."""
-    is_folder = storage.is_folder(url)
-    if is_folder:
-        storage.remove(storage.join(url, SUCCESS))
-        storage.remove_folder(url)
-    return is_folder
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ To verify a run, it is made again from the sealed parts, and compared.
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import MappingProxyType
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.commit.check import Finding, Verification
-from beamrank.commit.listing import RUNS
+from beamrank.commit.listing import MEASURES, PER_QUERY, RUNS, SCORES, VALUES
 from beamrank.commit.parts import ShardParts, iter_shards, sealed_stages
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
@@ -38,14 +38,12 @@ from pipelines.runs.run_file import (
     RunSpool,
     ShardWriter,
     parse_run_file,
-    remove_parts,
     run_files,
 )
 from pipelines.runs.run_metadata import ENDING, is_unchanged, write_run_metadata
 
 Evaluators: TypeAlias = Mapping[RunFile, Evaluator]
 WriteParts: TypeAlias = Callable[[ShardWriter, Mapping[str, Manifest]], None]
-MEASURES, PER_QUERY = "measures.json", "per-query.parquet"
 # The values of more topics are a table: JSON of millions of them would have to be read whole.
 MOST_IN_JSON = 100_000
 PER_QUERY_TABLE = pa.schema(
@@ -110,11 +108,9 @@ def write_run_files(
     returns their paths.
     """
     urls = {file: file.url(plan) for file in files}
-    folders = {
-        file: PartFolder(urls[file], file.ending, len(plan.shards))
-        for file in files
-        if file.in_parts
-    }
+    check_places(plan, [file.folder(plan) for file in files])
+    storage.own_folder(plan.output, RUNS)
+    folders = {file: file.folder(plan) for file in files if file.in_parts}
     writer = ShardWriter(
         tuple(stage for stage in stages if stage.ranks), tuple(folders.items()), config.run_tag
     )
@@ -146,10 +142,20 @@ def write_run_files(
             if file in folders:
                 folders[file].seal()
             else:
-                remove_parts(url)
+                file.folder(plan).remove()
                 storage.replace_stream(url, spools[file].chunks())
             write_run_metadata(plan, config, file, stages, manifests[file.stage])
     return urls
+
+
+def check_places(plan: Plan, folders: Iterable[PartFolder]) -> None:
+    """Raises PreflightError where a run, or the scores, would replace a folder that is not all
+    ours.
+    """
+    # A link is replaced, and what is behind it stays.
+    if not storage.is_link(storage.join(plan.output, RUNS)):
+        for folder in folders:
+            folder.own()
 
 
 def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> Evaluators:
@@ -209,9 +215,7 @@ def measure_files(evaluations: Mapping[str, Evaluation]) -> dict[str, bytes | No
                 writer.write_table(group, len(group))
         table = sink.getvalue()
     else:
-        means["per_query"] = {
-            name: dict(each.per_query.items()) for name, each in evaluations.items()
-        }
+        means[VALUES] = {name: dict(each.per_query.items()) for name, each in evaluations.items()}
     return {PER_QUERY: table, MEASURES: json.dumps(means, indent=1).encode()}
 
 
@@ -230,9 +234,7 @@ def _groups(evaluations: Mapping[str, Evaluation]) -> Iterator[Any]:
 
 def scores_folder(plan: Plan) -> PartFolder:
     """The scores of `beamrank score` as a table."""
-    return PartFolder(
-        storage.join(plan.output, RUNS, "scores.parquet"), "parquet", len(plan.shards)
-    )
+    return PartFolder(storage.join(plan.output, RUNS, SCORES), "parquet", len(plan.shards))
 
 
 def write_scores(plan: Plan, manifest: Manifest) -> str:
@@ -245,6 +247,7 @@ def write_scores(plan: Plan, manifest: Manifest) -> str:
         table.write(receipt.shard, parts.part_content(receipt))
 
     check_current(plan)
+    storage.own_folder(plan.output, RUNS)
     table.begin()
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         list(pool.map(copy, manifest.receipts))
@@ -360,8 +363,7 @@ def _verify_files(
         for file, is_own in files.items():
             name, remedy = f"{RUNS}/{file.base}", _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
             if file in hashes:
-                folder = PartFolder(file.url(plan), file.ending, len(plan.shards))
-                _verify_parts(folder, hashes[file], remedy, found)
+                _verify_parts(file.folder(plan), hashes[file], remedy, found)
             if isinstance(failed.get(file), ReceiptError):
                 found.notes.append(f"not checked: {name}, which is made from a damaged part")
             elif file in failed:

@@ -1,6 +1,7 @@
 """`gc` removes leftovers that no manifest or plan names, and nothing else."""
 
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from tests.support.outputs import (
 
 _HOUR = 3600.0
 _OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"
+# The end of a temporary file's name: its machine and process.
+_KILLED = "01234567-1-1-0123abcd.tmp"
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -71,26 +74,29 @@ def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
         "mono/receipts/notes.txt",
         "tokenize-0a1b2c3d/scans/notes.txt",
     )
-    theirs = (".notes.txt.0.tmp", "plan-of-mine.json")
+    theirs = (
+        f".notes.txt.{_KILLED}",
+        "plan-of-mine.json",
+        *("mono/notes.tmp", "runs/.mono.trec.tmp", "rejects/.tmp", "machines/my.0.tmp"),
+    )
     foreign = _write(output, *notes, *theirs, "runs/mono.trec", "runs/duo-min.trec", "index/_0.cfs")
     litter = _write(
         output,
         f"mono/{_OTHER_PART}",
-        f"mono/.{_OTHER_PART}.0.tmp",
+        f"mono/.{_OTHER_PART}.{_KILLED}",
         "mono/receipts/00000-aaaaaaaaaaaa.json",
-        "mono/receipts/.00000-aaaaaaaaaaaa.json.0.tmp",
-        "mono/.manifest-aaaaaaaaaaaa.json.0.tmp",
+        f"mono/receipts/.00000-aaaaaaaaaaaa.json.{_KILLED}",
+        f"mono/.manifest-aaaaaaaaaaaa.json.{_KILLED}",
         "mono/tasks-aaaaaaaaaaaa-aaaaaaaaaaaa.parquet",
         "tokenize-0a1b2c3d/scans/unit-00000-aaaaaaaaaaaa.json",
-        "tokenize-0a1b2c3d/scans/.unit-00000-aaaaaaaaaaaa.json.0.tmp",
-        "runs/mono.trec.0.tmp",
-        "runs/.mono.trec.0.tmp",
-        "runs/mono.parquet/.0.parquet.0.tmp",
+        f"tokenize-0a1b2c3d/scans/.unit-00000-aaaaaaaaaaaa.json.{_KILLED}",
+        f"runs/.mono.trec.{_KILLED}",
+        f"runs/mono.parquet/.0.parquet.{_KILLED}",
         "topics-aaaaaaaaaaaa.parquet",
-        ".plan-aaaaaaaaaaaa.json.0.tmp",
-        ".current-plan.json.0.tmp",
-        ".topics-aaaaaaaaaaaa.parquet.0.tmp",
-        "machines/.x.0.tmp",
+        f".plan-aaaaaaaaaaaa.json.{_KILLED}",
+        f".current-plan.json.{_KILLED}",
+        f".topics-aaaaaaaaaaaa.parquet.{_KILLED}",
+        f"machines/.x.{_KILLED}",
     )
     found = find_garbage(output, _later(2), _HOUR)
     assert {each.file for each in found} - litter == _garbage(output) - litter
@@ -161,10 +167,10 @@ def test_gc_keeps_a_part_that_another_plan_shares(output):
 def test_gc_keeps_young_files(tmp_path):
     output = str(tmp_path / "out")
     finished_output(output)
-    _write(output, f"mono/{_OTHER_PART}", "mono/.x.tmp")
+    _write(output, f"mono/{_OTHER_PART}", f"mono/.x.{_KILLED}")
     assert _garbage(output, hours_later=0) == set()
-    os.utime(tmp_path / "out/mono/.x.tmp", (0, 0))
-    assert _garbage(output, hours_later=0) == {"mono/.x.tmp"}
+    os.utime(tmp_path / f"out/mono/.x.{_KILLED}", (0, 0))
+    assert _garbage(output, hours_later=0) == {f"mono/.x.{_KILLED}"}
 
 
 def test_gc_keeps_work_of_other_plans_while_young(tmp_path):
@@ -234,6 +240,47 @@ def test_gc_stops_at_an_unreadable_plan_or_manifest(tmp_path):
         _garbage(output)
 
 
+@pytest.mark.parametrize("linked", ["mono", "mono/receipts", "rejects", "machines", "runs"])
+def test_gc_leaves_a_linked_folder_and_keeps_what_is_named_behind_it(tmp_path, linked):
+    """Behind the link is what gc would remove here: parts and receipts of another unfinished
+    output, and files of killed runs.
+    """
+    output = str(tmp_path / "out")
+    plan = finished_output(output)
+    other = make_plan(str(tmp_path / "other"), mono_k=4)
+    other.publish()
+    for name in ("retrieve", "tokenize-0a1b2c3d"):
+        seal_stage(other, name)
+    commit(other, "mono", [0, 1], salt=1)
+    for name in ("rejects", "machines", "runs", "mono", "mono/receipts"):
+        _write(str(tmp_path / "other"), f"{name}/.x.{_KILLED}")
+    expected = {name for name in _garbage(output) if not name.startswith(f"{linked}/")}
+    own, theirs = tmp_path / "out" / linked, tmp_path / "other" / linked
+    if own.exists():
+        for path in [each for each in own.rglob("*") if each.is_file()]:
+            path.rename(theirs / path.relative_to(own))
+        shutil.rmtree(own)
+    own.symlink_to(theirs)
+    before = files_below(str(tmp_path / "other"))
+    found = find_garbage(output, _later(2), _HOUR)
+    assert {each.file for each in found} == expected
+    remove_garbage(output, found)
+    assert files_below(str(tmp_path / "other")) == before
+    assert own.is_symlink()
+    assert plan.finished("mono") is not None
+
+
+def test_gc_leaves_links_to_files(tmp_path):
+    output = str(tmp_path / "out")
+    finished_output(output)
+    expected = _garbage(output)
+    (tmp_path / "elsewhere").write_bytes(b"mine")
+    (tmp_path / "out/runs").mkdir()
+    for name in (f"mono/{_OTHER_PART}", f"mono/.x.{_KILLED}", f"runs/.x.{_KILLED}"):
+        (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
+    assert _garbage(output) == expected
+
+
 def test_gc_keeps_what_a_plan_of_another_engine_names(output):
     plan = finished_output(output)
     url = storage.join(output, plan.name)
@@ -243,9 +290,9 @@ def test_gc_keeps_what_a_plan_of_another_engine_names(output):
     storage.replace(
         storage.join(output, "plan-aaaaaaaaaaaa.json"), checked_json(other | {"topics": [*shards]})
     )
-    _write(output, "gone/.part-00000-aaaaaaaaaaaa.parquet.0.tmp")
+    _write(output, f"gone/.part-00000-aaaaaaaaaaaa.parquet.{_KILLED}")
     assert (
         _garbage(output)
-        & {*shards, values["shards_file"], "gone/.part-00000-aaaaaaaaaaaa.parquet.0.tmp"}
+        & {*shards, values["shards_file"], f"gone/.part-00000-aaaaaaaaaaaa.parquet.{_KILLED}"}
         == set()
     )

@@ -133,7 +133,8 @@ def test_verify_counts_stray_files(output):
         storage.join(output, "mono", "part-00000-aaaaaaaaaaaa.parquet"),
         part_bytes(pa.table({"a": [1]})),
     )
-    storage.publish(storage.join(output, "mono", ".part-00000-aaaaaaaaaaaa.parquet.0.tmp"), b"PAR")
+    killed = ".part-00000-aaaaaaaaaaaa.parquet.01234567-1-1-0123abcd.tmp"
+    storage.publish(storage.join(output, "mono", killed), b"PAR")
     found = verify(output)
     assert (found.findings, found.stray) == ([], 2)
     assert plan.finished("mono") is not None

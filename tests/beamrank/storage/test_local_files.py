@@ -201,13 +201,13 @@ def test_files_are_written_where_nothing_can_be_synced(tmp_path, monkeypatch, nu
     assert storage.sizes_bytes(str(tmp_path)) == {"a": 3, "b": 3}
 
 
-def test_link_stays_and_its_target_is_replaced(tmp_path):
+def test_link_that_the_user_names_stays_and_its_target_is_replaced(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     for target in ("elsewhere/old", "elsewhere/new"):
         link = tmp_path / f"link-{Path(target).name}"
         link.symlink_to(target)
-        storage.replace(str(link), b"one")
-        storage.replace_stream(str(link), [b"two"])
+        storage.replace_stream(str(link), [b"one"], through_link=True)
+        storage.replace_stream(str(link), [b"two"], through_link=True)
         assert (os.readlink(link), (tmp_path / target).read_bytes()) == (target, b"two")
     assert sorted(os.listdir(tmp_path / "elsewhere")) == ["new", "old"]
     (tmp_path / "folder").symlink_to("elsewhere/converted")
@@ -215,6 +215,52 @@ def test_link_stays_and_its_target_is_replaced(tmp_path):
         (folder / "file").touch()
     assert (tmp_path / "folder").is_symlink()
     assert os.listdir(tmp_path / "elsewhere/converted") == ["file"]
+
+
+@pytest.mark.parametrize("target", ["file", "folder", "gone", "/dev/null", "link"])
+@pytest.mark.parametrize("streams", [True, False])
+def test_link_is_replaced_and_its_target_stays(tmp_path, target, streams):
+    (tmp_path / "folder").mkdir()
+    for name in ("file", "folder/canary"):
+        (tmp_path / name).write_bytes(b"mine")
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    if streams:
+        storage.replace_stream(str(link), [b"ours"])
+    else:
+        storage.replace(str(link), b"ours")
+    assert (link.is_symlink(), link.read_bytes()) == (False, b"ours")
+    assert {path.read_bytes() for path in (tmp_path / "file", tmp_path / "folder/canary")} == {
+        b"mine"
+    }
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "link"]
+
+
+def test_leftovers_behind_a_link_stay(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    name = f".file.{machine_id()}-{ended.pid}-{int(start_seconds())}-0123abcd.tmp"
+    for folder in ("out/mono", "elsewhere/receipts"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).touch()
+    (tmp_path / "out/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    for path in ("linked/receipts", "linked", "mono", ""):
+        storage.remove_leftovers(str(tmp_path / "link"), path)
+    assert os.listdir(tmp_path / "out/mono") == []
+    assert os.listdir(tmp_path / "elsewhere/receipts") == [name]
+
+
+def test_own_folder_is_no_link(tmp_path, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/canary").touch()
+    for target in ("elsewhere", "gone"):
+        (tmp_path / "link").symlink_to(target)
+        assert storage.own_folder(str(tmp_path), "link", "below") == str(tmp_path / "link/below")
+        assert not (tmp_path / "link").is_symlink()
+        assert f"link to {target}" in capsys.readouterr().err
+    assert storage.own_folder(str(tmp_path), "elsewhere") == str(tmp_path / "elsewhere")
+    assert (os.listdir(tmp_path / "elsewhere"), capsys.readouterr().err) == (["canary"], "")
 
 
 @pytest.mark.timeout(20)
@@ -231,7 +277,7 @@ def test_pipe_device_and_open_file_are_written_to(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"first ")
     with open(log, "ab") as file:
-        storage.replace(f"/dev/fd/{file.fileno()}", b"second")
+        storage.replace_stream(f"/dev/fd/{file.fileno()}", [b"second"], through_link=True)
     assert log.read_bytes() == b"first second"
     with pytest.raises(OSError, match="/dev/full"):
         storage.replace("/dev/full", b"one")
@@ -296,14 +342,14 @@ def chunks():
     with new_folder(sys.argv[2]) as folder:
         (folder / "file").touch()
         os._exit(9)
-storage.replace_stream(sys.argv[1], chunks())
+storage.replace_stream(sys.argv[1], chunks(), through_link=True)
 """
     (tmp_path / "links").mkdir()
     (tmp_path / "links/run").symlink_to("../run.trec")
     paths = [str(tmp_path / "links/run"), str(tmp_path / "folder")]
     subprocess.run([sys.executable, "-c", program, *paths], check=False)
     assert len(os.listdir(tmp_path)) == 3
-    storage.replace_stream(paths[0], [b"whole"])
+    storage.replace_stream(paths[0], [b"whole"], through_link=True)
     with new_folder(paths[1]):
         pass
     assert sorted(os.listdir(tmp_path)) == ["folder", "links", "run.trec"]

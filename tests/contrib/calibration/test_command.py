@@ -4,6 +4,7 @@ refusals.
 
 import json
 import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -172,3 +173,20 @@ def test_run_without_a_stage_that_scores_docs_is_refused(tmp_path):
     assert "has no finished stage that scores docs one by one" in refused(
         "calibrate", output.plan.output, code=3
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["calibration", "calibration/mono", "calibration/mono/calibration.json"]
+)
+def test_calibrate_replaces_a_link_and_its_target_stays(made, tmp_path, name):
+    shutil.copytree(_output(made), output := tmp_path / "out")
+    canaries = [tmp_path / "elsewhere" / each for each in ("mono", "calibration.json")]
+    for canary in canaries:
+        canary.parent.mkdir(exist_ok=True)
+        canary.write_text("mine")
+    (output / name).parent.mkdir(parents=True, exist_ok=True)
+    (output / name).symlink_to(tmp_path / "elsewhere")
+    succeed("calibrate", output)
+    assert not (output / name).is_symlink()
+    assert json.loads((output / "calibration/mono/calibration.json").read_text())["map"]
+    assert {canary.read_text() for canary in canaries} == {"mine"}

@@ -1,9 +1,16 @@
 """`beamrank negatives`: the rows that it writes, folders that resume, and their readers."""
 
 import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,10 +22,14 @@ from sentence_transformers.cross_encoder.data_collator import CrossEncoderDataCo
 from sentence_transformers.cross_encoder.losses import ListNetLoss, MarginMSELoss
 
 from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import part_bytes
 from beamrank.commit.shards import cut_shards
-from beamrank.errors import PreflightError
+from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.qrels import read_qrels
+from contrib.negatives.table import TableFolder
 from models.training.config import DataConfig
+from pipelines.runs.owner import Owner
+from pipelines.runs.run_file import PartFolder
 from tests.models.training.test_sources import read
 from tests.support.checkpoints import save_tiny
 from tests.support.processes import refused, succeed
@@ -141,14 +152,105 @@ def test_folder_resumes_and_is_made_again_for_other_options(made, tmp_path):
     ]
     before = {name: (folder / name).read_bytes() for name in names}
     (folder / "part-00001.parquet").unlink()
-    (folder / "part-00002.parquet").write_bytes(b"kept as it is")
-    assert "2 parts were there" in succeed(*command).stderr
-    assert (folder / "part-00001.parquet").read_bytes() == before["part-00001.parquet"]
-    assert (folder / "part-00002.parquet").read_bytes() == b"kept as it is"
+    (folder / "part-00002.parquet").write_bytes(b"damaged")
+    kept = (folder / "part-00000.parquet").stat().st_ino
+    assert "1 part was there" in succeed(*command).stderr
+    assert {name: (folder / name).read_bytes() for name in names} == before
+    assert (folder / "part-00000.parquet").stat().st_ino == kept
     succeed(*command, "--range-min", "1")
-    assert pq.read_table(folder / "part-00002.parquet").num_rows
-    assert json.loads((folder / "_negatives.json").read_text())["range_min"] == 1
-    assert sorted(path.name for path in folder.iterdir()) == names
+    assert (folder / "part-00002.parquet").read_bytes() != before["part-00002.parquet"]
+    record = json.loads((folder / "_negatives.json").read_text())
+    assert (record["range_min"], record["owner"]) == (1, None)
+
+
+def test_parts_of_other_rules_are_made_again(made, tmp_path):
+    """As a release without digests in its parts, or another process, left them."""
+    folders = [tmp_path / "parts", tmp_path / "other"]
+    commands = [["negatives", _output(made), "--output", folder] for folder in folders]
+    succeed(*commands[0])
+    succeed(*commands[1], "--num-negatives", "1")
+    before = {path.name: path.read_bytes() for path in folders[0].iterdir()}
+    shutil.copy(folders[1] / "part-00000.parquet", folders[0])
+    unmarked = pq.read_table(folders[0] / "part-00001.parquet")
+    pq.write_table(unmarked.replace_schema_metadata({}), folders[0] / "part-00001.parquet")
+    assert "1 part was there" in succeed(*commands[0]).stderr
+    assert {path.name: path.read_bytes() for path in folders[0].iterdir()} == before
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Another process of this machine."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        yield process
+        process.kill()
+
+
+def _owned(folder: Path, pid: int) -> dict[str, Any]:
+    """Makes another process the owner of a folder."""
+    owner = replace(
+        Owner.this_process(), pid=pid, process_started=psutil.Process(pid).create_time()
+    )
+    record = {**json.loads((folder / "_negatives.json").read_text()), "owner": asdict(owner)}
+    (folder / "_negatives.json").write_text(json.dumps(record))
+    return record
+
+
+def test_folder_in_use_by_other_rules_is_refused(made, tmp_path, sleeper):
+    folder = tmp_path / "parts"
+    command = ["negatives", _output(made), "--output", folder]
+    succeed(*command)
+    record = _owned(folder, sleeper.pid)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    error = refused(*command, "--num-negatives", "1", code=3)
+    assert f"{folder} is in use: process {sleeper.pid} on " in error
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    # The same rules make the same parts.
+    (folder / "part-00000.parquet").unlink()
+    succeed(*command)
+    sleeper.kill()
+    sleeper.wait()
+    (folder / "_negatives.json").write_text(json.dumps(record))
+    succeed(*command, "--num-negatives", "1")
+    assert json.loads((folder / "_negatives.json").read_text())["owner"] is None
+
+
+def test_folder_that_other_rules_took_over_is_left_to_them(made, tmp_path):
+    """Two that started at once: neither saw the other, and only the later one goes on."""
+    folders = [TableFolder(str(tmp_path / "parts"), "parquet", 2, {"k": k}) for k in (1, 2)]
+    tables = [pa.table({"k": [k]}) for k in (1, 2)]
+    with pytest.raises(BeamrankError, match="other rules was started into"):
+        _take_over(folders, tables)
+    assert folders[1].missing() == []
+    assert folders[0].missing() == [0, 1]
+    assert json.loads((tmp_path / "parts/_negatives.json").read_text()) == {"k": 2, "owner": None}
+
+
+def _take_over(folders: list[TableFolder], tables: list[pa.Table]) -> None:
+    """The second of two folders at one place is opened while the first is made."""
+    with folders[0].opened() as missing:
+        folders[0].add(missing[0], tables[0])
+        with folders[1].opened() as others:
+            assert others == [0, 1]
+            folders[1].add(0, tables[1])
+            # One of the first that was being written.
+            PartFolder.write(folders[0], 1, part_bytes(tables[0]))
+            with pytest.raises(BeamrankError, match="lacks part-00001"):
+                folders[1].seal()
+            folders[1].add(1, tables[1])
+            folders[1].seal()
+        folders[0].add(missing[1], tables[0])
+
+
+@pytest.mark.parametrize("record", ["{", "[]", '{"owner": 1}', "[" * 100_000, '{"rel": NaN}'])
+def test_damaged_record_counts_as_other_rules(made, tmp_path, record):
+    folder = tmp_path / "parts"
+    command = ["negatives", _output(made), "--output", folder, "--max-score", "inf"]
+    succeed(*command)
+    (folder / "_negatives.json").write_text(record)
+    (folder / "part-00000.parquet").write_bytes(b"")
+    succeed(*command)
+    assert pq.read_table(folder).num_rows
+    assert "3 parts were there" in succeed(*command).stderr
 
 
 def test_other_formats_have_all_negatives_of_a_positive_in_a_row(made, tmp_path):

@@ -395,6 +395,15 @@ def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(
             "two stages have the name 'mono'",
         ),
         ([{"mono": {"checkpoint": "./mono", "name": "runs"}}], "cannot have the name 'runs'"),
+        ([{"mono": {"checkpoint": "./mono", "name": "é" * 51}}], "name has 102 bytes.*at most 100"),
+        (
+            [
+                {"mono": {"checkpoint": "./mono", "k": 2}},
+                {"deeper": {"name": "other", "k": 5, "inferences": 9}},
+                {"mono": {"checkpoint": "./mono", "name": "other-gaps"}},
+            ],
+            "two stages that write into other-gaps",
+        ),
         ([{"mono": {"checkpoint": "./mono", "name": "corpus"}}], "cannot have the name 'corpus'"),
         ([{"listwise": {"k": 3}}], "there is no stage 'listwise'"),
         (

@@ -21,8 +21,10 @@ from beamrank.commit.check import Verification
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
 from beamrank.config.run import RunConfig, stored_config
-from beamrank.errors import BeamrankError, ReceiptError
+from beamrank.errors import BeamrankError, PreflightError, ReceiptError
 from beamrank.formats.run_writer import RUN_TABLE
+from beamrank.storage import files as storage
+from beamrank.storage.local_files import temporary_name
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
@@ -139,7 +141,8 @@ def test_folder_holds_exactly_the_parts_of_the_plan(original, plan, runs):
     for name in NAMES:
         assert sorted(os.listdir(runs / f"{name}.parquet")) == [SUCCESS, *PARTS]
     (runs / "mono.parquet/part-00009.parquet").write_bytes(b"of another plan")
-    (runs / "mono.parquet/.part-00001.parquet.tmp").write_bytes(b"of a lost attempt")
+    lost = temporary_name("part-00001.parquet")
+    (runs / "mono.parquet" / lost).write_bytes(b"of a lost attempt")
     _write(_in_other_shards(original, runs.parent, 2), "parquet")
     assert sorted(os.listdir(runs / "mono.parquet")) == [SUCCESS, *PARTS[:2]]
     plan.make_current()
@@ -401,10 +404,50 @@ def test_what_another_plan_or_a_lost_attempt_left_is_removed(folder):
     _fill(folder)
     # Attempts of another job that ends late.
     larger.write(4, b"4")
-    PartFolder(f"{folder.url}/below", "parquet", 1).write(0, b"")
-    PartFolder(folder.url, "parquet.tmp", 1).write(0, b"")
+    storage.replace(storage.join(folder.url, temporary_name("part-00001.parquet")), b"")
     folder.seal()
     assert _names(folder) == sorted(folder.names)
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", ".hidden", "part-1.parquet", "part-00000.trec", "part-00009.parquet/x"]
+)
+def test_folder_with_a_file_of_the_user_is_refused_and_stays(folder, name):
+    _fill(folder)
+    folder.seal()
+    storage.replace(storage.join(folder.url, name), b"mine")
+    before = _names(folder)
+    for write in (folder.begin, folder.seal, folder.remove):
+        with pytest.raises(PreflightError) as refusal:
+            write()
+        assert f"{folder.url}/{name.partition('/')[0]}" in str(refusal.value)
+        assert _names(folder) == before
+
+
+@pytest.mark.parametrize("target", ["folder", "file", "gone"])
+def test_link_under_the_name_or_in_the_folder_is_replaced_and_its_target_stays(tmp_path, target):
+    """Neither is emptied, and none of its files is removed."""
+    canaries = PartFolder(str(tmp_path / "folder"), "parquet", 3)
+    _fill(canaries)
+    canaries.seal()
+    (tmp_path / "file").write_bytes(b"mine")
+    folder = PartFolder(str(tmp_path / "mono.parquet"), "parquet", 2)
+    (tmp_path / "mono.parquet").symlink_to(target)
+    folder.begin()
+    _fill(folder)
+    for name in ("part-00000.parquet", "part-00007.parquet", SUCCESS):
+        (tmp_path / "mono.parquet" / name).unlink(missing_ok=True)
+        (tmp_path / "mono.parquet" / name).symlink_to(tmp_path / target)
+    folder.write(0, b"0")
+    folder.seal()
+    assert sorted(os.listdir(folder.url)) == sorted(folder.names)
+    assert not any(path.is_symlink() for path in (tmp_path / "mono.parquet").iterdir())
+    assert [(tmp_path / "mono.parquet" / folder.part(at)).read_bytes() for at in (0, 1)] == [
+        b"0",
+        b"1",
+    ]
+    assert sorted(os.listdir(canaries.url)) == sorted(canaries.names)
+    assert (tmp_path / "file").read_bytes() == b"mine"
 
 
 def test_file_under_the_name_is_replaced(tmp_path):
