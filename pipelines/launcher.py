@@ -78,9 +78,9 @@ class Launcher:
             died.
         shard_seconds: what a shard of a stage is expected to take; asked where none was done for
             half an hour.
+        share: without a runner, the shards that are done here.
         on_receipt: takes the receipt of each shard of a job as soon as it is done, those of earlier
             jobs too; an error that it raises ends the job.
-        share: without a runner, the shards that are done here.
         submitted: the id of each Dataflow job, or the file that the job was written to.
     """
 
@@ -92,8 +92,8 @@ class Launcher:
     wait: bool = True
     retries: int = RETRIES
     shard_seconds: Callable[[StageRecord], float] = lambda _: 0.0
-    on_receipt: Callable[[Receipt], None] | None = None
     share: Share | None = None
+    on_receipt: Callable[[Receipt], None] | None = None
     submitted: list[str] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False, repr=False)
     _done: set[int] = field(default_factory=set, init=False, repr=False)
