@@ -169,7 +169,7 @@ def machine_id() -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_MACHINE_DIGITS]
 
 
-DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"
+DEVICE_PATTERN = r"auto|cpu|cuda(:[0-9]{1,3})?"
 DEVICE_NAMES = "auto, cpu, cuda, or cuda:N for one GPU of several"
 WORKER_NUMBER = "BEAMRANK_WORKER_NUMBER"
 """The environment variable with the number of a worker process among those of its machine."""

@@ -71,6 +71,22 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
+    def _check_numbers(cls, values: Any) -> Any:
+        """Pydantic would read `k: "1_0"` as 10."""
+        for name, field in cls.model_fields.items():
+            text = values.get(name) if isinstance(values, dict) else None
+            kinds = _kinds(field.annotation)
+            if (
+                isinstance(text, str)
+                and "_" in text
+                and {int, float} & {*kinds}
+                and str not in kinds
+            ):
+                raise ValueError(f"{name} is {text!r}: a number has no underscore")
+        return values
+
+    @model_validator(mode="before")
+    @classmethod
     def _check_truth_values(cls, values: Any) -> Any:
         """Pydantic would read `k: yes` as 1."""
         for name, field in cls.model_fields.items():

@@ -6,7 +6,8 @@ Our commands are in a table, those of plugins are entry points; each is imported
 import ast
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,7 +80,18 @@ def load_command(name: str, entries: Sequence[EntryPoint]) -> Any:
     extra = typer.Context in getattr(function, "__annotations__", {}).values()
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command(name.rpartition(".")[2], context_settings={"allow_extra_args": extra})(function)
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    for each in command.params:
+        each.process_value = partial(_plain, each.process_value)  # type: ignore[method-assign]
+    return command
+
+
+def _plain(process: Callable[[Any, Any], Any], context: Any, text: Any) -> Any:
+    """The value of an option; a number has no underscore, which typer would read over."""
+    value = process(context, text)
+    if isinstance(text, str) and "_" in text and isinstance(value, int | float):
+        raise typer.BadParameter(f"{text!r} is not a number: write it without underscores")
+    return value
 
 
 _OPTION = re.compile(r"(?P<option>--[a-z-]+)(?:=|$)")

@@ -79,6 +79,8 @@ class Launcher:
         shard_seconds: what a shard of a stage is expected to take; asked where none was done for
             half an hour.
         share: without a runner, the shards that are done here.
+        on_receipt: takes the receipt of each shard of a job as soon as it is done, those of earlier
+            jobs too; an error that it raises ends the job.
         submitted: the id of each Dataflow job, or the file that the job was written to.
     """
 
@@ -91,6 +93,7 @@ class Launcher:
     retries: int = RETRIES
     shard_seconds: Callable[[StageRecord], float] = lambda _: 0.0
     share: Share | None = None
+    on_receipt: Callable[[Receipt], None] | None = None
     submitted: list[str] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False, repr=False)
     _done: set[int] = field(default_factory=set, init=False, repr=False)
@@ -327,8 +330,16 @@ class Launcher:
             self._times.scored = receipt if stage.work is not None else self._times.scored
             return receipt
 
+        told = set[int]()
+
         def find_done() -> set[int]:
-            return folder.done(in_order) if self.share is None else self._done.copy()
+            done = folder.done(in_order) if self.share is None else self._done.copy()
+            if self.on_receipt is not None:
+                for shard in sorted(done - told):
+                    told.add(shard)
+                    if (receipt := folder.receipt(shard, digests[shard])) is not None:
+                        self.on_receipt(receipt)
+            return done
 
         with self.console.bar(stage.name, partial(self._times.words, stage)) as bar:
             show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest
+from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.shards import cut_rows
 from beamrank.commit.status import read_receipts
 from beamrank.config.run import ScoreConfig
@@ -87,9 +87,10 @@ def score_pairs(
         launcher = Launcher(plan, settings, console, runner, flags)
         if runner is not Runner.DATAFLOW:
             launcher.shard_seconds = lambda _: settings.shard_rows * _seconds_a_row(plan, stage)
+        launcher.on_receipt = _BadRows(settings.max_bad_rows, plan.output).add
         manifest = launcher.run_stage(plan.stage(stage.name))
         assert manifest is not None
-        _report(manifest, plan.output, settings.max_bad_rows, console)
+        _report(manifest, _BadRows(settings.max_bad_rows, plan.output), console)
         return write_scores(plan, manifest)
 
 
@@ -153,21 +154,43 @@ def _check_apart(config: ScoreConfig) -> None:
             )
 
 
-def _report(manifest: Manifest, output: str, most: int, console: ConsoleProgress) -> None:
-    """Warns of rows without a score; an error where there are more than may be."""
-    rows = sum(receipt.rows for receipt in manifest.receipts)
-    bad_rows = sum(receipt.bad_rows for receipt in manifest.receipts)
-    if not bad_rows:
-        return
-    first = next(receipt.examples[0] for receipt in manifest.receipts if receipt.examples)
-    text = (
-        f"{counted(bad_rows, 'row')} of {rows:,} could not be scored (first: {first}); their "
-        "score is null"
-    )
-    rejects = storage.join(output, REJECTS)
-    if bad_rows > most:
-        raise DataError(
-            f"{text}. More than --max-bad-rows {most:,}, so no table of scores is written: "
-            f"correct the rows, which are in {rejects}, or allow so many"
+@dataclass
+class _BadRows:
+    """Counts the rows without a score in the shards that are done, of which there may be `most`."""
+
+    most: int
+    output: str
+    bad: int = 0
+    rows: int = 0
+    first: str = ""
+
+    def add(self, receipt: Receipt) -> None:
+        """Raises DataError where there are more than may be, by the shards up to this one."""
+        self.bad += receipt.bad_rows
+        self.rows += receipt.rows
+        self.first = self.first or next(iter(receipt.examples), "")
+        if self.bad > self.most:
+            raise DataError(
+                f"{self}. More than --max-bad-rows {self.most:,}, so no more are scored, and no "
+                f"table of scores is written: correct the rows, which are in {self.rejects}, or "
+                "allow so many"
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"{counted(self.bad, 'row')} of {self.rows:,} could not be scored (first: "
+            f"{self.first}); their score is null"
         )
-    console.warn(f"{text} (see {rejects})")
+
+    @property
+    def rejects(self) -> str:
+        """The folder of the rows."""
+        return storage.join(self.output, REJECTS)
+
+
+def _report(manifest: Manifest, bad_rows: _BadRows, console: ConsoleProgress) -> None:
+    """Warns of rows without a score; an error where there are more than may be."""
+    for receipt in manifest.receipts:
+        bad_rows.add(receipt)
+    if bad_rows.bad:
+        console.warn(f"{bad_rows} (see {bad_rows.rejects})")

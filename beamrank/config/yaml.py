@@ -16,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats.checks import number as number_of
 from beamrank.section import NAMED, SELF, Relative, Section, check_ordered, relative, section_of
 from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most
@@ -125,7 +126,9 @@ def _scalar(kind: str, node: ScalarNode) -> Any:
         if kind in ("int", "float") and len(text) <= _LONGEST_NUMBER:
             # Infinity and NaN begin with a point.
             number = (
-                int(text) if kind == "int" else float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+                int(text)
+                if kind == "int"
+                else number_of(float, re.sub(r"\.(?=inf|nan)", "", text.lower()))
             )
             if kind == "float" or abs(number) <= _MOST:
                 return number

@@ -308,7 +308,8 @@ class Evaluator:
                 "qrels of these topics and docs"
             )
         if warnings and all(
-            each.isdecimal() and int(each) <= in_run + self._not_judged for each in self._judged
+            each.isdecimal() and len(each) < 19 and int(each) <= in_run + self._not_judged
+            for each in self._judged
         ):
             warnings = [f"{each}{_SMART}" for each in warnings]
         return EvaluationNotes(

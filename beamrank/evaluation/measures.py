@@ -53,6 +53,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 # trec_eval writes a measure's numbers after a dot or an underscore: P_10, ndcg_cut.10,100,
 # iprec_at_recall_0.10.
+# Forms of Python, such as 1_0 and 0x10.
+_ODD_NUMBER = re.compile(r"[0-9]_[0-9]|\b0[xob]", re.IGNORECASE)
 _TREC_NAME = re.compile(r"([A-Za-z]+(?:_[A-Za-z]+)*)(?:[._](\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*))?")
 
 
@@ -213,6 +215,10 @@ def _parse(name: str) -> Measure:
     if len(parameters) > len(set(parameters)):
         raise ConfigError(
             f"measure {name!r}: a parameter appears twice; write it like nDCG@10 or P(rel=2)@5"
+        )
+    if _ODD_NUMBER.search(name):
+        raise ConfigError(
+            f"measure {name!r}: a number is not written in plain digits; write it like nDCG@10"
         )
     try:
         measure: Measure = ir_measures.parse_measure(name)

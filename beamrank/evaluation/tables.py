@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -21,6 +22,9 @@ _LATEX = {
     "*": "{*}",
 }
 _MARKDOWN = {"\\": "\\\\", "|": "\\|", "<": "&lt;"}
+
+# All of ASCII's but the hyphen, which means nothing within a line.
+_PUNCTUATION = re.compile(r"[!-,./:-@\[-`{-~]")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,11 @@ class Table:
     def is_text(self, position: int) -> bool:
         """Whether a column holds text, which is aligned to the left."""
         return any(isinstance(row[position], str) for row in self.rows)
+
+
+def markdown_text(text: str) -> str:
+    """A text that Markdown shows as it is, on one line."""
+    return _PUNCTUATION.sub(r"\\\g<0>", printable(text))
 
 
 def markdown(table: Table) -> str:

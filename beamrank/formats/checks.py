@@ -11,16 +11,17 @@ import json
 import operator
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from string import Formatter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from beamrank.errors import DataError, PreflightError
 
 # What a template has before, between and after its fields.
 Template: TypeAlias = tuple[str, ...]
+_Number = TypeVar("_Number", int, float)
 
 SURROGATE_REASON = (
     "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
@@ -173,6 +174,16 @@ def text_of(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise RowError(f"has a field `{name}` that is {_kind(value)}, not a string")
     return value
+
+
+def number(kind: Callable[[Any], _Number], text: str | bytes) -> _Number:
+    """An `int`, or a `float` (NaN and infinity included), of ASCII's digits alone; raises
+    ValueError for others that Python allows: those of other scripts, and underscores between them.
+    """
+    has_underscore = "_" in text if isinstance(text, str) else b"_" in text
+    if has_underscore or not text.isascii():
+        raise ValueError(f"could not convert to a number: {text!r}")
+    return kind(text)
 
 
 def whole_of(value: Any) -> Any:

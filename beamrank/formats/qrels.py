@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import checked_queries, whole_of
+from beamrank.formats.checks import checked_queries, number, whole_of
 from beamrank.formats.columns import Columns, QrelsColumns, column_names
 from beamrank.formats.files import find_files
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.rows import FileRows, Number, number
+from beamrank.formats.rows import FileRows, Number
 from beamrank.formats.texts.row_reader import ReadRecord
 from beamrank.notes import Note
 from beamrank.plugins import Registry

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,6 @@ from beamrank.formats.texts.row_reader import Lines, Records, RowReader, Rows
 from beamrank.formats.texts.tables import Table, is_table, numbered, open_table
 from beamrank.storage.streams import open_stream
 
-_Number = TypeVar("_Number", int, float)
 ROWS_AT_ONCE = 1 << 16
 # A smaller block is read faster row by row.
 SMALL_BYTES = 1 << 13
@@ -371,12 +370,3 @@ def unreadable(url: str, error: DataError) -> str:
         if isinstance(error.__cause__, IsADirectoryError)
         else str(error)
     )
-
-
-def number(kind: Callable[[bytes], _Number], column: bytes) -> _Number:
-    """An `int`, or a `float` (NaN and infinity included), without the underscores that Python
-    allows.
-    """
-    if b"_" in column:
-        raise ValueError(column)
-    return kind(column)

@@ -12,11 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import checked_queries
+from beamrank.formats.checks import checked_queries, number
 from beamrank.formats.columns import Columns
 from beamrank.formats.files import Paths, paths_of, shown_paths
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.rows import ROWS_AT_ONCE, FileRows, Number, number
+from beamrank.formats.rows import ROWS_AT_ONCE, FileRows, Number
 from beamrank.formats.run_order import (
     Ordered,
     Run,

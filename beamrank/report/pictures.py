@@ -1,8 +1,10 @@
 """The pictures of a report, as SVG. The same numbers give the same bytes."""
 
 import io
+import os
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -33,14 +35,14 @@ def figure(
     panels: int = 1, height: float = _SIZE[1], whole: bool = True
 ) -> Iterator[tuple[Any, io.BytesIO]]:
     """Axes below each other, and where their SVG is written at the end; `whole` if x is a count."""
-    # It takes a second to import.
-    import matplotlib
+    matplotlib = _matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator
 
     content = io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
+    defaults = {key: value for key, value in matplotlib.rcParamsDefault.items() if key != "backend"}
+    with matplotlib.rc_context(defaults | _STYLE):
         drawn = Figure(figsize=(_SIZE[0], height), layout="constrained")
         axes = drawn.subplots(panels, 1, sharex=True)
         colors = (
@@ -58,6 +60,16 @@ def figure(
         for text in drawn.findobj(Text):
             text.set_text(printable(text.get_text()))
         drawn.savefig(content, format="svg", transparent=True, metadata={"Date": None})
+
+
+def _matplotlib() -> Any:
+    """The library, which takes a second to import, and would read settings of the current folder
+    then.
+    """
+    would_read = "matplotlib" not in sys.modules and os.path.exists("matplotlibrc")
+    with chdir("/") if would_read else nullcontext():
+        import matplotlib
+    return matplotlib
 
 
 def depth_curve(points: Sequence[CurvePoint]) -> bytes:

@@ -42,11 +42,10 @@ def cache_folder(kind: str) -> Path:
 
 
 def owned(path: Path) -> Path:
-    """A path in the cache; raises PreflightError where a different user can have made it, to be
-    read or run here.
+    """A path in the cache; raises PreflightError where a different user can have made it, or a
+    folder above it, to be read or run here.
     """
-    below = len(path.parts) - len(cache_root().parts) + 1
-    for each in (path, *path.parents)[:below]:
+    for each in (*_above(path), *_above(path.resolve())):
         with suppress(FileNotFoundError):
             anyone = each.parent.stat().st_mode & stat.S_IWOTH
             if anyone and each.lstat().st_uid not in (0, os.geteuid()):
@@ -55,6 +54,15 @@ def owned(path: Path) -> Path:
                     f"{each} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own"
                 )
     return path
+
+
+def _above(path: Path) -> Iterator[Path]:
+    """A path and the folders above it, below the home that is the user's own."""
+    home = Path(os.environ.get("HOME", "/"))
+    for each in (path, *path.parents):
+        if each == home and each.exists() and each.stat().st_uid == os.geteuid():
+            return
+        yield each
 
 
 @contextmanager

@@ -45,6 +45,7 @@ _READ_ERRORS = (
     lzma.LZMAError,
     pa.ArrowException,
     UnicodeDecodeError,
+    MemoryError,
 )
 
 
@@ -263,11 +264,11 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
             check_refusal(url, error)
         except UnreachableError as refusal:
             raise kind(str(refusal)) from error
-        hint = (
-            ""
-            if getattr(error, "errno", None)
-            else ". It may be damaged or truncated: fetch it again"
-        )
+        hint = ". It may be damaged or truncated: fetch it again"
+        if isinstance(error, MemoryError):
+            hint = ". It is too large, not damaged: write it with shorter texts, or in more parts"
+        elif getattr(error, "errno", None):
+            hint = ""
         raise kind(
             f"cannot read {url}: {hide_credentials(str(error)) or type(error).__name__}{hint}"
         ) from error

@@ -2,6 +2,7 @@
 data set.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
@@ -11,11 +12,11 @@ from beamrank.commit.listing import MEASURES, PART, RUNS, VALUES, list_stage
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.stage import Stage
 from beamrank.errors import PreflightError
-from beamrank.evaluation.tables import MEAN, Cell, Column, Table, markdown
+from beamrank.evaluation.tables import MEAN, Cell, Column, Table, markdown, markdown_text
 from beamrank.notes import counted
 from beamrank.report.runs import PlanRuns
 from beamrank.storage import files as storage
-from beamrank.storage.documents import parse_json, usable
+from beamrank.storage.documents import usable
 from beamrank.version import __version__
 from models.checkpoints.sources import hub_id
 from pipelines.commands.arguments import open_runs, option
@@ -95,10 +96,10 @@ def _parts(runs: PlanRuns, stage: Stage, manifest: Manifest) -> str | list[str]:
 def _blocks(runs: PlanRuns) -> Iterator[str]:
     """The paragraphs and tables of a card; no path of this machine is in them."""
     plan, config = runs.plan, runs.config
-    yield f"# {plan.run_tag}"
+    yield f"# {markdown_text(plan.run_tag)}"
     yield (
         f"Rankings of {counted(len(plan.topics), 'topic')} over "
-        f"`{storage.name(config.corpus.path)}`, by beamrank {__version__}."
+        f"{markdown_text(storage.name(config.corpus.path))}, by beamrank {__version__}."
     )
     yield markdown(_stages(runs)).rstrip()
     measures = _measures(plan.output)
@@ -136,11 +137,16 @@ def _stages(runs: PlanRuns) -> Table:
     )
 
 
-def _measures(output: str) -> Mapping[str, Mapping[str, float]]:
+def _measures(output: str) -> Mapping[str, Mapping[str, float | None]]:
     """The means of each run, as they were written; none without judgments."""
     url = storage.join(output, RUNS, MEASURES)
     if not storage.exists(url):
         return {}
-    values = usable(dict[str, dict[str, object]], parse_json(storage.read_bytes(url)), url)
-    means = {run: each for run, each in values.items() if run != VALUES}
-    return usable(dict[str, dict[str, float]], means, url)
+    try:
+        # The mean of no judged topic is NaN.
+        values = json.loads(storage.read_bytes(url), parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise PreflightError(f"{url} cannot be used: {error}") from error
+    means = usable(dict[str, dict[str, object]], values, url)
+    means.pop(VALUES, None)
+    return usable(dict[str, dict[str, float | None]], means, url)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from beamrank.errors import ConfigError
+from beamrank.formats.checks import number
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.runs import read_run
 from beamrank.notes import of_files
@@ -87,7 +88,7 @@ def fuse_runs(
 
 def _numbers(weights: str | None) -> list[float]:
     try:
-        return [float(weight) for weight in (weights or "").replace(",", " ").split()]
+        return [number(float, weight) for weight in (weights or "").replace(",", " ").split()]
     except ValueError as error:
         raise ConfigError(
             f"--weights {weights!r} must be numbers that are separated by commas"

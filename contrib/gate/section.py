@@ -17,6 +17,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.evaluation.significance import Comparison
 from beamrank.evaluation.tables import Cell, Column, Table
+from beamrank.formats.checks import number
 from beamrank.report.blocks import Block, Failed, Section, TableBlock
 from beamrank.report.drift import NEW_TOPIC, RunDrift
 from beamrank.report.report import Report
@@ -39,8 +40,8 @@ class Condition(NamedTuple):
     def parse(cls, text: str) -> "Condition":
         """Reads a condition; raises ConfigError where it is none."""
         try:
-            name, comparison, number = _CONDITION.fullmatch(text).groups()  # type: ignore[union-attr]
-            bound = float(number)
+            name, comparison, text_of_bound = _CONDITION.fullmatch(text).groups()  # type: ignore[union-attr]
+            bound = number(float, text_of_bound)
             (name,) = [name] if name in OF_RANKINGS else parse_measures([name])
         except (AttributeError, ValueError):
             bound = math.nan

@@ -124,6 +124,7 @@ def negatives(
     mining = Mining(
         runs, scored_stage(runs, stage), rules, read_qrels(judgments).relevance, Counter()
     )
+    mining.check_depth()
     storage.check_lasting(output)
     if not output.endswith(f".{_ENDING}"):
         parts = TableFolder(output, _ENDING, shards, mining.decided_by())
@@ -166,6 +167,16 @@ class Mining:
     rules: Rules
     judged: Judgments
     counts: Counter[str]
+
+    def check_depth(self) -> None:
+        """Raises ConfigError where no topic can have so many negatives."""
+        rows = max(receipt.rows for receipt in self.runs.manifests[self.stage].receipts)
+        most = min(self.runs.plan.stage(self.stage).keys.get("k", rows), rows) - 1
+        if self.rules.num_negatives > most:
+            raise ConfigError(
+                f"--num-negatives {self.rules.num_negatives:,}: a positive has at most {most:,}, "
+                f"the other docs of a topic that {self.stage} scored. Take fewer"
+            )
 
     def decided_by(self) -> dict[str, Any]:
         """What decides each part, as JSON can hold it."""

@@ -17,6 +17,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.measures import parse_measures
 from beamrank.evaluation.tables import MEAN, Column, Table
+from beamrank.formats.checks import number
 from beamrank.formats.corpora import digest_corpus
 from beamrank.formats.excluded import Excluded, read_excluded
 from beamrank.formats.qrels import Qrels, read_qrels
@@ -128,7 +129,7 @@ def _values(section: Bm25Config, name: str, given: str | None) -> list[float]:
     if given is None:
         return [getattr(section, name)]
     try:
-        values = [float(number) for number in given.split(",")]
+        values = [number(float, each) for each in given.split(",")]
         for value in values:
             Bm25Config.model_validate({name: value})
     except ValidationError as error:

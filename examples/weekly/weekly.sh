@@ -17,6 +17,11 @@ today=${1:-$(date +%F)}
 last=$(readlink latest || true)
 [ "$last" != "runs/$today" ] || { echo "runs/$today is finished"; exit 0; }
 
+if [ -n "$last" ] && [ ! -d "$last" ]; then
+    echo "runs/$today runs without reuse and baseline: $last, which was the latest, is gone" >&2
+    last=
+fi
+
 # After an upgrade, or a return to an earlier release, the last output may be of a version that this one cannot read.
 if [ -n "$last" ] && { beamrank status "$last" 2>&1 > /dev/null || true; } | grep "written by engine version" >&2; then
     echo "runs/$today runs without reuse and baseline: this beamrank cannot read $last" >&2
@@ -27,7 +32,15 @@ beamrank run config.yaml --output "runs/$today" ${last:+--reuse "$last"} --quiet
 if [ -n "$last" ]; then
     beamrank report "runs/$today" --baseline "$last" --no-texts "${gate[@]}"
 fi
-ln -sfn "runs/$today" latest
 
-# What was taken over is in the new output, so old ones can be deleted. The names are dates: they sort by age.
-find runs -mindepth 1 -maxdepth 1 -type d | sort | head -n -4 | xargs -r rm -r
+# Kept are the four runs that were accepted last, whatever their dates: an earlier date may be run later. What older
+# ones hold was taken over. Runs of a job that had no list yet are in it by their age.
+[ -e accepted ] ||
+    find runs -mindepth 1 -maxdepth 1 -type d -name '????-??-??' -printf '%T@ %p\n' | sort -n | cut -d ' ' -f 2 > accepted
+{ grep -vxF "runs/$today" accepted || true; echo "runs/$today"; } > .accepted
+mv .accepted accepted
+ln -sfn "runs/$today" .latest
+mv -T .latest latest
+head -n -4 accepted | xargs -r rm -rf
+tail -n 4 accepted > .accepted
+mv .accepted accepted

@@ -11,7 +11,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 _REFUSED = 4
 
 
-@task
+# `max_active_runs` does not count the runs of a backfill.
+@task(max_active_tis_per_dag=1)
 def rank(folder: str, date: str) -> None:
     code = SubprocessHook().run_command([f"{folder}/weekly.sh", date]).exit_code
     if code == _REFUSED:
@@ -32,4 +33,8 @@ with DAG(
     params={"folder": "/srv/weekly"},
     tags=["beamrank"],
 ):
-    rank("{{ params.folder }}", "{{ ds }}")
+    # A run that was triggered may have no logical date.
+    rank(
+        "{{ params.folder }}",
+        "{{ (dag_run.logical_date or dag_run.run_after).strftime('%Y-%m-%d') }}",
+    )

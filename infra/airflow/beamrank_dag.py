@@ -26,7 +26,8 @@ def launch(stage: str) -> dict[str, Any]:
     return {
         "launchParameter": {
             # Equal for every attempt of a task: Dataflow refuses a second active job of this name.
-            "jobName": f"beamrank-{stage}-{{{{ ts_nodash | lower }}}}",
+            # A run that was triggered may have no logical date.
+            "jobName": f"beamrank-{stage}-{{{{ dag_run.run_after.strftime('%Y%m%dt%H%M%S') }}}}",
             "containerSpecGcsPath": f"gs://{BUCKET}/templates/beamrank.json",
             "parameters": {"config": "{{ params.config }}", "stage": stage},
             "environment": {

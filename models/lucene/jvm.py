@@ -142,7 +142,7 @@ def heap_bytes() -> int:
     memory = min(limits)
     if setting is None:
         return min(memory // 4, _LARGEST_DEFAULT_HEAP_BYTES)
-    parsed = re.fullmatch(r"(\d+)([kmg]?)", setting.strip().lower())
+    parsed = re.fullmatch(r"([0-9]{1,18})([kmg]?)", setting.strip().lower())
     if not parsed:
         raise ConfigError(
             f"{_HEAP_VARIABLE}={setting!r} is not a size of a Java heap: give one such as 512m or "

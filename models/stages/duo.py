@@ -64,7 +64,7 @@ class ScoreDuo(ScoringStage):
     def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None:
         """See `Stage.parse_run_name` and `varied_run_name`."""
         found = re.fullmatch(
-            rf"{re.escape(self.name)}-(\w+)(?:-k(\d+))?(?:-m(\d+)-s(-?\d+))?", name
+            rf"{re.escape(self.name)}-(\w+)(?:-k([0-9]+))?(?:-m([0-9]+)-s(-?[0-9]+))?", name
         )
         if found is None or found[1] not in METHODS:
             return None

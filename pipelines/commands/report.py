@@ -16,6 +16,7 @@ from beamrank.commit.status import shard_attempts
 from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import short_names
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
+from beamrank.formats.checks import number
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.qrels import read_qrels
 from beamrank.notes import first_few
@@ -188,7 +189,9 @@ def _is_run(path: str) -> bool:
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     try:
-        numbers = tuple(sorted({int(part) for part in (text or "").split(",") if part.strip()}))
+        numbers = tuple(
+            sorted({number(int, part) for part in (text or "").split(",") if part.strip()})
+        )
     except ValueError as error:
         raise ConfigError(
             f"{option} {text!r} is not a list of whole numbers: write it like 10,20,50"

@@ -18,7 +18,7 @@ from beamrank.commit.listing import RUNS
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord
 from beamrank.config.run import JobConfig, RunConfig, ScoreConfig
-from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.machine import is_cuda
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, digest
@@ -291,7 +291,7 @@ def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> 
 def wait(
     result: Any, progress: Callable[[], int], limit: StallLimit, warn: Callable[[str], None]
 ) -> None:
-    """Waits for a job; cancels one that stalls, because its workers cost money."""
+    """Waits for a job; cancels one that stalls, or whose result is refused: workers cost money."""
 
     def cancel() -> str:
         result.cancel()
@@ -301,7 +301,9 @@ def wait(
         error = wait_with_stall(
             result.wait_until_finish, progress, limit, cancel, poll_seconds=POLL_SECONDS
         )
-    except BeamrankError:
+    except BeamrankError as error:
+        if isinstance(error, DataError):
+            cancel()
         raise
     except BaseException:
         warn(

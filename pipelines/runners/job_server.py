@@ -204,8 +204,9 @@ def _find(name: str, flag: str, options: PipelineOptions) -> Path | None:
         if not path.is_file():
             raise PreflightError(f"--{flag} names {named}, and no such file exists")
         return path
-    folders = [Path(folder) for folder in (os.environ.get("BEAMRANK_JARS"), _cache()) if folder]
-    return next((file for folder in folders if (file := folder / name).is_file()), None)
+    jars = os.environ.get("BEAMRANK_JARS")
+    files = [*([Path(jars, name)] if jars else []), owned(_cache() / name)]
+    return next(filter(Path.is_file, files), None)
 
 
 def _cache() -> Path:
@@ -250,7 +251,7 @@ def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> s
     if mvn is None:
         by_hand = f"Run `mvn dependency:copy {' '.join(copy)}` on a machine that has Maven"
         raise _missing(jar, flag, "Maven", f"{by_hand}, and give the jar with --{flag} after `--`")
-    listed = folder / f"{engine.artifact}.classpath"
+    listed = owned(folder / f"{engine.artifact}.classpath")
     with exclusive(listed.with_suffix(".lock")), tempfile.TemporaryDirectory() as work:
         stored = listed.read_text().strip() if listed.is_file() else ""
         if stored and all(map(os.path.isfile, stored.split(os.pathsep))):

@@ -48,7 +48,7 @@ class Share(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """`I/N`."""
-        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if found is None or int(found[1]) >= int(found[2]):
             raise ConfigError(
                 f"--only {text}: give I/N, the number of this process from 0 and how many there are"

@@ -115,6 +115,17 @@ def test_weekly_script_reuses_what_did_not_change(job):
     assert os.readlink(job / "latest") == "runs/2026-11-30"
     assert not (job / "runs/2026-11-30/report").exists()
     _check_bytes(job / "runs/2026-11-30", job / "fresh")
+    earlier = run("2026-10-26")
+    assert earlier.returncode == 0, earlier.stderr
+    assert (job / "latest/runs/mono.trec").exists()
+    assert os.readlink(job / "latest") == "runs/2026-10-26"
+    assert (job / "accepted").read_text().splitlines() == [
+        f"runs/{date}" for date in ("2026-11-16", "2026-11-23", "2026-11-30", "2026-10-26")
+    ]
+    shutil.rmtree(job / "runs/2026-10-26")
+    gone = run("2026-12-06")
+    assert (gone.returncode, os.readlink(job / "latest")) == (0, "runs/2026-12-06")
+    assert "runs/2026-10-26, which was the latest, is gone" in gone.stderr
     assert run("2026-12-07").returncode == 0
     assert (job / "runs/2026-12-07/report").exists()
 

@@ -26,6 +26,7 @@ from beamrank.storage.streams import compression, open_stream
 BLOCK_BYTES = 1 << 20
 _BATCH_ROWS, _MOST_BLOCK_ROWS = 1024, 1 << 16
 _NEWLINE = ord("\n")
+_MOST_LINE_BYTES = 1 << 28
 
 ParseLine = Callable[[str], tuple[str, str]]
 
@@ -109,10 +110,15 @@ def numbered_lines(url: str) -> Iterator[tuple[int, bytes]]:
 
 def whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
     """About `size_bytes` from the position of the file, up to the end of a line; empty at the end
-    of the file.
+    of the file. Raises MemoryError for a line of more than 256 MiB.
     """
     block = file.read(size_bytes)
-    return block if block.endswith(b"\n") or not block else block + file.readline()
+    if block.endswith(b"\n") or not block:
+        return block
+    rest = file.readline(_MOST_LINE_BYTES)
+    if len(rest) == _MOST_LINE_BYTES:
+        raise MemoryError(f"a line has more than {_MOST_LINE_BYTES >> 20} MiB")
+    return block + rest
 
 
 def _decoded_lines(block: bytes) -> list[str | bytes]:

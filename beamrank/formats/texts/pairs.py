@@ -167,7 +167,7 @@ def _renamed(url: str, names: Sequence[str], renamed: Mapping[str, str]) -> dict
         )
     new = {own: name for name, own in renamed.items()}
     found = [new.get(name, name) for name in names]
-    twice = next((name for name in found if found.count(name) > 1), None)
+    twice = next((name for name, count in Counter(found).items() if count > 1), None)
     if twice is not None:
         raise PreflightError(
             f"{url} has more than one column `{twice}`: give each its own name with `--columns`"
@@ -339,4 +339,5 @@ def _group_starts(file: DigestedFile) -> tuple[int, ...]:
 def _row_group(file: DigestedFile, group: int, columns: tuple[str, ...]) -> Any:
     """A row group; the shards of a large one share what was read."""
     with file.unchanged(), open_parquet(file.url) as opened:
-        return opened.read_row_group(group, columns=list(columns))
+        schema = pa.schema([opened.schema_arrow.field(name) for name in columns])
+        return pa.Table.from_batches(batches_of(opened, columns, [group]), schema)

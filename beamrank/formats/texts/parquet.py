@@ -1,5 +1,6 @@
 """Parquet: an id column `doc_id`, `_id` or `id`, and text columns; a unit is a row group."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -7,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
@@ -33,6 +35,11 @@ _TEXT_COLUMNS = ("contents", "text")
 _TOPIC_IDS = ("query_id", "_id", "id", "qid", "topic_id")
 _BEIR_IDS = ("_id", "query_id", "qid", "topic_id")
 _BATCH_ROWS = 4096
+# A row group's texts may be so large when they are decoded, or so many times as in the file. The
+# first is the limit of JSON's values too.
+_MOST_BYTES, _MOST_TIMES = 1 << 28, 100
+# Each value of this encoding repeats the beginning of the one before.
+_PREFIXES, _PREFIXED_ROWS = "DELTA_BYTE_ARRAY", 64
 
 
 def is_parquet(url: str) -> bool:
@@ -52,7 +59,8 @@ def check(unit: CorpusUnit) -> None:
 
 def check_once(url: str, names: Sequence[str], used: Iterable[str]) -> None:
     """Raises PreflightError where a name that is used is that of several columns."""
-    if twice := next((name for name in used if names.count(name) > 1), None):
+    counts = Counter(names)
+    if twice := next((name for name in used if counts[name] > 1), None):
         raise PreflightError(f"{url} has more than one column `{twice}`: give each its own name")
 
 
@@ -146,8 +154,28 @@ def topic_parser(
     )
 
 
+class ParquetFile(pq.ParquetFile):  # type: ignore[misc]
+    """A Parquet file that can be opened in another way too."""
+
+    def __init__(self, source: Any, **settings: Any) -> None:
+        super().__init__(source, **settings)
+        self.source = source
+
+    def longest(self, name: str, group: int) -> int:
+        """The bytes of the longest text in the dictionary of a column; 0 where it has none."""
+        file = pq.ParquetFile(
+            self.source, metadata=self.metadata, read_dictionary=[name], pre_buffer=False
+        )
+        for first in file.iter_batches(1, row_groups=[group], columns=[name]):
+            column = first.column(0)
+            if pa.types.is_dictionary(column.type):
+                return pc.max(_lengths(column.dictionary)).as_py() or 0
+            break
+        return 0
+
+
 @contextmanager
-def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[Any]:
+def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[ParquetFile]:
     """A Parquet file; errors of reading it inside the `with` block become DataError.
 
     With `buffer_bytes`, batches of a column are read in pieces of this size, and not from the whole
@@ -158,28 +186,90 @@ def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[Any]:
     """
     with errors_as(DataError, url), storage.open_binary(url) as source:
         try:
-            file = pq.ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=not buffer_bytes)
+            file = ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=not buffer_bytes)
         except pa.ArrowInvalid as error:
             raise WrongFormatError(f"{url} is not a Parquet file: {error}") from error
         yield file
 
 
 def batches_of(
-    file: Any,
+    file: ParquetFile,
     columns: Sequence[str],
     groups: Iterable[int] | None = None,
     batch_rows: int = _BATCH_ROWS,
 ) -> Iterator[Any]:
-    """Record batches of some row groups; raises ArrowInvalid where rows are missing, at which Arrow
-    just ends.
+    """Record batches of some row groups, of at most so many rows.
+
+    Raises:
+        ArrowInvalid: rows are missing, at which Arrow just ends.
+        MemoryError: a row group is too large when it is decoded.
     """
-    numbers = list(range(file.num_row_groups) if groups is None else groups)
-    missing = sum(file.metadata.row_group(group).num_rows for group in numbers)
-    for batch in file.iter_batches(batch_size=batch_rows, row_groups=numbers, columns=columns):
-        missing -= len(batch)
-        yield batch
-    if missing:
-        raise pa.ArrowInvalid(f"it states {missing} more rows than it holds")
+    for group in range(file.num_row_groups) if groups is None else groups:
+        missing = file.metadata.row_group(group).num_rows
+        if not missing:
+            continue
+        texts, rows, room = _sizes(file, columns, group)
+        batches = file.iter_batches(min(batch_rows, rows), row_groups=[group], columns=columns)
+        for batch in batches:
+            missing -= len(batch)
+            room -= sum(text_bytes(batch.column(name)) for name in texts)
+            check_room(room, group)
+            yield batch
+        if missing:
+            raise pa.ArrowInvalid(f"row group {group} states {missing} more rows than it holds")
+
+
+def _sizes(file: ParquetFile, columns: Sequence[str], group: int) -> tuple[list[str], int, int]:
+    """The columns of texts in a row group, how many of its rows fit in memory, and the bytes that
+    all may take.
+    """
+    metadata, wanted, texts = file.metadata.row_group(group), frozenset(columns), dict[str, bool]()
+    packed = encoded = longest = 0
+    rows = _MOST_BYTES
+    for number in range(metadata.num_columns):
+        chunk = metadata.column(number)
+        name = chunk.path_in_schema
+        top = name if name in wanted else name.partition(".")[0]
+        if top in wanted and chunk.physical_type == "BYTE_ARRAY":
+            packed += chunk.total_compressed_size
+            encoded += chunk.total_uncompressed_size
+            texts[top] = name == top and chunk.has_dictionary_page
+            rows = _PREFIXED_ROWS if _PREFIXES in chunk.encodings else rows
+    room = room_bytes(packed)
+    check_room(room - encoded, group)
+    if encoded * metadata.num_rows > _MOST_BYTES:
+        repeated = [name for name, is_repeated in texts.items() if is_repeated]
+        longest = sum(file.longest(name, group) for name in repeated)
+    row_bytes = max(1, longest, encoded // metadata.num_rows)
+    return list(texts), max(1, min(rows, _MOST_BYTES // row_bytes)), room
+
+
+def room_bytes(packed_bytes: int) -> int:
+    """How large a part of a file may be when it is decoded."""
+    return max(_MOST_BYTES, _MOST_TIMES * packed_bytes)
+
+
+def check_room(left_bytes: int, part: int) -> None:
+    """Raises MemoryError where a row group or record batch has less than nothing left."""
+    if left_bytes < 0:
+        raise MemoryError(
+            f"part {part} (from 0) takes more than {_MOST_BYTES >> 20} MiB, and more than "
+            f"{_MOST_TIMES} times as much as in the file, when it is decoded"
+        )
+
+
+def text_bytes(column: Any) -> int:
+    """The bytes of a column of texts when those of a dictionary are repeated."""
+    if not (pa.types.is_dictionary(column.type) and holds_texts(column.type)):
+        return int(column.nbytes)
+    return pc.sum(_lengths(column.dictionary).take(column.indices)).as_py() or 0
+
+
+def _lengths(texts: Any) -> Any:
+    """The bytes of each text."""
+    # A view has no such function.
+    is_view = pa.types.is_string_view(texts.type)
+    return pc.binary_length(texts.cast(pa.large_string()) if is_view else texts)
 
 
 def _columns(unit: CorpusUnit, names: list[str]) -> tuple[str, tuple[str, ...]]:

@@ -10,12 +10,17 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from beamrank.errors import DataError
 from beamrank.formats.checks import WrongFormatError
 from beamrank.formats.texts.parquet import ENDINGS as _PARQUET
-from beamrank.formats.texts.parquet import batches_of
+from beamrank.formats.texts.parquet import (
+    ParquetFile,
+    batches_of,
+    check_room,
+    room_bytes,
+    text_bytes,
+)
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
@@ -82,7 +87,7 @@ def open_table(url: str) -> Iterator[Table]:
     is_parquet = url.endswith(_PARQUET)
     with errors_as(DataError, url), storage.open_binary(url) as source:
         try:
-            file = pq.ParquetFile(source) if is_parquet else pa.ipc.open_file(source)
+            file = ParquetFile(source) if is_parquet else pa.ipc.open_file(source)
         except pa.ArrowInvalid as error:
             name = "a Parquet" if is_parquet else "an Arrow IPC"
             raise WrongFormatError(f"{url} is not {name} file: {error}") from error
@@ -110,7 +115,7 @@ def open_table(url: str) -> Iterator[Table]:
                 sizes,
                 partition,
                 lambda at: len(file.get_batch(at)),
-                partial(_read_batch, file),
+                partial(_read_batch, file, room_bytes(max(sizes, default=0))),
             )
 
 
@@ -121,11 +126,12 @@ def _read_group(
 
 
 def _read_batch(
-    file: Any, number: int, columns: list[str], batch_rows: int
+    file: Any, room: int, number: int, columns: list[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     batch = file.get_batch(number).select(columns)
     # Offsets of a damaged file would lead out of its memory.
     batch.validate(full=True)
+    check_room(room - sum(map(text_bytes, batch.columns)), number)
     return (batch.slice(at, batch_rows) for at in range(0, len(batch), batch_rows))
 
 

@@ -32,11 +32,11 @@ def topic_returns(topic: TopicRows, _run: RunState) -> Found:
 
 
 def leading_zeros(run: RunState) -> Found:
-    first: dict[int, bytes] = {}
+    first: dict[bytes, bytes] = {}
     for query_id, facts in run.topics.items():
         if not query_id.isdigit():
             continue
-        other = first.setdefault(int(query_id), query_id)
+        other = first.setdefault(query_id.lstrip(b"0"), query_id)
         if other != query_id:
             yield (
                 facts.line,

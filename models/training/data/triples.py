@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import BYTE_ORDER_MARK
 from beamrank.formats.files import Beginning, check_text, shown_paths
-from beamrank.formats.texts.parquet import open_parquet
+from beamrank.formats.texts.parquet import batches_of, open_parquet
 from beamrank.formats.topics import read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
@@ -159,9 +159,7 @@ def _read_lines(url: str) -> Iterator[bytes]:
                 )
             yield from ["\t".join(names[:3]).encode()][number:]
             for row in (
-                row
-                for some in table.iter_batches(columns=names)
-                for row in zip(*some.columns, strict=True)
+                row for some in batches_of(table, names) for row in zip(*some.columns, strict=True)
             ):
                 query, positive, *others = (" ".join((text.as_py() or "").split()) for text in row)
                 yield from (f"{query}\t{positive}\t{other}".encode() for other in others)

@@ -104,6 +104,9 @@ def test_output_that_is_not_utf8_is_refused(path):
         ("mono.k=2147483648", "mono.k: Input should be less than or equal to 2147483647"),
         ("mono.k=true", "mono: k is True: true, false, yes, no, on and off are not values of it"),
         ("threads=no", "threads is False"),
+        ("mono.k='1_0'", "mono: k is '1_0': a number has no underscore"),
+        ("mono.k=\u0661\u0660", "mono.k: Input should be a valid integer"),
+        ("device=cuda:\u0661", "device"),
         ("duo={checkpoint: x, k: 101}", "duo.k 101 is more than the 100 candidates"),
         ("duo={checkpoint: x, k: 5, aggregation: sample}", "give both or neither"),
         (

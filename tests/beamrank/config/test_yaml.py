@@ -134,6 +134,12 @@ def test_integers_in_other_forms_than_digits_are_refused(number):
         parse_yaml(f"mono: {{k: {number}}}", "here")
 
 
+@pytest.mark.parametrize("number", ["1_0.5", "1_0.0e+2", "1.5_0"])
+def test_numbers_with_underscores_are_refused(number):
+    with pytest.raises(ConfigError, match="line 1: the value cannot be read as float"):
+        parse_yaml(f"bm25: {{k1: {number}}}", "here")
+
+
 def test_quoted_digits_and_octal_of_later_yaml_are_text():
     assert parse_yaml("a: '010'\nb: 0o10\nc: 0\nd: -3", "here") == {
         "a": "010",

@@ -1,8 +1,12 @@
 """The pictures of a report: drawn for any scores, lines in their order, names of any bytes."""
 
+import os
 import re
+import subprocess
+import sys
 from xml.etree import ElementTree
 
+import matplotlib
 import numpy as np
 import pytest
 
@@ -100,3 +104,33 @@ def test_ticks_of_counts_are_whole_numbers():
         ticks = re.findall(r"<!-- ([\d.\u2212]+) -->", axis)
         assert ticks
         assert all(re.fullmatch("\u2212?\\d+", tick) for tick in ticks), ticks
+
+
+_SETTINGS = "text.usetex: True\nlines.linewidth: 40\nsavefig.dpi: 5\n"
+
+
+@pytest.mark.parametrize("content", [_SETTINGS.encode(), b"\xff\xfe", None])
+def test_settings_of_the_current_folder_change_no_picture(tmp_path, content):
+    """They could start LaTeX, or a picture could wait for a pipe."""
+    path = tmp_path / "matplotlibrc"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    code = (
+        "import os, sys; from beamrank.report.pictures import difference_bars; "
+        "sys.stdout.buffer.write(difference_bars([-1.0, 2.0], 'AP')); "
+        "assert os.path.exists('matplotlibrc')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == difference_bars([-1.0, 2.0], "AP")
+
+
+def test_settings_that_a_caller_made_change_no_picture_and_stay():
+    wanted = difference_bars([-1.0, 2.0], "AP")
+    with matplotlib.rc_context({"text.usetex": True, "lines.linewidth": 40}):
+        assert difference_bars([-1.0, 2.0], "AP") == wanted
+        assert matplotlib.rcParams["lines.linewidth"] == 40

@@ -169,21 +169,18 @@ def test_copy_that_is_a_day_old_is_removed_when_another_is_made(stored):
     assert [path.name for path in cache_folder("lists").iterdir() if path.is_dir()] == [new.name]
 
 
-def _give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a path that of a different user; only root can."""
-    if os.geteuid() == 0:
-        os.chown(path, 54321, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+def _give_away(path: Path) -> None:
+    """Makes a path that of a different user."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to have folders of two users")
+    os.chown(path, 54321, -1)
 
 
 @pytest.mark.parametrize("given", ["kind", "entry"])
-def test_entry_of_a_different_user_is_refused_where_everyone_can_write(
-    tmp_path, monkeypatch, given
-):
+def test_entry_of_a_different_user_is_refused_where_everyone_can_write(tmp_path, given):
     folder = fetched("indexes", "a", _fetch)
     made = folder if given == "entry" else folder.parent
-    _give_away(made, monkeypatch)
+    _give_away(made)
     # A cache that is shared on purpose, in which only its users can write.
     assert fetched("indexes", "a", _refuse) == folder
     made.parent.chmod(0o777)
@@ -200,9 +197,41 @@ def test_cache_at_a_place_where_everyone_can_write_belongs_to_its_user(tmp_path,
     monkeypatch.setenv("BEAMRANK_CACHE", str(shared / "mine"))
     folder = fetched("indexes", "a", _fetch)
     assert fetched("indexes", "a", _refuse) == folder
-    _give_away(shared / "mine", monkeypatch)
+    _give_away(shared / "mine")
     with pytest.raises(PreflightError, match="belongs to a different user"):
         fetched("indexes", "b", _fetch)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_folder_far_above_the_cache_belongs_to_its_user(tmp_path, monkeypatch, linked):
+    shared = tmp_path / "shared"
+    made = shared / "made"
+    (made / "a/b").mkdir(parents=True)
+    shared.chmod(0o1777)
+    root = tmp_path / "link" if linked else made / "a/b"
+    if linked:
+        root.symlink_to(made / "a/b")
+    monkeypatch.setenv("BEAMRANK_CACHE", str(root))
+    cache_folder("engines")
+    _give_away(made)
+    with pytest.raises(PreflightError, match=f"{made} in the cache belongs to a different user"):
+        cache_folder("engines")
+    made.parent.chmod(0o755)
+    cache_folder("engines")
+
+
+def test_home_of_the_user_is_trusted_wherever_it_is(tmp_path, monkeypatch):
+    made = tmp_path / "shared/made"
+    home = made / "home"
+    home.mkdir(parents=True)
+    made.parent.chmod(0o1777)
+    _give_away(made)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("BEAMRANK_CACHE", raising=False)
+    assert cache_folder("engines") == home / ".cache/beamrank/engines"
+    _give_away(home)
+    with pytest.raises(PreflightError, match="belongs to a different user"):
+        cache_folder("engines")
 
 
 def test_lock_of_a_different_user_is_an_error_and_no_wait(tmp_path):

@@ -1,10 +1,15 @@
 """`beamrank card`: what a hub of data sets gets from a run."""
 
+import html
+import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
+from markdown_it import MarkdownIt
 
 from pipelines.runs.run_files import write_runs
 from tests.support.processes import refused, succeed
@@ -59,6 +64,33 @@ def test_card_names_the_parts_of_its_plan_among_others(made):
     assert files["retrieve"] == "retrieve/part-*.parquet"
     assert f"mono/{part.name}" in files["mono"]
     assert len(files["mono"]) == 3
+
+
+def test_card_shows_a_mean_of_no_topic_as_undefined(made):
+    measures = Path(made.plan.output) / "runs/measures.json"
+    values = json.loads(measures.read_text())
+    name = next(iter(values["mono"]))
+    measures.write_text(json.dumps(values | {"mono": {name: float("nan")}}))
+    succeed("card", made.plan.output)
+    text = (Path(made.plan.output) / "README.md").read_text()
+    assert re.search(r"^\| mono \| - \|", text, re.MULTILINE)
+
+
+def test_card_of_damaged_measures_is_refused(made):
+    (Path(made.plan.output) / "runs/measures.json").write_text("[" * 100_000)
+    assert "runs/measures.json cannot be used" in refused("card", made.plan.output, code=3)
+
+
+def test_card_shows_a_run_tag_as_it_is(tmp_path):
+    tag = "[x](https://a.b)<img/src=x>`*_#"
+    made = ScoredOutput(tmp_path / "made")
+    made.plan = replace(made.plan, run_tag=tag)
+    made.run()
+    succeed("card", made.plan.output)
+    card = DatasetCard.load(Path(made.plan.output) / "README.md")
+    assert card.data.pretty_name == tag
+    shown = MarkdownIt().render(card.text.strip().splitlines()[0])
+    assert html.unescape(shown) == f"<h1>{tag}</h1>\n"
 
 
 def test_card_of_an_unfinished_run_is_refused(tmp_path):

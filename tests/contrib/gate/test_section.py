@@ -124,8 +124,9 @@ def test_last_run_is_compared_with_a_stage_and_run_files_with_the_first(outputs,
     assert "b.trec has -0.6667 (0.3333, and the baseline 1.0000; " in reason
 
 
-def test_wrong_condition_is_refused_before_anything_is_read(tmp_path):
-    assert "is not a condition" in refused("report", tmp_path, "--fail-if", "AP", code=2)
+@pytest.mark.parametrize("condition", ["AP", "AP < 1_0", "AP < \u0661", "AP < 1e400"])
+def test_wrong_condition_is_refused_before_anything_is_read(tmp_path, condition):
+    assert "is not a condition" in refused("report", tmp_path, "--fail-if", condition, code=2)
 
 
 def test_condition_without_a_value_is_refused(outputs, drifted, tmp_path):

@@ -369,6 +369,12 @@ def test_training_reads_what_is_written(made, tmp_path):
             2,
             "--range-max 2 leave fewer than --num-negatives 3",
         ),
+        (
+            ["--output", "x", "--num-negatives", "30000000", "--output-format", "n-tuple"],
+            2,
+            "--num-negatives 30,000,000: a positive has at most 14",
+        ),
+        (["--output", "x", "--num-negatives", "15"], 2, "at most 14"),
         (["--output", "x.parquet", "--absolute-margin", "99"], 3, "no positive has a negative"),
         (["--output", "x.parquet", "--rel", "9"], 3, "no positive has a negative"),
     ],

@@ -63,7 +63,7 @@ def test_heap_is_explicit(monkeypatch):
     assert jvm.heap_bytes() == 512 << 20
 
 
-@pytest.mark.parametrize("heap", ["lots", "", "1.5g", "1k", "900000g"])
+@pytest.mark.parametrize("heap", ["lots", "", "1.5g", "1k", "900000g", "1_024m", "\u0665g"])
 def test_heap_too_small_for_java_is_refused(monkeypatch, heap):
     monkeypatch.setenv("BEAMRANK_JAVA_HEAP", heap)
     with pytest.raises(ConfigError, match="BEAMRANK_JAVA_HEAP"):

@@ -99,7 +99,9 @@ def test_report_of_a_run_a_file_and_a_training_is_one_page(output, tmp_path):
     ("arguments", "code", "message"),
     [
         (["--k0", "1,x"], 2, "--k0 '1,x' is not a list of whole numbers"),
+        (["--k0", "1_0"], 2, "--k0 '1_0' is not a list of whole numbers"),
         (["--trials", "99999999999"], 2, "--trials"),
+        (["--trials", "1_0"], 2, "'1_0' is not a number"),
         (["--k1", "-1"], 2, "--k1 '-1' has a negative number"),
         (["--baseline", "bm25"], 2, "--baseline 'bm25' is not a run of"),
         (["--qrels", "/nowhere"], 3, "there is no file /nowhere"),

@@ -18,7 +18,7 @@ import pytest
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from models.reranker import Reranker
 from tests.pipelines.runners.test_engines import get_engine
-from tests.support.processes import beamrank, beamrank_here, refused
+from tests.support.processes import beamrank, beamrank_here, refused, succeed
 from tests.support.runs import committed, parts
 from tests.support.small_collection import SmallCollection
 
@@ -216,6 +216,20 @@ def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
     assert "warning: 2 rows of 30 could not be scored (first: " in done.stderr
     assert _read(done.stdout)["score"].null_count == 2
     assert "2 bad rows" in beamrank_here("status", tmp_path / "out").stdout
+
+
+def test_score_ends_at_the_shard_with_too_many_bad_rows(tmp_path, checkpoints):
+    pairs = _pairs(30) | {"query": [" "] * 2 + ["sort a list"] * 28}
+    first = _write(tmp_path / "a.parquet", pairs)
+    second = _write(tmp_path / "b.parquet", _pairs(30))
+    model, output = ["--checkpoint", checkpoints.mono], ["--output", tmp_path / "out"]
+    succeed("score", first, *model, *output, "--max-bad-rows", "2")
+    command = ["score", first, second, *model, *output, "--max-bad-rows"]
+    assert "2 rows of 30 could not be scored" in refused(*command, "1", code=1)
+    (stage,) = json.loads(beamrank_here("status", tmp_path / "out", "--json").stdout)["stages"]
+    assert (stage["shards"], stage["done"]) == (2, 1)
+    done = succeed(*command, "2")
+    assert _read(done.stdout).num_rows == 60
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import InputPart, ShardTask, cut_rows, cut_shards
 from beamrank.config.run import RunConfig, load_config
-from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.doc_hashes import NeededList
@@ -389,6 +389,19 @@ def test_dataflow_cancels_a_stalled_job(service: Service, remote_config: Path) -
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service, stall_minutes=0.01)
     with pytest.raises(BeamrankError, match="the Dataflow job job-1 was cancelled"):
+        launcher.run()
+    assert service.cancelled == ["job-1"]
+
+
+def test_dataflow_cancels_a_job_whose_result_is_refused(service, remote_config, monkeypatch):
+    service.state = "JOB_STATE_RUNNING"
+    launcher, _ = _launcher(remote_config, service)
+
+    def refuse() -> int:
+        raise DataError("too many bad rows")
+
+    monkeypatch.setattr("pipelines.launcher.StageProgress", lambda *_: refuse)
+    with pytest.raises(DataError, match="too many bad rows"):
         launcher.run()
     assert service.cancelled == ["job-1"]
 

@@ -55,6 +55,18 @@ def _command(runner, *flags, progress=None):
     return command(1234, "folder")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to have files of two users")
+def test_program_of_a_different_user_is_refused_where_everyone_can_write(tmp_path):
+    folder = tmp_path / "cache/engines" / _VERSION
+    folder.mkdir(parents=True)
+    (folder / "prism").touch(mode=0o755)
+    assert _command("prism")[0] == str(folder / "prism")
+    os.chown(folder / "prism", 54321, -1)
+    folder.chmod(0o777)
+    with pytest.raises(PreflightError, match="prism in the cache belongs to a different user"):
+        _command("prism")
+
+
 @pytest.mark.parametrize(
     "flags", [["local"], ["embed"], *([name, "--job_endpoint=h:1"] for name, *_ in _PROGRAMS)]
 )

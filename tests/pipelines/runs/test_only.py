@@ -27,7 +27,9 @@ def test_shares_are_all_shards_and_about_equal(shards, count) -> None:
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-@pytest.mark.parametrize("text", ["2/2", "1", "-1/2", "a/b", "0/0", "1/2/3"])
+@pytest.mark.parametrize(
+    "text", ["2/2", "1", "-1/2", "a/b", "0/0", "1/2/3", "\u0660/\u0662", "0/1_0", "0/" + "9" * 5000]
+)
 def test_share_that_is_none_is_refused(text) -> None:
     with pytest.raises(ConfigError, match="--only"):
         Share.parse(text)

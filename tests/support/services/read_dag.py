@@ -4,6 +4,8 @@ JSON.
 
 import json
 import sys
+from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -17,7 +19,10 @@ _VALUES = {
 _CONTEXT = {
     "var": {"value": _VALUES},
     "params": {"config": "gs://some-bucket/config.yaml", "max_workers": 4},
-    "ts_nodash": "20260101T000000",
+    # As Airflow 3 gives it without a logical date: then there is no `ts_nodash` and no `ds`.
+    "dag_run": SimpleNamespace(
+        run_id="manual__1", run_after=datetime(2026, 1, 1, 3, 5), logical_date=None
+    ),
 }
 
 
@@ -26,7 +31,9 @@ def _render(value: Any) -> Any:
         return {key: _render(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_render(each) for each in value]
-    return jinja2.Template(value).render(_CONTEXT) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return jinja2.Template(value, undefined=jinja2.StrictUndefined).render(_CONTEXT)
 
 
 def main() -> None:
