@@ -18,6 +18,8 @@ from beamrank.storage.local_files import TEMPORARY_SUFFIX
 
 RECEIPTS, SCANS, MACHINES, RUNS = "receipts", "scans", "machines", "runs"
 CURRENT = "current-plan.json"
+# In RUNS.
+MEASURES = "measures.json"
 PREDICTED = "prediction.json"
 _FIELDS = {
     "digest": rf"(?P<digest>[0-9a-f]{{{SHORT}}})",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from beamrank.commit.listing import PART, RUNS, list_stage
+from beamrank.commit.listing import MEASURES, PART, RUNS, list_stage
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.stage import Stage
 from beamrank.errors import PreflightError
@@ -20,7 +20,6 @@ from beamrank.version import __version__
 from models.checkpoints.sources import hub_id
 from pipelines.commands.arguments import open_runs, option
 from pipelines.console.terminal import write_line
-from pipelines.runs.run_files import MEASURES
 
 CARD = "README.md"
 _MOST_NAMED = 100

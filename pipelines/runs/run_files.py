@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.commit.check import Finding, Verification
-from beamrank.commit.listing import RUNS
+from beamrank.commit.listing import MEASURES, RUNS
 from beamrank.commit.parts import ShardParts, iter_shards, sealed_stages
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
@@ -25,6 +26,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ReceiptError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
+from beamrank.formats.files import hash_files
 from beamrank.formats.qrels import read_qrels
 from beamrank.notes import SILENT, Progress, counted
 from beamrank.storage import files as storage
@@ -45,7 +47,7 @@ from pipelines.runs.run_metadata import ENDING, is_unchanged, write_run_metadata
 
 Evaluators: TypeAlias = Mapping[RunFile, Evaluator]
 WriteParts: TypeAlias = Callable[[ShardWriter, Mapping[str, Manifest]], None]
-MEASURES, PER_QUERY = "measures.json", "per-query.parquet"
+PER_QUERY = "per-query.parquet"
 # The values of more topics are a table: JSON of millions of them would have to be read whole.
 MOST_IN_JSON = 100_000
 PER_QUERY_TABLE = pa.schema(
@@ -82,12 +84,15 @@ def write_runs(
         for line in count_lines(manifest):
             progress.note(line)
     files = run_files(stages, config)
+    judged = {} if config.qrels is None else hash_files(config.qrels)
     evaluators = run_evaluators(plan, config, files)
     paths = write_run_files(plan, config, files, stages, manifests, evaluators, write_parts)
     evaluations = finish_evaluations(plan, evaluators)
     if evaluations:
         _note_evaluations(plan, config, evaluations, progress)
         check_current(plan)
+        if judged != plan.qrels:
+            replace(plan, qrels=judged).write()
         for name, content in measure_files(evaluations).items():
             url = storage.join(plan.output, RUNS, name)
             if content is None:
@@ -372,6 +377,8 @@ def _verify_files(
                 found.findings.append(Finding(name, problem, remedy))
     if evaluators and failed:
         found.notes.append(f"not checked: {RUNS}/{MEASURES}, as not all runs can be made")
+    elif evaluators and (lines := plan.changed_qrels()):
+        found.notes += [f"not checked: {RUNS}/{MEASURES}: {line}" for line in lines]
     elif evaluators:
         expected = measure_files(finish_evaluations(plan, evaluators))
         present = storage.read_files(storage.join(plan.output, RUNS), [MEASURES, PER_QUERY])
