@@ -320,11 +320,12 @@ class Plan:
         """Writes the plan and the topics or rows of its shards; the pointer keeps naming a
         different one.
         """
-        shards_file = write_shards(self.shards, self.output)
+        from_output = partial(relative_to, self.output)
+        shards_file = write_shards(self.shards.with_urls(from_output), self.output)
         identity = self.engine_version, self.digest, self.run_tag
         given = self.config, self.rejects, self.qrels, self.written
         stored = _Stored(*identity, shards_file, len(self.shards), self.stages, *given).with_paths(
-            partial(relative_to, self.output)
+            from_output
         )
         storage.replace(storage.join(self.output, self.name), checked_json(asdict(stored)))
 
@@ -397,7 +398,7 @@ def load_plan(output: str, name: str) -> Plan:
         names.add(stage.name)
     shards = read_shards(
         stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards
-    )
+    ).with_urls(partial(resolved_in, output))
     given = stored.rejects, None, stored.qrels, stored.written, stored.engine_version
     plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config, *given)
     if plan.name != name:
