@@ -301,7 +301,9 @@ class Plan:
 
     def is_named_by(self, current: CurrentPlan) -> bool:
         """Whether the pointer of a folder names this plan, with this configuration."""
-        return current.plan == self.name and current.config in ("", self.config_digest)
+        # Up to release 0.2.0 absolute paths were digested.
+        digests = "", self.config_digest, digest(_decisive(self.config))
+        return current.plan == self.name and current.config in digests
 
     def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
         """Writes the pointer to this plan, and who runs it."""
@@ -408,8 +410,11 @@ def load_plan(output: str, name: str) -> Plan:
 
 def config_digest(values: Mapping[str, Any], output: str) -> str:
     """The digest of a configuration, wherever its output is with what belongs to it."""
-    kept = {key: value for key, value in values.items() if key not in ("output", "reuse")}
-    return digest(with_texts(kept, partial(relative_to, output)))
+    return digest(with_texts(_decisive(values), partial(relative_to, output)))
+
+
+def _decisive(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in ("output", "reuse")}
 
 
 def _stored(values: Mapping[str, Any], output: str) -> _Stored:

@@ -24,7 +24,7 @@ from beamrank.formats.files import hash_files
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
-from beamrank.storage.documents import checked_json, checked_values
+from beamrank.storage.documents import checked_json, checked_values, digest
 from tests.support.outputs import retrieve_record, scoring_record
 
 TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(40)]
@@ -118,6 +118,15 @@ def test_plan_of_a_copied_output_names_the_files_beside_it(tmp_path: Path) -> No
     assert found.stages[0].settings == {"urls": [moved, "/other/x", "x"]}
     assert {row.rows.file.url for row in found.shards if row.rows} == {moved}
     assert (found.name, found.config_digest) == (plan.name, plan.config_digest)
+
+
+def test_pointer_of_release_0_2_0_names_its_plan(tmp_path: Path) -> None:
+    """It had the digest of absolute paths."""
+    config = {"qrels": str(tmp_path / "qrels.txt"), "output": str(tmp_path / "out"), "reuse": []}
+    plan = make_plan(str(tmp_path / "out"), config=config)
+    before = digest({"qrels": config["qrels"]})
+    assert before != plan.config_digest
+    assert plan.is_named_by(CurrentPlan(plan.name, before))
 
 
 def test_plan_tells_which_judgments_changed(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def test_copy_reads_its_own_inputs(experiment, copy, tmp_path) -> None:
     assert _reported(experiment.output, tmp_path / "first") == pytest.approx(1.0)
     for command in ("verify", "status"):
         assert _CHANGED not in succeed(command, copy / "out").stderr
+    runs = succeed("aggregate", copy / "out", "--aggregation", "min").stdout
+    assert runs == f"{copy}/out/runs/duo-min.trec\n"
     config = read_plan(str(copy / "out")).config
     assert config["output"] == str(copy / "out")
     assert config["mono"]["checkpoint"] == str(copy / "mono")
