@@ -118,8 +118,9 @@ def check_share(plan: Plan) -> None:
     raise BeamrankError(
         f"{plan.output} holds the unfinished {current.name}, and the same command finds something "
         f"else now: {found}. Shares of two plans do not make one run, so nobody would write the "
-        "runs. Give all of them the same inputs and versions; or run it once without --only, which "
-        "makes the new plan current (with --stage retrieve, if only that), and start all again"
+        "runs. Give all of them the same inputs and versions, and set `dtype`, `device` and "
+        "`kernel` where machines differ; or run it once without --only, which makes the new plan "
+        "current (with --stage retrieve, if only that), and start all again"
     )
 
 
