@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from beamrank.commit.listing import RUNS
+from beamrank.commit.plan import config_digest
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config, with_options
 from beamrank.errors import ConfigError
@@ -20,6 +21,7 @@ from models.stages.core import open_stages, steps_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
 from pipelines.launcher import RETRIES, Launcher, resumable
+from pipelines.plan.changes import check_share
 from pipelines.plan.estimate import Limits, estimate, shard_seconds
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
@@ -133,6 +135,8 @@ def execute(
             f"--only {share} takes its shards through all stages in this process, without an "
             "engine: leave out --stage, --runner and Beam flags"
         )
+    written = settings.model_dump(mode="json", exclude_unset=True)
+    written["flags"] = [str(each) for each in (runner, *flags, limits, options)]
     settings = named_inputs(settings, console)
     settings = settle_kernel(settings, runner, flags)
     settings = with_options(settings, limits and limits.max_inferences, options or {})
@@ -150,7 +154,11 @@ def execute(
         settings, scoring = _prepare_dataflow(settings, flags, stage, wait, has_parts)
     if limits is not None and limits != Limits() and stage != RUNS:
         limits.check(estimate(settings), stage)
-    plan = make_plan(settings, console, scoring)
+    plan = replace(
+        make_plan(settings, console, scoring), written=config_digest(written, settings.output)
+    )
+    if share is not None:
+        check_share(plan)
     expected = partial(shard_seconds, settings, plan, measures=runner is not Runner.DATAFLOW)
     launcher = Launcher(plan, settings, console, runner, flags, wait, retries, expected, share)
     if stage in (None, RUNS):
@@ -164,6 +172,9 @@ def execute(
         )
     with resumable(), made_current(plan):
         launcher.run(stages)
+        if share is not None:
+            # Another one may have begun at the same time.
+            check_share(plan)
         if stage not in (None, RUNS) or (share is not None and not launcher.finish_share()):
             return RunResult(plan.output, submitted=() if wait else tuple(launcher.submitted))
         return _write_runs(launcher, settings)

@@ -28,6 +28,8 @@ BESIDE_RUNS = (MEASURES, PER_QUERY, SCORES)
 VALUES = "per_query"
 """The key of `MEASURES` that is not the name of a run."""
 CURRENT = "current-plan.json"
+# In RUNS.
+MEASURES = "measures.json"
 PREDICTED = "prediction.json"
 _FIELDS = {
     "digest": rf"(?P<digest>[0-9a-f]{{{SHORT}}})",

@@ -7,8 +7,9 @@ status of a run can be read from it without models, Java or Beam.
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -16,6 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from beamrank.commit.listing import (
     CURRENT,
     FOLDERS,
+    MEASURES,
     PLAN,
     RECEIPTS,
     RUNS,
@@ -25,10 +27,18 @@ from beamrank.commit.listing import (
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.shards import InputPart, Shard, Shards, ShardTask, read_shards, write_shards
 from beamrank.commit.stage import StageRecord
-from beamrank.errors import PreflightError
+from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.corpora import DigestedCorpus
+from beamrank.formats.files import hash_files
 from beamrank.storage import files as storage
-from beamrank.storage.documents import checked_json, checked_values, digest, validated
+from beamrank.storage.documents import (
+    checked_json,
+    checked_values,
+    digest,
+    validated,
+    with_texts,
+)
+from beamrank.storage.globs import relative_to, resolved_in
 from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
 from beamrank.topic_table import TopicTable
@@ -79,6 +89,14 @@ class _Stored:
     stages: tuple[StageRecord, ...]
     config: Mapping[str, Any]
     rejects: Mapping[str, Rejected] = field(default_factory=dict)
+    qrels: Mapping[str, str] = field(default_factory=dict)
+    written: str = ""
+
+    def with_paths(self, change: Callable[[str], str]) -> "_Stored":
+        """The same with other paths; `keys` of stages hold none."""
+        stages = (replace(each, settings=with_texts(each.settings, change)) for each in self.stages)
+        config, qrels = with_texts([self.config, self.qrels], change)
+        return replace(self, stages=tuple(stages), config=config, qrels=qrels)
 
 
 _CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
@@ -90,7 +108,9 @@ class Plan:
 
     `corpus` holds the files behind the corpus digest. It is not stored: a plan that is read from a
     file has none. `rejects` are the rows of the topics and qrels that are left out, by the kind of
-    input.
+    input. `qrels` has the SHA-256 of each file of judgments, by its URL, when it was planned, or
+    last measured; `written` is the `config_digest` of what the user wrote, before anything was
+    found. Paths in a plan's file are `relative_to` its output; here they are absolute.
     """
 
     run_tag: str
@@ -100,6 +120,8 @@ class Plan:
     config: Mapping[str, Any]
     rejects: Mapping[str, Rejected] = field(default_factory=dict, compare=False)
     corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
+    qrels: Mapping[str, str] = field(default_factory=dict, compare=False)
+    written: str = field(default="", compare=False)
     engine_version: int = ENGINE_VERSION
 
     @cached_property
@@ -144,8 +166,37 @@ class Plan:
 
     def stored_shards(self) -> str:
         """The URL of the file with the topics or rows of the shards, once the plan is written."""
-        stored = validated(_STORED, checked_values(_content(storage.join(self.output, self.name))))
-        return storage.join(self.output, stored.shards_file)
+        return storage.join(self.output, self._as_stored().shards_file)
+
+    def _as_stored(self) -> _Stored:
+        """The content of its file; raises ValueError where it is missing or damaged."""
+        values = checked_values(_content(storage.join(self.output, self.name)))
+        return _stored(values, self.output)
+
+    def measured_before(self) -> "Plan":
+        """The plan with the `qrels` of its file, if it has one: its measures were made from
+        these.
+        """
+        with suppress(ValueError):
+            return replace(self, qrels=self._as_stored().qrels or self.qrels)
+        return self
+
+    def changed_qrels(self) -> list[str]:
+        """A line for each file of judgments that is not as it was when the measures were written;
+        none where the files cannot be read.
+        """
+        measures = storage.join(self.output, RUNS, MEASURES)
+        paths = self.config.get("qrels")
+        with suppress(BeamrankError, OSError):
+            if self.qrels and paths and storage.exists(measures):
+                now = hash_files(paths["path"] if isinstance(paths, Mapping) else paths)
+                changed = sorted(dict(now.items() ^ self.qrels.items()))
+                return [
+                    f"the judgments {url} have changed since {measures} was written: "
+                    "`beamrank run CONFIG --stage runs` measures again"
+                    for url in changed
+                ]
+        return []
 
     def stage(self, name: str) -> StageRecord:
         """A stage by its folder's name."""
@@ -255,13 +306,13 @@ class Plan:
         """The digest of the configuration; the plan digest does not cover all of it, such as the
         measures.
         """
-        return digest(
-            {key: value for key, value in self.config.items() if key not in ("output", "reuse")}
-        )
+        return config_digest(self.config, self.output)
 
     def is_named_by(self, current: CurrentPlan) -> bool:
         """Whether the pointer of a folder names this plan, with this configuration."""
-        return current.plan == self.name and current.config in ("", self.config_digest)
+        # Up to release 0.2.0 absolute paths were digested.
+        digests = "", self.config_digest, digest(_decisive(self.config))
+        return current.plan == self.name and current.config in digests
 
     def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
         """Writes the pointer to this plan, and who runs it."""
@@ -291,10 +342,12 @@ class Plan:
                     f"{url} is a link that leads to no folder, so nothing can be written there: "
                     "mount what it leads to, or remove the link"
                 )
-        shards_file = write_shards(self.shards, self.output)
+        from_output = partial(relative_to, self.output)
+        shards_file = write_shards(self.shards.with_urls(from_output), self.output)
         identity = self.engine_version, self.digest, self.run_tag
-        stored = _Stored(
-            *identity, shards_file, len(self.shards), self.stages, self.config, self.rejects
+        given = self.config, self.rejects, self.qrels, self.written
+        stored = _Stored(*identity, shards_file, len(self.shards), self.stages, *given).with_paths(
+            from_output
         )
         storage.replace(storage.join(self.output, self.name), checked_json(asdict(stored)))
 
@@ -359,7 +412,7 @@ def load_plan(output: str, name: str) -> Plan:
             f"reads versions {OLDEST_READ_VERSION} to {ENGINE_VERSION}: use the beamrank that "
             "wrote it, or run again into a new folder"
         )
-    stored = validated(_STORED, values)
+    stored = _stored(values, output)
     names: set[str] = set()
     for stage in stored.stages:
         if not names.issuperset(stage.inputs):
@@ -367,16 +420,29 @@ def load_plan(output: str, name: str) -> Plan:
         names.add(stage.name)
     shards = read_shards(
         stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards
-    )
-    made = stored.config, stored.rejects, None, stored.engine_version
-    plan = Plan(stored.run_tag, output, shards, stored.stages, *made)
+    ).with_urls(partial(resolved_in, output))
+    given = stored.rejects, None, stored.qrels, stored.written, stored.engine_version
+    plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config, *given)
     if plan.name != name:
         raise ValueError("it is not the plan of its name")
     return plan
 
 
+def config_digest(values: Mapping[str, Any], output: str) -> str:
+    """The digest of a configuration, wherever its output is with what belongs to it."""
+    return digest(with_texts(_decisive(values), partial(relative_to, output)))
+
+
+def _decisive(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in ("output", "reuse")}
+
+
+def _stored(values: Mapping[str, Any], output: str) -> _Stored:
+    return validated(_STORED, values).with_paths(partial(resolved_in, output))
+
+
 def _content(url: str) -> bytes:
     try:
         return storage.read_bytes(url)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"{storage.name(url)} is missing") from error

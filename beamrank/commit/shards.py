@@ -4,9 +4,9 @@ plan lists them.
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
@@ -120,6 +120,14 @@ class Shards:
     def firsts(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """The lowest of some numbers of topics, uint64[topics], for each shard."""
         return np.minimum.reduceat(hashes, self._starts[:-1])
+
+    def with_urls(self, change: Callable[[str], str]) -> "Shards":
+        """The same with other URLs of the files, where they are rows of files."""
+        if not self.of_rows:
+            return self
+        urls, at = map(cache(change), self.table["url"].to_pylist()), FILE_ROWS.names.index("url")
+        column = pa.array(urls, pa.string())
+        return Shards(self.table.set_column(at, FILE_ROWS.field(at), column))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Shards) and bool(self.table.equals(other.table))

@@ -86,6 +86,11 @@ def find_files(paths: Paths) -> list[str]:
     return list(files)
 
 
+def hash_files(paths: Paths) -> dict[str, str]:
+    """The SHA-256 of each of these files, by its URL; raises as `find_files`, and OSError."""
+    return {url: storage.sha256(url) for url in find_files(paths)}
+
+
 class Beginning:
     """The beginning of a file, by which a format recognizes it.
 

@@ -177,12 +177,13 @@ class ScoresByLabel:
 @dataclass(frozen=True)
 class PlanRuns:
     """A plan with its configuration and its stages (`models.stages.core.open_stages`). Writes
-    nothing.
+    nothing. `notes` are what a reader of its figures should know first.
     """
 
     plan: Plan
     config: RunConfig
     stages: Sequence[Stage]
+    notes: Sequence[str] = ()
 
     @cached_property
     def manifests(self) -> Mapping[str, Manifest]:

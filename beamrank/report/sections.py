@@ -38,7 +38,8 @@ _CAPTIONS = {
 
 def what_ran(report: Report) -> Sequence[Block]:
     """What is missing, the inputs and the stages; of run files, what they hold."""
-    found: list[Block] = [Paragraph(line) for line in report.missing]
+    notes = () if report.execution is None else report.execution.notes
+    found: list[Block] = [Paragraph(line) for line in (*notes, *report.missing)]
     if report.files:
         columns = [
             Column("run"),

@@ -7,7 +7,7 @@ to process.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Annotated, Any, Self, TypeVar
@@ -90,6 +90,17 @@ def digest(value: Any) -> str:
     """The SHA-256 of a JSON value, whatever the order of its keys."""
     return sha256(
         json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    )
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it changed, keys among them."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): with_texts(each, change) for key, each in value.items()}
+    return (
+        [with_texts(each, change) for each in value] if isinstance(value, list | tuple) else value
     )
 
 

@@ -70,6 +70,45 @@ def absolute_glob(path: str, folder: str | None = None) -> str:
     return storage.join_relative(_MAGIC.sub(r"[\g<0>]", folder), path)
 
 
+def relative_to(output: str, path: str) -> str:
+    """A path as the plan of an output holds it: from the output on (`./`, `../`) where it is below
+    it or its parent, so that it stays right where both are copied or renamed. Else as it is.
+    """
+    if not path.startswith("/") and "://" not in path:
+        return path
+    whole = storage.absolute(path)
+    # A configuration and an output can have been named through different links.
+    real = storage.join(storage.resolved(storage.parent(path) or "/"), storage.name(whole))
+    for mark, folder in _anchors(output):
+        for start in (folder, _MAGIC.sub(r"[\g<0>]", folder), storage.resolved(folder)):
+            for each in (whole, real):
+                if f"{each}/".startswith(f"{start}/"):
+                    return mark + each[len(start) + 1 :]
+    return path
+
+
+def resolved_in(output: str, path: str) -> str:
+    """The path that `relative_to` made relative, from where the output is now."""
+    for mark, folder in _anchors(output):
+        if path == mark:
+            return folder
+        if path.startswith(mark):
+            below = path.removeprefix(mark)
+            is_glob = _MAGIC.search(below) is not None
+            return absolute_glob(f"./{below}", folder) if is_glob else storage.join(folder, below)
+    return path
+
+
+def _anchors(output: str) -> Iterator[tuple[str, str]]:
+    """The folders from which paths are relative, each after its mark: never a root, or a protocol's
+    beginning.
+    """
+    output, above = storage.absolute(output), storage.parent(output)
+    yield "./", output
+    if above and not above.endswith(":/"):
+        yield "../", above
+
+
 def find(url: str, *, folders: bool = False) -> list[str]:
     """The files that a path names, sorted. Links to folders are followed, and each real folder is
     read once.

@@ -139,14 +139,20 @@ def load_run_config(
 
 
 def open_runs(output: str, changed: Mapping[str, object] | None = None) -> "PlanRuns":
-    """What an output has stored, with other settings of its configuration, such as other qrels."""
+    """What an output has stored, with other settings of its configuration, such as other qrels.
+
+    Judgments of its own that have changed since they were measured are told.
+    """
     # They take a second to import, and other commands do without.
     from beamrank.report.runs import PlanRuns
     from models.stages.core import open_stages
 
     plan = read_plan(output)
     config = stored_config(plan.config, output).model_copy(update=changed)
-    return PlanRuns(plan, config, open_stages(plan.stages))
+    notes = [] if "qrels" in (changed or {}) else plan.changed_qrels()
+    for note in notes:
+        write_error(f"note: {note}")
+    return PlanRuns(plan, config, open_stages(plan.stages), notes)
 
 
 def scored_stage(runs: "PlanRuns", wanted: str | None) -> str:

@@ -22,7 +22,7 @@ from beamrank.storage import files as storage
 from pipelines.commands.arguments import AsJson, option
 from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.tables import cost_words
-from pipelines.console.terminal import write_line
+from pipelines.console.terminal import write_error, write_line
 
 _HOUR_SECONDS = 3600.0
 _Folder = Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")]
@@ -34,6 +34,8 @@ def status(folder: _Folder, as_json: AsJson = False) -> None:
     """
     plan = read_plan(folder)
     stages = read_status(plan)
+    for note in plan.changed_qrels():
+        write_error(f"note: {note}")
     eta = run_eta_seconds(stages)
     prediction = read_prediction(plan.output)
     # The predicted worker seconds of a step with several stages are at its first.

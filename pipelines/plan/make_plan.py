@@ -15,7 +15,7 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import digest_corpus, find_taken, list_units
 from beamrank.formats.excluded import read_excluded
-from beamrank.formats.files import find_files, shown_paths
+from beamrank.formats.files import find_files, hash_files, shown_paths
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS
@@ -117,7 +117,9 @@ def _decide(
         each.kind: Rejected(each.count, each.publish(config.output) if builds else each.named()[0])
         for each in rejects
     }
-    return Plan(config.run_tag, config.output, shards, records, values, rejected, corpus)
+    qrels = {} if config.qrels is None else hash_files(config.qrels)
+    plan = Plan(config.run_tag, config.output, shards, records, values, rejected, corpus, qrels)
+    return plan.measured_before()
 
 
 def _exclusions(config: RunConfig, topics: TopicTable) -> list[Note]:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +26,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ReceiptError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
+from beamrank.formats.files import hash_files
 from beamrank.formats.qrels import read_qrels
 from beamrank.notes import SILENT, Progress, counted
 from beamrank.storage import files as storage
@@ -80,12 +82,15 @@ def write_runs(
         for line in count_lines(manifest):
             progress.note(line)
     files = run_files(stages, config)
+    judged = {} if config.qrels is None else hash_files(config.qrels)
     evaluators = run_evaluators(plan, config, files)
     paths = write_run_files(plan, config, files, stages, manifests, evaluators, write_parts)
     evaluations = finish_evaluations(plan, evaluators)
     if evaluations:
         _note_evaluations(plan, config, evaluations, progress)
         check_current(plan)
+        if judged != plan.qrels:
+            replace(plan, qrels=judged).write()
         for name, content in measure_files(evaluations).items():
             url = storage.join(plan.output, RUNS, name)
             if content is None:
@@ -374,6 +379,8 @@ def _verify_files(
                 found.findings.append(Finding(name, problem, remedy))
     if evaluators and failed:
         found.notes.append(f"not checked: {RUNS}/{MEASURES}, as not all runs can be made")
+    elif evaluators and (lines := plan.changed_qrels()):
+        found.notes += [f"not checked: {RUNS}/{MEASURES}: {line}" for line in lines]
     elif evaluators:
         expected = measure_files(finish_evaluations(plan, evaluators))
         present = storage.read_files(storage.join(plan.output, RUNS), [MEASURES, PER_QUERY])

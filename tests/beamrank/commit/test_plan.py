@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from beamrank.commit.plan import (
     read_plan,
 )
 from beamrank.commit.receipts import Manifest
-from beamrank.commit.shards import cut_shards
+from beamrank.commit.shards import cut_rows, cut_shards
 from beamrank.errors import PreflightError
+from beamrank.formats.files import hash_files
 from beamrank.records import Topic
-from beamrank.storage.documents import checked_json, checked_values
+from beamrank.storage import files as storage
+from beamrank.storage.digested import DigestedFile
+from beamrank.storage.documents import checked_json, checked_values, digest
 from tests.support.outputs import retrieve_record, scoring_record
 
 TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(40)]
@@ -92,6 +96,57 @@ def test_plan_reads_back(tmp_path: Path) -> None:
     ):
         older.check_engine()
     assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
+
+
+def test_plan_of_a_copied_output_names_the_files_beside_it(tmp_path: Path) -> None:
+    """Also where shards are rows of files; what decides its parts stays."""
+    output, copy = tmp_path / "a/out", tmp_path / "b/out"
+    pairs = f"{tmp_path}/a/pairs.parquet"
+    stage = dataclasses.replace(retrieve_record(), settings={"urls": [pairs, "/other/x", "x"]})
+    plan = make_plan(
+        str(output),
+        shards=1,
+        stages=(stage,),
+        config={"output": str(output), "pairs": [pairs], "columns": {"doc": "passage"}},
+    )
+    plan = dataclasses.replace(plan, shards=cut_rows([(DigestedFile(pairs, "v", "s"), 9)], 5))
+    plan.publish()
+    assert read_plan(str(output)) == plan
+    shutil.copytree(output, copy)
+    found, moved = read_plan(str(copy)), f"{tmp_path}/b/pairs.parquet"
+    assert found.config == {**plan.config, "output": str(copy), "pairs": [moved]}
+    assert found.stages[0].settings == {"urls": [moved, "/other/x", "x"]}
+    assert {row.rows.file.url for row in found.shards if row.rows} == {moved}
+    assert (found.name, found.config_digest) == (plan.name, plan.config_digest)
+
+
+def test_pointer_of_release_0_2_0_names_its_plan(tmp_path: Path) -> None:
+    """It had the digest of absolute paths."""
+    config = {"qrels": str(tmp_path / "qrels.txt"), "output": str(tmp_path / "out"), "reuse": []}
+    plan = make_plan(str(tmp_path / "out"), config=config)
+    before = digest({"qrels": config["qrels"]})
+    assert before != plan.config_digest
+    assert plan.is_named_by(CurrentPlan(plan.name, before))
+
+
+def test_plan_tells_which_judgments_changed(tmp_path: Path) -> None:
+    """Of a glob also what was added or removed; nothing before there are measures."""
+    folder, output = tmp_path / "qrels", tmp_path / "out"
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.txt").write_text(name)
+    config = {"qrels": {"path": f"{folder}/*.txt"}}
+    plan = make_plan(str(output), config=config, qrels=hash_files(f"{folder}/*.txt"))
+    (folder / "a.txt").write_text("other")
+    (folder / "b.txt").unlink()
+    (folder / "d.txt").write_text("d")
+    assert plan.changed_qrels() == []
+    storage.publish(f"{output}/runs/measures.json", b"{}")
+    told = [line.split()[2] for line in plan.changed_qrels()]
+    assert told == [f"{folder}/{name}.txt" for name in ("a", "b", "d")]
+    assert dataclasses.replace(plan, qrels={}).changed_qrels() == []
+    shutil.rmtree(folder)
+    assert plan.changed_qrels() == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.globs import absolute_glob, find
+from beamrank.storage.globs import absolute_glob, find, relative_to, resolved_in
 
 _AS_NOBODY = """
 import os, sys
@@ -238,3 +238,65 @@ def test_output_that_ends_with_the_process_is_refused(output):
     with pytest.raises(PreflightError, match="would end with this process"):
         storage.check_lasting(output)
     storage.check_lasting("/memory:/out")
+
+
+@pytest.mark.parametrize(
+    ("output", "path", "stored", "moved"),
+    [
+        ("/a/out", "/a/qrels.txt", "../qrels.txt", "/b/c/qrels.txt"),
+        ("/a/out", "/a/in/*.txt", "../in/*.txt", "/b/c/in/*.txt"),
+        ("/a/out", "/a/x/../qrels.txt", "../qrels.txt", "/b/c/qrels.txt"),
+        ("/a/x/../out", "/a/qrels.txt", "../qrels.txt", "/b/c/qrels.txt"),
+        ("/a/out", "/a/out", "./", "/b/c/out"),
+        ("/a/out", "/a/out/sub/index", "./sub/index", "/b/c/out/sub/index"),
+        ("gs://a/exp/out", "gs://a/exp/q.txt", "../q.txt", "/b/c/q.txt"),
+        ("s3://a/out", "s3://a/q.txt", "../q.txt", "/b/c/q.txt"),
+        *(
+            (output, path, path, path)
+            for output, path in (
+                ("/a/out", "/q.txt"),
+                ("/a/out", "/aa/q.txt"),
+                ("/a/x/out", "/a/q.txt"),
+                ("/a/x/out", "/a/x/../q.txt"),
+                ("/out", "/q.txt"),
+                ("s3://a/out", "s3://ab/q.txt"),
+                ("s3://a", "s3://b/q.txt"),
+                ("/a/out", "gs://a/q.txt"),
+                ("/a/out", "embedded:mono"),
+                ("/a/out", "org/model@main"),
+            )
+        ),
+    ],
+)
+def test_path_below_an_output_or_its_parent_follows_it(output, path, stored, moved) -> None:
+    assert relative_to(output, path) == stored
+    there = "/b/c/out"
+    assert resolved_in(there, stored) == moved
+    here = resolved_in(output, stored)
+    assert storage.absolute(here) == storage.absolute(path)
+
+
+def test_path_follows_an_output_through_links(tmp_path) -> None:
+    """The folder of the experiment has two names, and its output is on another disk."""
+    exp, disk, other = tmp_path / "exp", tmp_path / "disk/out", tmp_path / "other"
+    exp.mkdir()
+    disk.mkdir(parents=True)
+    other.symlink_to(exp)
+    output = exp / "out"
+    output.symlink_to(disk)
+    (exp / "shared.txt").symlink_to("/dev/null")
+    for path in (exp / "shared.txt", other / "shared.txt"):
+        assert relative_to(str(output), str(path)) == "../shared.txt"
+    beside = str(tmp_path / "disk/qrels.txt")
+    assert relative_to(str(output), beside) == beside
+    assert relative_to(str(output), f"{disk}/index") == "./index"
+
+
+@pytest.mark.parametrize("name", ["exp[1]", "exp*"])
+def test_glob_follows_an_output_whose_folder_looks_like_one(tmp_path, name) -> None:
+    before, after = tmp_path / name, tmp_path / f"{name}-2"
+    after.mkdir()
+    path = absolute_glob("in/*.txt", str(before))
+    assert relative_to(f"{before}/out", path) == "../in/*.txt"
+    _write(after, "in/a.txt")
+    assert _found(after, resolved_in(f"{after}/out", "../in/*.txt")) == ["in/a.txt"]

@@ -1,15 +1,21 @@
 """What differs between two plans, and which stages are redone for it."""
 
 import dataclasses
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beamrank.commit.plan import Plan
+from beamrank.commit import plan as plans
+from beamrank.commit.listing import CURRENT
+from beamrank.commit.plan import EngineVersionError, Plan
 from beamrank.commit.shards import cut_shards
+from beamrank.errors import BeamrankError
 from beamrank.records import Topic
-from pipelines.plan.changes import Change, plan_changes
+from pipelines.plan.changes import Change, check_share, plan_changes
 from tests.support.models.stages import a_stage
+from tests.support.outputs import finished_output
 
 _TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(6)]
 _CONFIG: dict[str, Any] = {
@@ -115,3 +121,54 @@ def test_changes_of_topics_and_shards() -> None:
     assert change.stages == _ALL
     (change,) = plan_changes(plan, dataclasses.replace(plan, shards=cut_shards(_TOPICS, 2)))
     assert (str(change), change.stages) == ("shards 3 -> 2", _ALL)
+
+
+def _share(folder: Path, **changes: Any) -> Plan:
+    return dataclasses.replace(_plan(), **{"output": str(folder), "written": "w", **changes})
+
+
+_FOUND = [
+    ({"tokenize": {"corpus_digest": "c2"}}, "corpus.path: the content of corpus.tsv changed"),
+    ({"retrieve": {"index_digest": "i2"}}, "index.path: the content of index changed"),
+    ({"mono": {"dtype": "bfloat16"}}, "dtype float32 -> bfloat16"),
+    ({"mono": {"kernel": "compiled"}}, "kernel torch -> compiled"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), _FOUND)
+def test_share_that_finds_something_else_names_it(tmp_path, changes, words) -> None:
+    current, found = _share(tmp_path), _share(tmp_path, stages=_plan(changes).stages)
+    check_share(found)
+    current.publish()
+    check_share(current)
+    with pytest.raises(BeamrankError, match=re.escape(words)) as raised:
+        check_share(found)
+    assert raised.value.exit_code == 1
+    found.publish()
+    check_share(found)
+
+
+def test_share_of_another_version_of_the_engine_names_it(tmp_path, monkeypatch) -> None:
+    _share(tmp_path).publish()
+    later = plans.ENGINE_VERSION + 1
+    with monkeypatch.context() as patch:
+        patch.setattr(plans, "ENGINE_VERSION", later)
+        found = _share(tmp_path, engine_version=later)
+        with pytest.raises(BeamrankError, match=f"engine_version {later - 1} -> {later}"):
+            check_share(found)
+        found.publish()
+    with pytest.raises(EngineVersionError):
+        check_share(_share(tmp_path))
+
+
+def test_share_that_the_user_wrote_otherwise_is_another_run(tmp_path) -> None:
+    _share(tmp_path).publish()
+    stages = _plan({"tokenize": {"corpus_digest": "c2"}}).stages
+    check_share(_share(tmp_path, stages=stages, written="other"))
+    (tmp_path / CURRENT).write_text("{")
+    check_share(_share(tmp_path, stages=stages))
+
+
+def test_share_after_a_finished_run_is_another_run(tmp_path) -> None:
+    finished = finished_output(str(tmp_path))
+    check_share(_share(tmp_path, written=finished.written))

@@ -2,11 +2,14 @@
 leaves.
 """
 
+import dataclasses
 import shutil
 
 import pytest
 
+from beamrank.commit.plan import read_plan
 from beamrank.errors import ConfigError
+from pipelines.launcher import Launcher
 from pipelines.runners.options import Share
 from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.runs import assert_same_bytes
@@ -54,6 +57,43 @@ def test_processes_of_an_array_leave_one_run(collection, tmp_path) -> None:
     last = succeed("run", collection.path, "--output", output, "--only", "3/4")
     assert last.stdout.startswith("run\tRR@10")
     assert_same_bytes(output, collection.output)
+
+
+def test_share_that_finds_another_corpus_fails(tmp_path) -> None:
+    """Its plan is not the current one until the user says so."""
+    collection = small_cascade(tmp_path)
+    output, corpus = collection.output, tmp_path / "corpus.jsonl"
+    succeed("run", collection.path, "--only", "0/2")
+    (current,) = output.glob("plan-*.json")
+    with corpus.open("a") as file:
+        file.write('{"id": "late", "contents": "basil"}\n')
+    said = refused("run", collection.path, "--only", "1/2", code=1)
+    assert f"corpus.path: the content of {corpus} changed" in said
+    assert current.name in said
+    assert read_plan(str(output)).name == current.name
+    assert not (output / "runs").exists()
+    # What the user writes otherwise is another run, and so is the same without --only.
+    succeed("run", collection.path, "--only", "1/2", "--set", "duo.k=2")
+    other = read_plan(str(output)).name
+    succeed("run", collection.path, "--stage", "retrieve")
+    assert read_plan(str(output)).name not in (current.name, other)
+    for index in (0, 1):
+        succeed("run", collection.path, "--only", f"{index}/2")
+    assert (output / "runs/duo-sum.trec").exists()
+
+
+def test_share_whose_plan_was_replaced_meanwhile_fails(tmp_path, monkeypatch) -> None:
+    """Two that begin at the same time do not see each other's plan."""
+    collection = small_cascade(tmp_path)
+    replaced = collection.plan("duo.k=2").plan
+    run = Launcher.run
+
+    def run_meanwhile(self, stages):
+        dataclasses.replace(replaced, written=self.plan.written).publish()
+        run(self, stages)
+
+    monkeypatch.setattr(Launcher, "run", run_meanwhile)
+    assert "duo.k 2 -> 3" in refused("run", collection.path, "--only", "0/2", code=1)
 
 
 def test_tokens_of_all_are_not_made_again(collection, tmp_path) -> None:

@@ -50,10 +50,11 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> ScoredOutput:
 
 @pytest.fixture
 def plan(original: ScoredOutput, tmp_path: Path) -> Plan:
-    """A copy of the output to change."""
-    return replace(
-        original.plan, output=shutil.copytree(original.plan.output, str(tmp_path / "out"))
-    )
+    """A copy of the output to change; its inputs are those of the original."""
+    output = shutil.copytree(original.plan.output, str(tmp_path / "out"))
+    copy = replace(original.plan, output=output)
+    copy.make_current()
+    return copy
 
 
 @pytest.fixture
