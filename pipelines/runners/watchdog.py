@@ -34,6 +34,7 @@ from pipelines.runners.workers import ENDING, is_worker
 from transforms import shards
 
 _POLL_SECONDS = 0.25
+_POLLS_AT_MOST = 10
 _BEAMS_WORKER_THREAD = "run_worker"
 # Workers end shortly before the thread of the pipeline; one that ends earlier was killed.
 _GRACE_SECONDS = 15.0
@@ -154,16 +155,18 @@ def wait_with_stall(
     outcome = _Outcome()
     thread = threading.Thread(target=outcome(work), name="pipeline", daemon=True)
     thread.start()
-    last, moved, most = progress(), time.monotonic(), limit.seconds
+    last, idle, looked, most = progress(), 0.0, time.monotonic(), limit.seconds
     while True:
         thread.join(poll_seconds)
         if not thread.is_alive():
             return outcome.error
         check()
-        now = progress()
+        now, before, looked = progress(), looked, time.monotonic()
+        # A process that was suspended between two looks did nothing, and did not stall.
+        idle += min(looked - before, _POLLS_AT_MOST * poll_seconds)
         if now != last:
-            last, moved = now, time.monotonic()
-        elif (idle := time.monotonic() - moved) > most:
+            last, idle = now, 0.0
+        elif idle > most:
             most = max(most, limit.longer())
             if idle > most:
                 raise BeamrankError(
