@@ -93,7 +93,8 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
         ):
             stores.check_refusal(url, error)
             # A library's own kind of OSError, such as aiohttp's, may not name the URL.
-            if not isinstance(error, OSError) or type(error).__module__ != "builtins":
+            is_named = isinstance(error, OSError) and type(error).__module__ == "builtins"
+            if not is_named or stores.is_unanswered(error):
                 raise stores.unreachable(url, error) from error
         raise
 

@@ -24,10 +24,12 @@ from beamrank.errors import (
     DataError,
     PreflightError,
     ReceiptError,
+    TemporaryError,
     WorkerLostError,
 )
 from beamrank.logs import LoggedStderr
 from beamrank.storage.digested import RewrittenError
+from beamrank.storage.stores import UnansweredError
 from models.lucene.jvm import JavaError
 from pipelines.runners.job_server import check_job_server
 from pipelines.runners.workers import ENDING, is_worker
@@ -50,6 +52,8 @@ _OURS = {
         PreflightError,
         ReceiptError,
         RewrittenError,
+        TemporaryError,
+        UnansweredError,
     )
 }
 _RAISED = re.compile(
@@ -294,7 +298,8 @@ def explain(error: BaseException) -> BeamrankError:
 
 
 def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:
-    """An error of a started job: its exit code is 1, because other codes mean that nothing was
-    started.
+    """An error of a started job: its exit code is 1 or that of a temporary one, because others
+    mean that nothing was started.
     """
-    return kind(message) if kind.exit_code == BeamrankError.exit_code else BeamrankError(message)
+    stays = issubclass(kind, TemporaryError) or kind.exit_code == BeamrankError.exit_code
+    return kind(message) if stays else BeamrankError(message)
