@@ -59,6 +59,7 @@ class Kind:
 PLAN = Kind("plan-{digest}.json")
 POINTER = Kind(CURRENT)
 PREDICTION = Kind(PREDICTED)
+LAUNCHER = Kind("launcher-{job}-{job}-(?P<machine>[0-9a-f]{{8}})-{digest}.json")
 RETRY = Kind("retry-{digest}.json", "", ("retry", "delete it: only its record is lost"))
 SHARDS = Kind(
     "(topics|rows)-{digest}.parquet",
@@ -107,7 +108,7 @@ UNIT_DOCS = Kind(
     "the docs of a unit of a corpus that no plan reads",
     while_idle=True,
 )
-_OF_OUTPUT = (PLAN, POINTER, PREDICTION, RETRY, SHARDS, MACHINE, REJECT)
+_OF_OUTPUT = (PLAN, POINTER, PREDICTION, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT)
 _OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, TASKS, SCAN, UNIT_DOCS)
 
 
