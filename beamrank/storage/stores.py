@@ -48,8 +48,6 @@ _NOT_ALLOWED = {
 _NOT_SUPPORTED = {"NotImplemented", "501"}
 # HTTP statuses of a server that could not answer, or asks for patience.
 _BUSY = re.compile(r"408|429|5(?!01)\d\d")
-# Answers about a file, whatever was tried before; fsspec raises some for a web server that is away.
-_ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError)
 # Classes of Python, aiohttp, botocore, azure, google-auth, httpx and requests; their own subclasses
 # are many.
 _NO_ANSWER = {
@@ -111,7 +109,8 @@ def is_unanswered(error: BaseException | None) -> bool:
         names = {each.__name__ for each in type(error).__mro__}
         if names & _NO_ANSWER or _BUSY.fullmatch(_status(error)):
             return not names & _NOT_ASKED
-        error = error.__cause__ or (None if type(error) in _ANSWERS else error.__context__)
+        # The context may be an error that a caller handles.
+        error = error.__cause__
     return False
 
 

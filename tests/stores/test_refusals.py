@@ -145,7 +145,7 @@ def _answer(status: int) -> ClientError:
     ids=str,
 )
 def test_store_that_does_not_answer_is_told_from_one_that_refuses(error, unanswered):
-    """Also where another error of a library hides it; a missing file is an answer."""
+    """Also where another error of a library hides it; but not where a caller handles it."""
     assert stores.is_unanswered(error) == unanswered
     hidden, missing = OSError("hidden"), FileNotFoundError("missing")
     hidden.__cause__ = missing.__context__ = error
