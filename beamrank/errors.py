@@ -19,6 +19,14 @@ class PreflightError(BeamrankError):
     exit_code = 3
 
 
+class TemporaryError(BeamrankError):
+    """Another attempt may succeed: a store or a server does not answer, an output is in use, or
+    shards are left open.
+    """
+
+    exit_code = 75
+
+
 class DataError(BeamrankError):
     """Input data is invalid."""
 
@@ -31,3 +39,13 @@ class WorkerLostError(BeamrankError):
     """A worker process or a job server died: nothing is wrong with the data, and another attempt
     may succeed.
     """
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of a command that ends with an error: that of the first error behind it, where
+    another attempt may cure that one.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, TemporaryError):
+        cause = cause.__cause__
+    return int(getattr(cause or error, "exit_code", BeamrankError.exit_code))

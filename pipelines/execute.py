@@ -26,7 +26,7 @@ from pipelines.plan.estimate import Limits, estimate, shard_seconds
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, Share, server_command, settle_kernel
+from pipelines.runners.options import Runner, Share, check_server, settle_kernel
 from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_file import run_files
@@ -148,7 +148,7 @@ def execute(
     # A job of workers writes parts of runs.
     has_parts = any(map(settings.in_parts, settings.run_formats))
     if stage != RUNS or has_parts:
-        server_command(runner, flags, console)
+        check_server(runner, flags, console)
     scoring: Device | None = None
     if runner is Runner.DATAFLOW:
         settings, scoring = _prepare_dataflow(settings, flags, stage, wait, has_parts)

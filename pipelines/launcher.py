@@ -24,7 +24,13 @@ from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry
 from beamrank.config.run import JobConfig, RunConfig
-from beamrank.errors import BeamrankError, DataError, PreflightError, WorkerLostError
+from beamrank.errors import (
+    BeamrankError,
+    DataError,
+    PreflightError,
+    TemporaryError,
+    WorkerLostError,
+)
 from beamrank.formats.rejects import REJECTS
 from beamrank.logs import log_context
 from beamrank.notes import counted
@@ -63,7 +69,8 @@ def resumable() -> Iterator[None]:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise BeamrankError(
+        kind = TemporaryError if isinstance(error, TemporaryError) else BeamrankError
+        raise kind(
             f"{error}. Finished shards are kept; run the same command again to resume"
         ) from error
 
@@ -169,7 +176,7 @@ class Launcher:
             found = self._of_share[stage.name] = folder.receipts(digests)
             if self.share is None or len(found) < len(digests):
                 left = counted(len(digests) - len(found), "shard")
-                raise BeamrankError(
+                raise TemporaryError(
                     f"{stage.name} ended with {left}{of} missing: run the same command again to "
                     "complete it"
                 )

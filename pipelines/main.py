@@ -12,7 +12,7 @@ import threading
 import traceback
 from typing import Any, NoReturn
 
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, exit_code
 from beamrank.plugins import PACKAGES
 from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import READER_GONE, write_error
@@ -114,7 +114,7 @@ def _run() -> int:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except (BeamrankError, OSError) as error:
         _report(f"error: {error}", error)
-        return error.exit_code if isinstance(error, BeamrankError) else 1
+        return exit_code(error)
     except Interrupted as interruption:
         _report(
             "interrupted: finished shards are kept; run the same command again to resume",

@@ -23,7 +23,7 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, beam_options, server_command, settle_kernel
+from pipelines.runners.options import Runner, beam_options, check_server, settle_kernel
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import check_places, scores_folder, write_scores
 
@@ -79,7 +79,7 @@ def score_pairs(
     order of the pairs.
     """
     beam_options(runner, flags)
-    server_command(runner, flags, console)
+    check_server(runner, flags, console)
     settings, _, plan, stage = _plan(settings, runner, flags, console)
     check_writable(plan.output)
     check_places(plan, [scores_folder(plan)])

@@ -28,8 +28,6 @@ BESIDE_RUNS = (MEASURES, PER_QUERY, SCORES)
 VALUES = "per_query"
 """The key of `MEASURES` that is not the name of a run."""
 CURRENT = "current-plan.json"
-# In RUNS.
-MEASURES = "measures.json"
 PREDICTED = "prediction.json"
 _FIELDS = {
     "digest": rf"(?P<digest>[0-9a-f]{{{SHORT}}})",
@@ -71,6 +69,7 @@ class Kind:
 PLAN = Kind("plan-{digest}.json")
 POINTER = Kind(CURRENT)
 PREDICTION = Kind(PREDICTED)
+LAUNCHER = Kind("launcher-{job}-{job}-(?P<machine>[0-9a-f]{{8}})-{digest}.json")
 RETRY = Kind("retry-{digest}.json", "", ("retry", "delete it: only its record is lost"))
 SHARDS = Kind(
     "(topics|rows)-{digest}.parquet",
@@ -119,7 +118,7 @@ UNIT_DOCS = Kind(
     "the docs of a unit of a corpus that no plan reads",
     while_idle=True,
 )
-_OF_OUTPUT = (PLAN, POINTER, PREDICTION, RETRY, SHARDS, MACHINE, REJECT)
+_OF_OUTPUT = (PLAN, POINTER, PREDICTION, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT)
 _OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, TASKS, SCAN, UNIT_DOCS)
 
 

@@ -65,7 +65,7 @@ class EngineVersionError(PreflightError):
 
 class CurrentPlan(NamedTuple):
     """The pointer of a folder: the plan that was last run into it, its configuration's digest, and
-    who runs it.
+    the process that made it current.
     """
 
     plan: Annotated[str, Field(pattern=f"^{PLAN.pattern}$")]
@@ -315,7 +315,7 @@ class Plan:
         return current.plan == self.name and current.config in digests
 
     def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
-        """Writes the pointer to this plan, and who runs it."""
+        """Writes the pointer to this plan, and who made it current."""
         current = CurrentPlan(self.name, self.config_digest, owner)
         storage.replace(storage.join(self.output, CURRENT), checked_json(current._asdict()))
 

@@ -4,6 +4,7 @@ change in between.
 
 import logging
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,8 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 # even with the same content; its MD5 does not, but a file that was composed of others has none.
 _CHECKSUMS = ("md5Hash", "content_md5", "ETag", "etag")
 _ATTEMPTS = 3
+# In a version: the time of the last change of a local file.
+_SINCE = re.compile(r" since \d+")
 _log = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
 # The hashes that this process has computed, by URL and version.
@@ -106,7 +109,7 @@ def file_version(url: str) -> str:
     if 0 <= age < _TICK_NANOSECONDS:
         time.sleep((_TICK_NANOSECONDS - age) / 1e9)
         return file_version(url)
-    state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+    state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} since {found.st_ctime_ns}"
     return " ".join([state, *(f"{link.st_ino} {link.st_ctime_ns}" for link in links)])
 
 
@@ -119,6 +122,11 @@ def _links(path: str) -> Iterator[os.stat_result]:
             yield from _links(
                 os.path.normpath(os.path.join(os.path.dirname(path[:end]), os.readlink(path[:end])))
             )
+
+
+def _written(version: str) -> str:
+    """A version without the time of the last change."""
+    return _SINCE.sub("", version)
 
 
 class RewrittenError(DataError):
@@ -172,6 +180,17 @@ class DigestedFile:
             if self.find_version() != version:
                 raise RewrittenError(changed(self.url))
 
+    def is_rewritten(self) -> bool:
+        """Whether the file was written since its digest was taken.
+
+        The time of writing can be set back, so the content decides where only the time of the last
+        change differs, which chmod, a hard link and a change of the name move too.
+        """
+        found = self.find_version()
+        return found != self.version and (
+            _written(found) != _written(self.version) or digest_file(self.url).sha256 != self.sha256
+        )
+
     def find_version(self) -> str:
         """The version of the file now; raises DataError if it was removed."""
         try:
@@ -224,14 +243,17 @@ def digest_file(url: str, *, read: bool = True) -> DigestedFile:
         FileNotFoundError: the file does not exist.
         PreflightError: the file is being written.
     """
+    before = None
     for _ in range(_ATTEMPTS):
         version = file_version(url)
         if not read:
             return DigestedFile(url, version, "")
         content = _hashes.get((url, version)) or storage.sha256(url)
-        if (url, version) in _hashes or file_version(url) == version:
+        read_twice = before == (_written(version), content)
+        if (url, version) in _hashes or read_twice or file_version(url) == version:
             _hashes[url, version] = content
             return DigestedFile(url, version, content)
+        before = _written(version), content
         _log.warning("%s changed while its digest was taken: trying again", url)
     raise PreflightError(
         f"{url} changed {_ATTEMPTS} times while its digest was taken: it is being written. Wait "

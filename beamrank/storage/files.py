@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, BinaryIO, cast
 
 import fsspec
@@ -95,7 +96,8 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
         ):
             stores.check_refusal(url, error)
             # A library's own kind of OSError, such as aiohttp's, may not name the URL.
-            if not isinstance(error, OSError) or type(error).__module__ != "builtins":
+            is_named = isinstance(error, OSError) and type(error).__module__ == "builtins"
+            if not is_named or stores.is_unanswered(error):
                 raise stores.unreachable(url, error) from error
         raise
 
@@ -359,6 +361,39 @@ def publish_content(url: str, content: bytes) -> None:
     """
     if not publish(url, content) and read_bytes(url) != content:
         replace(url, content)
+
+
+@contextmanager
+def held(url: str, content: bytes) -> Iterator[Callable[[], None]]:
+    """A new file that shows others that this process is in the `with` block, where a function
+    renews its time of writing.
+    """
+    if not is_remote(url):
+        with local_files.held_file(absolute(url), content):
+            yield partial(os.utime, absolute(url))
+        return
+    publish(url, content)
+    try:
+        yield partial(replace, url, content)
+    finally:
+        # Without renewal it counts for some minutes only.
+        with suppress(OSError):
+            remove(url)
+
+
+@contextmanager
+def holder_ended(
+    url: str, machine: str, age_seconds: float | None, most_seconds: float
+) -> Iterator[bool]:
+    """Whether the process that holds a file has ended: see `local_files.holder_ended`. Stores have
+    no locks.
+    """
+    if is_remote(url):
+        yield age_seconds is not None and age_seconds > most_seconds
+        return
+    where = absolute(url), machine, age_seconds, most_seconds
+    with local_files.holder_ended(*where) as ended:
+        yield ended
 
 
 def replace(url: str, content: bytes) -> None:

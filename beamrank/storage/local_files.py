@@ -1,23 +1,24 @@
 """Local files and folders that appear whole or not at all; devices and pipes; arrays that are
 mapped into memory.
 
-A file is written under a hidden name, then moved into place. The hidden name tells which process
-writes, so that what a killed process left can be removed later, and nothing else. Devices, pipes
+A file is written under a hidden name, then moved into place. Meanwhile its writer holds a lock on
+it, so that what a killed process left can be removed later, and nothing else. Devices, pipes
 and sockets are neither files nor folders: opening one may block, reading it may never end, and no
 file can replace it.
 """
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
 import shutil
 import stat
 import tempfile
-import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,13 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.errors import PreflightError
-from beamrank.machine import is_running, machine_id, start_seconds
+from beamrank.machine import machine_id
 
 TEMPORARY_SUFFIX = ".tmp"
-_TEMPORARY = re.compile(
-    r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}\.tmp",
-    re.DOTALL,
-)
+_TEMPORARY = re.compile(r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-[0-9a-f]{12}\.tmp", re.DOTALL)
 # Whether the writer of a different machine runs is unknown, but it writes all the time.
 _ABANDONED_SECONDS = 3600.0
 _LONGEST_BASE_BYTES = 200
@@ -102,11 +100,88 @@ def _open_special(path: str) -> BinaryIO | None:
 
 
 def temporary_name(base: str) -> str:
-    """A new hidden name for what becomes `base`; it tells which process writes."""
+    """A new hidden name for what becomes `base`; it tells on which machine that is written."""
     if len(os.fsencode(base)) > _LONGEST_BASE_BYTES:
         base = base[: _LONGEST_BASE_BYTES // 4]
-    writer = f"{machine_id()}-{os.getpid()}-{int(start_seconds())}-{uuid.uuid4().hex[:8]}"
-    return f".{base}.{writer}{TEMPORARY_SUFFIX}"
+    return f".{base}.{machine_id()}-{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
+
+
+def _new_file(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+def _new_folder(path: str, mode: int = 0o777) -> int:
+    os.mkdir(path, mode)
+    return os.open(path, os.O_RDONLY)
+
+
+@contextmanager
+def _held(path: str, make: Callable[[str], int]) -> Iterator[int]:
+    """What `make` makes, locked by its descriptor until the `with` block ends, and removed then if
+    it is still there.
+    """
+    while True:
+        descriptor = make(path)
+        # Some file systems have no locks.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Before it was locked, it looked like that of a process that has ended.
+        if os.path.lexists(path):
+            break
+        os.close(descriptor)
+    try:
+        yield descriptor
+    finally:
+        _remove(path)
+        os.close(descriptor)
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+
+
+@contextmanager
+def held_file(path: str, content: bytes) -> Iterator[None]:
+    """A new file that shows others by its lock that this process is in the `with` block."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with _held(path, _new_file) as descriptor:
+        os.write(descriptor, content)
+        yield
+
+
+@contextmanager
+def holder_ended(
+    path: str, machine: str, age_seconds: float | None, most_seconds: float
+) -> Iterator[bool]:
+    """Whether the process that made a locked file or folder has ended; in the `with` block that
+    stays so.
+
+    Args:
+        path: the file or folder.
+        machine: the `machine_id` of the process. The lock of one on this machine decides, whatever
+            its clock does; elsewhere, or without locks, the age does.
+        age_seconds: since it was written, by one clock; None where that is unknown.
+        most_seconds: the greatest age that a running process lets it have.
+    """
+    is_old = age_seconds is not None and age_seconds > most_seconds
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        yield isinstance(error, FileNotFoundError) or is_old
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            ended = is_old or machine == machine_id()
+        except OSError as error:
+            ended = is_old and not isinstance(error, BlockingIOError)
+        yield ended
+    finally:
+        os.close(descriptor)
 
 
 def final_name(name: str) -> str | None:
@@ -119,34 +194,22 @@ def remove_leftovers(folder: str, base: str | None = None) -> None:
     """Removes temporary files and folders whose writer has ended: those of one target, or all in a
     folder.
 
-    A writer on this machine has ended if its process has; one on a different machine if its file
-    was not written for an hour.
+    A writer on a different machine has ended if its file was not written for an hour, by the clock
+    of the folder's file system.
     """
     # Others may remove them too, or not let us.
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             found = _TEMPORARY.fullmatch(entry.name)
-            if (
-                found is None
-                or base not in (None, found["base"])
-                or not _is_abandoned(entry, found)
-            ):
+            if found is None or base not in (None, found["base"]):
                 continue
             with suppress(OSError):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    os.unlink(entry.path)
-
-
-def _is_abandoned(entry: "os.DirEntry[str]", found: re.Match[str]) -> bool:
-    if found["machine"] == machine_id():
-        return not is_running(int(found["pid"]), float(found["started"]))
-    # Files in a folder are written without a change of its time.
-    with suppress(OSError):
-        age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-        return entry.is_file(follow_symlinks=False) and age > _ABANDONED_SECONDS
-    return False
+                about = entry.stat(follow_symlinks=False)
+                # Files in a folder are written without a change of its time.
+                age = None if entry.is_dir() else os.stat(folder).st_mtime - about.st_mtime
+                with holder_ended(entry.path, found["machine"], age, _ABANDONED_SECONDS) as ended:
+                    if ended:
+                        _remove(entry.path)
 
 
 @contextmanager
@@ -158,13 +221,11 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(target))
     remove_leftovers(str(target.parent), target.name)
+    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(temporary_name(target.name))
-    try:
-        temporary.mkdir(parents=True)
+    with _held(str(temporary), _new_folder):
         yield temporary
         temporary.rename(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
@@ -174,13 +235,13 @@ def own_temporary_files() -> Iterator[None]:
     """
     before, folder = tempfile.tempdir, tempfile.gettempdir()
     remove_leftovers(folder, "beamrank")
-    tempfile.tempdir = own = os.path.join(folder, temporary_name("beamrank"))
-    os.mkdir(own, 0o700)
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
-        shutil.rmtree(own, ignore_errors=True)
+    own = os.path.join(folder, temporary_name("beamrank"))
+    with _held(own, partial(_new_folder, mode=0o700)):
+        tempfile.tempdir = own
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def publish_file(path: str, content: bytes) -> bool:
@@ -222,15 +283,13 @@ def _written_beside(path: str, chunks: Iterable[bytes]) -> Iterator[str]:
     folder, base = os.path.split(path)
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, temporary_name(base))
-    try:
-        with _naming(path, temporary):
-            with open(temporary, "wb") as file:
-                file.writelines(chunks)
-                file.flush()
-                _sync(file.fileno())
-            yield temporary
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with _naming(path, temporary), _held(temporary, _new_file) as descriptor:
+        # Some mounts store a file only when it is closed.
+        with open(os.dup(descriptor), "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            _sync(file.fileno())
+        yield temporary
 
 
 @contextmanager

@@ -4,13 +4,14 @@ get.
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import fsspec.config
 
-from beamrank.errors import PreflightError
+from beamrank.errors import PreflightError, TemporaryError
 from beamrank.storage.urls import carries_credentials, hide_credentials
 
 _ATTEMPTS = 5
@@ -45,6 +46,17 @@ _NOT_ALLOWED = {
     *("AccessDenied", "RequestTimeTooSkewed", "401", "403"),
 }
 _NOT_SUPPORTED = {"NotImplemented", "501"}
+# HTTP statuses of a server that could not answer, or asks for patience.
+_BUSY = re.compile(r"408|429|5(?!01)\d\d")
+# Classes of Python, aiohttp, botocore, azure, google-auth, httpx and requests; their own subclasses
+# are many.
+_NO_ANSWER = {
+    *("ConnectionError", "TimeoutError", "gaierror", "ClientConnectionError"),
+    *("ClientPayloadError", "HTTPClientError", "ServiceRequestError", "ServiceResponseError"),
+    *("TransportError", "Timeout"),
+}
+_STATUSES = ("status", "status_code", "code")
+_NOT_ASKED = {"OfflineModeIsEnabled"}
 # What a store or a client unpacks without being asked, by Content-Encoding.
 _UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
 _VARIABLES = (
@@ -74,13 +86,41 @@ _SECTIONS = {"client_kwargs", "config_kwargs", "s3"}
 class UnreachableError(OSError):
     """A store, or a file at one, cannot be reached; the message names the URL."""
 
+    exit_code = PreflightError.exit_code
+
+
+class UnansweredError(TemporaryError, UnreachableError):
+    """A store does not answer, or not now."""
+
 
 def unreachable(url: str, error: Exception) -> UnreachableError:
     """The error of a library of a store; its own may not name the URL."""
-    return UnreachableError(
+    return (UnansweredError if is_unanswered(error) else UnreachableError)(
         f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the "
         "URL, the network and the credentials of this machine (docs/guide/storage.md)"
     )
+
+
+def is_unanswered(error: BaseException | None) -> bool:
+    """Whether a store or a server did not answer, or could not now, by a chain of errors of its
+    library.
+    """
+    while error is not None:
+        names = {each.__name__ for each in type(error).__mro__}
+        if names & _NO_ANSWER or _BUSY.fullmatch(_status(error)):
+            return not names & _NOT_ASKED
+        # The context may be an error that a caller handles.
+        error = error.__cause__
+    return False
+
+
+def _status(error: BaseException) -> str:
+    """The HTTP status of an answer, if an error holds one."""
+    response: Any = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return str(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+    holders = [(each, name) for each in (error, response) for name in _STATUSES]
+    return str(next(filter(None, (getattr(each, name, None) for each, name in holders)), None))
 
 
 def missing_library(url: str, error: ImportError) -> PreflightError:

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, TemporaryError
 from beamrank.storage import files as storage
-from beamrank.storage.stores import UnreachableError, check_refusal
+from beamrank.storage.stores import UnreachableError, check_refusal, is_unanswered, unreachable
 from beamrank.storage.urls import hide_credentials
 
 # The disks of TREC have `compress`, also as .0z, .1z and .2z.
@@ -257,6 +257,8 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
     """
     try:
         yield
+    except TemporaryError:
+        raise
     except (DataError, UnreachableError) as error:
         raise kind(str(error)) from error
     except _READ_ERRORS as error:
@@ -264,6 +266,8 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
             check_refusal(url, error)
         except UnreachableError as refusal:
             raise kind(str(refusal)) from error
+        if is_unanswered(error):
+            raise unreachable(url, error) from error
         hint = ". It may be damaged or truncated: fetch it again"
         if isinstance(error, MemoryError):
             hint = ". It is too large, not damaged: write it with shorter texts, or in more parts"

@@ -9,12 +9,13 @@ from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 
-from beamrank.errors import PreflightError
+from beamrank.errors import PreflightError, TemporaryError
 from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage import files as storage
 from beamrank.storage.digested import RemoteFile, remote_files
 from beamrank.storage.disk_cache import cache_folder, fetched
 from beamrank.storage.documents import digest
+from beamrank.storage.stores import is_unanswered
 from beamrank.storage.urls import hide_credentials, refuse_credentials
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
@@ -94,7 +95,8 @@ def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> 
             folder = snapshot_download(repository, revision=commit, allow_patterns=list(files))
     except (OSError, ValueError) as error:
         at_revision = f" --revision {revision}" if revision else ""
-        raise PreflightError(
+        kind = TemporaryError if is_unanswered(error) else PreflightError
+        raise kind(
             f"cannot get the checkpoint {name}: no such folder exists here, and Hugging Face gave "
             f"{hide_credentials(repr(error))}. Check the id, the network, and HF_TOKEN if it is "
             "private or gated; on a machine without network, download it elsewhere (`hf download "

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.errors import BeamrankError, PreflightError
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
-from beamrank.storage.digested import digest_file, file_version
+from beamrank.storage.digested import DigestedFile, RewrittenError, digest_file, file_version
 from beamrank.storage.disk_cache import cache_folder, discard, fetched
 from beamrank.storage.documents import (
     SHORT,
@@ -130,13 +130,11 @@ def files_digest(files: Mapping[str, IndexFile]) -> str:
 
 @dataclass(frozen=True)
 class LocalIndex:
-    """A local index folder, and Lucene's files in it with the versions (`file_version`) that were
-    hashed.
-    """
+    """A local index folder, and Lucene's files in it as they were hashed."""
 
     folder: str
     files: Mapping[str, IndexFile]
-    versions: Mapping[str, str]
+    hashed: Mapping[str, DigestedFile]
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -144,7 +142,7 @@ class LocalIndex:
         block ends.
 
         Raises:
-            DataError: one was, or was added or removed.
+            RewrittenError: one was, or was added or removed.
         """
         try:
             yield
@@ -155,14 +153,12 @@ class LocalIndex:
         self._check()
 
     def _check(self) -> None:
-        versions = {
-            name: file_version(storage.join(self.folder, name))
-            for name in lucene_sizes(self.folder)
+        changed = lucene_sizes(self.folder).keys() ^ self.hashed.keys() or {
+            name for name, file in self.hashed.items() if file.is_rewritten()
         }
-        changed = sorted(name for name, _ in versions.items() ^ self.versions.items())
         if changed:
-            raise DataError(
-                f"the index {self.folder} changed while it was searched ({changed[0]} was "
+            raise RewrittenError(
+                f"the index {self.folder} changed while it was searched ({min(changed)} was "
                 "written, added or removed), so the hits may not be those of the plan's index. "
                 "Nothing was committed from this search, and finished shards are kept. Run the "
                 "same command again, which checks the index and resumes"
@@ -183,16 +179,16 @@ def _read_local(folder: str) -> LocalIndex:
     for name in sizes:
         url = storage.join(folder, name)
         if name in before and before[name][0] == file_version(url):
-            hashed[name] = before[name]
+            hashed[name] = DigestedFile(url, *before[name])
         else:
-            file = digest_file(url)
-            hashed[name] = (file.version, file.sha256)
-    if hashed != before:
+            hashed[name] = digest_file(url)
+    found = {name: (file.version, file.sha256) for name, file in hashed.items()}
+    if found != before:
         # Where the cache cannot be written, the files are hashed again next time.
         with suppress(OSError):
-            storage.replace(record, checked_json({"folder": folder, "files": hashed}))
-    files = {name: IndexFile(sizes[name], content) for name, (_, content) in hashed.items()}
-    return LocalIndex(folder, files, {name: version for name, (version, _) in hashed.items()})
+            storage.replace(record, checked_json({"folder": folder, "files": found}))
+    files = {name: IndexFile(sizes[name], file.sha256) for name, file in hashed.items()}
+    return LocalIndex(folder, files, hashed)
 
 
 def local_index(url: str, index_digest: str) -> LocalIndex:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from beamrank.config.run import RunConfig, with_formats
-from beamrank.errors import PreflightError
+from beamrank.errors import PreflightError, TemporaryError
 from beamrank.formats.checks import Template, joined
 from beamrank.formats.files import Paths, paths_of
 from beamrank.formats.texts.units import Fields
 from beamrank.storage.disk_cache import fetched
 from beamrank.storage.documents import SHORT, digest
+from beamrank.storage.stores import is_unanswered
 from models.lucene.prebuilt import fetch_topics, find_prebuilt
 from models.stages.planning import PlanningProgress
 from models.training.config import DataConfig, DevConfig, TrainConfig
@@ -163,7 +164,8 @@ def exported(
     try:
         return str(fetched(_CACHE, key, fetch) / _FILES[part])
     except (OSError, RuntimeError) as error:
-        raise PreflightError(f"cannot export the {part} of {path}: {error}") from error
+        kind = TemporaryError if is_unanswered(error) else PreflightError
+        raise kind(f"cannot export the {part} of {path}: {error}") from error
 
 
 def _lines(dataset: Any, part: Part, fields: Fields, template: Template | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from beamrank.commit.listing import PLAN
-from beamrank.commit.plan import EngineVersionError, Plan, load_plan, read_current
+from beamrank.commit.plan import EngineVersionError, Plan, load_plan
 from beamrank.commit.receipts import (
     Manifest,
     Receipt,
@@ -27,7 +27,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
-from pipelines.runs.owner import Owner
+from pipelines.runs.owner import running
 
 # What decides the tokens that a text has.
 _TOKEN_KEYS = ("tokenizer_digest", "max_doc_tokens")
@@ -243,10 +243,8 @@ class Reuse:
             plans.pop(self._plan.name, None)
         elif not plans:
             raise PreflightError("it holds no beamrank run")
-        elif (current := read_current(output)) is not None:
-            owner = Owner.of(current)
-            if owner is not None and owner.is_another():
-                raise PreflightError(f"{owner} is writing it")
+        elif launchers := running(output):
+            raise PreflightError(f"{launchers[0]} is writing it")
         return sorted(plans, key=lambda name: plans[name].modified_seconds or 0.0, reverse=True)[
             :_MOST_PLANS
         ]

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -20,10 +21,10 @@ from typing import NamedTuple
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
+from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions, PortableOptions
 from apache_beam.utils.subprocess_server import pick_port
 
-from beamrank.errors import PreflightError, WorkerLostError
+from beamrank.errors import PreflightError, TemporaryError, WorkerLostError
 from beamrank.notes import Progress
 from beamrank.storage.disk_cache import cache_folder, exclusive, owned
 from pipelines.runners.workers import child_command
@@ -32,6 +33,9 @@ from pipelines.runners.workers import child_command
 Command = Callable[[int, str], list[str]]
 
 _START_SECONDS = 120.0
+_ANSWER_SECONDS = 10.0
+# Also in a URL; [local] and local[*] are no addresses.
+_ADDRESS = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d+)")
 _DYING_SECONDS = 2.0
 _TAIL_BYTES = 2000
 _PRISM_PACKAGE = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__}"
@@ -163,6 +167,46 @@ def check_job_server(endpoint: str | None, error: BaseException | None = None) -
         if time.monotonic() >= deadline:
             return
         time.sleep(0.05)
+
+
+def check_answers(name: str, options: PipelineOptions) -> None:
+    """Raises TemporaryError where nobody answers at the address of a job server, a cluster, or a
+    pool that this machine's engine uses: Beam's and the engines' clients would wait for ever.
+    """
+    values, portable = options.get_all_options(), options.view_as(PortableOptions)
+    if portable.job_endpoint not in (None, "embed"):
+        with grpc.insecure_channel(portable.job_endpoint) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(_ANSWER_SECONDS)
+            except grpc.FutureTimeoutError as error:
+                raise _unanswered("job_endpoint", portable.job_endpoint) from error
+        return
+    engine = _JAVA_ENGINES.get(name)
+    if engine is not None and _ADDRESS.search(values[engine.master]):
+        _check_listens(engine.master, values[engine.master])
+    elif portable.environment_type == "EXTERNAL":
+        pool = portable.lookup_environment_option("external_service_address")
+        _check_listens("environment_config", portable.environment_config or pool or "")
+
+
+def _check_listens(flag: str, value: str) -> None:
+    """Tries the addresses in a flag's value, one after the other."""
+    reason = None
+    for host, port in _ADDRESS.findall(value):
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+            return
+        except OSError as error:
+            reason = error
+    if reason is not None:
+        raise _unanswered(flag, value) from reason
+
+
+def _unanswered(flag: str, value: str) -> TemporaryError:
+    return TemporaryError(
+        f"no server answers at {value} (--{flag}), so no worker would ever start: start it, or "
+        "correct the address"
+    )
 
 
 def prism_command(options: PipelineOptions, progress: Progress) -> Command:

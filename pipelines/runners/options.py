@@ -167,6 +167,17 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> "beam.Pipeline":
     return beam.Pipeline(runner=FnApiRunner(default_environment=worker), options=options)
 
 
+def check_server(runner: Runner, flags: Sequence[str], progress: Progress) -> None:
+    """Raises TemporaryError where a server that the flags name does not answer, and PreflightError
+    where the program of one is missing.
+    """
+    if runner not in (Runner.LOCAL, Runner.DATAFLOW):
+        from pipelines.runners.job_server import check_answers
+
+        check_answers(runner.value, beam_options(runner, flags))
+    server_command(runner, flags, progress)
+
+
 def server_command(
     runner: Runner, flags: Sequence[str], progress: Progress = SILENT
 ) -> Callable[[int, str], list[str]] | None:

@@ -24,16 +24,19 @@ from beamrank.errors import (
     DataError,
     PreflightError,
     ReceiptError,
+    TemporaryError,
     WorkerLostError,
 )
 from beamrank.logs import LoggedStderr
 from beamrank.storage.digested import RewrittenError
+from beamrank.storage.stores import UnansweredError
 from models.lucene.jvm import JavaError
 from pipelines.runners.job_server import check_job_server
 from pipelines.runners.workers import ENDING, is_worker
 from transforms import shards
 
 _POLL_SECONDS = 0.25
+_POLLS_AT_MOST = 10
 _BEAMS_WORKER_THREAD = "run_worker"
 # Workers end shortly before the thread of the pipeline; one that ends earlier was killed.
 _GRACE_SECONDS = 15.0
@@ -49,6 +52,8 @@ _OURS = {
         PreflightError,
         ReceiptError,
         RewrittenError,
+        TemporaryError,
+        UnansweredError,
     )
 }
 _RAISED = re.compile(
@@ -154,16 +159,18 @@ def wait_with_stall(
     outcome = _Outcome()
     thread = threading.Thread(target=outcome(work), name="pipeline", daemon=True)
     thread.start()
-    last, moved, most = progress(), time.monotonic(), limit.seconds
+    last, idle, looked, most = progress(), 0.0, time.monotonic(), limit.seconds
     while True:
         thread.join(poll_seconds)
         if not thread.is_alive():
             return outcome.error
         check()
-        now = progress()
+        now, before, looked = progress(), looked, time.monotonic()
+        # A process that was suspended between two looks did nothing, and did not stall.
+        idle += min(looked - before, _POLLS_AT_MOST * poll_seconds)
         if now != last:
-            last, moved = now, time.monotonic()
-        elif (idle := time.monotonic() - moved) > most:
+            last, idle = now, 0.0
+        elif idle > most:
             most = max(most, limit.longer())
             if idle > most:
                 raise BeamrankError(
@@ -291,7 +298,8 @@ def explain(error: BaseException) -> BeamrankError:
 
 
 def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:
-    """An error of a started job: its exit code is 1, because other codes mean that nothing was
-    started.
+    """An error of a started job: its exit code is 1 or that of a temporary one, because others
+    mean that nothing was started.
     """
-    return kind(message) if kind.exit_code == BeamrankError.exit_code else BeamrankError(message)
+    stays = issubclass(kind, TemporaryError) or kind.exit_code == BeamrankError.exit_code
+    return kind(message) if stays else BeamrankError(message)

@@ -1,61 +1,60 @@
-"""The process that runs a plan. Two runs of one plan into a folder cooperate; runs of two plans
-would conflict.
+"""The launchers of an output. Those of one plan and configuration cooperate; those of two would
+write the same files.
+
+Each has an entry in the output as long as it runs: `launcher-PLAN-CONFIG-MACHINE-ID.json`, of which
+the name decides. On this machine the entry's lock shows that the launcher runs; elsewhere the entry
+is renewed every minute, and one that was not for ten minutes is that of a launcher that has ended.
+Ages are differences of the store's own times, so no clock of a launcher matters.
+
+A launcher first looks for others, then makes its entry, and looks again. Of two that start at once
+each has made its entry before it looks, so at least one sees the other and is refused; and one that
+finds others before is refused without an entry, and so in the way of nobody.
 """
 
 import logging
 import os
+import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from beamrank.commit.listing import MACHINES, RUNS
-from beamrank.commit.plan import CurrentPlan, Plan, read_current
-from beamrank.errors import BeamrankError, PreflightError
+from beamrank.commit.listing import LAUNCHER, MACHINES, RUNS
+from beamrank.commit.plan import Plan, read_current
+from beamrank.errors import BeamrankError, TemporaryError
 from beamrank.formats.rejects import REJECTS
 from beamrank.logs import open_in_output
-from beamrank.machine import is_running, start_seconds
+from beamrank.machine import machine_id
 from beamrank.storage import files as storage
-from beamrank.storage.documents import validated
+from beamrank.storage.digested import file_states
+from beamrank.storage.documents import SHORT, checked_json, checked_values, validated
+from beamrank.storage.local_files import temporary_name
 from beamrank.version import __version__
 
+_RENEWED_SECONDS, _ENDED_SECONDS, _LAST_RENEWAL_SECONDS = 60.0, 600.0, 10.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, and since when (ISO 8601) it runs a plan; `process_started` detects a reused
-    pid.
-    """
+    """A process, and since when (ISO 8601) it runs a plan."""
 
     host: str
     pid: Annotated[int, Field(ge=1)]
-    process_started: float
     since: str
 
     @classmethod
     def this_process(cls) -> "Owner":
         """This process, from now on."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(socket.gethostname(), os.getpid(), start_seconds(), now)
-
-    @classmethod
-    def of(cls, current: CurrentPlan) -> "Owner | None":
-        """The process that runs a plan; None if it has ended properly or is unknown."""
-        try:
-            return validated(_OWNER, current.owner)
-        except ValueError:
-            return None
-
-    def is_another(self) -> bool:
-        """Whether this is another process of this machine that is still running."""
-        if self.host != socket.gethostname() or self.pid == os.getpid():
-            return False
-        return is_running(self.pid, self.process_started)
+        return cls(socket.gethostname(), os.getpid(), now)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (since {self.since})"
@@ -64,39 +63,116 @@ class Owner:
 _OWNER = TypeAdapter(Owner)
 
 
+def _described(values: Any) -> str:
+    try:
+        return str(validated(_OWNER, values))
+    except ValueError:
+        return "another process"
+
+
+def running(output: str) -> list[str]:
+    """The launchers that run in an output, in words."""
+    return [_read(output, name) for name, ended in _entries(output) if not ended]
+
+
+def _read(output: str, entry: str) -> str:
+    try:
+        return _described(checked_values(storage.read_bytes(storage.join(output, entry))))
+    except (OSError, ValueError):
+        return _described(None)
+
+
+def _entries(output: str, own: str = "") -> Iterator[tuple[str, bool]]:
+    """The entries of launchers, and whether each has ended, which stays so until the next is asked
+    for.
+
+    `own` is a file that this process has just written, from which ages count; by default they count
+    from now.
+    """
+    states = file_states(output)
+    now = states[own].modified_seconds if own in states else time.time()
+    for name, (_, modified) in states.items():
+        found = re.fullmatch(LAUNCHER.pattern, name)
+        if found is not None and name != own:
+            age = None if now is None or modified is None else now - modified
+            place = storage.join(output, name), found["machine"]
+            with storage.holder_ended(*place, age, _ENDED_SECONDS) as ended:
+                yield name, ended
+
+
 @contextmanager
-def made_current(plan: Plan) -> Iterator[None]:
-    """Makes a plan the current one of its output, with this process as its owner until the `with`
-    block ends.
+def launched(output: str, plan: str, config: str) -> Iterator[Owner]:
+    """Keeps launchers of other plans or configurations, named by digests, out of an output.
 
     Raises:
-        PreflightError: another process of this machine runs another plan, or configuration, into
-            the same output.
+        TemporaryError: one runs.
     """
-    current = None
-    # A broken pointer is written again.
-    with suppress(PreflightError):
-        current = read_current(plan.output)
-    owner = None if current is None or plan.is_named_by(current) else Owner.of(current)
-    if owner is not None and owner.is_another():
-        raise PreflightError(
-            f"{plan.output} is in use: {owner} runs another configuration into it. Both would "
-            "write the same files, and the runs of one would be lost. Wait until that process "
-            "ends, or give this run another --output"
-        )
-    mine = asdict(Owner.this_process())
-    plan.publish(mine)
-    open_run_log(plan)
-    _remove_leftovers(plan)
+    kind = f"launcher-{plan[:SHORT]}-{config[:SHORT]}-"
+    entry = f"{kind}{machine_id()}-{uuid.uuid4().hex[:SHORT]}.json"
+    clock = temporary_name(entry)
+    with storage.held(storage.join(output, clock), b""):
+        _refuse_others(output, kind, clock)
+    owner = Owner.this_process()
+    content = checked_json(asdict(owner))
+    with storage.held(storage.join(output, entry), content) as renew, _renewed(renew):
+        _refuse_others(output, kind, entry)
+        yield owner
+
+
+def _refuse_others(output: str, kind: str, own: str) -> None:
+    """Removes the entries of launchers that ended; raises TemporaryError for one of another kind
+    that runs.
+    """
+    for entry, ended in _entries(output, own):
+        if ended:
+            storage.remove(storage.join(output, entry))
+        elif not entry.startswith(kind):
+            raise TemporaryError(
+                f"{output} is in use: {_read(output, entry)} runs another configuration into it. "
+                "Both would write the same files, and the runs of one would be lost. Wait until "
+                "that process ends (of one that was killed elsewhere, or with an output at a "
+                "store, ten minutes), or give this run another --output"
+            )
+
+
+@contextmanager
+def _renewed(renew: Callable[[], None]) -> Iterator[None]:
+    """Renews an entry every minute in the `with` block."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(_RENEWED_SECONDS):
+            try:
+                renew()
+            except (BeamrankError, OSError) as error:
+                _log.warning("the entry of this launcher is not renewed: %s", error)
+
+    thread = threading.Thread(target=keep, name="launcher's entry", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        # Workers of a killed launcher may have outlived it for a moment.
+        ended.set()
+        thread.join(_LAST_RENEWAL_SECONDS)
+
+
+@contextmanager
+def made_current(plan: Plan) -> Iterator[None]:
+    """Makes a plan the current one of its output, and keeps launchers of others out until the
+    `with` block ends.
+
+    Raises:
+        TemporaryError: another plan, or configuration, is run into the same output.
+    """
+    with launched(plan.output, plan.digest, plan.config_digest) as owner:
+        plan.publish(asdict(owner))
+        open_run_log(plan)
         _remove_leftovers(plan)
-        with suppress(OSError, PreflightError):
-            current = read_current(plan.output)
-            if current is not None and current.owner == mine:
-                plan.make_current()
+        try:
+            yield
+        finally:
+            # Workers of a killed launcher may have outlived it for a moment.
+            _remove_leftovers(plan)
 
 
 def open_run_log(plan: Plan) -> None:
@@ -119,14 +195,14 @@ def _remove_leftovers(plan: Plan) -> None:
 
 
 def check_current(plan: Plan) -> None:
-    """Raises BeamrankError where another plan or configuration was started into the output: its
+    """Raises TemporaryError where another plan or configuration was started into the output: its
     runs must stay.
     """
     current = read_current(plan.output)
     if current is not None and not plan.is_named_by(current):
-        raise BeamrankError(
+        raise TemporaryError(
             f"another configuration was started into {plan.output} while this one ran: "
-            f"{current.plan}, by {Owner.of(current) or 'a process that has ended'}. The files in "
+            f"{current.plan}, by {_described(current.owner)}. The files in "
             "runs/ are its own now, so the runs of this configuration are not written. Finished "
             "shards of both are kept. Once the other process has ended, run the same command "
             "again; to have the runs of both, give another --output"

@@ -1,5 +1,6 @@
 """Stores that refuse every request: errors name the URL and the likely cause, and never damage."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,13 +8,18 @@ from typing import Any
 
 import fsspec
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from gcsfs.retry import HttpError
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.commit.plan import read_plan
+from beamrank.config.run import load_config
+from beamrank.errors import BeamrankError, DataError, PreflightError, TemporaryError, exit_code
+from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
+from beamrank.storage import stores
 from beamrank.storage.stores import UnreachableError, check_refusal
 from beamrank.storage.streams import open_stream
+from models.checkpoints.checkpoint import resolve_checkpoint
 from pipelines.plan.make_plan import check_writable
 
 # Of a code of S3: the status, the headers, and what is said of it.
@@ -115,6 +121,63 @@ def test_refusal_by_google_names_its_likely_cause(refusing, monkeypatch):
             UnreachableError, match=r"^gs://bucket/a\.run is refused by its store .*credentials"
         ):
             use("gs://bucket/a.run")
+
+
+def _answer(status: int) -> ClientError:
+    about = {"HTTPStatusCode": status, "HTTPHeaders": {}}
+    return ClientError({"Error": {"Code": "x"}, "ResponseMetadata": about}, "PutObject")
+
+
+@pytest.mark.parametrize(
+    ("error", "unanswered"),
+    [
+        (EndpointConnectionError(endpoint_url="http://store"), True),
+        (ConnectionResetError("reset"), True),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), True),
+        (_answer(503), True),
+        (HttpError({"code": 429, "message": "slow down"}), True),
+        (_answer(501), False),
+        (_answer(404), False),
+        (HttpError({"code": 412, "message": "exists"}), False),
+        (FileNotFoundError("missing"), False),
+        (ValueError("no bucket"), False),
+    ],
+    ids=str,
+)
+def test_store_that_does_not_answer_is_told_from_one_that_refuses(error, unanswered):
+    """Also where another error of a library hides it; but not where a caller handles it."""
+    assert stores.is_unanswered(error) == unanswered
+    hidden, missing = OSError("hidden"), FileNotFoundError("missing")
+    hidden.__cause__ = missing.__context__ = error
+    assert stores.is_unanswered(hidden) == unanswered
+    assert not stores.is_unanswered(missing)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda url: load_config(url, []),
+        lambda url: read_topics(TopicsConfig(path=url, format="tsv")),
+        lambda url: read_plan(url),
+        lambda url: resolve_checkpoint(url, "mono"),
+        lambda url: check_writable(url),
+    ],
+    ids=["configuration", "topics", "plan", "checkpoint", "output"],
+)
+def test_store_that_is_away_may_answer_another_attempt(use):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/topics.tsv"
+        with pytest.raises((BeamrankError, OSError), match=url) as raised:
+            use(url)
+    assert exit_code(raised.value) == TemporaryError.exit_code == 75
+
+
+def test_store_that_refuses_will_refuse_another_attempt(refusing):
+    refusing(403, "AccessDenied", {})
+    with pytest.raises(UnreachableError, match="is refused") as raised:
+        storage.read_bytes("s3://bucket/a")
+    assert exit_code(raised.value) == PreflightError.exit_code
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])

@@ -1,6 +1,7 @@
 """The content that is read from a file must be the content that was digested."""
 
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -116,6 +117,42 @@ def test_file_that_is_being_written_is_refused(path, monkeypatch):
     monkeypatch.setattr(storage, "sha256", written_meanwhile)
     with pytest.raises(PreflightError, match="it is being written"):
         digest_file(str(path))
+
+
+def _change_mode(path: Path) -> None:
+    path.chmod(path.stat().st_mode ^ stat.S_IXUSR)
+
+
+def _link(path: Path) -> None:
+    path.with_name(f"{path.name}.link").hardlink_to(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "rewritten"),
+    [
+        (_change_mode, False),
+        (_link, False),
+        (Path.touch, True),
+        (_write_elsewhere, True),
+        (_change_and_set_the_time_back, True),
+    ],
+)
+def test_file_with_another_mode_or_link_is_not_rewritten(path, change, rewritten):
+    file = digest_file(str(path))
+    change(path)
+    assert file.is_rewritten() == rewritten
+
+
+def test_digest_is_taken_of_a_file_that_gets_another_mode(path, monkeypatch):
+    original = storage.sha256
+
+    def changed_meanwhile(url: str) -> str:
+        found = original(url)
+        _change_mode(path)
+        return found
+
+    monkeypatch.setattr(storage, "sha256", changed_meanwhile)
+    assert digest_file(str(path)).sha256 == original(str(path))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ refused.
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
 import socket
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -30,7 +32,7 @@ from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.doc_hashes import NeededDocs
 from beamrank.join.run_units import digest_run
-from beamrank.machine import is_running, machine_id, start_seconds
+from beamrank.machine import machine_id
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
 from beamrank.storage.local_files import (
@@ -292,31 +294,24 @@ def test_pipe_device_and_open_file_are_written_to(tmp_path):
 
 def test_temporary_files_of_a_command_end_with_it_or_with_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    (
-        tmp_path / f".beamrank.{machine_id()}-{ended.pid}-{int(start_seconds())}-0123abcd.tmp/job"
-    ).mkdir(parents=True)
+    (tmp_path / temporary_name("beamrank") / "job").mkdir(parents=True)
     with own_temporary_files():
         (own,) = os.listdir(tmp_path)
         assert tempfile.mkdtemp().startswith(f"{tmp_path}/{own}/")
+        assert stat.S_IMODE((tmp_path / own).stat().st_mode) == 0o700
     assert os.listdir(tmp_path) == []
     assert tempfile.gettempdir() == str(tmp_path)
 
 
+def _name(base: str, machine: str = "") -> str:
+    return temporary_name(base).replace(machine_id(), machine or machine_id())
+
+
 def test_leftovers_are_those_of_writers_that_ended(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    started = int(start_seconds())
     elsewhere = "0" * 8 if machine_id() != "0" * 8 else "1" * 8
-    gone = [
-        f".file.{machine_id()}-{ended.pid}-{started}-0123abcd.tmp",
-        f".pid of another.{machine_id()}-{os.getpid()}-{started - 1000}-0123abcd.tmp",
-        f".old\nelsewhere.{elsewhere}-{os.getpid()}-{started}-0123abcd.tmp",
-    ]
+    gone = [_name("file"), _name("old\nelsewhere", elsewhere)]
     kept = [
-        temporary_name("file"),
-        f".young elsewhere.{elsewhere}-{ended.pid}-{started}-0123abcd.tmp",
+        _name("young elsewhere", elsewhere),
         f".old of another program.{'0' * 32}.tmp",
         ".mine.tmp",
         "mine.tmp",
@@ -330,6 +325,71 @@ def test_leftovers_are_those_of_writers_that_ended(tmp_path):
     remove_leftovers(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == sorted(kept)
     remove_leftovers(str(tmp_path / "none"))
+
+
+def test_files_of_a_running_writer_stay_whatever_the_clock_says(tmp_path, monkeypatch):
+    """A process that writes a file and fills a folder, seen by one whose clock was set."""
+    program = """
+import sys
+from beamrank.storage import files as storage
+from beamrank.storage.local_files import new_folder, own_temporary_files
+def chunks():
+    with new_folder(sys.argv[1] + "/folder"), own_temporary_files():
+        print(flush=True)
+        yield bytes(len(input()))
+storage.replace_stream(sys.argv[1] + "/file", chunks())
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        written = sorted(os.listdir(tmp_path))
+        seconds, booted = time.time, psutil._pslinux.boot_time
+        for step in (-7200, 5, 7200):
+            monkeypatch.setattr(time, "time", lambda step=step: seconds() + step)
+            monkeypatch.setattr(psutil._pslinux, "boot_time", lambda step=step: booted() + step)
+            remove_leftovers(str(tmp_path))
+            assert sorted(os.listdir(tmp_path)) == written
+        process.communicate(b"end\n")
+    assert (process.returncode, sorted(os.listdir(tmp_path))) == (0, ["file", "folder"])
+
+
+def test_leftovers_without_locks_are_old_ones(tmp_path, monkeypatch):
+    """On a file system that has no locks."""
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    young, old = _name("young"), _name("old")
+    for name in (young, old):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / old, (0, time.time() - 7200))
+    remove_leftovers(str(tmp_path))
+    assert os.listdir(tmp_path) == [young]
+    storage.replace(str(tmp_path / "file"), b"one")
+    assert storage.read_bytes(str(tmp_path / "file")) == b"one"
+
+
+def test_file_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    """Another process takes it for one that a killed process left."""
+    flock, removed = fcntl.flock, []
+
+    def remove_first(descriptor: int, operation: int) -> None:
+        if not removed:
+            removed.append(True)
+            remove_leftovers(str(tmp_path))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    assert storage.publish(str(tmp_path / "file"), b"one")
+    assert storage.read_bytes(str(tmp_path / "file")) == b"one"
+    assert removed
 
 
 def test_killed_write_leaves_nothing_once_it_is_done_again(tmp_path):
@@ -353,21 +413,6 @@ storage.replace_stream(sys.argv[1], chunks(), through_link=True)
     with new_folder(paths[1]):
         pass
     assert sorted(os.listdir(tmp_path)) == ["folder", "links", "run.trec"]
-
-
-def test_process_is_running_until_it_ended():
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        import psutil
-
-        started = psutil.Process(process.pid).create_time()
-        assert is_running(process.pid, started)
-        assert not is_running(process.pid, started - 1000)
-        process.kill()
-        # Not yet waited for.
-        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.01)
-        assert not is_running(process.pid, started)
-    assert not is_running(process.pid, started)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from beamrank.commit.stage import StageRecord
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import list_units
 from beamrank.notes import Silent
+from beamrank.storage.digested import RewrittenError
 from models.lucene.build import build_index
 from models.stages.base import ShardStage
 from models.stages.core import open_stage
@@ -337,6 +338,25 @@ def test_changed_index_commits_only_earlier_shards(searched) -> None:
     flip_bit(_largest_index_file(searched))
     stage.run(second)
     assert set(folder.receipts(digests)) == {0, 1}
+
+
+@pytest.mark.jvm
+def test_index_may_be_touched_or_get_another_mode_while_it_is_searched(searched) -> None:
+    plan = searched.plan().plan
+    record = plan.stage("retrieve")
+    stage, file = open_stage(plan.stages, record.name), _largest_index_file(searched)
+    assert isinstance(stage, ShardStage)
+    first, second = plan.tasks(record, [])
+    index, _ = stage._open()
+    with index.unchanged():
+        file.chmod(0o600)
+        (searched.folder / "link").hardlink_to(file)
+    stage.run(first)
+    file.touch()
+    with pytest.raises(RewrittenError, match=f"{file.name} was written"):
+        stage.run(second)
+    stage.run(second)
+    assert set(plan.folder("retrieve").receipts(plan.shard_digests(record, []))) == {0, 1}
 
 
 @pytest.mark.jvm

@@ -5,6 +5,7 @@ noticed.
 import contextlib
 import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -13,9 +14,10 @@ import psutil
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beamrank.errors import ConfigError, PreflightError, WorkerLostError
-from pipelines.runners.job_server import JobServer, job_endpoint
-from pipelines.runners.options import Runner, server_command
+from beamrank.errors import ConfigError, PreflightError, TemporaryError, WorkerLostError
+from pipelines.runners import job_server
+from pipelines.runners.job_server import JobServer, check_answers, job_endpoint
+from pipelines.runners.options import Runner, beam_options, server_command
 from pipelines.runners.watchdog import StallLimit, run_watched
 from pipelines.runners.workers import prepare_environment
 from tests.support.processes import beamrank_here, with_argument
@@ -72,6 +74,68 @@ def test_program_of_a_different_user_is_refused_where_everyone_can_write(tmp_pat
 )
 def test_job_server_is_not_started_where_none_is_needed(flags):
     assert server_command(Runner(flags[0]), flags[1:]) is None
+
+
+@pytest.fixture
+def addresses():
+    """Of a port at which somebody listens, and of one at which nobody does."""
+    with socket.create_server(("127.0.0.1", 0)) as open_, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        yield [f"127.0.0.1:{each.getsockname()[1]}" for each in (open_, closed)]
+
+
+@pytest.mark.parametrize(
+    ("runner", "flags"),
+    [
+        ("flink", ["--flink_master={}"]),
+        ("flink", ["--flink_master=http://{}"]),
+        ("spark", ["--spark_master_url=spark://{}"]),
+        ("flink", ["--environment_type=EXTERNAL", "--environment_config={}"]),
+        (
+            "prism",
+            ["--environment_type=EXTERNAL", "--environment_options=external_service_address={}"],
+        ),
+        # The pool of a cluster's machine is not this machine's.
+        (
+            "spark",
+            [
+                "--spark_master_url=spark://{}",
+                "--environment_type=EXTERNAL",
+                "--environment_config=localhost:1",
+            ],
+        ),
+    ],
+)
+def test_address_at_which_nobody_listens_is_named(runner, flags, addresses):
+    answers, silent = addresses
+    check_answers(runner, beam_options(Runner(runner), [each.format(answers) for each in flags]))
+    with pytest.raises(TemporaryError, match=silent):
+        check_answers(runner, beam_options(Runner(runner), [each.format(silent) for each in flags]))
+
+
+def test_one_of_several_masters_is_enough(addresses):
+    flags = [f"--spark_master_url=spark://{addresses[1]},{addresses[0]}"]
+    check_answers("spark", beam_options(Runner.SPARK, flags))
+
+
+@pytest.mark.parametrize(
+    ("runner", "flags"),
+    [
+        ("embed", []),
+        ("flink", []),
+        ("spark", []),
+        ("spark", ["--spark_master_url=local-cluster[2,1,1024]"]),
+    ],
+)
+def test_engine_of_this_machine_has_no_address(runner, flags):
+    check_answers(runner, beam_options(Runner(runner), flags))
+
+
+def test_job_endpoint_at_which_nobody_listens_is_named(addresses, monkeypatch):
+    monkeypatch.setattr(job_server, "_ANSWER_SECONDS", 0.2)
+    flags = [f"--job_endpoint={addresses[1]}"]
+    with pytest.raises(TemporaryError, match=addresses[1]):
+        check_answers("flink", beam_options(Runner.FLINK, flags))
 
 
 @pytest.mark.parametrize(("runner", "flag", "name"), _PROGRAMS)

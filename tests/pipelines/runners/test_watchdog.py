@@ -1,9 +1,12 @@
 """How what a worker raises reaches the user, and how a pipeline that cannot end is noticed."""
 
+import itertools
 import os
 import re
 import subprocess
+import time
 from errno import EDQUOT, EFBIG, ENOSPC
+from functools import partial
 
 import apache_beam as beam
 import psutil
@@ -13,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beamrank.errors import BeamrankError, ConfigError, DataError, ReceiptError, WorkerLostError
 from models.lucene.jvm import JavaError
 from pipelines.runners.options import Runner, new_pipeline
-from pipelines.runners.watchdog import StallLimit, explain, run_watched
+from pipelines.runners.watchdog import StallLimit, explain, run_watched, wait_with_stall
 from pipelines.runners.workers import WORKER_MODULE
 from tests.support.processes import TWO_PROCESSES, beamrank, with_argument, without_progress
 from tests.support.small_collection import SmallCollection
@@ -158,6 +161,13 @@ def test_stalled_pipeline_is_given_up(limit, said):
 def test_slow_pipeline_is_not_given_up(limit):
     steps = iter(range(10_000))
     run_watched(_pipeline(WaitFn(), 1.5), lambda: 5 if limit.seconds == 0.3 else next(steps), limit)
+
+
+def test_suspended_process_did_not_stall(monkeypatch):
+    """The clock of a process that was suspended for an hour goes on."""
+    seconds, looks = time.monotonic, itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: seconds() + 3600.0 * (next(looks) > 3))
+    assert wait_with_stall(partial(time.sleep, 1.5), lambda: 5, StallLimit(60), str) is None
 
 
 def test_killed_worker_process_ends_the_pipeline():

@@ -2,17 +2,14 @@
 output.
 """
 
-import dataclasses
 import json
+import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from beamrank.commit.plan import read_plan
@@ -26,7 +23,7 @@ from pipelines.execute import run
 from pipelines.launcher import Launcher
 from pipelines.plan.estimate import estimate
 from pipelines.plan.make_plan import make_plan
-from pipelines.runs.owner import Owner
+from pipelines.runs.owner import launched
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import assert_as_fresh, assert_same_bytes, scored_and_reused
@@ -336,19 +333,15 @@ def test_output_of_a_running_job_and_itself_are_named_and_not_used(
     collection, first, tmp_path, capsys
 ) -> None:
     old = Path(shutil.copytree(first, tmp_path / "old"))
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
-        started = psutil.Process(process.pid).create_time()
-        owner = dataclasses.replace(Owner.this_process(), pid=process.pid, process_started=started)
-        read_plan(str(old)).make_current(dataclasses.asdict(owner))
+    with launched(str(old), "0" * 64, "1" * 64):
         run(
             str(collection.path),
             output=tmp_path / "new",
             reuse=[old, tmp_path / "new"],
             quiet=False,
         )
-        process.kill()
     shown = capsys.readouterr().err
-    assert f"mono: not reused: {old}: process {process.pid} on " in shown
+    assert f"mono: not reused: {old}: process {os.getpid()} on " in shown
     assert "is writing it" in shown
     assert f"{tmp_path / 'new'} is this run's own output" in shown
     assert scored_and_reused(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
