@@ -98,8 +98,8 @@ class _Job(Section):
     input: InputConfig = InputConfig()
     """How a model's input is laid out."""
     threads: Positive | None = None
-    """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on
-    it.
+    """Threads of a process, for scoring and Lucene; default: all cores that it may use. The runs do
+    not depend on it.
     """
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the models; `auto` is a fast one of the device."""

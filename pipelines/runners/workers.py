@@ -114,23 +114,30 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 ENDING = Ending()
 
 
-def prepare_environment() -> None:
-    """Makes child processes find this interpreter, and not import a user's folder called `models`.
+def job_environment() -> dict[str, str]:
+    """The environment variables with which child processes find this interpreter, and do not import
+    a user's folder called `models`.
 
     Beam's calls to this machine do not go through a proxy then; all other calls go where they went
     before.
     """
-    folder = os.path.dirname(sys.executable)
-    if os.environ.get("PATH", "").split(os.pathsep)[0] != folder:
-        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
-    os.environ["PYTHONSAFEPATH"] = "1"
+    folder, path = os.path.dirname(sys.executable), os.environ.get("PATH", "").split(os.pathsep)
     spared = os.environ.get(_SPARED_BY_GRPC, os.environ.get("no_proxy", "")).split(",")
-    os.environ[_SPARED_BY_GRPC] = ",".join(
-        filter(None, dict.fromkeys([*map(str.strip, spared), *_THIS_MACHINE]))
-    )
-    # Torch's threads spin while they wait, which starves other processes on the same cores, such as
-    # a second worker: on two shared cores, spinning made scoring three times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    return {
+        "PATH": os.pathsep.join(filter(None, path if path[0] == folder else [folder, *path])),
+        "PYTHONSAFEPATH": "1",
+        _SPARED_BY_GRPC: ",".join(
+            filter(None, dict.fromkeys([*map(str.strip, spared), *_THIS_MACHINE]))
+        ),
+        # Torch's threads spin while they wait, which starves other processes on the same cores,
+        # such as a second worker: on two shared cores, spinning made scoring three times slower.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
+    }
+
+
+def prepare_environment() -> None:
+    """Gives this process the environment of a job, for good."""
+    os.environ.update(job_environment())
 
 
 def end_children() -> None:
