@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -68,7 +68,7 @@ class RunLog(logging.Handler):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(logging.INFO)
         self.setFormatter(EventFormatter())
         self.addFilter(is_event)
         self.url: str | None = None
@@ -171,7 +171,7 @@ def run_log(shown: AbstractContextManager[None]) -> Iterator[RunLog]:
     """
     global _log, _place
     log = RunLog()
-    _install(log)
+    uninstall = _install(log)
     try:
         with shown:
             yield log
@@ -186,9 +186,7 @@ def run_log(shown: AbstractContextManager[None]) -> Iterator[RunLog]:
     finally:
         _log = _place = None
         os.environ.pop(INHERITED, None)
-        logging.getLogger().removeHandler(log)
-        for name in PACKAGES:
-            logging.getLogger(name).setLevel(logging.NOTSET)
+        uninstall()
         log.close()
 
 
@@ -219,12 +217,33 @@ def join_log(url: str) -> None:
             _install(log)
 
 
-def _install(log: RunLog) -> None:
+def _install(log: RunLog) -> Callable[[], None]:
+    """Sends the events of this process to a log; returns what puts its loggers back."""
     global _log
     _log = log
-    logging.getLogger().addHandler(log)
-    for name in PACKAGES:
-        logging.getLogger(name).setLevel(logging.INFO)
+    root, ours = logging.getLogger(), [logging.getLogger(name) for name in PACKAGES]
+    before = {logger.name: (logger.level, logger.getEffectiveLevel()) for logger in ours}
+
+    def as_before(record: logging.LogRecord) -> bool:
+        _, least = before.get(record.name.partition(".")[0], (0, 0))
+        return record.levelno >= least
+
+    # What other handlers get of our events must not change with the level of our loggers.
+    others = [handler for logger in (root, *ours) for handler in logger.handlers]
+    for handler in others:
+        handler.addFilter(as_before)
+    root.addHandler(log)
+    for logger in ours:
+        logger.setLevel(min(logging.INFO, logger.getEffectiveLevel()))
+
+    def uninstall() -> None:
+        root.removeHandler(log)
+        for logger in ours:
+            logger.setLevel(before[logger.name][0])
+        for handler in others:
+            handler.removeFilter(as_before)
+
+    return uninstall
 
 
 class LoggedStderr(io.TextIOBase):

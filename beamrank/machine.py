@@ -1,11 +1,13 @@
 """The machine, the processes and the versions that results depend on."""
 
 import hashlib
+import math
 import os
 import platform
 import re
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -30,6 +32,7 @@ _LIMITS = (
     ),
     *("MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"),
 )
+_GROUPS, _CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,43 @@ def describe_machine() -> Machine:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The cores that this process may use: those it is bound to, and no more than its container's
+    quota.
+    """
+    bound = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if bound else os.cpu_count() or 1
+    quotas = [
+        *_cgroup_limits("cpu", "cpu.max"),
+        *_cgroup_limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
+    ]
+    # Version 1 writes -1 where there is no quota.
+    return min([cores, *(math.ceil(quota / period) for quota, period in quotas if quota > 0)])
+
+
+def usable_memory_bytes() -> int:
+    """The memory that this process may use: that of the machine, or of its container."""
+    limits = [
+        *_cgroup_limits("memory", "memory.max"),
+        *_cgroup_limits("memory", "memory.limit_in_bytes"),
+    ]
+    return min([int(psutil.virtual_memory().total), *(limit for (limit,) in limits)])
+
+
+def _cgroup_limits(controller: str, *names: str) -> Iterator[list[int]]:
+    """The numbers in these files of this process's control group, and of every group around it.
+
+    In a container the groups around it may be hidden: then the root of the mount is its own.
+    """
+    for line in _GROUPS.read_text().splitlines() if _GROUPS.exists() else ():
+        version, controllers, path = line.split(":", 2)
+        if version == "0" or controller in controllers.split(","):
+            root = _CGROUPS if version == "0" else _CGROUPS / controller
+            group = root / path.lstrip("/")
+            for level in (group, *group.parents[: len(group.parts) - len(root.parts)]):
+                # A group without a limit has no such file, or `max` in it.
+                with suppress(OSError, ValueError):
+                    texts = [(level / name).read_text() for name in names]
+                    yield [int(text) for text in " ".join(texts).split()]
 
 
 def usable_threads(threads: int | None) -> int:
@@ -143,6 +181,21 @@ def machine_id() -> str:
         # Not Linux.
         parts.append("")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_MACHINE_DIGITS]
+
+
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Sets environment variables, and puts them back as they were."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 DEVICE_PATTERN = r"auto|cpu|cuda(:[0-9]{1,3})?"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +15,7 @@ from beamrank.config.run import RunConfig, load_config, with_options
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.logs import run_log
+from beamrank.machine import environment
 from beamrank.section import Texts, check_ordered, texts_of
 from models.scoring.backends.registry import Device
 from models.stages.base import Stage
@@ -27,10 +29,13 @@ from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, Share, check_server, settle_kernel
-from pipelines.runners.workers import prepare_environment
+from pipelines.runners.workers import job_environment
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_file import run_files
 from pipelines.runs.run_files import check_places, write_runs
+
+# A run has the log, standard error and the environment of its process to itself.
+_one_run = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,9 @@ def run(
 ) -> RunResult:
     """Runs a configuration in this process, as `beamrank run` does. Finished shards are skipped.
 
+    Calls in several threads take turns. While one runs, what the process writes to standard error
+    goes to its log. Afterwards the process is as it was: its environment, streams and loggers.
+
     Args:
         config: the path of a YAML configuration, or its content; then paths are relative to the
             current folder.
@@ -96,7 +104,6 @@ def run(
             started.
         BeamrankError: the run failed; finished shards are kept.
     """
-    prepare_environment()
     overrides = [_override(key, value) for key, value in (set or {}).items()]
     source = config if isinstance(config, Mapping) else os.fspath(config)
     settings = load_config(
@@ -104,12 +111,13 @@ def run(
     )
     if runner not in list(Runner):
         raise ConfigError(f"runner {runner!r} does not exist: give one of {', '.join(Runner)}")
-    console = ConsoleProgress(quiet=quiet)
-    with run_log(console.events()):
-        words, most = texts_of("flags", flags), Limits.of(limits or {})
-        return execute(
-            settings, Runner(runner), words, stage, True, console, most, retries, None, options
-        )
+    words, most = texts_of("flags", flags), Limits.of(limits or {})
+    with _one_run, environment(**job_environment()):
+        console = ConsoleProgress(quiet=quiet)
+        with run_log(console.events()):
+            return execute(
+                settings, Runner(runner), words, stage, True, console, most, retries, None, options
+            )
 
 
 def execute(

@@ -10,17 +10,24 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 from beamrank.errors import BeamrankError, exit_code
 from beamrank.plugins import PACKAGES
 from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import READER_GONE, write_error
-from pipelines.runners.workers import ENDING, Interrupted, end_children, prepare_environment
+from pipelines.runners.workers import (
+    ENDING,
+    INTERRUPTIONS,
+    Interrupted,
+    child_processes,
+    end_children,
+    prepare_environment,
+)
 
 # Ours are shown by the command, and what Beam logs, on the root logger too, is raised as well.
 _SHOWN_OTHERWISE = frozenset({*PACKAGES, "apache_beam", "root"})
-_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Formatter(logging.Formatter):
@@ -87,6 +94,7 @@ def _log_lost_connection(failed: threading.ExceptHookArgs) -> None:
 
 def main() -> NoReturn:
     """Runs `beamrank` with the arguments of this process."""
+    others = [child.pid for child in child_processes()]
     _open_streams()
     # Paths that are not UTF-8 are printed byte for byte.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -94,11 +102,11 @@ def main() -> NoReturn:
     _show_errors_of_libraries()
     sys.unraisablehook = ENDING.raise_again
     threading.excepthook = _log_lost_connection
-    for number in _INTERRUPTIONS:
-        # A shell starts background processes with Ctrl-C ignored.
+    for number in INTERRUPTIONS:
+        # A shell starts background processes with Ctrl-C ignored, nohup a program with SIGHUP.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, ENDING.handle)
-    _leave(_run())
+    _leave(_run(), others)
 
 
 def _run() -> int:
@@ -135,9 +143,12 @@ def _report(message: str, error: BaseException) -> None:
     write_error("\n".join([message, *getattr(error, "__notes__", ())]))
 
 
-def _leave(code: int) -> NoReturn:
-    """Ends the process at once: the threads of a hanging pipeline would keep it alive."""
-    for number in (*_INTERRUPTIONS, signal.SIGALRM):
+def _leave(code: int, others: Collection[int]) -> NoReturn:
+    """Ends the process at once: the threads of a hanging pipeline would keep it alive.
+
+    `others` are the child processes that it was started with.
+    """
+    for number in (*INTERRUPTIONS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     try:
         sys.stdout.flush()
@@ -149,7 +160,7 @@ def _leave(code: int) -> NoReturn:
     sys.stderr.flush()
     # Beam's threads print errors while they lose their workers.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
-        end_children()
+        end_children(others)
         os._exit(code)
 
 

@@ -28,7 +28,13 @@ from beamrank.config.stages import (
     Instruction,
     MonoConfig,
 )
-from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
+from beamrank.config.yaml import (
+    anchor_paths,
+    check_document,
+    explain,
+    folder_of,
+    read_document,
+)
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
 from beamrank.formats import corpora, topics
@@ -98,8 +104,8 @@ class _Job(Section):
     input: InputConfig = InputConfig()
     """How a model's input is laid out."""
     threads: Positive | None = None
-    """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on
-    it.
+    """Threads of a process, for scoring and Lucene; default: all cores that it may use. The runs do
+    not depend on it.
     """
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the models; `auto` is a fast one of the device."""
@@ -338,8 +344,8 @@ def load_config(
     """Reads a YAML configuration.
 
     Args:
-        source: the file, to whose folder relative paths inside it are relative; or its content,
-            with paths relative to the current folder.
+        source: the file, to whose folder relative paths inside it are relative; or its content, a
+            pipe, or `-` for standard input, with paths relative to the current folder.
         overrides: `section.key=value` strings; the value is YAML.
         output: replaces `output`, relative to the current folder.
         reuse: more outputs for `reuse`, relative to the current folder.
@@ -353,7 +359,7 @@ def load_config(
     refuse_credentials(list(reuse), "--reuse")
     document = read_document(source, overrides, find_section)
     remove_null_stages(document)
-    folder = storage.parent(source) if isinstance(source, str) else storage.absolute(".")
+    folder = folder_of(source)
     anchor_paths(document, RunConfig, folder)
     for kind, settings in stage_paths(document):
         anchor_paths(settings, kind, folder)

@@ -19,7 +19,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.checks import number as number_of
 from beamrank.section import NAMED, SELF, Relative, Section, check_ordered, relative, section_of
 from beamrank.storage import files as storage
-from beamrank.storage.documents import read_at_most
+from beamrank.storage.documents import at_most, read_at_most
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.urls import carries_credentials, refuse_credentials
 
@@ -165,6 +165,7 @@ def parse_yaml(text: str, where: str) -> Any:
     raise ConfigError(f"{where} is not valid YAML: {problem}")
 
 
+_STDIN = "-"
 _MOST_BYTES = 1 << 16
 _MOST_FINDINGS = 10
 _LONGEST_NAME = 80
@@ -255,9 +256,30 @@ def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _
         raise ConfigError(f"{path}: {explain(error, model)}") from error
 
 
+def folder_of(source: str | Mapping[str, Any]) -> str:
+    """The folder that relative paths of a configuration are relative to: that of its file, or the
+    current one.
+    """
+    # Always asked for: in a folder that is gone, neither Java nor torch's library starts.
+    here = storage.absolute(".")
+    return storage.parent(source) if isinstance(source, str) and not _is_stream(source) else here
+
+
+def _is_stream(path: str) -> bool:
+    """Whether a path is standard input, a pipe or an open file, such as the shell's <(...)."""
+    return path == _STDIN or storage.is_special(path)
+
+
+def _read(path: str) -> bytes:
+    if not _is_stream(path):
+        return read_at_most(path, _MOST_BYTES)
+    with open(0 if path == _STDIN else path, "rb", closefd=path != _STDIN) as stream:
+        return at_most(stream, _MOST_BYTES)
+
+
 def _load_yaml(path: str) -> dict[str, Any]:
     try:
-        content = read_at_most(path, _MOST_BYTES)
+        content = _read(path)
     except OSError as error:
         raise PreflightError(f"cannot read the configuration {path}: {error}") from error
     except ValueError as error:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, BinaryIO, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,12 @@ def read_at_most(url: str, most_bytes: int) -> bytes:
     read.
     """
     with storage.open_binary(url) as file:
-        content = file.read(most_bytes + 1)
+        return at_most(file, most_bytes)
+
+
+def at_most(file: BinaryIO, most_bytes: int) -> bytes:
+    """The rest of an open file; raises ValueError if it is larger."""
+    content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise ValueError(f"it is larger than {most_bytes:,} bytes")
     return content

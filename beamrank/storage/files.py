@@ -49,7 +49,13 @@ def absolute(url: str) -> str:
         )
     if is_remote(url):
         return url if url.startswith(_WEB) else url.rstrip("/")
-    return os.path.abspath(os.path.expanduser(url.removeprefix("file://")))
+    try:
+        return os.path.abspath(os.path.expanduser(url.removeprefix("file://")))
+    except FileNotFoundError as error:
+        raise PreflightError(
+            "the current folder does not exist any more: change to a folder that exists, and run "
+            "the same command again"
+        ) from error
 
 
 def resolved(url: str) -> str:

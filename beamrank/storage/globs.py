@@ -63,9 +63,11 @@ def absolute_glob(path: str, folder: str | None = None) -> str:
     if path.startswith("~") and "/" in path:
         home, _, path = path.partition("/")
         folder = os.path.expanduser(home)
+    if "://" in path or path.startswith("/"):
+        return storage.absolute(path)
     folder = storage.absolute(".") if folder is None else folder
     joined = storage.join_relative(folder, path)
-    if "://" in path or path.startswith("/") or not _MAGIC.search(folder) or storage.exists(joined):
+    if not _MAGIC.search(folder) or storage.exists(joined):
         return joined
     return storage.join_relative(_MAGIC.sub(r"[\g<0>]", folder), path)
 

@@ -15,7 +15,7 @@ import psutil
 
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.machine import usable_cores
+from beamrank.machine import usable_cores, usable_memory_bytes
 from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage.disk_cache import cache_root
 from beamrank.storage.urls import hide_credentials
@@ -161,8 +161,9 @@ def _embedded() -> str:
 
 
 def _memory() -> str:
-    memory = psutil.virtual_memory()
-    return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+    total = usable_memory_bytes()
+    free = min(psutil.virtual_memory().available, total)
+    return f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
 
 
 def _disk() -> str:

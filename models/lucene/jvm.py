@@ -14,15 +14,13 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import psutil
-
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.machine import environment, usable_memory_bytes
 
 T = TypeVar("T")
 
@@ -32,7 +30,6 @@ _LARGEST_DEFAULT_HEAP_BYTES = 4 << 30
 _SMALLEST_HEAP_BYTES = 64 << 20
 # Java reads and writes the names of files in the encoding of the locale with which it starts.
 UTF8_NAMES = {"LC_ALL": "C.UTF-8"}
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -135,11 +132,7 @@ def heap_bytes() -> int:
     A size with which Java would end this process at its start is refused.
     """
     setting = os.environ.get(_HEAP_VARIABLE)
-    limits = [int(psutil.virtual_memory().total)]
-    for path in _CGROUP_LIMITS:
-        with suppress(OSError, ValueError):
-            limits.append(int(Path(path).read_text()))
-    memory = min(limits)
+    memory = usable_memory_bytes()
     if setting is None:
         return min(memory // 4, _LARGEST_DEFAULT_HEAP_BYTES)
     parsed = re.fullmatch(r"([0-9]{1,18})([kmg]?)", setting.strip().lower())
@@ -256,7 +249,7 @@ def _start_java(processors: int | None) -> None:
     if processors is not None:
         options.append(f"-XX:ActiveProcessorCount={processors}")
     jnius_config.set_options(*options)
-    with _environment(JAVA_HOME=str(runtime.home), JVM_PATH=str(runtime.library), **UTF8_NAMES):
+    with environment(JAVA_HOME=str(runtime.home), JVM_PATH=str(runtime.library), **UTF8_NAMES):
         try:
             import jnius
 
@@ -268,21 +261,6 @@ def _start_java(processors: int | None) -> None:
                 f"Java {runtime.version} ({runtime.source}: {runtime.home}) does not start with "
                 f"{' '.join(options)}: {error}"
             ) from error
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Sets environment variables, and puts them back as they were."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _translate(error: BaseException) -> BaseException:

@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from beamrank.config.stages import InputConfig
-from beamrank.config.yaml import anchor_paths, check_document, read_document
+from beamrank.config.yaml import anchor_paths, check_document, folder_of, read_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.qrels import QrelsFiles
@@ -336,7 +336,7 @@ def load_train_config(
     if kind == "tcp" and isinstance(document.get("input", {}), dict):
         # There are no queries, so their limit leaves no room to anything.
         document["input"] = {**document.get("input", {}), "max_query_length": _LEAST_QUERY_TOKENS}
-    anchor_paths(document, TrainConfig, storage.parent(path))
+    anchor_paths(document, TrainConfig, folder_of(path))
     if output is not None:
         document["output"] = storage.absolute(output)
     config = check_document(document, TrainConfig, path)
@@ -350,13 +350,16 @@ def fold_configs(
     """The configuration of each fold's training, which writes to fold-N in the configured
     output.
     """
+    folds = (f"folds.count={count}", "folds.held_out=0")
+    first = load_train_config(path, kind, [*overrides, *folds, _ONCE], output)
+    assert first.folds is not None
 
-    def load(held_out: int, output: str | None) -> TrainConfig:
-        folds = (f"folds.count={count}", f"folds.held_out={held_out}")
-        return load_train_config(path, kind, [*overrides, *folds, _ONCE], output)
+    def held_out(number: int) -> TrainConfig:
+        place = storage.join(first.output, f"fold-{number}")
+        folds = first.folds.model_copy(update={"held_out": number})
+        return first.model_copy(update={"folds": folds, "output": place})
 
-    place = load(0, output).output
-    return [load(number, storage.join(place, f"fold-{number}")) for number in range(count)]
+    return [held_out(number) for number in range(count)]
 
 
 def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:

@@ -80,9 +80,7 @@ class Session:
         self.labels: int = config.labels or self.start.default_labels
         config = config.model_copy(update={"labels": self.labels})
         self.config, self.kind, self.processes = config, kind, processes
-        torch.set_num_threads(
-            usable_threads(config.threads) if config.threads else torch.get_num_threads()
-        )
+        torch.set_num_threads(usable_threads(config.threads or torch.get_num_threads()))
         _check_output(config.output, self.start.folder)
         _check_trackers(config.report_to)
         self.limits = InputLimits(**config.input.model_dump())

@@ -87,7 +87,10 @@ MaxBadRows = Annotated[
 ]
 ConfigPath = Annotated[
     str,
-    typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md."),
+    typer.Argument(
+        metavar="CONFIG",
+        help="A YAML configuration: docs/reference/configuration.md. `-` is standard input.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

@@ -339,7 +339,9 @@ def score(
     kernel: Annotated[
         str, option("What computes attention on a CPU: torch, compiled or auto.")
     ] = "auto",
-    threads: Annotated[int | None, option("Threads of a process; by default all cores.")] = None,
+    threads: Annotated[
+        int | None, option("Threads of a process; by default all cores that it may use.")
+    ] = None,
     shard_rows: Annotated[int, option("Rows of a shard, the unit of work and of resuming.")] = 4096,
     max_bad_rows: Annotated[
         int,

@@ -27,6 +27,7 @@ from pipelines.commands.arguments import (
 )
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table
+from pipelines.runners.workers import INTERRUPTIONS
 
 if TYPE_CHECKING:
     from beamrank.ranking.rankings import Rankings
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def _received_signals() -> Iterator[list[int]]:
-    """The signals so far: the first Ctrl-C or SIGTERM stops the training after its step, the second
-    at once.
+    """The signals so far: the first Ctrl-C, SIGTERM or SIGHUP stops the training after its step,
+    the second at once.
     """
     received: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in INTERRUPTIONS}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -49,6 +50,8 @@ def _received_signals() -> Iterator[list[int]]:
     def remember(number: int, _frame: FrameType | None) -> None:
         received.append(number)
         restore()
+        # A lost terminal sends several.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

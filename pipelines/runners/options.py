@@ -20,6 +20,7 @@ import psutil
 
 from beamrank.config.run import RunConfig, ScoreConfig
 from beamrank.errors import ConfigError
+from beamrank.machine import usable_cores, usable_memory_bytes
 from beamrank.notes import SILENT, Progress
 from pipelines.runners.workers import WORKER_MODULE, share_pools
 
@@ -117,7 +118,8 @@ def shuffle_room(runner: Runner, flags: Sequence[str] = ()) -> float:
     from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
     if runner in IN_MEMORY:
-        return psutil.virtual_memory().available * _IN_MEMORY_SHARE / _IN_MEMORY_FACTOR
+        free_bytes = min(psutil.virtual_memory().available, usable_memory_bytes())
+        return free_bytes * _IN_MEMORY_SHARE / _IN_MEMORY_FACTOR
     if runner is Runner.FLINK:
         return _FLINK_BUNDLE_BYTES * max(
             1, beam_options(runner, flags).view_as(FlinkRunnerOptions).parallelism
@@ -161,6 +163,8 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> "beam.Pipeline":
     # As Beam does in this mode, except for the command: Beam does not quote the interpreter's path,
     # and its worker logs to this standard error.
     direct.direct_running_mode = "in_memory"
+    # Beam would count the cores of the machine, not those of the container.
+    direct.direct_num_workers = direct.direct_num_workers or usable_cores()
     worker = SubprocessSDKEnvironment.from_command_string(
         f"exec {shlex.quote(sys.executable)} -m {WORKER_MODULE} local"
     )

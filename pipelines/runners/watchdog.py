@@ -237,7 +237,7 @@ class _Workers:
 
     def _find(self) -> list[psutil.Process]:
         """Those that run."""
-        for child in psutil.Process().children(recursive=True):
+        for child in psutil.Process().children():
             if child.pid not in self._seen and is_worker(child):
                 self._seen[child.pid] = child
         # A copy, because SIGTERM may find this in the middle.

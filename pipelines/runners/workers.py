@@ -18,10 +18,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 25.0
 WORKER_MODULE = "pipelines.runners.workers"
 _POLL_SECONDS = 1.0
@@ -51,12 +52,12 @@ class Ending:
     def __init__(self) -> None:
         self.grace_seconds = GRACE_SECONDS
         self._job: Any = None
-        self._begun = False
+        self._begun_by = 0
 
     @contextlib.contextmanager
     def after(self, job: Any) -> Iterator[None]:
-        """In the `with` block, which calls `check` often, the first SIGTERM waits for the shards of
-        a job.
+        """In the `with` block, which calls `check` often, the first SIGTERM or SIGHUP waits for the
+        shards of a job.
 
         The job has `start_no_more()`, and `is_busy()` while a shard is in progress.
         """
@@ -72,27 +73,32 @@ class Ending:
         """Whether the end has begun; raises Interrupted where it has, and no shard is in progress
         any more.
         """
-        if self._begun and (self._job is None or not self._job.is_busy()):
-            raise Interrupted(signal.SIGTERM)
-        return self._begun
+        if self._begun_by and (self._job is None or not self._job.is_busy()):
+            raise Interrupted(self._begun_by)
+        return self._begun_by != 0
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
-        """Handles SIGTERM and Ctrl-C."""
+        """Handles Ctrl-C, SIGTERM, and SIGHUP, which a lost terminal sends several times."""
         job = self._job
-        if number != signal.SIGTERM or self._begun or job is None or not self.grace_seconds:
+        if self._begun_by and number == signal.SIGHUP:
+            return
+        if number == signal.SIGINT or self._begun_by or job is None or not self.grace_seconds:
             raise Interrupted(number)
-        self._begun = True
+        self._begun_by = number
         job.start_no_more()
         self.check()
-        signal.signal(signal.SIGALRM, _end)
+        signal.signal(signal.SIGALRM, self._end)
         signal.setitimer(signal.ITIMER_REAL, self.grace_seconds)
         words = (
-            "SIGTERM: no shard is started any more, those in progress have "
+            f"{signal.Signals(number).name}: no shard is started any more, those in progress have "
             f"{self.grace_seconds:g} seconds\n"
         )
         # Standard error may be in the middle of a line.
         with contextlib.suppress(OSError):
             os.write(2, words.encode())
+
+    def _end(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        raise Interrupted(self._begun_by)
 
     def raise_again(self, lost: Any) -> None:
         """An interruption that arrives in C code, which cannot raise it, comes again; for
@@ -107,41 +113,59 @@ class Ending:
             sys.__unraisablehook__(lost)
 
 
-def _end(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise Interrupted(signal.SIGTERM)
-
-
 ENDING = Ending()
 
 
-def prepare_environment() -> None:
-    """Makes child processes find this interpreter, and not import a user's folder called `models`.
+def job_environment() -> dict[str, str]:
+    """The environment variables with which child processes find this interpreter, and do not import
+    a user's folder called `models`.
 
     Beam's calls to this machine do not go through a proxy then; all other calls go where they went
     before.
     """
-    folder = os.path.dirname(sys.executable)
-    if os.environ.get("PATH", "").split(os.pathsep)[0] != folder:
-        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
-    os.environ["PYTHONSAFEPATH"] = "1"
+    folder, path = os.path.dirname(sys.executable), os.environ.get("PATH", "").split(os.pathsep)
     spared = os.environ.get(_SPARED_BY_GRPC, os.environ.get("no_proxy", "")).split(",")
-    os.environ[_SPARED_BY_GRPC] = ",".join(
-        filter(None, dict.fromkeys([*map(str.strip, spared), *_THIS_MACHINE]))
-    )
-    # Torch's threads spin while they wait, which starves other processes on the same cores, such as
-    # a second worker: on two shared cores, spinning made scoring three times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    return {
+        "PATH": os.pathsep.join(filter(None, path if path[0] == folder else [folder, *path])),
+        "PYTHONSAFEPATH": "1",
+        _SPARED_BY_GRPC: ",".join(
+            filter(None, dict.fromkeys([*map(str.strip, spared), *_THIS_MACHINE]))
+        ),
+        # Torch's threads spin while they wait, which starves other processes on the same cores,
+        # such as a second worker: on two shared cores, spinning made scoring three times slower.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
+    }
 
 
-def end_children() -> None:
-    """Ends all child processes: none outlives the command."""
+def prepare_environment() -> None:
+    """Gives this process the environment of a job, for good."""
+    os.environ.update(job_environment())
+
+
+def child_processes() -> list[Any]:
+    """The child processes of this one, as psutil has them."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # There are none.
+        return []
+    import psutil
+
+    return list(psutil.Process().children())
+
+
+def end_children(others: Collection[int]) -> None:
+    """Ends all processes below this one but those below `others`, the pids of child processes that
+    it did not start: a shell that starts a command with `exec` hands on its own.
+    """
+    own = [child for child in child_processes() if child.pid not in others]
+    if not own:
         return
     import psutil
 
-    children = psutil.Process().children(recursive=True)
+    children = list(own)
+    for child in own:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children += child.children(recursive=True)
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
             # A worker would first do its shard.
@@ -240,9 +264,11 @@ def _work() -> None:
             time.sleep(_SHORT_SECONDS)
         os._exit(code)
 
-    # The launcher sends it when it was told to end; Slurm, for example, sends it to all processes
-    # of a job.
+    # The launcher sends SIGTERM when it was told to end; Slurm, for example, sends it to all
+    # processes of a job, and a lost terminal sends SIGHUP.
     signal.signal(signal.SIGTERM, end_after_shards)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, end_after_shards)
     with contextlib.redirect_stderr(LoggedStderr()):
         try:
             sdk_worker_main.main(sys.argv)

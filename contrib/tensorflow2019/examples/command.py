@@ -2,7 +2,6 @@
 and back.
 """
 
-import os
 import re
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ import typer
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.qrels import read_qrels
+from beamrank.machine import usable_cores
 from beamrank.notes import Progress, counted
 from beamrank.ranking.input_layout import InputLimits, Truncation
 from beamrank.storage import files as storage
@@ -133,7 +133,7 @@ def convert_msmarco(
         ExampleSettings(schema, limits, tokenizer.special, docs, fake),
         read_by,
         read_qrels(qrels).relevance if qrels else {},
-        processes or len(os.sched_getaffinity(0)),
+        processes or usable_cores(),
         target,
         vocab_size=tokenizer.vocab_size if checkpoint else None,
     )

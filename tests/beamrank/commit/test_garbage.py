@@ -30,8 +30,8 @@ from tests.support.outputs import (
 
 _HOUR = 3600.0
 _OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"
-# The end of a temporary file's name: its machine and process.
-_KILLED = "01234567-1-1-0123abcd.tmp"
+# The end of a temporary file's name: its machine and its number.
+_KILLED = "01234567-0123456789ab.tmp"
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -65,6 +65,38 @@ def test_checkpoint_folder_is_relative_to_the_file(path, reference, anchored):
     assert config.mono.checkpoint == anchored.format(folder=path.parent)
 
 
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "-"])
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_config_of_a_stream_is_read_once_and_relative_to_the_current_folder(
+    path, name, is_pipe, tmp_path_factory, monkeypatch
+):
+    here = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(here)
+    file = os.open(path, os.O_RDONLY)
+    if is_pipe:
+        file, end = os.pipe()
+        os.write(end, path.read_bytes())
+        os.close(end)
+    stdin = os.dup(0)
+    os.dup2(file, 0)
+    try:
+        config = load_config(name.format(file), ["shards=3"])
+    finally:
+        os.dup2(stdin, 0)
+    assert (config.corpus.path, config.shards) == (str(here / "corpus.jsonl"), 3)
+    assert config.topics.path == "/abs/topics.tsv"
+    assert config.output == str(here / "out")
+
+
+def test_config_in_a_folder_that_is_gone_is_refused(path, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(PreflightError, match="the current folder"):
+        load_config(str(path))
+
+
 def test_overrides_are_yaml(path):
     config = load_config(str(path), ["mono.k=7", "bm25.k1=0.82", "run_tag=x", "measures=RR@10 AP"])
     assert (config.mono.k, config.bm25.k1, config.run_tag) == (7, 0.82, "x")

@@ -239,9 +239,7 @@ def test_link_is_replaced_and_its_target_stays(tmp_path, target, streams):
 
 
 def test_leftovers_behind_a_link_stay(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    name = f".file.{machine_id()}-{ended.pid}-{int(start_seconds())}-0123abcd.tmp"
+    name = _name("file")  # without a lock: its writer has ended
     for folder in ("out/mono", "elsewhere/receipts"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / name).touch()

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-from beamrank.commit.plan import read_plan
+from beamrank.commit.plan import read_current, read_plan
 from beamrank.commit.status import read_status
 from beamrank.errors import BeamrankError, DataError, WorkerLostError
 from pipelines.launcher import Launcher
@@ -167,7 +167,12 @@ def _is_in_a_shard(output: Path, process: int) -> bool:
 @pytest.mark.parametrize(
     "arguments", [(), pytest.param(TWO_PROCESSES, marks=slow)], ids=["here", "worker processes"]
 )
-def test_sigterm_leaves_time_to_the_shards_in_progress(config_path, tmp_path, arguments) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=slow)], ids=["SIGTERM", "SIGHUP"]
+)
+def test_signal_leaves_time_to_the_shards_in_progress(
+    config_path, tmp_path, number, arguments
+) -> None:
     output = tmp_path / "out"
     _copy_before_mono(config_path, output)
     with started(config_path, output, *arguments) as process:
@@ -176,10 +181,15 @@ def test_sigterm_leaves_time_to_the_shards_in_progress(config_path, tmp_path, ar
             return bool(_logged(output, "mono", "started"))
 
         wait_until(a_shard_is_started, output, process)
-        process.terminate()
+        process.send_signal(number)
+        if number == signal.SIGHUP:
+            # A lost terminal sends it to the whole process group, and the shell once more.
+            for each in (*worker_processes(process), process):
+                each.send_signal(number)
         stderr = process.communicate(timeout=PATIENCE_SECONDS)[1]
-    assert process.returncode == 143
-    assert "SIGTERM: no shard is started any more" in stderr
+    assert process.returncode == 128 + number
+    assert f"{number.name}: no shard is started any more" in stderr
+    assert read_current(str(output)).owner is None
     begun = _logged(output, "mono", "started")
     assert 1 <= len(begun) < 4
     assert begun == _logged(output, "mono", "done in")

@@ -1,11 +1,15 @@
 """The same bytes from every runner and with any number of threads, and what may follow `--`."""
 
 import math
+import os
+from pathlib import Path
 
 import pytest
 
+from beamrank import machine
 from beamrank.errors import ConfigError
-from pipelines.runners.options import Runner, beam_options, shuffle_room
+from models.lucene.jvm import heap_bytes
+from pipelines.runners.options import Runner, beam_options, new_pipeline, shuffle_room
 from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
 from tests.support.runs import assert_same_bytes, parts, run_bytes, run_here, undisturbed_run
 
@@ -67,6 +71,25 @@ def test_shuffle_room_of_flink_grows_with_its_parallelism():
         == shuffle_room(Runner.DATAFLOW)
         == math.inf
     )
+
+
+def test_shuffle_and_java_fit_into_a_container(tmp_path, monkeypatch):
+    (tmp_path / "groups").write_text("0::/pod\n")
+    (tmp_path / "memory.max").write_text(f"{1 << 30}\n")
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
+    monkeypatch.delenv("BEAMRANK_JAVA_HEAP", raising=False)
+    assert heap_bytes() == (1 << 30) // 4
+    # FnApiRunner keeps ten times what it shuffles.
+    assert shuffle_room(Runner.LOCAL) * 10 <= (1 << 30) // 2
+
+
+def test_workers_are_one_for_each_core_of_a_container(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)))
+    monkeypatch.setattr(machine, "_GROUPS", Path("/nowhere"))
+    flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=0"]
+    options = new_pipeline(Runner.LOCAL, flags).options.get_all_options()
+    assert options["direct_num_workers"] == 5
 
 
 def test_beam_flags_reach_beam():

@@ -4,7 +4,9 @@ import itertools
 import os
 import re
 import subprocess
+import sys
 import time
+from contextlib import ExitStack
 from errno import EDQUOT, EFBIG, ENOSPC
 from functools import partial
 
@@ -16,12 +18,19 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beamrank.errors import BeamrankError, ConfigError, DataError, ReceiptError, WorkerLostError
 from models.lucene.jvm import JavaError
 from pipelines.runners.options import Runner, new_pipeline
-from pipelines.runners.watchdog import StallLimit, explain, run_watched, wait_with_stall
+from pipelines.runners.watchdog import (
+    StallLimit,
+    _Workers,
+    explain,
+    run_watched,
+    wait_with_stall,
+)
 from pipelines.runners.workers import WORKER_MODULE
 from tests.support.processes import TWO_PROCESSES, beamrank, with_argument, without_progress
 from tests.support.small_collection import SmallCollection
 from tests.support.waiting import WaitFn, endless
 
+_SLEEP = "import time; print('here', flush=True); time.sleep(300)"
 MESSAGE = "doc 'a' is wrong: [see line 3]. Mend it,\nthen run again"
 
 
@@ -41,6 +50,20 @@ def _pipeline(step, value, *flags):
 
 def _full(number):
     return OSError(number, os.strerror(number), "/out/mono/part-00001")
+
+
+def test_workers_are_those_of_this_process_alone():
+    """The caller's program may have started another launcher, whose workers end by themselves."""
+    own = [sys.executable, "-S", "-c", _SLEEP, WORKER_MODULE]
+    launcher = [sys.executable, "-S", "-c", f"import subprocess; subprocess.run({own!r})"]
+    with _Workers() as workers, ExitStack() as started:
+        for command in (own, launcher):
+            process = started.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            assert process.stdout.readline() == b"here\n"
+            started.callback(process.kill)
+            for child in psutil.Process(process.pid).children():
+                started.callback(child.kill)
+        assert len(workers._find()) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 workers.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import grpc
 import psutil
@@ -21,10 +23,12 @@ from pipelines.runners.workers import (
     Ending,
     Interrupted,
     child_command,
+    child_processes,
+    end_children,
     prepare_environment,
     share_pools,
 )
-from tests.support.processes import PATIENCE_SECONDS, with_argument
+from tests.support.processes import BEAMRANK, PATIENCE_SECONDS, with_argument
 
 _CALL = """
 import os
@@ -101,6 +105,60 @@ def test_hosts_that_a_user_spares_stay(monkeypatch, before, after):
         prepare_environment()
         assert dict(os.environ)["no_grpc_proxy"] == after
         assert os.environ.get("no_proxy") == before.get("no_proxy")
+
+
+@contextlib.contextmanager
+def _reading_its_configuration(tmp_path, preexec):
+    """A command that has set up its handlers of signals, and what it reads."""
+    pipe = tmp_path / "config"
+    os.mkfifo(pipe)
+    with (
+        subprocess.Popen(
+            [BEAMRANK, "plan", str(pipe)], stderr=subprocess.PIPE, text=True, preexec_fn=preexec
+        ) as process,
+        open(pipe, "w") as content,
+    ):
+        yield process, content
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_a_command_unless_it_was_ignored_at_the_start(tmp_path, number):
+    with _reading_its_configuration(tmp_path, None) as (process, _):
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == 128 + number
+    (tmp_path / "config").unlink()
+    ignore = partial(signal.signal, number, signal.SIG_IGN)
+    with _reading_its_configuration(tmp_path, ignore) as (process, content):
+        process.send_signal(number)
+        content.write("not a mapping")
+        content.close()
+        assert process.wait(PATIENCE_SECONDS) == 2
+
+
+def test_command_ends_no_process_that_it_was_started_with():
+    """The shell that starts a command with `exec` hands its own child processes on."""
+    script = f"sleep 300 > /dev/null 2>&1 & echo $!; exec {BEAMRANK} --version"
+    done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    others = psutil.Process(int(done.stdout.split()[0]))
+    assert others.status() != psutil.STATUS_ZOMBIE
+    others.kill()
+
+
+def test_children_that_end_are_those_below_this_process_but_not_below_others():
+    sleeping = [
+        sys.executable,
+        "-S",
+        "-c",
+        "import time; print('here', flush=True); time.sleep(300)",
+    ]
+    nested = f"import subprocess; subprocess.run({sleeping!r})"
+    with _started([sys.executable, "-S", "-c", nested]) as own, _started(sleeping) as other:
+        before = [child.pid for child in child_processes() if child.pid != own.pid]
+        below = psutil.Process(own.pid).children()
+        end_children(before)
+        ended = psutil.wait_procs(below, timeout=PATIENCE_SECONDS)[0]
+        assert (own.poll() is None, len(ended), other.poll()) == (False, 1, None)
+        other.kill()
 
 
 @pytest.fixture
