@@ -345,10 +345,16 @@ class Plan:
         from_output = partial(relative_to, self.output)
         shards_file = write_shards(self.shards.with_urls(from_output), self.output)
         identity = self.engine_version, self.digest, self.run_tag
-        given = self.config, self.rejects, self.qrels, self.written
-        stored = _Stored(*identity, shards_file, len(self.shards), self.stages, *given).with_paths(
-            from_output
-        )
+        stored = _Stored(
+            *identity,
+            shards_file,
+            len(self.shards),
+            self.stages,
+            self.config,
+            self.rejects,
+            self.qrels,
+            self.written,
+        ).with_paths(from_output)
         storage.replace(storage.join(self.output, self.name), checked_json(asdict(stored)))
 
 

@@ -6,23 +6,22 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beamrank.commit.plan import CurrentPlan
 from beamrank.commit.receipts import PARQUET, part_bytes
-from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.notes import Progress
 from beamrank.storage import files as storage
 from beamrank.storage.documents import digest, hash64, hashes64
 from contrib.negatives.choose import Rules
 from models.training.data.texts import Hashes, is_in
-from pipelines.runs.owner import Owner
+from pipelines.runs.owner import launched
 from pipelines.runs.run_file import SUCCESS, PartFolder
 
 FORMATS = ("triplet", "n-tuple", "labeled-list")
@@ -112,7 +111,7 @@ class DocTexts:
 class TableFolder(PartFolder):
     """A folder of parts that one process makes, or several by the same rules.
 
-    A file beside the parts holds the rules and the process; each part has the digest of its rules.
+    A file beside the parts holds the rules; each part has their digest.
 
     Attributes:
         rules: all that decides the parts, as JSON can hold it.
@@ -123,67 +122,48 @@ class TableFolder(PartFolder):
 
     @contextmanager
     def opened(self) -> Iterator[list[int]]:
-        """Makes this process the owner of the folder until the `with` block ends, and removes what
-        other rules made; yields the shards whose part has to be made.
+        """Keeps other rules out of the folder until the `with` block ends, and removes what other
+        rules made; yields the shards whose part has to be made.
 
         Raises:
-            PreflightError: another process makes it by other rules, or it holds other files.
+            PreflightError: it holds other files.
+            TemporaryError: another process makes it by other rules.
         """
         storage.check_folder(self.url)
-        record = self._record()
-        if record is None and not storage.is_empty(self.url):
+        if self._made_by() is None and not storage.is_empty(self.url):
             raise PreflightError(
                 f"--output {self.url} is a folder that `beamrank negatives` did not make, and "
                 "what it holds would be removed: give another one, or a file whose name ends in "
                 ".parquet"
             )
-        made_by, owner = record or ("", None)
-        if made_by != self.digest and owner is not None and owner.is_another():
-            raise PreflightError(
-                f"{self.url} is in use: {owner} makes negatives by other rules there, and rows of "
-                "both would be mixed. Wait until that process ends, or give another --output"
-            )
-        if made_by != self.digest or storage.is_link(self.url):
+        if storage.is_link(self.url):
             self.begin()
-        mine = Owner.this_process()
-        self._write_record(mine)
-        try:
+        with launched(self.url, self.digest, self.digest):
+            if self._made_by() != self.digest:
+                self.begin()
+                content = json.dumps(self.rules, indent=1).encode()
+                storage.replace(storage.join(self.url, _RECORD), content)
             missing = self.missing()
             if missing:
                 storage.remove(storage.join(self.url, SUCCESS))
             yield missing
-        finally:
-            if self._record() == (self.digest, mine):
-                self._write_record(None)
 
     @property
     def digest(self) -> str:
         """The digest of the rules."""
         return digest(self.rules)
 
-    def _record(self) -> tuple[str, Owner | None] | None:
-        """The digest of the folder's rules, and the process that makes it; None without a
-        record.
-        """
+    def _made_by(self) -> str | None:
+        """The digest of the rules that made the folder; None where none did."""
         try:
-            values = json.loads(storage.read_bytes(storage.join(self.url, _RECORD)))
+            return digest(json.loads(storage.read_bytes(storage.join(self.url, _RECORD))))
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError):
-            values = None
-        rules = values if isinstance(values, dict) else {}
-        owner = Owner.of(CurrentPlan("", owner=rules.pop("owner", None)))
-        return digest(rules), owner
-
-    def _write_record(self, owner: Owner | None) -> None:
-        values = {**self.rules, "owner": owner and asdict(owner)}
-        storage.replace(storage.join(self.url, _RECORD), json.dumps(values, indent=1).encode())
+            return ""
 
     def add(self, shard: int, table: pa.Table) -> None:
-        """Writes a shard's table with the digest of the rules; BeamrankError where the folder was
-        taken over.
-        """
-        self._check_own()
+        """Writes a shard's table with the digest of the rules."""
         metadata = {**(table.schema.metadata or {}), _RULES: self.digest}
         self.write(shard, part_bytes(table.replace_schema_metadata(metadata)))
 
@@ -199,18 +179,6 @@ class TableFolder(PartFolder):
             except (pa.ArrowException, OSError):
                 return False
         return bool(metadata.get(_RULES) == self.digest.encode())
-
-    def seal(self) -> None:
-        self._check_own()
-        super().seal()
-
-    def _check_own(self) -> None:
-        record = self._record()
-        if record is None or record[0] != self.digest:
-            raise BeamrankError(
-                f"another `beamrank negatives` with other rules was started into {self.url} while "
-                "this one ran, so its rows are not written: give another --output"
-            )
 
 
 def write_file(url: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:

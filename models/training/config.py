@@ -352,12 +352,13 @@ def fold_configs(
     """
     folds = (f"folds.count={count}", "folds.held_out=0")
     first = load_train_config(path, kind, [*overrides, *folds, _ONCE], output)
-    assert first.folds is not None
+    folds_config = first.folds
+    assert folds_config is not None
 
     def held_out(number: int) -> TrainConfig:
         place = storage.join(first.output, f"fold-{number}")
-        folds = first.folds.model_copy(update={"held_out": number})
-        return first.model_copy(update={"folds": folds, "output": place})
+        held = folds_config.model_copy(update={"held_out": number})
+        return first.model_copy(update={"folds": held, "output": place})
 
     return [held_out(number) for number in range(count)]
 

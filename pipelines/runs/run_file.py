@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beamrank.commit.listing import RUNS
+from beamrank.commit.listing import LAUNCHER, RUNS
 from beamrank.commit.parts import ShardParts, iter_shards, sealed_stages
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import PARQUET, ROW_GROUP_ROWS, part_bytes
@@ -232,7 +232,11 @@ class PartFolder:
         """
         if storage.is_link(self.url) or not storage.is_folder(self.url):
             return None
-        names = storage.entry_names(self.url)
+        names = {
+            name
+            for name in storage.entry_names(self.url)
+            if not re.fullmatch(LAUNCHER.pattern, name)
+        }
         known = re.compile(rf"part-\d{{5,}}\.{re.escape(self.ending)}")
         own = {
             name

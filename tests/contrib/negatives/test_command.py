@@ -2,15 +2,9 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,14 +16,12 @@ from sentence_transformers.cross_encoder.data_collator import CrossEncoderDataCo
 from sentence_transformers.cross_encoder.losses import ListNetLoss, MarginMSELoss
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import part_bytes
 from beamrank.commit.shards import cut_shards
-from beamrank.errors import BeamrankError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.formats.qrels import read_qrels
 from contrib.negatives.table import TableFolder
 from models.training.config import DataConfig
-from pipelines.runs.owner import Owner
-from pipelines.runs.run_file import PartFolder
+from pipelines.runs.owner import launched
 from tests.models.training.test_sources import read
 from tests.support.checkpoints import save_tiny
 from tests.support.processes import refused, succeed
@@ -160,7 +152,7 @@ def test_folder_resumes_and_is_made_again_for_other_options(made, tmp_path):
     succeed(*command, "--range-min", "1")
     assert (folder / "part-00002.parquet").read_bytes() != before["part-00002.parquet"]
     record = json.loads((folder / "_negatives.json").read_text())
-    assert (record["range_min"], record["owner"]) == (1, None)
+    assert record["range_min"] == 1
 
 
 def test_parts_of_other_rules_are_made_again(made, tmp_path):
@@ -177,68 +169,21 @@ def test_parts_of_other_rules_are_made_again(made, tmp_path):
     assert {path.name: path.read_bytes() for path in folders[0].iterdir()} == before
 
 
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Another process of this machine."""
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
-        yield process
-        process.kill()
-
-
-def _owned(folder: Path, pid: int) -> dict[str, Any]:
-    """Makes another process the owner of a folder."""
-    owner = replace(
-        Owner.this_process(), pid=pid, process_started=psutil.Process(pid).create_time()
-    )
-    record = {**json.loads((folder / "_negatives.json").read_text()), "owner": asdict(owner)}
-    (folder / "_negatives.json").write_text(json.dumps(record))
-    return record
-
-
-def test_folder_in_use_by_other_rules_is_refused(made, tmp_path, sleeper):
+def test_folder_in_use_by_other_rules_is_refused(made, tmp_path):
     folder = tmp_path / "parts"
     command = ["negatives", _output(made), "--output", folder]
     succeed(*command)
-    record = _owned(folder, sleeper.pid)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    error = refused(*command, "--num-negatives", "1", code=3)
-    assert f"{folder} is in use: process {sleeper.pid} on " in error
+    with launched(str(folder), "0" * 12, "0" * 12):
+        assert f"{folder} is in use" in refused(*command, "--num-negatives", "1", code=75)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     # The same rules make the same parts.
     (folder / "part-00000.parquet").unlink()
-    succeed(*command)
-    sleeper.kill()
-    sleeper.wait()
-    (folder / "_negatives.json").write_text(json.dumps(record))
-    succeed(*command, "--num-negatives", "1")
-    assert json.loads((folder / "_negatives.json").read_text())["owner"] is None
-
-
-def test_folder_that_other_rules_took_over_is_left_to_them(made, tmp_path):
-    """Two that started at once: neither saw the other, and only the later one goes on."""
-    folders = [TableFolder(str(tmp_path / "parts"), "parquet", 2, {"k": k}) for k in (1, 2)]
-    tables = [pa.table({"k": [k]}) for k in (1, 2)]
-    with pytest.raises(BeamrankError, match="other rules was started into"):
-        _take_over(folders, tables)
-    assert folders[1].missing() == []
-    assert folders[0].missing() == [0, 1]
-    assert json.loads((tmp_path / "parts/_negatives.json").read_text()) == {"k": 2, "owner": None}
-
-
-def _take_over(folders: list[TableFolder], tables: list[pa.Table]) -> None:
-    """The second of two folders at one place is opened while the first is made."""
-    with folders[0].opened() as missing:
-        folders[0].add(missing[0], tables[0])
-        with folders[1].opened() as others:
-            assert others == [0, 1]
-            folders[1].add(0, tables[1])
-            # One of the first that was being written.
-            PartFolder.write(folders[0], 1, part_bytes(tables[0]))
-            with pytest.raises(BeamrankError, match="lacks part-00001"):
-                folders[1].seal()
-            folders[1].add(1, tables[1])
-            folders[1].seal()
-        folders[0].add(missing[1], tables[0])
+    rules = TableFolder(str(folder), "parquet", 3, json.loads(before["_negatives.json"]))
+    with rules.opened() as missing:
+        assert missing == [0]
+        succeed(*command)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("record", ["{", "[]", '{"owner": 1}', "[" * 100_000, '{"rel": NaN}'])
