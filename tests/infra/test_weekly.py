@@ -122,7 +122,7 @@ def test_weekly_script_reuses_what_did_not_change(job):
 def test_weekly_script_refuses_a_second_run_at_once(job):
     command = ["flock", str(job / ".lock"), str(job / "weekly.sh")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "the last run has not ended\n")
+    assert (done.returncode, done.stderr) == (75, "the last run has not ended\n")
 
 
 def test_weekly_dag_runs_twice_in_airflow(job, tmp_path):
