@@ -153,5 +153,10 @@ def test_weekly_dag_runs_twice_in_airflow(job, tmp_path):
     assert "the gate refused runs/2026-11-23" in said
     assert "up_for_retry" not in said.lower()
     assert os.readlink(job / "latest") == "runs/2026-11-16"
+    script = (job / "weekly.sh").read_text()
+    for code, words in ((3, "exit code 3: see its message"), (75, "exit code 75")):
+        (job / "weekly.sh").write_text(f"#!/bin/sh\nexit {code}\n")
+        assert words in airflow(*task)
+    (job / "weekly.sh").write_text(script)
     airflow("dags", "test", "beamrank_weekly", "2026-11-23", "--conf", parameters, ACCEPT="yes")
     _check_second_run(job)
