@@ -102,6 +102,8 @@ def run(
         ConfigError: the configuration or an argument is wrong.
         PreflightError: a file, a model or the runner is missing or wrong, found before anything
             started.
+        TemporaryError: another attempt may succeed: the output is in use, or a store or a server
+            does not answer.
         BeamrankError: the run failed; finished shards are kept.
     """
     overrides = [_override(key, value) for key, value in (set or {}).items()]

@@ -378,28 +378,39 @@ def held(url: str, content: bytes) -> Iterator[Callable[[], None]]:
         with local_files.held_file(absolute(url), content):
             yield partial(os.utime, absolute(url))
         return
-    publish(url, content)
-    try:
-        yield partial(replace, url, content)
-    finally:
-        # Without renewal it counts for some minutes only.
-        with suppress(OSError):
-            remove(url)
+    with local_files.held_file(_lock(url), b""):
+        publish(url, content)
+        try:
+            yield partial(replace, url, content)
+        finally:
+            # Without renewal it counts for some minutes only.
+            with suppress(OSError):
+                remove(url)
+
+
+def _lock(url: str) -> str:
+    """The file of this machine that is locked for a file at a store, which has no locks."""
+    return os.path.join(os.environ.get("TMPDIR", "/tmp"), f".{name(url)}.lock")
 
 
 @contextmanager
 def holder_ended(
     url: str, machine: str, age_seconds: float | None, most_seconds: float
 ) -> Iterator[bool]:
-    """Whether the process that holds a file has ended: see `local_files.holder_ended`. Stores have
-    no locks.
-    """
-    if is_remote(url):
+    """Whether the process that holds a file has ended: see `local_files.holder_ended`."""
+    path = _lock(url) if is_remote(url) else absolute(url)
+    if is_remote(url) and not os.path.exists(path):
         yield age_seconds is not None and age_seconds > most_seconds
         return
-    where = absolute(url), machine, age_seconds, most_seconds
-    with local_files.holder_ended(*where) as ended:
+    with local_files.holder_ended(path, machine, age_seconds, most_seconds) as ended:
         yield ended
+
+
+def release(url: str) -> None:
+    """Removes a file that a process held which has ended."""
+    remove(url)
+    if is_remote(url):
+        remove(_lock(url))
 
 
 def replace(url: str, content: bytes) -> None:

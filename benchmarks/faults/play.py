@@ -218,7 +218,7 @@ class _Player(DisturbedRun):
             )
 
     def _check_nothing_is_left(self) -> None:
-        """No process, no temporary file and no owner."""
+        """No process, no temporary file and no launcher's entry."""
         alive = psutil.wait_procs(processes_of(self.token), timeout=_END_SECONDS)[1]
         if alive:
             raise BrokenRuleError(
@@ -230,5 +230,5 @@ class _Player(DisturbedRun):
         left += [f"tmp/{path.name}" for path in (self.folder / "tmp").iterdir() if not self.killed]
         if left:
             raise BrokenRuleError(f"temporary files are left: {', '.join(left)}")
-        if json.loads(self.files.read("current-plan.json")).get("owner"):
-            raise BrokenRuleError("the output still has an owner")
+        if any(name.startswith("launcher-") for name in self.files.files()):
+            raise BrokenRuleError("the output still has the entry of a launcher")

@@ -9,7 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 exec 9> .lock
-flock --nonblock 9 || { echo "the last run has not ended" >&2; exit 1; }
+# 75 as `beamrank` itself: another attempt may succeed.
+flock --nonblock 9 || { echo "the last run has not ended" >&2; exit 75; }
 
 gate=(--fail-if 'nDCG@10 < -0.02' --fail-if 'topics_changed > 0.5')
 [ -z "${ACCEPT:-}" ] || gate=()

@@ -1,5 +1,7 @@
-"""weekly.sh as an Airflow DAG, in place of cron: a failed run is tried again, and resumes; a
-refused one is not.
+"""weekly.sh as an Airflow DAG, in place of cron: a failed run is tried again, and resumes.
+
+Exit codes that another attempt would not cure are final: wrong flags or configuration (2), a
+missing file (3), and a run that the gate refused (4). 75 says that another attempt may succeed.
 """
 
 from datetime import datetime, timedelta
@@ -8,7 +10,7 @@ from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-_REFUSED = 4
+_FINAL, _REFUSED = (2, 3), 4
 
 
 # `max_active_runs` does not count the runs of a backfill.
@@ -17,6 +19,8 @@ def rank(folder: str, date: str) -> None:
     code = SubprocessHook().run_command([f"{folder}/weekly.sh", date]).exit_code
     if code == _REFUSED:
         raise AirflowFailException(f"the gate refused runs/{date}: look at its report")
+    if code in _FINAL:
+        raise AirflowFailException(f"weekly.sh ended with exit code {code}: see its message")
     if code:
         raise AirflowException(f"weekly.sh ended with exit code {code}")
 

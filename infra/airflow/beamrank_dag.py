@@ -1,8 +1,9 @@
 """A re-ranking run as an Airflow DAG: one deferred task a stage, each a job of the flex template.
 
 While a job runs, its task waits in the triggerer and holds no worker. A retried task repeats only
-shards without a receipt. Airflow variables: beamrank_project, beamrank_region, beamrank_bucket
-(infra/terraform's names).
+shards without a receipt; every failed one is tried again, since Dataflow hands on no exit code
+(75, another attempt may succeed; 2 and 3, it would not). Airflow variables: beamrank_project,
+beamrank_region, beamrank_bucket (infra/terraform's names).
 """
 
 from datetime import datetime, timedelta

@@ -125,13 +125,13 @@ def _refuse_others(output: str, kind: str, own: str) -> None:
     """
     for entry, ended in _entries(output, own):
         if ended:
-            storage.remove(storage.join(output, entry))
+            storage.release(storage.join(output, entry))
         elif not entry.startswith(kind):
             raise TemporaryError(
                 f"{output} is in use: {_read(output, entry)} runs another configuration into it. "
                 "Both would write the same files, and the runs of one would be lost. Wait until "
-                "that process ends (of one that was killed elsewhere, or with an output at a "
-                "store, ten minutes), or give this run another --output"
+                "that process ends (ten minutes for one that was killed on another machine), or "
+                "give this run another --output"
             )
 
 

@@ -133,7 +133,7 @@ def test_weekly_script_reuses_what_did_not_change(job):
 def test_weekly_script_refuses_a_second_run_at_once(job):
     command = ["flock", str(job / ".lock"), str(job / "weekly.sh")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "the last run has not ended\n")
+    assert (done.returncode, done.stderr) == (75, "the last run has not ended\n")
 
 
 def test_weekly_dag_runs_twice_in_airflow(job, tmp_path):
@@ -164,5 +164,10 @@ def test_weekly_dag_runs_twice_in_airflow(job, tmp_path):
     assert "the gate refused runs/2026-11-23" in said
     assert "up_for_retry" not in said.lower()
     assert os.readlink(job / "latest") == "runs/2026-11-16"
+    script = (job / "weekly.sh").read_text()
+    for code, words in ((3, "exit code 3: see its message"), (75, "exit code 75")):
+        (job / "weekly.sh").write_text(f"#!/bin/sh\nexit {code}\n")
+        assert words in airflow(*task)
+    (job / "weekly.sh").write_text(script)
     airflow("dags", "test", "beamrank_weekly", "2026-11-23", "--conf", parameters, ACCEPT="yes")
     _check_second_run(job)

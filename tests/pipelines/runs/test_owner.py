@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Barrier
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -176,9 +177,26 @@ def test_clock_of_a_launcher_decides_nothing(tmp_path, monkeypatch):
         _refused(_plan(tmp_path))
 
 
-def test_entry_at_a_store_counts_for_ten_minutes(tmp_path, monkeypatch):
-    """A store keeps no locks."""
+def test_entry_at_a_store_is_locked_on_its_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     output = f"memory://{tmp_path.name}"
+    with launched(output, "a" * 64, "b" * 64):
+        (lock,) = os.listdir(tmp_path)
+        (entry,) = storage.sizes_bytes(output)
+    assert (storage.sizes_bytes(output), os.listdir(tmp_path)) == ({}, [])
+    # What a killed one leaves, with and without its lock.
+    storage.publish(f"{output}/{entry}", b"")
+    assert owner.running(output) == ["another process"]
+    (tmp_path / lock).touch()
+    assert owner.running(output) == []
+    with launched(output, "c" * 64, "b" * 64):
+        assert lock not in os.listdir(tmp_path)
+
+
+def test_entry_at_a_store_counts_for_ten_minutes(tmp_path, monkeypatch):
+    """Elsewhere, where its lock is not seen."""
+    output = f"memory://{tmp_path.name}"
+    monkeypatch.setattr(storage, "_lock", lambda url: f"{tmp_path}/{uuid4()}")
     with launched(output, "a" * 64, "b" * 64), launched(output, "a" * 64, "b" * 64):
         with (
             pytest.raises(TemporaryError, match="in use"),
