@@ -26,6 +26,7 @@ from beamrank.config.stages import (
     IndexConfig,
     InputConfig,
     Instruction,
+    ModelOptions,
     MonoConfig,
 )
 from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
@@ -284,7 +285,7 @@ class RunConfig(_Job):
         return section
 
 
-class ScoreConfig(_Job):
+class ScoreConfig(_Job, ModelOptions):
     """Pairs or triples of texts, and the checkpoint that scores them."""
 
     pairs: Annotated[tuple[Glob, ...], Field(min_length=1)]
