@@ -159,8 +159,8 @@ class MonoConfig(ModelConfig):
     segments: SegmentsConfig | None = None
     """Splits long docs; by default their beginning is scored."""
     instruction: Instruction | None = None
-    """The task, for models whose prompt has one (Qwen3-Reranker, mxbai-rerank-v2); default: that of
-    their card. `"{instruction}"`: each topic's own, from its column `instruction`."""
+    """The task, for models whose prompt has one; default: their own. `"{instruction}"`: each
+    topic's, from its column `instruction`."""
 
     def doc_tokens(self, input_tokens: int) -> int:
         return input_tokens if self.segments is None else self.segments.doc_tokens

@@ -8,7 +8,7 @@ is refused.
 
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -33,8 +33,10 @@ _CHANGED = (
     "</think> {{ 1 }} {% if %}",
     "一 é " * 20_000,
 )
-# Texts whose ends a token could join to a prompt.
+# Texts whose ends a token could join to a prompt; white space there is read as in the whole where
+# the tokenizer allows it.
 _EDGES = tuple(f"{each}x 5{each}" for each in (*string.punctuation, *"aZ5é北ア。？！»”…🙂"))
+_SPACED = (*_EDGES, " x ", "\nx\n", "\tx ")
 _MARKS = ("\ue000", "\ue001", "\ue002", "\ue003")
 # What sentence-transformers takes for a template that gets each text in a list of parts.
 _STRUCTURED = re.compile(r"content\[0\]|message\.content\[|\.type|['\"]type['\"]")
@@ -213,43 +215,46 @@ class PromptTemplate:
     def _cut(self, names: Sequence[str], parts: Sequence[str], stripped: bool) -> Prompt:
         """Moves what a token could join to a text from the fixed text to the text."""
         encode = _encoder(self.folder)
-        wholes = encode(text.join(parts) for text in _EDGES)
+        for texts in (_SPACED, _EDGES):
+            wholes = encode(text.join(parts) for text in texts)
+            borders = list(_borders(parts, texts, wholes, encode))
+            befores = [part[last:] for part, (_, last) in zip(parts, borders, strict=True)]
+            afters = [part[:first] for part, (first, _) in zip(parts, borders, strict=True)]
+            joins = dict(zip(names, zip(befores, afters[1:], strict=False), strict=True))
+            of_docs, of_instruction = joins[names[-1]], joins.get(_INSTRUCTION, ("", ""))
+            found = Joins(joins[_QUERY], of_docs, of_instruction, stripped)
+            cut = (part[slice(*each)] for part, each in zip(parts, borders, strict=True))
+            start, *ends = map(tuple, encode(cut))
+            # The batches have no padding, so its id does not matter.
+            template = InputTemplate(start, tuple(ends), (0,) * len(ends), 0)
+            if _assembled(template, PromptTokenizer(self.folder, found), names, texts) == wholes:
+                return Prompt(template, found)
+        raise self._refusal("has no border between a text and what is beside it in all tokens")
 
-        def is_safe(number: int, place: int) -> bool:
-            left, right = [*parts[:number], parts[number][:place]], parts[number][place:]
-            lefts = encode(text.join(left) for text in _EDGES)
-            rights = encode(text.join([right, *parts[number + 1 :]]) for text in _EDGES)
-            return [one + two for one, two in zip(lefts, rights, strict=True)] == wholes
 
-        borders = []
-        for number, part in enumerate(parts):
-            near = range(min(len(part), _NEAR) + 1)
-            first = next((each for each in near if number and is_safe(number, each)), 0)
-            last = next(
-                (
-                    len(part) - each
-                    for each in near
-                    if number < len(names) and is_safe(number, len(part) - each)
-                ),
-                len(part),
-            )
-            borders.append((first, max(first, last)))
-        befores = [part[last:] for part, (_, last) in zip(parts, borders, strict=True)]
-        afters = [part[:first] for part, (first, _) in zip(parts, borders, strict=True)]
-        around = dict(zip(names, zip(befores, afters[1:], strict=False), strict=True))
-        joins = Joins(
-            around[_QUERY], around[names[-1]], around.get(_INSTRUCTION, ("", "")), stripped
-        )
-        cut = zip(parts, borders, strict=True)
-        start, *ends = map(tuple, encode(part[first:last] for part, (first, last) in cut))
-        # The batches have no padding, so its id does not matter.
-        found = Prompt(InputTemplate(start, tuple(ends), (0,) * len(ends), 0), joins)
-        if _assembled(found, PromptTokenizer(self.folder, joins), names) != wholes:
-            raise self._refusal(
-                f"has no border between a text and what is beside it, which tokens of this "
-                f"tokenizer join: {[part[-_NEAR:] for part in parts]!r:.300}"
-            )
-        return found
+def _borders(
+    parts: Sequence[str],
+    texts: Sequence[str],
+    wholes: Sequence[list[int]],
+    encode: Callable[[Iterable[str]], list[list[int]]],
+) -> Iterator[tuple[int, int]]:
+    """Where the fixed text of each part begins and ends: no token crosses these places."""
+
+    def is_safe(number: int, place: int) -> bool:
+        left, right = [*parts[:number], parts[number][:place]], parts[number][place:]
+        lefts = encode(text.join(left) for text in texts)
+        rights = encode(text.join([right, *parts[number + 1 :]]) for text in texts)
+        return [one + two for one, two in zip(lefts, rights, strict=True)] == wholes
+
+    for number, part in enumerate(parts):
+        near = range(min(len(part), _NEAR) + 1)
+        first, last = 0, len(part)
+        if number > 0:
+            first = next((each for each in near if is_safe(number, each)), 0)
+        if number < len(parts) - 1:
+            backwards = (len(part) - each for each in near)
+            last = next((each for each in backwards if is_safe(number, each)), last)
+        yield first, max(first, last)
 
 
 def _encoder(folder: str) -> Callable[[Iterable[str]], list[list[int]]]:
@@ -261,16 +266,23 @@ def _encoder(folder: str) -> Callable[[Iterable[str]], list[list[int]]]:
     ]
 
 
-def _assembled(prompt: Prompt, tokenizer: PromptTokenizer, names: Sequence[str]) -> list[list[int]]:
-    """The ids of inputs whose texts are all the same, as they are laid out."""
-    of_kind = {
-        _QUERY: tokenizer.encode_queries(_EDGES, _WHOLE),
-        _INSTRUCTION: tokenizer.encode_instructions(_EDGES),
+def _assembled(
+    template: InputTemplate,
+    tokenizer: PromptTokenizer,
+    names: Sequence[str],
+    texts: Sequence[str],
+) -> list[list[int]]:
+    """The ids of inputs, each of one text in all places."""
+    docs = tokenizer.encode(texts, _WHOLE)
+    of_name = {
+        _QUERY: tokenizer.encode_queries(texts, _WHOLE),
+        _INSTRUCTION: tokenizer.encode_instructions(texts),
     }
-    docs = tokenizer.encode(_EDGES, _WHOLE)
-    columns = [of_kind.get(name, docs).ids.to_pylist() for name in names]
-    start, ends = prompt.template.start, prompt.template.ends
+    columns = [of_name.get(name, docs).ids.to_pylist() for name in names]
     return [
-        [*start, *chain.from_iterable((*ids, *end) for ids, end in zip(texts, ends, strict=True))]
-        for texts in zip(*columns, strict=True)
+        [
+            *template.start,
+            *chain.from_iterable((*ids, *end) for ids, end in zip(row, template.ends, strict=True)),
+        ]
+        for row in zip(*columns, strict=True)
     ]

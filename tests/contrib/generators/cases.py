@@ -3,15 +3,18 @@ prompts.
 """
 
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 
 from contrib.generators.published import find_published
+from models.reranker import Reranker
 from tests.support.models.families import randomize
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 
@@ -235,3 +238,26 @@ def wanted_answers(
             logits = model(input_ids=torch.tensor([ids]), **start).logits[0, -1]
         scores.append(float(logits[positive] - logits[negative]))
     return scores
+
+
+def main() -> None:
+    """Prints, for each case, the largest difference from transformers and the spread of the
+    scores.
+    """
+    texts = [text.strip() for text in TEXTS[:9] if text.strip()]
+    lengths: Any = {"truncation": "paper", "max_query_length": 40, "max_length": 512}
+    for name, case in GENERATORS.items():
+        inputs = [(texts[-1], text, *texts[: case.kind == "duo"]) for text in texts]
+        with tempfile.TemporaryDirectory() as folder:
+            save_generator(Path(folder), name)
+            wanted = wanted_answers(folder, case, prompt_ids(folder, case, inputs))
+            kind: Any = case.kind
+            reranker = Reranker(
+                *(folder, kind), dtype="float32", device="cpu", **lengths, **case.options
+            )
+            difference = np.abs(reranker.score(inputs) - wanted).max()
+        print(f"{case.model:<40} {name:<20} {difference:8.1e} {np.std(wanted):8.2f}")
+
+
+if __name__ == "__main__":
+    main()
