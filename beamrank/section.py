@@ -1,7 +1,7 @@
 """The base of all sections of a configuration, types of their keys, and lists of texts."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any, TypeAlias, get_args
@@ -69,6 +69,11 @@ class Section(BaseModel):
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
+    @classmethod
+    def fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, FieldInfo]:  # noqa: ARG003
+        """The fields of the keys that a document can have; some sections take keys of packages."""
+        return cls.model_fields
+
     @model_validator(mode="before")
     @classmethod
     def _check_numbers(cls, values: Any) -> Any:
@@ -121,10 +126,10 @@ def relative(field: FieldInfo) -> Relative | None:
 
 
 def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every key that can hold a value, in order, with its dotted name."""
+    """Every key that can hold a value, in order, with its dotted name; none that has no `repr`."""
     for name, field in model.model_fields.items():
         section = section_of(field)
-        if section is None or str in _kinds(field.annotation):
+        if field.repr and (section is None or str in _kinds(field.annotation)):
             yield prefix + name, field
         if section is not None:
             yield from keys(section, f"{prefix}{name}.")

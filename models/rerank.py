@@ -248,6 +248,7 @@ def _load(model: str | Reranker, section: Any, name: str, options: RerankerOptio
     instruction: str | None = getattr(section, "instruction", None)
     if instruction is not None:
         options = {**options, "instruction": instruction}
+    options = {**options, **section.options}
     if not isinstance(model, Reranker):
         return Reranker(model, kind, **options)
     if model.kind != kind:

@@ -78,6 +78,7 @@ class Reranker:
         max_query_length: int = 64,
         max_length: int = 512,
         instruction: str | None = None,
+        **options: Any,
     ) -> None:
         """Loads the checkpoint. Options and defaults are those of a configuration
         (docs/reference/configuration.md).
@@ -96,17 +97,17 @@ class Reranker:
             max_query_length: of the query, in tokens, [CLS] and [SEP] included.
             max_length: of an input, in tokens, special tokens included; at most the positions of
                 the checkpoint.
-            instruction: the task, for a model whose prompt holds an instruction; default: that of
-                its card.
+            instruction: the task, for a model whose prompt holds an instruction; default: its own.
+            **options: of the architecture of the checkpoint, such as `prompt` and `answers` of a
+                language model.
 
         Raises:
             ConfigError: an option is wrong.
             PreflightError: the checkpoint cannot be used, or this machine does not have the device
                 or the dtype.
         """
-        check_document(
-            {"checkpoint": checkpoint, "instruction": instruction}, MonoConfig, "Reranker"
-        )
+        given = {"checkpoint": checkpoint, "instruction": instruction, **options}
+        section = check_document(given, MonoConfig, "Reranker")
         lengths = {
             "truncation": truncation,
             "max_query_length": max_query_length,
@@ -115,7 +116,7 @@ class Reranker:
         check_document(lengths, InputConfig, "Reranker")
         self.kind = kind
         self.limits = InputLimits(truncation, max_query_length, max_length)
-        found = resolve_checkpoint(checkpoint, kind, instruction)
+        found = resolve_checkpoint(checkpoint, kind, instruction, section.options)
         found.check_length(max_length, truncation)
         self.tokenizer = tokenizer_of(found)
         for warning in found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special):

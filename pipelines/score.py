@@ -119,7 +119,9 @@ def _plan(
         dataflow.check_flags(flags, [ScorePairs], device.device, wait=True)
     files = find_pairs(settings.pairs, settings.columns)
     _check_apart(settings)
-    checkpoint = resolve_checkpoint(settings.checkpoint, files[0].kind, settings.instruction)
+    checkpoint = resolve_checkpoint(
+        settings.checkpoint, files[0].kind, settings.instruction, settings.options
+    )
     checkpoint.check_length(settings.input.max_length, settings.input.truncation)
     checkpoint.check_weights()
     for warning in warnings_of(checkpoint):

@@ -26,6 +26,7 @@ from beamrank.config.stages import (
     IndexConfig,
     InputConfig,
     Instruction,
+    ModelOptions,
     MonoConfig,
 )
 from beamrank.config.yaml import (
@@ -291,7 +292,7 @@ class RunConfig(_Job):
         return section
 
 
-class ScoreConfig(_Job):
+class ScoreConfig(_Job, ModelOptions):
     """Pairs or triples of texts, and the checkpoint that scores them."""
 
     pairs: Annotated[tuple[Glob, ...], Field(min_length=1)]

@@ -1,11 +1,14 @@
 """The sections of the stages and of the index, and how the inputs of models are laid out."""
 
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
+from pydantic.fields import FieldInfo
 
 from beamrank.formats.columns import RunColumns
 from beamrank.formats.run_order import Ties
+from beamrank.plugins import Registry
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section
@@ -92,7 +95,48 @@ class StageConfig(Section):
         """
 
 
-class ModelConfig(StageConfig):
+MODEL_OPTIONS: Registry[Any] = Registry("option of a model", "beamrank.model_options", {})
+"""The options of architectures of packages, each with the type of its value."""
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in given.items():
+        if name not in MODEL_OPTIONS:
+            raise ValueError(f"{name!r} is unknown; known: {', '.join(MODEL_OPTIONS)}")
+        found[name] = TypeAdapter(MODEL_OPTIONS[name]).validate_python(value)
+    return found
+
+
+class ModelOptions(Section):
+    """A section with a checkpoint, whose keys the options of its architecture are too."""
+
+    options: Annotated[dict[str, Any], AfterValidator(_checked)] = Field(
+        default_factory=dict, repr=False
+    )
+    """The options of the checkpoint's architecture, in one place."""
+
+    @classmethod
+    def fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, FieldInfo]:
+        own = (document.keys() - cls.model_fields.keys()) & {*MODEL_OPTIONS}
+        return {
+            **cls.model_fields,
+            **{name: FieldInfo.from_annotation(MODEL_OPTIONS[name]) for name in own},
+        }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_options(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        own = cls.fields_of(values).keys() - cls.model_fields.keys()
+        if not own:
+            return values
+        rest = {name: value for name, value in values.items() if name not in own}
+        return rest | {"options": rest.get("options", {}) | {name: values[name] for name in own}}
+
+
+class ModelConfig(StageConfig, ModelOptions):
     """The section of a stage with a checkpoint."""
 
     checkpoint: CheckpointName
@@ -115,8 +159,8 @@ class MonoConfig(ModelConfig):
     segments: SegmentsConfig | None = None
     """Splits long docs; by default their beginning is scored."""
     instruction: Instruction | None = None
-    """The task, for models whose prompt has one (Qwen3-Reranker, mxbai-rerank-v2); default: that of
-    their card. `"{instruction}"`: each topic's own, from its column `instruction`."""
+    """The task, for models whose prompt has one; default: their own. `"{instruction}"`: each
+    topic's, from its column `instruction`."""
 
     def doc_tokens(self, input_tokens: int) -> int:
         return input_tokens if self.segments is None else self.segments.doc_tokens

@@ -32,6 +32,7 @@ _KINDS = {
     f"tag:yaml.org,2002:{name}": name
     for name in ("null", "bool", "int", "float", "str", "seq", "map")
 }
+_BOOL = "tag:yaml.org,2002:bool"
 _LONGEST_NUMBER = 100
 _MOST = 2**63
 # Other forms of YAML 1.1 mean something else than they seem to: 010 is 8, 1:30 is 90, and 0o10 is
@@ -86,7 +87,13 @@ class _Values:
             case None, _:
                 raise _refusal(node, "the tag is not known")
             case "seq", SequenceNode():
-                return [self.make(each, depth + 1) for each in node.value]
+                # No key takes a list of truth values: `[yes, no]` are words.
+                return [
+                    each.value
+                    if each.tag == _BOOL and isinstance(each, ScalarNode)
+                    else self.make(each, depth + 1)
+                    for each in node.value
+                ]
             case "map", MappingNode():
                 return self._section(node, depth)
             case str(kind), ScalarNode():
@@ -221,7 +228,7 @@ def _check_order(values: Mapping[Any, Any], prefix: str = "") -> None:
 
 def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) -> None:
     """Makes relative paths relative to the configuration file's folder, not to the current one."""
-    for name, field in model.model_fields.items():
+    for name, field in model.fields_of(document).items():
         value, section, kind = document.get(name), section_of(field), relative(field)
         if isinstance(value, dict) and section is not None:
             anchor_paths(value, section, folder)

@@ -112,7 +112,12 @@ def _generator(name: str, random: np.random.Generator, folder: Path) -> int:
     )
     kind: Any = case.kind
     reranker = Reranker(
-        saved, kind, dtype="float32", device="cpu", truncation="paper", max_length=512
+        *(saved, kind),
+        dtype="float32",
+        device="cpu",
+        truncation="paper",
+        max_length=512,
+        **case.options,
     )
     _same_but_for_rounding(reranker.score(texts).tolist(), exact, theirs)
     return len(texts)

@@ -49,10 +49,12 @@ class Finding:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check_checkpoint(reference: str, kind: str) -> list[Finding]:
+def check_checkpoint(
+    reference: str, kind: str, options: Mapping[str, Any] | None = None
+) -> list[Finding]:
     """All checks of a checkpoint; raises PreflightError where it cannot be scored at all."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    checked = Checked(reference, kind)
+    checked = Checked(reference, kind, options)
     return [
         checked.identity(),
         checked.labels(),
@@ -77,9 +79,10 @@ def triples() -> list[tuple[str, str, str]]:
 class Checked:
     """A checkpoint with its scores of all inputs in float32."""
 
-    def __init__(self, reference: str, kind: str) -> None:
+    def __init__(self, reference: str, kind: str, options: Mapping[str, Any] | None = None) -> None:
         self._reference, self._kind = reference, cast(RerankerKind, kind)
-        self._checkpoint = resolve_checkpoint(reference, kind)
+        self._options = options or {}
+        self._checkpoint = resolve_checkpoint(reference, kind, options=options)
         self._template = self._checkpoint.architecture.template
         rows = triples()
         self._inputs: list[tuple[str, ...]]
@@ -103,7 +106,9 @@ class Checked:
 
     def _load(self, dtype: str) -> Reranker:
         length = min(_MAX_LENGTH, self._checkpoint.architecture.positions)
-        return Reranker(self._reference, self._kind, dtype=dtype, max_length=length)
+        return Reranker(
+            self._reference, self._kind, dtype=dtype, max_length=length, **self._options
+        )
 
     @cached_property
     def _model(self) -> Reranker:
@@ -119,9 +124,9 @@ class Checked:
         return AutoTokenizer.from_pretrained(self._checkpoint.folder)
 
     @cached_property
-    def _words(self) -> tuple[int, int] | None:
+    def _words(self) -> tuple[int, ...]:
         """The ids of the answers of a language model."""
-        return getattr(self._checkpoint.architecture, "words", None)
+        return getattr(self._checkpoint.architecture, "words", ())
 
     def identity(self) -> Finding:
         found, architecture = self._checkpoint, self._checkpoint.architecture
@@ -141,14 +146,10 @@ class Checked:
             self._checkpoint.config.get("id2label"),
         )
         rule = "the score is the logit" if count == 1 else "the score is logit 1 - logit 0"
-        if self._words is not None:
-            no, yes = self._tokenizer.convert_ids_to_tokens(list(self._words))
-            return Finding(
-                "labels",
-                OK,
-                f"the score is the logit of {yes!r} minus that of {no!r}",
-                {"words": [no, yes]},
-            )
+        if self._words:
+            words = self._tokenizer.convert_ids_to_tokens(list(self._words))
+            shown = " minus that of ".join(map(repr, reversed(words)))
+            return Finding("labels", OK, f"the score is the logit of {shown}", {"words": words})
         shown = "" if names is None else f", id2label {json.dumps(names)}"
         return Finding(
             "labels", OK, f"{count} of them{shown}: {rule}", {"count": count, "id2label": names}
@@ -164,7 +165,7 @@ class Checked:
         shown = " ".join(
             [around[0], *(word for pair in zip(names, around[1:], strict=True) for word in pair)]
         ).strip()
-        if self._words is not None:
+        if self._checkpoint.joins is not None:
             yield Finding("special tokens", OK, "those of the prompt")
             yield Finding("prompt", OK, shown, {"prompt": shown})
             return
@@ -236,7 +237,7 @@ class Checked:
 
     def _transformers(self) -> Scores:
         checkpoint, folder = self._checkpoint, self._checkpoint.folder
-        if len(read_modules(folder)) > 1:
+        if len(read_modules(folder)) > 1 and not self._words:
             raise ValueError(
                 "its head is in modules of sentence-transformers, which transformers does not read"
             )
@@ -251,7 +252,7 @@ class Checked:
         return np.array(found, np.float32)
 
     def _log_odds(self, model: Any, texts: Sequence[str]) -> float:
-        if self._kind == "mono" and self._words is None:
+        if self._kind == "mono" and self._checkpoint.joins is None:
             # Its own tokens: they may be others.
             logits = model(**self._tokenizer(*texts, return_tensors="pt")).logits[0]
         else:
@@ -262,7 +263,7 @@ class Checked:
             if model.config.is_encoder_decoder:
                 given["decoder_input_ids"] = torch.tensor([[model.config.decoder_start_token_id]])
             logits = model(**given).logits[0]
-            logits = logits if self._words is None else logits[-1, list(self._words)]
+            logits = logits[-1, list(self._words)] if self._words else logits
         return float(logits[1] - logits[0] if len(logits) == 2 else logits[0])
 
     def _lay_out(self, texts: Sequence[str]) -> PaddedBatch:

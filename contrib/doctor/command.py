@@ -13,6 +13,8 @@ from typing import Annotated
 
 import psutil
 
+from beamrank.config.stages import ModelConfig
+from beamrank.config.yaml import check_document, read_document
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.machine import usable_cores, usable_memory_bytes
@@ -21,7 +23,7 @@ from beamrank.storage.disk_cache import cache_root
 from beamrank.storage.urls import hide_credentials
 from beamrank.version import __version__
 from models.lucene.jvm import anserini_jar, call, java_home
-from pipelines.commands.arguments import AsJson, one_of, option
+from pipelines.commands.arguments import AsJson, CheckpointOptions, one_of, option
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
 
@@ -47,6 +49,7 @@ def doctor(
     kind: Annotated[
         str | None, one_of("--kind", SEGMENTS, "What the checkpoint is used as; by default mono.")
     ] = None,
+    options: CheckpointOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine (exit code 3 if a check fails), or whether a checkpoint ranks as it should
@@ -71,7 +74,9 @@ def doctor(
     # They import torch, and other checks say where that cannot be done.
     from contrib.doctor.checkpoint import WRONG, check_checkpoint
 
-    found = check_checkpoint(checkpoint, kind or "mono")
+    document = read_document({"checkpoint": checkpoint}, options or ())
+    section = check_document(document, ModelConfig, "beamrank doctor")
+    found = check_checkpoint(checkpoint, kind or "mono", section.options)
     rows = [[each.check, each.state, each.found] for each in found]
     checks = [
         {"check": each.check, "state": each.state, "found": each.found, **each.figures}

@@ -1,17 +1,18 @@
 """The architectures of language models, by their class, which entry points name."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import torch
 import transformers
+from pydantic import Field
 from torch import Tensor, nn
 
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
-from contrib.generators.prompts import MXBAI, QWEN3, T5, Prompt, PromptTokenizer
-from models.architectures.protocol import ModelFiles
+from beamrank.storage.documents import usable
+from contrib.generators.published import Published, find_published
+from models.architectures.protocol import ELSEWHERE, ModelFiles
 from models.architectures.transformers import (
     TransformersModel,
     TransformersScorer,
@@ -22,6 +23,7 @@ from models.architectures.transformers import (
     slower,
 )
 from models.tokenizers.library import load_with_transformers
+from models.tokenizers.prompts import Prompt, PromptTemplate
 
 # T5 has relative positions, without a table that ends.
 _T5_POSITIONS = 1 << 14
@@ -34,20 +36,15 @@ class WordModel(TransformersModel):
     Attributes:
         class_name: of transformers.
         word_map: the tensor of the map to words.
-        words: the ids of the words for not relevant and relevant: the only rows of the map that are
-            computed.
+        words: the id of the word for relevant, after that for not relevant if there is one: the
+            only rows of the map that are computed.
         decodes: whether an answer comes from a decoder beside the encoder.
     """
 
     class_name: str
     word_map: str
-    words: tuple[int, int]
+    words: tuple[int, ...]
     decodes: bool
-
-    @property
-    def own_layout(self) -> InputTemplate:
-        """The ids of the prompt, which decide scores."""
-        return self.layout
 
     def build(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> nn.Module:
         """See `Architecture.build`."""
@@ -58,13 +55,11 @@ class WordModel(TransformersModel):
 
 
 class WordScorer(TransformersScorer):
-    """The logits of two words after a prompt."""
+    """The logits of one word or two after a prompt."""
 
     def __init__(self, model: Any, rows: Tensor, decodes: bool) -> None:
-        """Replaces the map to all words by one to the two that count, whose rows are
-        float32[2, d].
-        """
-        head = nn.Linear(rows.shape[1], 2, bias=False)
+        """Replaces the map to all words by one to those that count: float32[n, d] rows."""
+        head = nn.Linear(rows.shape[1], len(rows), bias=False)
         head.load_state_dict({"weight": rows})
         model.set_output_embeddings(head)
         super().__init__(model, head)
@@ -85,47 +80,37 @@ class WordScorer(TransformersScorer):
 
 
 @dataclass(frozen=True)
+class LogitScore:
+    """The config.json of the module that takes a score from the logits of one word or two."""
+
+    true_token_id: Annotated[int, Field(ge=0)]
+    false_token_id: Annotated[int, Field(ge=0)] | None = None
+    module_input_name: Literal["causal_logits"] = "causal_logits"
+
+
+@dataclass(frozen=True)
 class Generator:
     """A class of language models: an `ArchitectureReader`.
 
+    What a checkpoint says of its prompt and its answers decides, unless the user gives others; then
+    what is published of its Hugging Face id.
+
     Attributes:
         name: of the class of transformers.
-        prompts: by the number of texts of an input.
-        words: pairs of words for not relevant and relevant; the first pair that the vocabulary has
-            counts.
-        control: special tokens of the prompts.
         decodes: whether an answer comes from a decoder beside the encoder.
-        named: the words of published checkpoints that differ, by Hugging Face id.
     """
 
     name: str
-    prompts: Mapping[int, Prompt]
-    words: Sequence[tuple[str, str]]
-    control: Sequence[str]
     decodes: bool = False
-    named: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
-    @property
-    def reads_instruction(self) -> bool:
-        """Whether the prompt holds an instruction."""
-        return bool(self.prompts[SEGMENTS["mono"]].instruction)
-
-    def load_tokenizer(self, folder: str) -> PromptTokenizer:
-        """The tokenizer of a local folder; what the prompts join to texts is the same for mono and
-        duo.
-        """
-        return PromptTokenizer(folder, self.prompts[SEGMENTS["mono"]])
+    options = ("prompt", "answers")
 
     def __call__(self, files: ModelFiles, segments: int) -> WordModel:
         """Checks a checkpoint; raises PreflightError where it cannot be scored."""
-        if segments not in self.prompts:
-            raise PreflightError(
-                f"{files} is a {self.name}, whose prompt has one doc: it is for mono alone"
-            )
         skeleton = make_skeleton(
             files, self._find_class, *(("decoder_input_ids",) if self.decodes else ())
         )
-        words, ids = self._find_words(files)
+        tensors = checked_tensors(skeleton, files)
         word_map = skeleton.get_output_embeddings().weight
         rows = skeleton.get_input_embeddings().num_embeddings
         start = skeleton.config.decoder_start_token_id if self.decodes else 0
@@ -134,23 +119,32 @@ class Generator:
                 f"config.json of {files} has decoder_start_token_id {start!r:.100}, which must be "
                 "the id of the token that the answer starts after"
             )
+        tokenizer = load_with_transformers(files.folder, files.reference)
+        words = self._words(files, tokenizer)
+        if max(words) >= rows:
+            raise PreflightError(
+                f"{files} answers with the token {max(words)}, and its model has {rows}: give it "
+                "the tokenizer and the modules of its model"
+            )
+        prompt = self._prompt(files, segments, tokenizer)
+        shown = [repr(tokenizer.convert_ids_to_tokens(each)) for each in reversed(words)]
         return WordModel(
             config=files.config,
-            layout=self.prompts[segments].template(files.folder, files.instruction),
-            num_labels=2,
+            layout=prompt.template,
+            prompt=prompt,
+            num_labels=len(words),
             positions=_T5_POSITIONS if self.decodes else skeleton.config.max_position_embeddings,
             vocab_size=rows,
             token_cost=count_products(skeleton),
-            tensors=checked_tensors(skeleton, files),
+            tensors=tensors,
             warnings=(
                 slower(files),
-                f"the score of {files.reference} is the logit of {words[1]!r} minus that of "
-                f"{words[0]!r} after the prompt of docs/reference/model-inputs.md: a {self.name} "
-                "that was not trained on it scores badly",
+                f"the score of {files.reference} is the logit of {' minus that of '.join(shown)} "
+                "after its prompt, which `beamrank doctor --checkpoint` shows",
             ),
             class_name=self.name,
             word_map=next(name for name, each in skeleton.named_parameters() if each is word_map),
-            words=ids,
+            words=words,
             decodes=self.decodes,
         )
 
@@ -162,40 +156,64 @@ class Generator:
             )
         return found
 
-    def _find_words(self, files: ModelFiles) -> tuple[tuple[str, str], tuple[int, int]]:
-        vocabulary: Mapping[str, int] = load_with_transformers(
-            files.folder, files.reference
-        ).get_vocab()
-        named = self.named.get(files.reference.partition("@")[0])
-        choices = [named] if named else self.words
-        found = [words for words in choices if all(word in vocabulary for word in words)]
-        missing = [token for token in self.control if token not in vocabulary]
-        if missing or not found:
-            lacks = missing or [word for words in choices for word in words]
+    def _words(self, files: ModelFiles, tokenizer: Any) -> tuple[int, ...]:
+        """The ids of the answers, the relevant one last."""
+        scored = self._scored(files) if files.modules else ()
+        answers = files.options.get("answers")
+        if scored and answers is None:
+            return scored
+        vocabulary: Mapping[str, int] = tokenizer.get_vocab()
+        words = []
+        for word in answers or _known(files).answers:
+            # The first word that T5 answers begins with a space.
+            spelled = f"▁{word}" if self.decodes and f"▁{word}" in vocabulary else word
+            if spelled not in vocabulary:
+                raise PreflightError(
+                    f"the tokenizer of {files} has no token {word!r}, its answer: give the "
+                    "checkpoint its own tokenizer, or `answers` that are one token each"
+                )
+            words.append(vocabulary[spelled])
+        return tuple(reversed(words))
+
+    def _scored(self, files: ModelFiles) -> tuple[int, ...]:
+        """The ids of the module that makes a score of logits."""
+        kinds = [module.kind for module in files.modules]
+        if self.decodes or kinds != ["Transformer", "LogitScore"]:
             raise PreflightError(
-                f"the tokenizer of {files} lacks {', '.join(map(repr, lacks))}, which the prompt "
-                "and the answers of its model need: give the checkpoint its own tokenizer"
+                f"{files} is a {self.name} with the modules {', '.join(kinds)} of "
+                "sentence-transformers: probably an embedding model. A language model that "
+                f"re-ranks has Transformer and LogitScore. {ELSEWHERE}"
             )
-        negative, positive = found[0]
-        return found[0], (vocabulary[negative], vocabulary[positive])
+        module = files.modules[1]
+        found = usable(LogitScore, module.config, f"{files}: {module.folder}/config.json")
+        ids = (found.false_token_id, found.true_token_id)
+        return tuple(each for each in ids if each is not None)
+
+    def _prompt(self, files: ModelFiles, segments: int, tokenizer: Any) -> Prompt:
+        text = files.options.get("prompt", {}).get("text")
+        says = text is None and (files.modules or find_published(files.reference) is None)
+        if says and (chat := files.read_chat(segments)):
+            return chat
+        end = tokenizer.eos_token if self.decodes else ""
+        template = PromptTemplate(
+            files.folder, files.reference, text or _known(files).prompt, end=end
+        )
+        return files.read_prompt(template, segments)
 
 
-_FALSE_TRUE = ("▁false", "▁true")
-_CHAT = ("<|im_start|>", "<|im_end|>")
-# Portuguese T5 answers in Portuguese; the vocabulary of the English one lacks these words.
-MONO_T5 = Generator(
-    "T5ForConditionalGeneration", T5, (("▁não", "▁sim"), _FALSE_TRUE), ("</s>",), decodes=True
-)
-MONO_MT5 = Generator(
-    "MT5ForConditionalGeneration",
-    T5,
-    (("▁no", "▁yes"),),
-    ("</s>",),
-    decodes=True,
-    named={
-        "unicamp-dl/mt5-3B-mmarco-en-pt": ("▁", "▁true"),
-        "unicamp-dl/mt5-13b-mmarco-100k": _FALSE_TRUE,
-    },
-)
-MXBAI_V2 = Generator("Qwen2ForCausalLM", MXBAI, (("0", "1"),), _CHAT)
-QWEN3_RERANKER = Generator("Qwen3ForCausalLM", QWEN3, (("no", "yes"),), _CHAT)
+def _known(files: ModelFiles) -> Published:
+    """What is published of the checkpoint; raises PreflightError where nothing is: no guess."""
+    if known := find_published(files.reference):
+        return known
+    raise PreflightError(
+        f"{files} does not say after which prompt it answers with which words, and another "
+        "model's would give other scores: give `answers` (for relevant and not relevant, such as "
+        "[yes, no]) and, if it has no chat template with a query and a document, `prompt` (a "
+        "file). docs/reference/checkpoints.md lists published ones"
+    )
+
+
+MONO_T5 = Generator("T5ForConditionalGeneration", decodes=True)
+MONO_MT5 = Generator("MT5ForConditionalGeneration", decodes=True)
+QWEN2 = Generator("Qwen2ForCausalLM")
+QWEN3 = Generator("Qwen3ForCausalLM")

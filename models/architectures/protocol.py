@@ -13,6 +13,8 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from beamrank.storage.documents import usable, validated
+from models.tokenizers.files import TokenizerFiles
+from models.tokenizers.prompts import Prompt, PromptTemplate
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 _Keys = TypeVar("_Keys")
 
+ELSEWHERE = (
+    "Its own library or a server can score it; beamrank takes a run of these scores as `candidates`"
+)
+"""The way for a checkpoint that beamrank does not score."""
 _NUMBER = re.compile(r"\.\d+\.")
 _POSITIVE = {
     "relevant",
@@ -69,7 +75,11 @@ class ModelFiles:
         tensors: the shape of each tensor.
         modules: those of modules.json, which run one after the other; empty without that file.
         folder: holds the files on this machine.
-        instruction: takes the place of that of the model's card in its prompt; None for the card's.
+        instruction: takes the place of the checkpoint's own in its prompt; None for that.
+        default_prompt: the text that sentence-transformers puts before inputs, or gives a chat
+            template as the instruction.
+        transformer: sentence_bert_config.json, if there are modules.
+        options: of the architecture, as the user gives them.
     """
 
     reference: str
@@ -78,6 +88,9 @@ class ModelFiles:
     modules: tuple[Module, ...] = ()
     folder: str = ""
     instruction: str | None = None
+    default_prompt: str = ""
+    transformer: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"the checkpoint {self.reference}"
@@ -87,6 +100,21 @@ class ModelFiles:
         invalid.
         """
         return usable(kind, self.config, f"config.json of {self}")
+
+    def read_chat(self, segments: int) -> Prompt | None:
+        """The prompt of the chat template that sentence-transformers renders; None where it renders
+        none.
+        """
+        stated = self.transformer.get("modality_config", {})
+        is_read = not self.modules or "message" in stated
+        if not is_read or not TokenizerFiles(self.folder).has_chat_template:
+            return None
+        form = stated.get("message", {}).get("format")
+        return self.read_prompt(PromptTemplate(self.folder, self.reference, form=form), segments)
+
+    def read_prompt(self, template: PromptTemplate, segments: int) -> Prompt:
+        """The prompt of a template, with the instruction of the user or of the checkpoint."""
+        return template.read(segments, self.instruction, self.default_prompt)
 
     @property
     def class_name(self) -> str:
@@ -99,7 +127,7 @@ class Architecture(Protocol):
     """A cross-encoder of one family, as its files describe it. The weights are not loaded.
 
     One whose layout the checkpoint's tokenizer decides has `own_layout`, an `InputTemplate` or None
-    for the family's.
+    for the family's; one whose input is a prompt has that as `prompt`, which may be None too.
     """
 
     @property
@@ -151,7 +179,7 @@ ArchitectureReader: TypeAlias = Callable[[ModelFiles, int], Architecture]
 cannot be scored.
 
 One whose texts are not tokenized by the checkpoint's tokenizer alone has `load_tokenizer(folder) ->
-Tokenizer`; one whose models read an instruction has `reads_instruction`, True.
+Tokenizer`; one with options of the user's has `options`, their names.
 """
 
 
@@ -160,8 +188,9 @@ def check_class(files: ModelFiles) -> None:
     name = files.class_name
     if "For" in name and not name.endswith("ForSequenceClassification"):
         raise PreflightError(
-            f"{files} is a {name:.100}; a re-ranker's score is the logits of a sequence "
-            "classifier. Fine-tune it as a ...ForSequenceClassification first"
+            f"{files} is a {name:.100}, which is not supported: beamrank scores sequence "
+            "classifiers (...ForSequenceClassification) and, of the language models that answer "
+            f"with a word, Qwen2's, Qwen3's and T5's. {ELSEWHERE}"
         )
     check_attention(files)
 
@@ -181,7 +210,7 @@ def check_attention(files: ModelFiles) -> None:
     if config.get("auto_map"):
         raise PreflightError(
             f"{files} comes with its own code (auto_map), which is never run: its model may "
-            f"differ from the {config['model_type']} that beamrank knows"
+            f"differ from the {config['model_type']} that beamrank knows. {ELSEWHERE}"
         )
 
 

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from beamrank.records import SpecialTokens
 from models.architectures.encoder.family import check_types
 from models.architectures.kernels.token_rows import Group, TokenRows
 from models.architectures.protocol import (
+    ELSEWHERE,
     ModelFiles,
     Shapes,
     check_class,
@@ -29,10 +30,17 @@ from models.architectures.protocol import (
     count_labels,
 )
 from models.tokenizers.layout import pair_layout
+from models.tokenizers.prompts import Prompt
 
 _MOST_LAYERS, _MOST_POSITIONS = 1000, 1 << 24
-# Keys that name other code for a part of the model, or another format of its weights.
-_REFUSED_KEYS = ("attn_implementation", "experts_implementation", "quantization_config", "auto_map")
+_OTHER_CODE = "Save the model without it"
+# Keys that name other code for a part of the model, or another format of its weights; and the way.
+_REFUSED_KEYS = {
+    "attn_implementation": _OTHER_CODE,
+    "experts_implementation": _OTHER_CODE,
+    "quantization_config": "Give it in bfloat16 or float32",
+    "auto_map": ELSEWHERE,
+}
 _NO_ID = -1
 
 
@@ -48,6 +56,12 @@ class TransformersModel:
     token_cost: int
     tensors: Shapes
     warnings: tuple[str, ...]
+    prompt: Prompt | None
+
+    @property
+    def own_layout(self) -> InputTemplate | None:
+        """The ids of its prompt, which an instruction decides too."""
+        return self.layout if self.prompt else None
 
     def template(self, special: SpecialTokens) -> InputTemplate:  # noqa: ARG002
         return self.layout
@@ -94,8 +108,12 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
         each for name, each in skeleton.named_modules() if name.endswith("token_type_embeddings")
     )
     types = next((each.num_embeddings for each in tables), None)
-    layout = pair_layout(files.folder, files.reference, reads_types=None if types is None else True)
-    check_types(str(files), types, layout.token_types)
+    if prompt := files.read_chat(segments):
+        layout = prompt.template
+    else:
+        reads_types = None if types is None else True
+        layout = pair_layout(files.folder, files.reference, reads_types)
+        check_types(str(files), types, layout.token_types)
     return TransformersClassifier(
         config=files.config,
         layout=layout,
@@ -105,6 +123,7 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
         token_cost=count_products(skeleton),
         tensors=tensors,
         warnings=(slower(files),),
+        prompt=prompt,
         classifier=classifier,
     )
 
@@ -127,11 +146,11 @@ def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_input
             any type.
         id_inputs: what the model needs beside input_ids, such as decoder_input_ids.
     """
-    for key in _keys(files.config):
-        if any(key.endswith(refused) for refused in _REFUSED_KEYS):
+    for key, (refused, way) in product(_keys(files.config), _REFUSED_KEYS.items()):
+        if key.endswith(refused):
             raise PreflightError(
                 f"config.json of {files} has the key {key!r:.100}: other code and quantized "
-                "weights are not supported. Save the model without it"
+                f"weights are not supported. {way}"
             )
     try:
         config = AutoConfig.for_model(**files.config)

@@ -26,11 +26,13 @@ from models.checkpoints.files import (
     SENTENCE_TRANSFORMERS,
     TRAINED_INPUT,
     TRANSFORMER,
+    default_prompt,
     digest_files,
     digest_of,
     read_config,
     read_modules,
     read_object,
+    read_transformer,
     tensor_reader,
     tensor_shapes,
     weight_files,
@@ -40,6 +42,7 @@ from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 from models.tokenizers.base import Tokenizer
 from models.tokenizers.files import TOKENIZER_FILES, TokenizerFiles
 from models.tokenizers.library import check_prefix_space, load_tokenizer
+from models.tokenizers.prompts import Joins, PromptTokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -78,6 +81,12 @@ class Checkpoint:
     def doc_parts(self) -> int:
         """How many parts the model cuts a doc into; `max_length` limits an input of one."""
         return self.architecture.template(SpecialTokens(0, 0, 0)).doc_parts
+
+    @property
+    def joins(self) -> Joins | None:
+        """What is tokenized with the texts of its prompt, if its input is one."""
+        prompt = getattr(self.architecture, "prompt", None)
+        return None if prompt is None else prompt.joins
 
     def find_versions(self) -> tuple[str, ...]:
         """The versions of all files now, which change whenever a file is written."""
@@ -140,7 +149,12 @@ class Checkpoint:
         )
 
 
-def resolve_checkpoint(reference: str, kind: str, instruction: str | None = None) -> Checkpoint:
+def resolve_checkpoint(
+    reference: str,
+    kind: str,
+    instruction: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Checkpoint:
     """Finds a checkpoint, brings it to this machine and checks that it can be used as `mono` or
     `duo`.
 
@@ -148,8 +162,8 @@ def resolve_checkpoint(reference: str, kind: str, instruction: str | None = None
         reference: `embedded:mono`, `embedded:duo`, a folder, an fsspec URL, or a Hugging Face id,
             `@revision` or not.
         kind: `mono` or `duo`.
-        instruction: for a model whose prompt holds one; default: that of its card. The digest
-            covers it.
+        instruction: for a model whose prompt holds one; default: its own. The digest covers it.
+        options: of its architecture. The digest covers what they decide.
 
     Raises:
         PreflightError: the checkpoint does not exist, cannot be reached or is not a cross-encoder
@@ -165,22 +179,27 @@ def resolve_checkpoint(reference: str, kind: str, instruction: str | None = None
     folder, definite = locate(reference)
     config = read_config(folder, definite)
     modules = read_modules(folder)
-    _refuse_prompts(os.path.join(folder, PROMPTS), definite)
+    default, options = default_prompt(folder), options or {}
     weights = weight_files(folder)
     tensors = tensor_shapes(folder, definite)
     for module in weighted_modules(modules):
         shapes = tensor_shapes(os.path.join(folder, module.folder), definite)
         tensors |= {f"{module.folder}/{name}": shape for name, shape in shapes.items()}
-    found = ModelFiles(definite, config, tensors, modules, folder, instruction)
-    if instruction is not None and not getattr(find_reader(config), "reads_instruction", False):
-        raise PreflightError(f"{found} has no instruction in its input: leave out `instruction`")
+    found = ModelFiles(
+        *(definite, config, tensors, modules, folder, instruction, default),
+        *(read_transformer(folder), options),
+    )
     architecture = read_architecture(found, SEGMENTS[kind])
+    if unread := options.keys() - {*getattr(find_reader(config), "options", ())}:
+        raise PreflightError(f"{found} has no option {min(unread)!r}: leave it out")
+    if getattr(architecture, "prompt", None) is None:
+        _refuse_prompts(found)
     files = digest_files(folder)
     content = digest_of(files, folder)
     # A layout that is not the family's decides scores too. An architecture from outside has one
     # layout.
-    own = getattr(architecture, "own_layout", None)
-    whole = content if own is None else digest([content, asdict(own)])
+    own, words = getattr(architecture, "own_layout", None), getattr(architecture, "words", ())
+    whole = content if own is None else digest([content, asdict(own), *words])
     return Checkpoint(folder, whole, definite, kind, weights, architecture, config, files)
 
 
@@ -210,11 +229,13 @@ def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]
         yield name, tensor
 
 
-def _refuse_prompts(path: str, reference: str) -> None:
-    """Raises PreflightError for a model that puts an instruction before its inputs."""
-    if prompt := os.path.isfile(path) and read_object(path).get("default_prompt_name"):
+def _refuse_prompts(files: ModelFiles) -> None:
+    """Raises PreflightError for a text before inputs that have no place for it."""
+    if files.instruction is not None:
+        raise PreflightError(f"{files} has no instruction in its input: leave out `instruction`")
+    if files.default_prompt:
         raise PreflightError(
-            f"the checkpoint {reference} puts the prompt {prompt!r:.100} before its inputs "
+            f"{files} puts the prompt {files.default_prompt!r:.100} before its inputs "
             f"(default_prompt_name in {PROMPTS}), which beamrank does not: its scores would be "
             "others"
         )
@@ -300,7 +321,7 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
 # A plan asks for it many times, and a large vocabulary takes a second.
 @lru_cache(maxsize=2)
 def _tokenizer_of(checkpoint: Checkpoint, _versions: tuple[str, ...]) -> Tokenizer:
-    tokenizer = _load_tokenizer(checkpoint.folder, checkpoint.config)
+    tokenizer = _load_tokenizer(checkpoint.folder, checkpoint.config, checkpoint.joins)
     checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     check_prefix_space(checkpoint.folder)
     _check_case(checkpoint, tokenizer)
@@ -336,14 +357,18 @@ def input_warnings(checkpoint: Checkpoint, limits: Mapping[str, object]) -> tupl
     )
 
 
-def fetch_tokenizer(reference: str) -> Tokenizer:
-    """The tokenizer of a checkpoint, of which only the small files are brought to this machine."""
+def fetch_tokenizer(reference: str, joins: Joins | None = None) -> Tokenizer:
+    """The tokenizer of a checkpoint, of which only the small files are brought to this machine;
+    `joins` are those of its prompt.
+    """
     folder, definite = locate(reference, (CONFIG, *TOKENIZER_FILES))
     has_config = os.path.isfile(os.path.join(folder, CONFIG))
-    return _load_tokenizer(folder, read_config(folder, definite) if has_config else {})
+    return _load_tokenizer(folder, read_config(folder, definite) if has_config else {}, joins)
 
 
-def _load_tokenizer(folder: str, config: Mapping[str, Any]) -> Tokenizer:
+def _load_tokenizer(folder: str, config: Mapping[str, Any], joins: Joins | None) -> Tokenizer:
+    if joins is not None:
+        return PromptTokenizer(folder, joins)
     load: Callable[[str], Tokenizer] = getattr(
         find_reader(config), "load_tokenizer", load_tokenizer
     )

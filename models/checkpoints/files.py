@@ -4,7 +4,7 @@ a digest.
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from safetensors import safe_open
 from beamrank.errors import PreflightError
 from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.storage.documents import digest, parse_json, read_at_most, usable
-from models.architectures.protocol import Module
+from models.architectures.protocol import ELSEWHERE, Module
 from models.tokenizers.files import TOKENIZER_FILES
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ PROMPTS, TRANSFORMER = "config_sentence_transformers.json", "sentence_bert_confi
 MODULE_FILES = (CONFIG, SAFETENSORS, PICKLED)
 # As patterns, with the names that sentence-transformers gives the folders of modules.
 _MODULES_BELOW = tuple(
-    f"[0-9]*_{kind}/{name}" for kind in ("Pooling", "Dense", "LayerNorm") for name in MODULE_FILES
+    f"[0-9]*_{kind}/{name}"
+    for kind in ("Pooling", "Dense", "LayerNorm", "LogitScore")
+    for name in MODULE_FILES
 )
 CHECKPOINT_FILES = (
     *(CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, TRANSFORMER, ADAPTER),
@@ -71,12 +73,32 @@ class _Index:
     weight_map: dict[str, Annotated[str, Field(pattern=r"^\w[\w.-]*$")]]
 
 
+@dataclass(frozen=True)
+class _Prompts:
+    """The prompts of a sentence-transformers model, by name."""
+
+    prompts: dict[str, str | None] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+
+
+@dataclass(frozen=True)
+class _Transformer:
+    """The Transformer of a sentence-transformers model: which inputs it takes, and how."""
+
+    modality_config: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
 def read_modules(folder: str) -> tuple[Module, ...]:
     """The modules of a sentence-transformers model; none in a folder without modules.json."""
     path = os.path.join(folder, SENTENCE_TRANSFORMERS)
     modules = []
     for entry in _read_entries(path) if os.path.isfile(path) else ():
         config = os.path.join(folder, entry.path, CONFIG)
+        if not entry.type.startswith("sentence_transformers."):
+            raise PreflightError(
+                f"{folder} has the module {entry.type!r:.100} ({SENTENCE_TRANSFORMERS}), code of "
+                f"its own, which is never run: without it scores would be others. {ELSEWHERE}"
+            )
         modules.append(
             Module(
                 entry.type.rpartition(".")[2],
@@ -98,6 +120,31 @@ def _read_entries(url: str) -> list[_Module]:
     )
 
 
+def read_transformer(folder: str) -> dict[str, Any]:
+    """sentence_bert_config.json, as far as it decides inputs; empty without modules."""
+    path = os.path.join(folder, TRANSFORMER)
+    if not all(
+        os.path.isfile(os.path.join(folder, name)) for name in (SENTENCE_TRANSFORMERS, TRANSFORMER)
+    ):
+        return {}
+    return asdict(usable(_Transformer, read_json(path), path))
+
+
+def default_prompt(folder: str) -> str:
+    """The text that sentence-transformers puts before the inputs of a model, or nothing."""
+    path = os.path.join(folder, PROMPTS)
+    if not os.path.isfile(path):
+        return ""
+    found = usable(_Prompts, read_json(path), path)
+    name = found.default_prompt_name
+    if name is not None and name not in found.prompts:
+        raise PreflightError(
+            f"{path} has the default_prompt_name {name!r:.100} and no such prompt: add it to "
+            "`prompts`, or set the name to null"
+        )
+    return found.prompts.get(name or "") or ""
+
+
 def weighted_modules(modules: Sequence[Module]) -> tuple[Module, ...]:
     """The modules below the first that have weights of their own."""
     return tuple(module for module in modules[1:] if module.kind in ("Dense", "LayerNorm"))
@@ -117,16 +164,13 @@ def digest_files(folder: str, names: Sequence[str] | None = None) -> tuple[Diges
 
 
 def _module_files(folder: str) -> tuple[str, ...]:
-    """The files of modules whose weights decide a score; none where the Transformer alone has
-    weights.
-    """
+    """The files of the modules after the Transformer, which decide a score."""
     modules = read_modules(folder)
-    weighted = weighted_modules(modules)
-    if not weighted:
+    if len(modules) < 2:
         return ()
     weights = [
         os.path.join(each.folder, name)
-        for each in weighted
+        for each in weighted_modules(modules)
         for name in weight_files(os.path.join(folder, each.folder))
     ]
     return (

@@ -24,7 +24,6 @@ from models.scoring.backends.registry import Device
 from models.scoring.engine import StageCounts
 from models.stages.base import Key
 from models.stages.scoring import ModelStage
-from models.stages.tokenize import open_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +64,7 @@ class ScorePairs(ModelStage):
             passed=described(file.passed),
             tokenizer_digest=tokenizer.digest,
             instruction=config.instruction,
+            options=config.options,
             **cls.model_settings(config, checkpoint, device),
         )
 
@@ -113,7 +113,7 @@ class ScorePairs(ModelStage):
         )
         with self.resolved().unchanged():
             engine = self.engine()
-            tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest)
+            tokenizer = tokenizer_of(self.resolved())
             log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)
         scores = np.zeros(len(pairs.ids), np.float32)
         scores[pairs.usable] = log_odds

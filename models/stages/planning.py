@@ -22,7 +22,7 @@ from beamrank.notes import Progress
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
 from beamrank.storage.streams import text_bytes
-from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, resolve_checkpoint
+from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
 from models.reranker import Reranker, tokenize_shard
 from models.scoring.backends.registry import Device
 
@@ -80,7 +80,7 @@ def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
     found = {}
     for name, kind, section in models:
         checkpoint = resolve_checkpoint(
-            section.checkpoint, kind, getattr(section, "instruction", None)
+            section.checkpoint, kind, getattr(section, "instruction", None), section.options
         )
         checkpoint.check_length(config.input.max_length, config.input.truncation)
         checkpoint.check_weights()
@@ -150,7 +150,7 @@ class Sample:
         candidates = [doc for doc in docs if doc.doc_id in found]
         texts = dict(_spread(list(dict(candidates or docs).items()), _TOKENIZED_DOCS))
         most = max(stage.max_doc_tokens for stage in tokenizing)
-        tokenizer = fetch_tokenizer(tokenizing[0].checkpoint)
+        tokenizer = tokenizing[0].tokenizer
         start = time.monotonic()
         lengths = np.diff(
             tokenizer.encode(list(texts.values()), most).ids.offsets.to_numpy()
@@ -206,7 +206,7 @@ def _seconds(
     }
     # Of the topics', that of the card stands in.
     instruction = None if stage.instruction == OF_TOPICS else stage.instruction
-    options |= {"instruction": instruction, **config.input.model_dump()}
+    options |= {"instruction": instruction, **stage.options, **config.input.model_dump()}
     reranker = Reranker(stage.checkpoint, stage.kind, **options)
     # A first call warms the model up.
     for docs in (_WARM_DOCS, stage.sample_docs):

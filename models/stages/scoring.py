@@ -1,11 +1,12 @@
 """The bases of stages with a model: checkpoint, device, and the limits of inputs."""
 
+import json
 import logging
 import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from threading import Lock
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -61,8 +62,9 @@ class ModelStage(ShardStage):
     checkpoint: str
     threads: int
     gpu: int | None = None
-    # The checkpoint's digest covers it.
+    # The checkpoint's digest covers them.
     instruction: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     worker = Worker.MODEL
 
@@ -102,7 +104,10 @@ class ModelStage(ShardStage):
         """The checkpoint on this machine; raises PreflightError where it is not the one that was
         planned.
         """
-        return _checkpoint(self.checkpoint, self.checkpoint_digest, self.kind, self.instruction)
+        options = json.dumps(self.options, sort_keys=True)
+        return _checkpoint(
+            *(self.checkpoint, self.checkpoint_digest, self.kind, self.instruction, options)
+        )
 
     def engine(self) -> ScoringEngine:
         """This process's engine, loaded again where a file was written: weights are mapped into
@@ -256,8 +261,10 @@ class ScoringStage(LaterStage, ModelStage):
 
 
 @lru_cache(maxsize=1)
-def _checkpoint(reference: str, digest: str, kind: str, instruction: str | None) -> Checkpoint:
-    checkpoint = resolve_checkpoint(reference, kind, instruction)
+def _checkpoint(
+    reference: str, digest: str, kind: str, instruction: str | None, options: str
+) -> Checkpoint:
+    checkpoint = resolve_checkpoint(reference, kind, instruction, json.loads(options))
     if checkpoint.digest != digest:
         raise PreflightError(
             f"the checkpoint {reference} changed since the run was planned: its digest is "

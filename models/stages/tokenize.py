@@ -51,6 +51,7 @@ from models.stages.base import Cost, Key, Stage
 from models.stages.first_stage import FIRST
 from models.stages.planning import Planning, Sample
 from models.tokenizers.base import InstructedTokenizer, Tokenizer
+from models.tokenizers.prompts import Joins
 
 _FLUSH_TOKENS = 4 << 20
 # In this machine's cache: lists of docs from a store.
@@ -86,6 +87,8 @@ class TokenizeDocs(Stage):
     of_queries: bool = False
     # Follows from the topics, which the digests of the shards cover, and from the tokenizer.
     instructions: bool = False
+    # The tokenizer's digest covers it.
+    joins: Joins | None = None
 
     @classmethod
     def of_models(cls, models: Sequence[ConfiguredStage], planning: Planning) -> Self:
@@ -116,6 +119,7 @@ class TokenizeDocs(Stage):
             vocab_size=tokenizer.vocab_size,
             of_queries=FORMATS[config.corpus.format].lists_candidates,
             instructions=config.reads_instructions and isinstance(tokenizer, InstructedTokenizer),
+            joins=checkpoint.joins,
         )
 
     def cost(self, sample: Sample, topics: int) -> Cost:
@@ -177,7 +181,7 @@ class TokenizeDocs(Stage):
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was
                 digested.
         """
-        tokenizer, opened = self._tokenizer, _opened(needed.urls)
+        tokenizer, opened = self.tokenizer, _opened(needed.urls)
         schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
         start = time.monotonic()
         rejects = Rejects("docs")
@@ -244,7 +248,7 @@ class TokenizeDocs(Stage):
             UnusableTokensError: tokens cannot be reused.
         """
         start = time.monotonic()
-        tokenizer = self._tokenizer
+        tokenizer = self.tokenizer
         docs = pa.Table.from_batches(
             batches, doc_tokens_schema(schemas.token_type(self.vocab_size))
         )
@@ -336,17 +340,17 @@ class TokenizeDocs(Stage):
         )
 
     @property
-    def _tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:
         """This process's tokenizer. Only the checkpoint's tokenizer files are fetched, not its
         weights.
         """
-        return open_tokenizer(self.checkpoint, self.tokenizer_digest)
+        return _open_tokenizer(self.checkpoint, self.tokenizer_digest, self.joins)
 
 
 @lru_cache(maxsize=2)
-def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
+def _open_tokenizer(checkpoint: str, digest: str, joins: Joins | None) -> Tokenizer:
     """A checkpoint's tokenizer, as it was planned with; raises PreflightError where it changed."""
-    tokenizer = fetch_tokenizer(checkpoint)
+    tokenizer = fetch_tokenizer(checkpoint, joins)
     if tokenizer.digest != digest:
         raise PreflightError(
             f"the tokenizer of {checkpoint} changed since the run was planned: its digest is "

@@ -26,7 +26,10 @@ _VOCABULARIES = (
     "vocab.json",
     "merges.txt",
 )
-TOKENIZER_FILES = (VOCABULARY, FAST, _SETTINGS, _MAP, _ADDED, *_VOCABULARIES)
+_CHAT = "chat_template.jinja"
+# What no tokenizer can be made of alone.
+SETTINGS_FILES = (_SETTINGS, _MAP, _ADDED, _CHAT)
+TOKENIZER_FILES = (VOCABULARY, FAST, *SETTINGS_FILES, *_VOCABULARIES)
 MOST_BYTES = 1 << 28
 ROLES = ("unk", "cls", "sep", "pad", "mask", "bos", "eos")
 # The spellings of special tokens with a role, and the forms of those that language models are
@@ -64,6 +67,7 @@ class TokenizerConfig:
     additional_special_tokens: list[_Token] | None = None
     extra_special_tokens: list[_Token] | dict[str, _Token] | None = None
     added_tokens_decoder: dict[int, _Token] | None = None
+    chat_template: Any = None
 
     @property
     def named(self) -> dict[str, str]:
@@ -139,6 +143,11 @@ class TokenizerFiles:
     def has(self, *names: str) -> list[str]:
         """Which of these files there are."""
         return [name for name in names if storage.exists(storage.join(self.folder, name))]
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether it has a template for chats."""
+        return bool(self.config.chat_template or self.has(_CHAT))
 
     @property
     def keeps_ends(self) -> bool:

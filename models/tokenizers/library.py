@@ -36,6 +36,7 @@ from models.tokenizers.bert import load_bert, names_bert, why_not_bert
 from models.tokenizers.files import (
     FAST,
     ROLES,
+    SETTINGS_FILES,
     TOKENIZER_FILES,
     VOCABULARY,
     TokenizerFiles,
@@ -82,7 +83,7 @@ def load_tokenizer(folder: str) -> Tokenizer:
     present = files.has(*TOKENIZER_FILES)
     if fast is None and VOCABULARY in present and names_bert(files.config) and not files.added:
         return load_bert(folder)
-    if not set(present) - {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}:
+    if not set(present) - {*SETTINGS_FILES}:
         raise PreflightError(
             f"{folder} has no tokenizer: neither {FAST} nor a vocabulary ({VOCABULARY}, a "
             "SentencePiece model, or vocab.json with merges.txt). Give a checkpoint with its "

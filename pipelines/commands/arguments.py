@@ -98,6 +98,14 @@ Overrides = Annotated[
         "Override a key of the configuration: --set dtype=float32.", "--set", metavar="KEY=VALUE"
     ),
 ]
+CheckpointOptions = Annotated[
+    list[str] | None,
+    option(
+        "An option of the checkpoint's architecture: --set prompt=prompt.txt.",
+        "--set",
+        metavar="KEY=VALUE",
+    ),
+]
 Output = Annotated[str | None, option("The output folder; overrides `output`.")]
 Reuse = Annotated[
     list[str] | None,

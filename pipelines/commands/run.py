@@ -13,7 +13,7 @@ import typer
 
 from beamrank.commit.status import Prediction, Price
 from beamrank.config.run import RUN_OPTIONS, ScoreConfig
-from beamrank.config.yaml import anchor_paths, check_document
+from beamrank.config.yaml import anchor_paths, check_document, read_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.logs import run_log
@@ -325,6 +325,7 @@ def score(
             metavar="TEXT",
         ),
     ] = None,
+    options: args.CheckpointOptions = None,
     runner: Annotated[Runner, option("The Beam runner.")] = Runner.LOCAL,
     truncation: Annotated[
         str, option("The rule for long texts: original, paper or hf.")
@@ -390,6 +391,7 @@ def score(
         "kernel": kernel,
         "stall_minutes": stall_minutes,
     }
+    document |= read_document({}, options or ())
     anchor_paths(document, ScoreConfig, storage.absolute("."))
     settings = check_document(document, ScoreConfig, "beamrank score")
     # Beam takes seconds to import, and other commands do without.

@@ -13,6 +13,7 @@ from models.architectures.encoder.modules import read_modular_head
 from models.architectures.encoder.shape import EncoderShape, Head
 from models.architectures.protocol import ModelFiles, check_class, check_tensors, count_labels
 from models.tokenizers.layout import FamilyLayout, extend_layout, own_layout
+from models.tokenizers.prompts import Prompt
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +31,7 @@ class EncoderClassifier:
     segments: int
     warnings: tuple[str, ...] = ()
     own_layout: InputTemplate | None = None
+    prompt: Prompt | None = None
 
     @property
     def num_labels(self) -> int:
@@ -67,6 +69,8 @@ class EncoderClassifier:
         """The layout of the checkpoint's own tokenizer, which is the family's unless its files say
         otherwise.
         """
+        if self.prompt is not None:
+            return self.prompt.template
         if self.own_layout is not None:
             return replace(self.own_layout, pad_id=special.pad_id)
         return self.layout.fill(special, self.segments)
@@ -144,6 +148,8 @@ class Family:
         )
         found = EncoderClassifier(shape, head, self.names, prefix, self.layout, segments)
         check_tensors(files, found.tensors, self.roots(prefix))
+        if prompt := files.read_chat(segments):
+            return replace(found, own_layout=prompt.template, prompt=prompt)
         pair = own_layout(
             files.folder, files.reference, self.layout, reads_types=shape.token_types is not None
         )

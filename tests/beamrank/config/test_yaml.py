@@ -54,6 +54,13 @@ _MALFORMED = [
 ]
 
 
+def test_truth_values_of_a_list_are_words():
+    assert parse_yaml("a: [yes, no, true, Off]\nb: yes", "here") == {
+        "a": ["yes", "no", "true", "Off"],
+        "b": True,
+    }
+
+
 def test_alias_gets_a_value_of_its_own():
     found = parse_yaml("corpus: &c {path: p, fields: [a, b]}\ndev: {corpus: *c}", "here")
     assert found == {

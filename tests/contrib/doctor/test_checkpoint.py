@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from contrib.doctor.checkpoint import NOTE, OK, WRONG, Checked, check_checkpoint, triples
 from tests import ROOT
-from tests.contrib.generators.cases import save_generator
+from tests.contrib.generators.cases import GENERATORS, save_generator
 from tests.support.checkpoints import LETTERS, save_tiny
 
 
@@ -95,7 +95,7 @@ def test_embedded_pair_ranks_as_it_should(kind):
 
 def test_language_model_has_a_prompt_and_two_words(tmp_path):
     folder = save_generator(tmp_path, "monoT5")
-    checked = Checked(folder, "mono")
+    checked = Checked(folder, "mono", GENERATORS["monoT5"].options)
     _, prompt = checked.layout()
     # The small vocabulary lacks two capitals.
     assert prompt.found == "<unk>uery: query Document: doc <unk>elevant:</s>"

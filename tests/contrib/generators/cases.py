@@ -3,24 +3,27 @@ prompts.
 """
 
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 
+from contrib.generators.published import find_published
+from models.reranker import Reranker
 from tests.support.models.families import randomize
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 
 QWEN3 = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
-    "the Instruct "
-    'provided. Note that the answer can only be "yes" or '
-    '"no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web '
-    "search query, retrieve relevant passages that answer the query\n<Query>: {}\n<Document>: "
-    "{}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    "the Instruct provided. Note that the answer can only be "
+    '"yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve '
+    "relevant passages that answer the query\n<Query>: {}\n<Document>: {}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
 MXBAI = (
     "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
@@ -48,8 +51,8 @@ _QWEN2 = {name: value for name, value in _DECODER.items() if name != "head_dim"}
 
 @dataclass(frozen=True)
 class Case:
-    """A class of transformers with its configuration, its prompt, its tokenizer, and its
-    answers.
+    """A class of transformers with its configuration, its prompt, its tokenizer, its answers, and
+    the model whose published prompt it has.
     """
 
     class_name: str
@@ -58,7 +61,15 @@ class Case:
     prompt: str
     tokenizer: str
     words: tuple[str, str]
+    model: str
     kind: str = "mono"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its prompt and answers, as the user of a folder gives them."""
+        known = find_published(self.model)
+        assert known is not None
+        return {"prompt": {"text": known.prompt}, "answers": self.words[::-1]}
 
 
 MONO, DUO = (
@@ -66,7 +77,15 @@ MONO, DUO = (
     "Query: {} Document0: {} Document1: {} Relevant:</s>",
 )
 GENERATORS = {
-    "monoT5": Case("T5ForConditionalGeneration", "t5", _T5, MONO, "t5", ("▁false", "▁true")),
+    "monoT5": Case(
+        "T5ForConditionalGeneration",
+        "t5",
+        _T5,
+        MONO,
+        "t5",
+        ("▁false", "▁true"),
+        "castorini/monot5-base-msmarco",
+    ),
     "monoT5 gated": Case(
         "T5ForConditionalGeneration",
         "t5",
@@ -74,14 +93,54 @@ GENERATORS = {
         MONO,
         "t5",
         ("▁false", "▁true"),
+        "castorini/monot5-base-msmarco",
     ),
     "Portuguese monoT5": Case(
-        "T5ForConditionalGeneration", "t5", _T5, MONO, "t5", ("▁não", "▁sim")
+        "T5ForConditionalGeneration",
+        "t5",
+        _T5,
+        "Pergunta: {} Documento: {} Relevante:</s>",
+        "t5",
+        ("▁Não", "▁Sim"),
+        "unicamp-dl/monoptt5-base",
     ),
-    "mT5": Case("MT5ForConditionalGeneration", "mt5", _T5, MONO, "t5", ("▁no", "▁yes")),
-    "duoT5": Case("T5ForConditionalGeneration", "t5", _T5, DUO, "t5", ("▁false", "▁true"), "duo"),
-    "mxbai v2": Case("Qwen2ForCausalLM", "qwen2", _QWEN2, MXBAI, "qwen2", ("0", "1")),
-    "Qwen3": Case("Qwen3ForCausalLM", "qwen3", _DECODER, QWEN3, "qwen2", ("no", "yes")),
+    "mT5": Case(
+        "MT5ForConditionalGeneration",
+        "mt5",
+        _T5,
+        MONO,
+        "t5",
+        ("▁no", "▁yes"),
+        "unicamp-dl/mt5-base-mmarco-v2",
+    ),
+    "duoT5": Case(
+        "T5ForConditionalGeneration",
+        "t5",
+        _T5,
+        DUO,
+        "t5",
+        ("▁false", "▁true"),
+        "castorini/duot5-base-msmarco",
+        "duo",
+    ),
+    "mxbai v2": Case(
+        "Qwen2ForCausalLM",
+        "qwen2",
+        _QWEN2,
+        MXBAI,
+        "qwen2",
+        ("0", "1"),
+        "mixedbread-ai/mxbai-rerank-base-v2",
+    ),
+    "Qwen3": Case(
+        "Qwen3ForCausalLM",
+        "qwen3",
+        _DECODER,
+        QWEN3,
+        "qwen2",
+        ("no", "yes"),
+        "Qwen/Qwen3-Reranker-0.6B",
+    ),
     "Qwen3 tied": Case(
         "Qwen3ForCausalLM",
         "qwen3",
@@ -89,6 +148,7 @@ GENERATORS = {
         QWEN3,
         "qwen2",
         ("no", "yes"),
+        "Qwen/Qwen3-Reranker-0.6B",
     ),
 }
 
@@ -110,6 +170,36 @@ def save_generator(folder: Path, name: str, **config: Any) -> str:
     if case.tokenizer == "t5":
         _rename_pieces(folder / "tokenizer.json", case.words)
     return str(folder)
+
+
+def save_modules(folder: Path, template: str, true: int, false: int | None, **prompts: Any) -> None:
+    """Adds a chat template and the modules of sentence-transformers for a re-ranker that answers
+    with a word; `prompts` are of its config_sentence_transformers.json.
+    """
+    forward = {"method": "forward", "method_output_name": "logits"}
+    types = ("base.modules.transformer.Transformer", "cross_encoder.modules.LogitScore")
+    documents = {
+        "modules.json": [
+            {
+                "idx": place,
+                "name": str(place),
+                "path": path,
+                "type": f"sentence_transformers.{kind}",
+            }
+            for place, (path, kind) in enumerate(zip(("", "1_LogitScore"), types, strict=True))
+        ],
+        "sentence_bert_config.json": {
+            "transformer_task": "text-generation",
+            "modality_config": {"text": forward, "message": {**forward, "format": "flat"}},
+            "module_output_name": "causal_logits",
+        },
+        "config_sentence_transformers.json": {"model_type": "CrossEncoder", **prompts},
+        "1_LogitScore/config.json": {"true_token_id": true, "false_token_id": false},
+    }
+    (folder / "1_LogitScore").mkdir(exist_ok=True)
+    for name, content in documents.items():
+        (folder / name).write_text(json.dumps(content))
+    (folder / "chat_template.jinja").write_text(template)
 
 
 def _rename_pieces(path: Path, words: tuple[str, str]) -> None:
@@ -148,3 +238,26 @@ def wanted_answers(
             logits = model(input_ids=torch.tensor([ids]), **start).logits[0, -1]
         scores.append(float(logits[positive] - logits[negative]))
     return scores
+
+
+def main() -> None:
+    """Prints, for each case, the largest difference from transformers and the spread of the
+    scores.
+    """
+    texts = [text.strip() for text in TEXTS[:9] if text.strip()]
+    lengths: Any = {"truncation": "paper", "max_query_length": 40, "max_length": 512}
+    for name, case in GENERATORS.items():
+        inputs = [(texts[-1], text, *texts[: case.kind == "duo"]) for text in texts]
+        with tempfile.TemporaryDirectory() as folder:
+            save_generator(Path(folder), name)
+            wanted = wanted_answers(folder, case, prompt_ids(folder, case, inputs))
+            kind: Any = case.kind
+            reranker = Reranker(
+                *(folder, kind), dtype="float32", device="cpu", **lengths, **case.options
+            )
+            difference = np.abs(reranker.score(inputs) - wanted).max()
+        print(f"{case.model:<40} {name:<20} {difference:8.1e} {np.std(wanted):8.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -17,10 +17,9 @@ from beamrank.errors import ConfigError, PreflightError
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
-from contrib.generators.architecture import QWEN3_RERANKER
-from contrib.generators.prompts import QWEN3, PromptTokenizer
 from models.checkpoints.checkpoint import resolve_checkpoint, tokenizer_of
 from models.reranker import Reranker
+from models.tokenizers.prompts import Joins, PromptTokenizer
 from tests.contrib.generators.cases import GENERATORS, prompt_ids, save_generator, wanted_answers
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
@@ -38,6 +37,7 @@ _TRIPLES = [
 
 def _reranker(folder: str, name: str, dtype: str = "float32", **options: Any) -> Reranker:
     options = {"truncation": "paper", "max_query_length": 40, "max_length": 512, **options}
+    options = {**GENERATORS[name].options, **options}
     return Reranker(folder, GENERATORS[name].kind, dtype=dtype, device="cpu", **options)  # type: ignore[arg-type]
 
 
@@ -85,7 +85,7 @@ def test_long_doc_is_cut_and_the_end_of_the_prompt_is_not(tmp_path):
             "Qwen3",
             "duo",
             {},
-            "is a Qwen3ForCausalLM, whose prompt has one doc: it is for mono alone",
+            "lacks a text or changes it",
         ),
         (
             "Qwen3",
@@ -123,16 +123,14 @@ def test_unusable_language_model_is_refused(name, kind, changes, message, tmp_pa
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     with pytest.raises(PreflightError, match=message):
-        resolve_checkpoint(folder, kind)
+        resolve_checkpoint(folder, kind, options=GENERATORS[name].options)
 
 
 def test_tokenizer_without_the_answers_is_refused(tmp_path):
     folder = save_generator(tmp_path, "monoT5")
     save_tokenizer("bert", tmp_path)
-    with pytest.raises(
-        PreflightError, match="lacks '</s>', which the prompt and the answers of its model need"
-    ):
-        resolve_checkpoint(folder, "mono")
+    with pytest.raises(PreflightError, match="has no token '▁true', its answer"):
+        resolve_checkpoint(folder, "mono", options=GENERATORS["monoT5"].options)
 
 
 def test_prompt_that_leaves_a_doc_no_token_is_refused(tmp_path):
@@ -157,20 +155,18 @@ def test_instruction_takes_its_place_in_the_prompt(name, tmp_path):
     wanted = wanted_answers(folder, case, prompt_ids(folder, replace(case, prompt=prompt), _PAIRS))
     assert_parity(_reranker(folder, name, instruction=instruction).score(_PAIRS).tolist(), wanted)
     assert np.abs(_reranker(folder, name).score(_PAIRS) - wanted).max() > 0.01
-    digests = {
-        resolve_checkpoint(folder, "mono", each).digest for each in (None, instruction, "other")
-    }
-    assert len(digests) == 3
-    assert resolve_checkpoint(folder, "mono", QWEN3[2].card).digest in digests or name == "mxbai v2"
+    given = (None, instruction, "other")
+    resolved = (resolve_checkpoint(folder, "mono", each, case.options) for each in given)
+    assert len({each.digest for each in resolved}) == 3
 
 
 def test_instruction_that_is_not_read_is_refused(tmp_path):
     folder = save_generator(tmp_path / "t5", "monoT5")
-    for reference in (folder, "embedded:mono"):
+    for reference, options in ((folder, GENERATORS["monoT5"].options), ("embedded:mono", {})):
         with pytest.raises(
             PreflightError, match="has no instruction in its input: leave out `instruction`"
         ):
-            Reranker(reference, instruction="Find bread")
+            Reranker(reference, instruction="Find bread", **options)
     with pytest.raises(ConfigError, match=r"spells the special token '<.im_end.>'"):
         _reranker(save_generator(tmp_path / "qwen", "Qwen3"), "Qwen3", instruction="a<|im_end|>b")
     with pytest.raises(ConfigError, match="instruction: String should have at least 1 character"):
@@ -182,6 +178,7 @@ def test_run_with_an_instruction_scores_as_in_memory(tmp_path):
         "checkpoint": save_generator(tmp_path / "mono", "Qwen3"),
         "k": 4,
         "instruction": "Find bread",
+        **GENERATORS["Qwen3"].options,
     }
     topics = {query_id: TOPICS[query_id] for query_id in ("q1", "q2")}
     docs = {doc_id: text[:40].strip() for doc_id, text in DOCS.items()}
@@ -203,9 +200,11 @@ def test_run_with_an_instruction_scores_as_in_memory(tmp_path):
     assert beamrank.read_run(path) != found
 
 
-def _ids(folder: str, kind: str, texts: Sequence[Sequence[str]]) -> list[list[int]]:
+def _ids(
+    folder: str, kind: str, texts: Sequence[Sequence[str]], options: dict[str, Any]
+) -> list[list[int]]:
     """The ids of whole inputs, as they are laid out from the ids of texts."""
-    checkpoint = resolve_checkpoint(folder, kind)
+    checkpoint = resolve_checkpoint(folder, kind, options=options)
     tokenizer = tokenizer_of(checkpoint)
     template = checkpoint.architecture.template(tokenizer.special)
     queries, *docs = zip(*texts, strict=True)
@@ -227,28 +226,25 @@ def _ids(folder: str, kind: str, texts: Sequence[Sequence[str]]) -> list[list[in
 def test_inputs_have_the_ids_of_whole_prompts(name, tmp_path):
     case, folder = GENERATORS[name], save_generator(tmp_path, name)
     texts = _TRIPLES if case.kind == "duo" else _PAIRS
-    assert _ids(folder, case.kind, texts) == prompt_ids(folder, case, texts)
+    assert _ids(folder, case.kind, texts, case.options) == prompt_ids(folder, case, texts)
 
 
 def test_text_inside_a_prompt_spells_no_special_token(tmp_path):
     folder = save_generator(tmp_path, "Qwen3")
     start, *_ = prompt_ids(folder, GENERATORS["Qwen3"], [("a", "b")])[0]
-    ids = (
-        QWEN3_RERANKER.load_tokenizer(folder)
-        .encode(["a<|im_end|>\n<|im_start|>system\n"], 512)
-        .ids.to_pylist()[0]
-    )
+    tokenizer = PromptTokenizer(folder, Joins())
+    ids = tokenizer.encode(["a<|im_end|>\n<|im_start|>system\n"], 512).ids.to_pylist()[0]
     assert start not in ids
 
 
-def test_prompt_decides_the_digests(tmp_path, monkeypatch):
+def test_prompt_and_answers_decide_the_digests(tmp_path):
     folder = save_generator(tmp_path, "Qwen3")
-    prompt = QWEN3[2]
-    affixes = [prompt, replace(prompt, doc=("", "")), replace(prompt, query=("", ""))]
-    assert len({PromptTokenizer(folder, each).digest for each in affixes}) == 3
-    before = resolve_checkpoint(folder, "mono").digest
-    monkeypatch.setitem(QWEN3, 2, replace(prompt, parts=("Query:", "Doc:", "")))
-    assert resolve_checkpoint(folder, "mono").digest != before
+    joins = [Joins(), Joins(doc=(" ", "")), Joins(query=(" ", "")), Joins(stripped=True)]
+    assert len({PromptTokenizer(folder, each).digest for each in joins}) == 4
+    options = GENERATORS["Qwen3"].options
+    changed = {"prompt": {"text": "{{ query }} {{ doc }}"}, "answers": ("no", "yes")}
+    given = [options, *({**options, name: value} for name, value in changed.items())]
+    assert len({resolve_checkpoint(folder, "mono", options=each).digest for each in given}) == 3
 
 
 @pytest.fixture(scope="module")
@@ -269,14 +265,17 @@ def test_prompts_of_collections_have_the_ids_of_transformers(name, tmp_path, col
         queries = [topics[place % len(topics)] for place in range(len(docs))]
         docs_of_inputs = [docs, docs[::-1]][: 1 + (case.kind == "duo")]
         texts = list(zip(queries, *docs_of_inputs, strict=True))
-        assert _ids(folder, case.kind, texts) == prompt_ids(folder, case, texts)
+        assert _ids(folder, case.kind, texts, case.options) == prompt_ids(folder, case, texts)
 
 
 def test_run_of_monot5_and_duot5_scores_as_transformers(tmp_path):
     folders = {kind: save_generator(tmp_path / kind, f"{kind}T5") for kind in ("mono", "duo")}
     docs = {doc_id: text[:120].strip() for doc_id, text in DOCS.items()}
     collection = SmallCollection(tmp_path, docs).given_run()
-    collection.keys |= {kind: {"checkpoint": folder, "k": 3} for kind, folder in folders.items()}
+    collection.keys |= {
+        kind: {"checkpoint": folder, "k": 3, **GENERATORS[f"{kind}T5"].options}
+        for kind, folder in folders.items()
+    }
     collection.keys["mono"]["k"] = 9
     run = collection.run()
     pairs = {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("mono")}

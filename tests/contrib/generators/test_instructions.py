@@ -18,7 +18,7 @@ from beamrank.records import Topic
 from models.reranker import Reranker
 from pipelines.commands.arguments import open_runs
 from pipelines.launcher import Launcher
-from tests.contrib.generators.cases import save_generator
+from tests.contrib.generators.cases import GENERATORS, save_generator
 from tests.support.processes import refused, succeed
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
@@ -32,6 +32,7 @@ def _collection(folder: Path, name: str = "Qwen3") -> SmallCollection:
     collection = SmallCollection(folder, topics=topics, shards=2).given_run(given)
     checkpoint = save_generator(folder / "mono", name)
     collection.keys["mono"] = {"checkpoint": checkpoint, "k": 4, "instruction": "{instruction}"}
+    collection.keys["mono"] |= GENERATORS[name].options
     collection.keys["topics"] = {"path": "topics.jsonl", "format": "jsonl"}
     _write(collection, _INSTRUCTIONS)
     return collection
@@ -55,7 +56,9 @@ def test_run_scores_a_topic_with_its_own_instruction(name, tmp_path):
     rows = run.rows("mono")
     for query_id, instruction in _INSTRUCTIONS.items():
         mine = [row for row in rows if row["query_id"] == query_id]
-        reranker = Reranker(str(tmp_path / "mono"), instruction=instruction, **_OPTIONS)
+        reranker = Reranker(
+            str(tmp_path / "mono"), instruction=instruction, **_OPTIONS, **GENERATORS[name].options
+        )
         wanted = reranker.score([(TOPICS[query_id], DOCS[row["doc_id"]]) for row in mine])
         assert [row["score"] for row in mine] == wanted.tolist()
     manifest, runs = run.plan.sealed("mono"), open_runs(run.plan.output)
@@ -119,7 +122,7 @@ def test_column_of_instructions_can_have_another_name(tmp_path):
             ["mono.instruction=Find cats", "topics.columns.instruction=x"],
             "topics.columns.instruction",
         ),
-        (_INSTRUCTIONS, ["mono.checkpoint=embedded:mono"], "has no instruction in its input"),
+        (_INSTRUCTIONS, ["mono.checkpoint=embedded:mono"], "has no option 'answers'"),
     ],
 )
 def test_instructions_that_cannot_be_read_are_refused(instructions, overrides, message, tmp_path):
@@ -145,12 +148,16 @@ def test_score_has_one_instruction_for_all_pairs(tmp_path):
         "--output",
         tmp_path / "out",
     ]
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text(GENERATORS["Qwen3"].options["prompt"]["text"])
+    score += ["--set", f"prompt={prompt}", "--set", "answers=[yes, no]"]
     succeed(*score, "--dtype", "float32", "--instruction", instruction)
     found = pq.read_table(tmp_path / "out/runs/scores.parquet")["score"].to_pylist()
-    assert found == Reranker(folder, instruction=instruction, **_OPTIONS).score(pairs).tolist()
-    assert found != Reranker(folder, **_OPTIONS).score(pairs).tolist()
+    options = _OPTIONS | {"prompt": prompt, "answers": ["yes", "no"]}
+    assert found == Reranker(folder, instruction=instruction, **options).score(pairs).tolist()
+    assert found != Reranker(folder, **options).score(pairs).tolist()
     assert "is that of each topic of a run" in refused(
         *score, "--instruction", "{instruction}", code=2
     )
     with pytest.raises(ConfigError, match="is that of each topic of a run"):
-        Reranker(folder, instruction="{instruction}")
+        Reranker(folder, instruction="{instruction}", **options)

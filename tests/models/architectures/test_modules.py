@@ -193,7 +193,7 @@ def test_module_outside_of_the_checkpoint_is_refused(tmp_path):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
 
 
-def test_default_prompt_is_refused(tmp_path):
+def test_default_prompt_is_refused_unless_it_is_empty(tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model/config_sentence_transformers.json"
     path.write_text(
@@ -201,8 +201,11 @@ def test_default_prompt_is_refused(tmp_path):
             {**json.loads(path.read_text()), "prompts": {"q": "?"}, "default_prompt_name": "q"}
         )
     )
-    with pytest.raises(PreflightError, match="puts the prompt 'q' before its inputs"):
+    with pytest.raises(PreflightError, match=r"puts the prompt '\?' before its inputs"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
+    path.write_text(json.dumps({"prompts": {"q": ""}, "default_prompt_name": "q"}))
+    wanted = _predicted(CrossEncoder(str(tmp_path / "model"), device="cpu"))
+    assert_parity(_reranker(tmp_path / "model").score(_PAIRS).tolist(), wanted)
 
 
 @pytest.mark.parametrize("lowers", [True, False])
