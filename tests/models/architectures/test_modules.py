@@ -222,7 +222,9 @@ def test_modules_that_lower_the_case_of_texts_score_so_or_are_refused(lowers, tm
         (folder / "tokenizer_config.json").write_text(
             json.dumps({**settings, "do_lower_case": False})
         )
-        with pytest.raises(PreflightError, match=r"do_lower_case in sentence_bert_config\.json"):
+        with pytest.raises(
+            PreflightError, match=r"do_lower_case True in sentence_bert_config\.json"
+        ):
             _reranker(folder)
     else:
         wanted = _predicted(CrossEncoder(str(folder), device="cpu"))
