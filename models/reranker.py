@@ -131,8 +131,8 @@ class Reranker:
         self.engine = ScoringEngine(
             found, where.device, where.dtype, most, where.token_budget, backend, chosen
         )
-        settled = {"dtype": where.dtype, "device": where.device, "backend": backend}
-        settled |= {"kernel": chosen, "threads": threads, "instruction": instruction, **lengths}
+        settled: dict[str, Any] = {"dtype": where.dtype, "device": where.device, "kernel": chosen}
+        settled |= {"threads": threads, "backend": backend, "instruction": instruction, **lengths}
         self._anew = partial(type(self), found.reference, kind, **settled)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -10,27 +10,25 @@ from beamrank.errors import ConfigError
 from beamrank.frames import Frame
 from models.reranker import Reranker
 
-# What an argument's default is, and what decides in its place.
-_NOT_TAKEN: dict[str, tuple[Any, str]] = {
-    "modules": (None, "give a checkpoint"),
-    "prompts": (None, "the checkpoint's prompt stands"),
-    "default_prompt_name": (None, "the checkpoint's prompt stands"),
-    "prompt_name": (None, "the checkpoint's prompt stands"),
-    "prompt": (None, "the checkpoint's prompt stands"),
-    "cache_folder": (None, "set HF_HOME"),
-    "local_files_only": (False, "set HF_HUB_OFFLINE=1"),
-    "token": (None, "set HF_TOKEN"),
-    "trust_remote_code": (False, "a checkpoint's code is never run"),
-    "model_kwargs": (None, "give options of beamrank.Reranker, such as dtype"),
-    "processor_kwargs": (None, "change the checkpoint's tokenizer_config.json"),
-    "config_kwargs": (None, "change the checkpoint's config.json"),
-    "processing_kwargs": (None, "give options of beamrank.Reranker, such as max_length"),
-    "num_labels": (None, "the checkpoint's head stands"),
-    "model_card_data": (None, "there is no card"),
-    "keep_in_fp32_modules": (None, "the head is always float32"),
-    "apply_softmax": (False, "give activation_fn=torch.nn.Sigmoid() for a probability"),
-    "device": (None, "give it to CrossEncoder"),
-    "pool": (None, "make a CrossEncoder in each process"),
+# What decides in place of an argument.
+_INSTEAD = {
+    "modules": "give a checkpoint",
+    "num_labels": "an input has one score",
+    **dict.fromkeys(("prompts", "default_prompt_name"), "the checkpoint's prompt stands"),
+    **dict.fromkeys(("prompt", "prompt_name"), "the checkpoint's prompt stands"),
+    "cache_folder": "set HF_HOME",
+    "local_files_only": "set HF_HUB_OFFLINE=1",
+    "token": "set HF_TOKEN",
+    "trust_remote_code": "a checkpoint's code is never run",
+    "model_kwargs": "give options of beamrank.Reranker, such as dtype",
+    "processor_kwargs": "change the checkpoint's tokenizer_config.json",
+    "config_kwargs": "change the checkpoint's config.json",
+    "processing_kwargs": "give options of beamrank.Reranker, such as max_length",
+    "model_card_data": "there is no card",
+    "keep_in_fp32_modules": "the head is always float32",
+    "apply_softmax": "give activation_fn=torch.nn.Sigmoid() for a probability",
+    "device": "give it to CrossEncoder",
+    "pool": "make a CrossEncoder in each process",
 }
 
 
@@ -71,13 +69,14 @@ class CrossEncoder:
             ConfigError: an argument means nothing here, or the Reranker is a duo.
             PreflightError: as `beamrank.Reranker`.
         """
-        _refuse(**{name: options.pop(name) for name in _NOT_TAKEN if name in options})
+        _refuse(**{name: options.pop(name) for name in _INSTEAD if name in options})
         if isinstance(model_name_or_path, Reranker):
             self.reranker = model_name_or_path
         else:
             name = f"{model_name_or_path}@{revision}" if revision else model_name_or_path
-            length = {} if max_length is None else {"max_length": max_length}
-            self.reranker = Reranker(name, device=device or "auto", **length, **options)
+            if max_length is not None:
+                options["max_length"] = max_length
+            self.reranker = Reranker(name, device=device or "auto", **options)
         if self.reranker.kind != "mono":
             raise ConfigError(
                 "a Reranker of kind 'duo' compares two texts: rank with `beamrank.rerank`"
@@ -181,6 +180,7 @@ class CrossEncoder:
 def _refuse(**arguments: Any) -> None:
     """Raises ConfigError for an argument of sentence-transformers that asks for something."""
     for name, value in arguments.items():
-        default, instead = _NOT_TAKEN[name]
-        if value is not default:
-            raise ConfigError(f"CrossEncoder: {name} {value!r:.100} means nothing here: {instead}")
+        if value and (name, value) != ("num_labels", CrossEncoder.num_labels):
+            raise ConfigError(
+                f"CrossEncoder: {name} {value!r:.100} means nothing here: {_INSTEAD[name]}"
+            )

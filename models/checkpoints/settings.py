@@ -14,10 +14,10 @@ from beamrank.errors import PreflightError
 from beamrank.storage.documents import usable
 from models.checkpoints.files import CONFIG, SENTENCE_TRANSFORMERS, TRANSFORMER, read_object
 from models.tokenizers.base import Tokenizer
-from models.tokenizers.files import SETTINGS, TokenizerFiles
+from models.tokenizers.files import TokenizerFiles
 
 _Options = dict[str, Any]
-_LENGTH = "model_max_length"
+_TOKENIZER, _LENGTH = "tokenizer_config.json", "model_max_length"
 # How a model is loaded, what only training or generation needs, the side of padding, and two keys
 # that are looked at by themselves. Every kind of dropout is one more.
 _CHANGES_NOTHING = (
@@ -109,7 +109,7 @@ def _differences(
             yield f"{key} {value!r:.50}", f"write it into {CONFIG}, if the model was trained so"
     for key, value in settings.processor_kwargs.items():
         if _differs(key, value, tokenizer):
-            yield f"{key} {value!r:.50}", f"write it into {SETTINGS}, if the model was trained so"
+            yield f"{key} {value!r:.50}", f"write it into {_TOKENIZER}, if the model was trained so"
     for key, value in settings.model_kwargs.items():
         if _differs(key, value, {}):
             yield f"{key} {value!r:.50}", "save the model without it"
@@ -158,4 +158,4 @@ def saved_length(folder: str) -> SavedLength | None:
         if isinstance(tokens, int):
             return SavedLength(tokens, f"{key} in {TRANSFORMER}", is_own=True)
     tokens = TokenizerFiles(folder).config.model_max_length
-    return None if tokens is None else SavedLength(tokens, f"{_LENGTH} in {SETTINGS}")
+    return None if tokens is None else SavedLength(tokens, f"{_LENGTH} in {_TOKENIZER}")

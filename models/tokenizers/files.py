@@ -15,7 +15,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import parse_json, read_at_most, usable
 
 FAST, VOCABULARY = "tokenizer.json", "vocab.txt"
-SETTINGS, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_SETTINGS, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 # The SentencePiece models of XLM-R and CamemBERT, T5, DeBERTa, and others; the byte-level BPE of
 # RoBERTa.
 _VOCABULARIES = (
@@ -26,7 +26,7 @@ _VOCABULARIES = (
     "vocab.json",
     "merges.txt",
 )
-TOKENIZER_FILES = (VOCABULARY, FAST, SETTINGS, _MAP, _ADDED, *_VOCABULARIES)
+TOKENIZER_FILES = (VOCABULARY, FAST, _SETTINGS, _MAP, _ADDED, *_VOCABULARIES)
 MOST_BYTES = 1 << 28
 ROLES = ("unk", "cls", "sep", "pad", "mask", "bos", "eos")
 # The spellings of special tokens with a role, and the forms of those that language models are
@@ -112,7 +112,7 @@ class TokenizerFiles:
     def __init__(self, folder: str) -> None:
         """Reads them, except for tokenizer.json; raises PreflightError where one is damaged."""
         self.folder, self.url = folder, storage.join(folder, FAST)
-        config = self._read(SETTINGS, TokenizerConfig) or TokenizerConfig()
+        config = self._read(_SETTINGS, TokenizerConfig) or TokenizerConfig()
         mapped = self._read(_MAP, TokenizerConfig) or TokenizerConfig()
         if config.tokenizer_class is None:
             model = self._read("config.json", _ModelConfig) or _ModelConfig()
@@ -126,7 +126,7 @@ class TokenizerFiles:
 
     def settings(self) -> dict[str, Any]:
         """Everything in tokenizer_config.json."""
-        return self._read(SETTINGS, dict[str, Any]) or {}
+        return self._read(_SETTINGS, dict[str, Any]) or {}
 
     def read_fast(self) -> tuple[Any, bytes] | None:
         """tokenizer.json: the library's tokenizer, and the file's content; None where there is

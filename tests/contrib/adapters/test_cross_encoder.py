@@ -102,7 +102,8 @@ def _defaults(function: Any, *without: str) -> dict[str, Any]:
 
 
 def test_every_argument_of_sentence_transformers_is_taken_at_its_default(folder, ours):
-    made = CrossEncoder(folder, dtype="float32", **_defaults(_Theirs, "model_name_or_path"))
+    defaults = {**_defaults(_Theirs, "model_name_or_path"), "num_labels": 1}
+    made = CrossEncoder(folder, dtype="float32", **defaults)
     wanted = ours.predict(_PAIRS).tolist()
     defaults = _defaults(_Theirs.predict)
     assert len(defaults) >= 11
@@ -122,7 +123,7 @@ def test_every_argument_of_sentence_transformers_is_taken_at_its_default(folder,
         ("default_prompt_name", "query"),
         ("trust_remote_code", True),
         ("model_kwargs", {"dtype": "float16"}),
-        ("keep_in_fp32_modules", []),
+        ("keep_in_fp32_modules", ["0.model.classifier"]),
     ],
 )
 def test_argument_that_means_nothing_is_refused_at_the_start(folder, name, value):
@@ -137,7 +138,7 @@ def test_argument_that_means_nothing_is_refused_at_the_start(folder, name, value
         ("prompt_name", "query"),
         ("apply_softmax", True),
         ("device", "cuda"),
-        ("pool", {}),
+        ("pool", {"processes": []}),
         ("processing_kwargs", {"text": {"max_length": 8}}),
     ],
 )

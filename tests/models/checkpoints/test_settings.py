@@ -48,8 +48,9 @@ def _changed(saved: Path, folder: Path, name: str = "sentence_bert_config", **ke
 
 
 def _reranker(folder: str, max_length: int = _LENGTH, truncation: Truncation = "hf") -> Reranker:
-    lengths = {"max_query_length": 16, "max_length": max_length}
-    return Reranker(folder, dtype="float32", device="cpu", truncation=truncation, **lengths)
+    return Reranker(
+        folder, dtype="float32", truncation=truncation, max_query_length=16, max_length=max_length
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,9 +115,8 @@ def test_settings_without_modules_are_not_read(saved, tmp_path):
 @pytest.mark.parametrize("key", ["do_lower_case", "tokenizer_args", "processor_kwargs"])
 @pytest.mark.parametrize("lowers", [True, False])
 def test_case_of_texts_is_that_of_the_settings_or_refused(saved, key, lowers, tmp_path):
-    folder = _changed(
-        saved, tmp_path, **{key: lowers if key == "do_lower_case" else {"do_lower_case": lowers}}
-    )
+    value: Any = lowers if key == "do_lower_case" else {"do_lower_case": lowers}
+    folder = _changed(saved, tmp_path, **{key: value})
     # False of the module means that it changes nothing; the tokenizer lowers the case.
     if lowers or key == "do_lower_case":
         _reranker(folder)
