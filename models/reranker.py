@@ -3,9 +3,9 @@ Beam.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
 from itertools import chain
-from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -29,7 +29,12 @@ from beamrank.ranking.input_layout import (
     mono_kept,
 )
 from beamrank.section import check_ordered
-from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
+from models.checkpoints.checkpoint import (
+    Checkpoint,
+    input_warnings,
+    resolve_checkpoint,
+    tokenizer_of,
+)
 from models.scoring.backends.registry import choose_kernel, find_backend, resolve_backend
 from models.scoring.duo import prepare_duo
 from models.scoring.engine import ScoringEngine, StageCounts
@@ -56,13 +61,9 @@ class RerankerOptions(TypedDict, total=False):
 
 
 class Reranker:
-    """A checkpoint that scores texts. Evaluators of sentence-transformers take one as a
-    CrossEncoder.
+    """A checkpoint that scores texts. One that is copied or sent to another process loads it
+    again.
     """
-
-    num_labels = 1
-    # Evaluators write figures into the card of a model, and this one has none.
-    model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *_: None)
 
     def __init__(
         self,
@@ -119,7 +120,8 @@ class Reranker:
         found = resolve_checkpoint(checkpoint, kind, instruction, section.options)
         found.check_length(max_length, truncation)
         self.tokenizer = tokenizer_of(found)
-        for warning in found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special):
+        fit = found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special)
+        for warning in (*fit, *input_warnings(found, lengths)):
             _log.warning("%s", warning)
         check_limits(found, self.tokenizer, self.limits)
         self.max_doc_tokens = max_doc_tokens(max_length * found.doc_parts)
@@ -130,6 +132,12 @@ class Reranker:
         self.engine = ScoringEngine(
             found, where.device, where.dtype, most, where.token_budget, backend, chosen
         )
+        settled: dict[str, Any] = {"dtype": where.dtype, "device": where.device, "kernel": chosen}
+        settled |= {"threads": threads, "backend": backend, "instruction": instruction, **lengths}
+        self._anew = partial(type(self), found.reference, kind, **settled)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._anew, ()
 
     def score(self, inputs: Iterable[Sequence[str]] | Frame) -> npt.NDArray[np.float32]:
         """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.
@@ -161,87 +169,6 @@ class Reranker:
         ]
         _check_inputs(rows, SEGMENTS[self.kind])
         return self._score(list(zip(*rows, strict=True)))
-
-    def predict(
-        self,
-        inputs: Sequence[str] | Iterable[Sequence[str]] | Frame,
-        *,
-        prompt_name: str | None = None,
-        batch_size: int = 32,  # noqa: ARG002
-        show_progress_bar: bool | None = None,  # noqa: ARG002
-        activation_fn: Callable[[Any], Any] | None = None,
-        convert_to_numpy: bool = True,
-        convert_to_tensor: bool = False,
-    ) -> Any:
-        """`score` for what calls the `CrossEncoder` of sentence-transformers.
-
-        Args:
-            inputs: as for `score`, or one input, whose score is a scalar.
-            prompt_name: must be None.
-            batch_size: has no effect: the engine makes its own batches, which decide no score on a
-                CPU.
-            show_progress_bar: has no effect.
-            activation_fn: a function of torch, such as `torch.nn.Sigmoid()`, applied to the
-                log-odds; by default none, whatever the checkpoint's card names.
-            convert_to_numpy: whether to give float32[n] of NumPy; else a list of tensors.
-            convert_to_tensor: whether to give a tensor, float32[n], instead.
-
-        Raises:
-            ConfigError: a prompt is given, or the inputs are a set.
-            DataError: as `score`.
-        """
-        import torch
-
-        if prompt_name is not None:
-            raise ConfigError(
-                f"prompt_name {prompt_name!r}: beamrank lays out inputs as the model's card says, "
-                "alone"
-            )
-        is_one = isinstance(inputs, list | tuple) and bool(inputs) and isinstance(inputs[0], str)
-        scores = torch.from_numpy(self.score([inputs] if is_one else inputs))  # type: ignore[list-item]
-        if activation_fn is not None:
-            scores = activation_fn(scores)
-        found = (
-            scores if convert_to_tensor else scores.numpy() if convert_to_numpy else list(scores)
-        )
-        return found[0] if is_one else found
-
-    def rank(
-        self,
-        query: str,
-        documents: Sequence[str],
-        top_k: int | None = None,
-        return_documents: bool = False,
-        *,
-        batch_size: int = 32,
-        show_progress_bar: bool | None = None,
-        activation_fn: Callable[[Any], Any] | None = None,
-    ) -> list[dict[str, Any]]:
-        """The documents of one query, best first; ties keep their order. See `predict` for the last
-        three arguments.
-
-        Returns:
-            The first `top_k`, each `{"corpus_id": its place in documents, "score": ...}`, with
-            `return_documents` also `"text"`.
-
-        Raises:
-            ConfigError: the model is a duo, which compares two texts: `beamrank.rerank` ranks with
-                it.
-            DataError: as `score`.
-        """
-        if self.kind != "mono":
-            raise ConfigError(
-                "a Reranker of kind 'duo' compares two texts: rank with `beamrank.rerank`"
-            )
-        options: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
-        pairs = [(query, text) for text in documents]
-        scores = self.predict(pairs, activation_fn=activation_fn, **options).tolist()
-        best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:top_k]
-        texts = [{"text": documents[at]} if return_documents else {} for at in best]
-        return [
-            {"corpus_id": at, "score": scores[at], **text}
-            for at, text in zip(best, texts, strict=True)
-        ]
 
     def _score(self, texts: Sequence[Sequence[str]]) -> npt.NDArray[np.float32]:
         if not texts or not texts[0]:

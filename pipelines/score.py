@@ -16,7 +16,7 @@ from beamrank.formats.texts.pairs import PairsFile, find_pairs
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
-from models.checkpoints.checkpoint import resolve_checkpoint, warnings_of
+from models.checkpoints.checkpoint import input_warnings, resolve_checkpoint, warnings_of
 from models.scoring.backends.registry import find_backend
 from models.stages.pairs import ScorePairs
 from pipelines.console.progress import ConsoleProgress
@@ -124,7 +124,8 @@ def _plan(
     )
     checkpoint.check_length(settings.input.max_length, settings.input.truncation)
     checkpoint.check_weights()
-    for warning in warnings_of(checkpoint):
+    limits = settings.input.model_dump()
+    for warning in (*warnings_of(checkpoint), *input_warnings(checkpoint, limits)):
         console.warn(warning)
     device = device or find_backend(settings.backend).resolve(settings.device, settings.dtype)
     stage = ScorePairs.of_files(settings, files[0], checkpoint, device)

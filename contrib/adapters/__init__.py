@@ -1,1 +1,5 @@
-"""Rerankers as PyTerrier and mteb take them; sentence-transformers takes a `Reranker` as it is."""
+"""Rerankers as sentence-transformers, PyTerrier and mteb take them."""
+
+from contrib.adapters.cross_encoder import CrossEncoder
+
+__all__ = ["CrossEncoder"]

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
+from beamrank.errors import DataError
 from models.rerank import rerank
 from models.reranker import Reranker, RerankerKind
 
@@ -54,7 +55,7 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
         order.
 
         Raises:
-            DataError: a query or a text is missing or is no string.
+            DataError: a query or a text is missing or is no string, or a qid has two queries.
         """
         pt.validate.columns(inp, includes=["qid", "query", "docno", self.text_field])
         by = [name for name in ("rank", "score") if name in inp][:1]
@@ -73,6 +74,13 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
         for row, query_id in enumerate(found["qid"]):
             run.setdefault(query_id, {})[str(row)] = -row
         topics = dict(zip(found["qid"], found["query"], strict=True))
+        for query_id, query in zip(found["qid"], found["query"], strict=True):
+            if query != topics[query_id]:
+                raise DataError(
+                    f"two rows of the qid {query_id!r} have different queries, {query!r:.100} and "
+                    f"{topics[query_id]!r:.100}: the docs of a qid are ranked together, for one. "
+                    "Give each query a qid of its own"
+                )
         corpus = {str(row): text for row, text in enumerate(found[self.text_field])}
         (best,) = rerank(topics, run, corpus, cascade=[self._stage]).values()
         return pd.Series(

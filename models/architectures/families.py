@@ -3,6 +3,7 @@ DistilBERT, ModernBERT.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -35,7 +36,14 @@ _GELUS: dict[str, Activation] = {
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
 }
+
+
+class OtherActivation(PreflightError):
+    """An activation that transformers computes and the encoder here does not."""
 
 
 def _activation(
@@ -43,7 +51,10 @@ def _activation(
 ) -> Activation:
     """The activation that a key of config.json names."""
     if name not in known:
-        raise PreflightError(f"{files} has {key} {name!r}; known: {', '.join(known)}")
+        from transformers.activations import ACT2FN
+
+        kind = OtherActivation if name in ACT2FN else PreflightError
+        raise kind(f"{files} has {key} {name!r:.100}; known: {', '.join({**known, **ACT2FN})}")
     return known[name]
 
 
@@ -397,7 +408,8 @@ def read_architecture(files: ModelFiles, segments: int) -> Architecture:
     computes.
     """
     if reader := find_reader(files.config):
-        return reader(files, segments)
+        with suppress(OtherActivation):
+            return reader(files, segments)
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     )

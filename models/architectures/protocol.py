@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
-from beamrank.storage.documents import usable, validated
+from beamrank.storage.documents import usable
 from models.tokenizers.files import TokenizerFiles
 from models.tokenizers.prompts import Prompt, PromptTemplate
 
@@ -27,30 +27,20 @@ ELSEWHERE = (
 )
 """The way for a checkpoint that beamrank does not score."""
 _NUMBER = re.compile(r"\.\d+\.")
-_POSITIVE = {
-    "relevant",
-    "positive",
-    "true",
-    "yes",
-    "1",
-    "label_1",
-    "entailment",
-    "duplicate",
-    "match",
-}
-_NEGATIVE = {
-    "irrelevant",
-    "negative",
-    "false",
-    "no",
-    "0",
-    "label_0",
-    "not_entailment",
-    "contradiction",
-}
-_NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
+_POSITIVE = {"relevant", "positive", "pos", "true", "yes", "1", "label_1", "entailment"}
+_POSITIVE |= {"duplicate", "match", "related", "similar"}
+_NEGATIVE = {"irrelevant", "negative", "neg", "false", "no", "0", "label_0", "contradiction"}
+# What makes the opposite of a label, before one of its words; `ir` is for irrelevant.
+_NEGATIONS = ("not", "no", "non", "in", "un", "dis", "ir")
 _Label = bool | int | float | Annotated[str, Field(max_length=200)]
-_LABELS: TypeAdapter[dict[int, _Label] | None] = TypeAdapter(dict[int, _Label] | None)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """The keys of config.json that name the logits."""
+
+    id2label: dict[int, _Label] | None = None
+    label2id: dict[str, int] | None = None
 
 
 class Module(NamedTuple):
@@ -183,8 +173,10 @@ Tokenizer`; one with options of the user's has `options`, their names.
 """
 
 
-def check_class(files: ModelFiles) -> None:
-    """Makes sure that a checkpoint is a sequence classifier, computed by the code of its family."""
+def check_class(files: ModelFiles, rotary: bool = False) -> None:
+    """Makes sure that a checkpoint is a sequence classifier, computed by the code of its family,
+    whose positions are `rotary` or those of a table.
+    """
     name = files.class_name
     if "For" in name and not name.endswith("ForSequenceClassification"):
         raise PreflightError(
@@ -192,18 +184,19 @@ def check_class(files: ModelFiles) -> None:
             "classifiers (...ForSequenceClassification) and, of the language models that answer "
             f"with a word, Qwen2's, Qwen3's and T5's. {ELSEWHERE}"
         )
-    check_attention(files)
+    check_attention(files, rotary)
 
 
-def check_attention(files: ModelFiles) -> None:
-    """Makes sure that a model reads both ways, by positions that are embedded, without code of its
-    own.
+def check_attention(files: ModelFiles, rotary: bool = False) -> None:
+    """Makes sure that a model reads both ways, by the positions that it has (rotary ones, or those
+    of a table), without code of its own.
     """
     config = files.config
-    if config.get("position_embedding_type", "absolute") != "absolute":
+    positions = config.get("position_embedding_type", "absolute")
+    if positions not in (("absolute", "rope", "rotary") if rotary else ("absolute",)):
         raise PreflightError(
-            f"{files} has position_embedding_type {config['position_embedding_type']!r}; only "
-            "'absolute' can be scored"
+            f"{files} has position_embedding_type {positions!r:.100}, which is not that of its "
+            "model: its scores would be those of another one"
         )
     if config.get("is_decoder"):
         raise PreflightError(f"{files} is a decoder (is_decoder): a re-ranker reads both ways")
@@ -236,28 +229,53 @@ def check_labels(files: ModelFiles, labels: int) -> None:
     """Makes sure that config.json names as many labels as the head has, and the relevant one
     last.
     """
-    try:
-        names = validated(_LABELS, files.config.get("id2label"))
-    except ValueError as error:
-        raise PreflightError(
-            f"the id2label of {files} is not a mapping from numbers to names: {error}"
-        ) from error
-    if names is None:
-        return
-    if len(names) != labels:
+    keys = files.keys(_Labels)
+    names, ids = keys.id2label, keys.label2id or {}
+    if names is not None and len(names) != labels:
         raise PreflightError(
             f"{files} contradicts itself: id2label has {len(names)} labels, its weights {labels}"
         )
-    plain = {
-        key: str(name).strip().lower().replace("-", "_").replace(" ", "_")
-        for key, name in names.items()
-    }
-    if labels == 2 and (plain.get(0) in _POSITIVE or plain.get(1) in _NEGATIVE):
+    if labels != 2:
+        return
+    spelled = {place: str(name).strip().lower() for place, name in (names or {}).items()}
+    by_name = {place: name.strip().lower() for name, place in ids.items()}
+    first, second = (_words((spelled or by_name).get(place, "")) for place in (0, 1))
+    if _is_reversed(first, second):
         raise PreflightError(
-            f"{files} has a reversed id2label: {names}. The score is logit 1 - logit 0, so label "
-            "1 must be the relevant one, or every ranking would be upside down; swap the "
+            f"{files} has a reversed id2label: {names or ids}. The score is logit 1 - logit 0, so "
+            "label 1 must be the relevant one, or every ranking would be upside down; swap the "
             "classifier's two rows"
         )
+    if spelled and not by_name.items() <= spelled.items():
+        raise PreflightError(
+            f"config.json of {files} contradicts itself: its id2label is {names}, and its label2id "
+            f"{ids}. The score is logit 1 - logit 0, so label 1 must be the relevant one, or every "
+            "ranking would be upside down: find out which it is, and correct the other key"
+        )
+
+
+def _words(label: str) -> list[str]:
+    return re.split(r"[\W_]+", label)
+
+
+def _is_reversed(first: list[str], second: list[str]) -> bool:
+    """Whether the words of label 0 mean relevant, or those of label 1 not relevant."""
+    return (
+        "_".join(first) in _POSITIVE
+        or "_".join(second) in _NEGATIVE
+        or "".join(second) in _opposites(first)
+        or any("".join(second) in _opposites(name.split("_")) for name in _POSITIVE)
+    )
+
+
+def _opposites(words: list[str]) -> set[str]:
+    """The names, without spaces, of the opposite of a label."""
+    places = range(len(words))
+    return {
+        "".join([*words[:place], negation, *words[place:]])
+        for negation in _NEGATIONS
+        for place in places
+    }
 
 
 def check_tensors(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = ()) -> None:

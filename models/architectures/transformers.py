@@ -42,6 +42,7 @@ _REFUSED_KEYS = {
     "auto_map": ELSEWHERE,
 }
 _NO_ID = -1
+_POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,8 @@ def find_classifier_class(config: Any) -> Any:
 
 
 def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
-    """Checks a sequence classifier of a family that has no architecture of its own; an
-    `ArchitectureReader`.
-    """
+    """Checks a sequence classifier that has no architecture of its own; an `ArchitectureReader`."""
     model_type = files.config["model_type"]
-    check_class(files)
     if segments != SEGMENTS["mono"]:
         raise PreflightError(
             f"{files} has the model_type {model_type!r}, which is scored through transformers, "
@@ -102,6 +100,7 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
             "scored through transformers: only a ...ForSequenceClassification of this family is"
         )
     skeleton = make_skeleton(files, find_classifier_class)
+    check_class(files, rotary=any("Rotary" in type(each).__name__ for each in skeleton.modules()))
     classifier = _find_classifier(skeleton, files)
     labels, tensors = count_labels(files, classifier), checked_tensors(skeleton, files)
     tables = (
@@ -131,9 +130,8 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
 def slower(files: ModelFiles) -> str:
     """The warning for a model that has no architecture of its own."""
     return (
-        f"{files.reference} is scored through transformers, because "
-        f"{files.config['model_type']!r} has no architecture in beamrank: slower than a native "
-        "architecture"
+        f"{files.reference} is scored through transformers, because beamrank has no architecture "
+        f"for its config.json ({files.config['model_type']!r}): slower than a native architecture"
     )
 
 
@@ -271,17 +269,24 @@ def _find_classifier(skeleton: Any, files: ModelFiles) -> str:
 
 
 def _count_positions(skeleton: Any, files: ModelFiles) -> int:
+    """The largest number of tokens; positions that are relative to others may have no limit."""
+    tables = [
+        module
+        for name, module in skeleton.named_modules()
+        if name.endswith(_POSITION_TABLES) and isinstance(module, nn.Embedding)
+    ]
+    rows = min((table.num_embeddings for table in tables), default=_MOST_POSITIONS)
     positions = getattr(skeleton.config, "max_position_embeddings", None)
+    # XLNet's configuration says so that there is no limit.
+    positions = rows if positions in (None, -1) else positions
     if not isinstance(positions, int) or not 0 < positions <= _MOST_POSITIONS:
         raise PreflightError(
             f"config.json of {files} has max_position_embeddings {positions!r:.100}, which must "
             "be the largest number of tokens that the model reads"
         )
-    for name, module in skeleton.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # With padding in the table, positions start after its id.
-            return positions - (0 if module.padding_idx is None else module.padding_idx + 1)
-    return positions
+    # With padding in the table, positions start after its id.
+    padding = tables[0].padding_idx if tables else None
+    return positions - (0 if padding is None else padding + 1)
 
 
 class TransformersScorer(nn.Module, ABC):

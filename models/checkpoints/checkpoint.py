@@ -23,21 +23,19 @@ from models.architectures.protocol import Architecture, ModelFiles
 from models.checkpoints.files import (
     CONFIG,
     PROMPTS,
-    SENTENCE_TRANSFORMERS,
     TRAINED_INPUT,
-    TRANSFORMER,
     default_prompt,
     digest_files,
     digest_of,
     read_config,
     read_modules,
-    read_object,
     read_transformer,
     tensor_reader,
     tensor_shapes,
     weight_files,
     weighted_modules,
 )
+from models.checkpoints.settings import check_case, check_settings, saved_length
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 from models.tokenizers.base import Tokenizer
 from models.tokenizers.files import TOKENIZER_FILES, TokenizerFiles
@@ -180,6 +178,7 @@ def resolve_checkpoint(
     config = read_config(folder, definite)
     modules = read_modules(folder)
     default, options = default_prompt(folder), options or {}
+    check_settings(folder, definite, config)
     weights = weight_files(folder)
     tensors = tensor_shapes(folder, definite)
     for module in weighted_modules(modules):
@@ -324,7 +323,7 @@ def _tokenizer_of(checkpoint: Checkpoint, _versions: tuple[str, ...]) -> Tokeniz
     tokenizer = _load_tokenizer(checkpoint.folder, checkpoint.config, checkpoint.joins)
     checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     check_prefix_space(checkpoint.folder)
-    _check_case(checkpoint, tokenizer)
+    check_case(checkpoint.folder, checkpoint.reference, tokenizer)
     return tokenizer
 
 
@@ -338,23 +337,39 @@ def warnings_of(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def input_warnings(checkpoint: Checkpoint, limits: Mapping[str, object]) -> tuple[str, ...]:
-    """A line if a checkpoint of `beamrank train` was trained on inputs of other `limits`, the
-    options of `input`.
+    """Where the `limits`, the options of `input`, are not those that a checkpoint was trained or
+    saved with.
     """
-    trained = checkpoint.config.get(TRAINED_INPUT)
-    if not isinstance(trained, Mapping):
-        return ()
-    other = [
-        f"input.{name}={trained[name]}"
-        for name in limits
-        if trained.get(name, limits[name]) != limits[name]
-    ]
-    if not other:
-        return ()
-    return (
-        f"the model {checkpoint.reference} was trained with {', '.join(other)}: scores with other "
-        "inputs are worse",
-    )
+    trained, warnings = checkpoint.config.get(TRAINED_INPUT), []
+    if isinstance(trained, Mapping):
+        other = [
+            f"input.{name}={trained[name]}"
+            for name in limits
+            if trained.get(name, limits[name]) != limits[name]
+        ]
+        if other:
+            warnings.append(
+                f"the model {checkpoint.reference} was trained with {', '.join(other)}: scores "
+                "with other inputs are worse"
+            )
+    return (*warnings, *_cut_warnings(checkpoint, int(str(limits["max_length"]))))
+
+
+def _cut_warnings(checkpoint: Checkpoint, max_length: int) -> Iterator[str]:
+    """Where sentence-transformers cuts texts otherwise."""
+    saved = saved_length(checkpoint.folder)
+    if saved and (saved.tokens < max_length or (saved.is_own and saved.tokens != max_length)):
+        yield (
+            f"the model {checkpoint.reference} was saved for inputs of {saved.tokens:.0f} tokens "
+            f"({saved.source}), and input.max_length is {max_length}: sentence-transformers cuts "
+            "there, so the scores of longer inputs are others"
+        )
+    if TokenizerFiles(checkpoint.folder).keeps_ends:
+        yield (
+            f"the tokenizer of the model {checkpoint.reference} cuts texts at the beginning "
+            "(truncation_side left), and every input.truncation keeps it: the model was trained on "
+            "the ends of long docs, so their scores are worse"
+        )
 
 
 def fetch_tokenizer(reference: str, joins: Joins | None = None) -> Tokenizer:
@@ -373,26 +388,6 @@ def _load_tokenizer(folder: str, config: Mapping[str, Any], joins: Joins | None)
         find_reader(config), "load_tokenizer", load_tokenizer
     )
     return load(folder)
-
-
-def _check_case(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
-    """Raises PreflightError where sentence-transformers writes texts in lower case and the
-    tokenizer does not.
-    """
-    path = os.path.join(checkpoint.folder, TRANSFORMER)
-    if not all(
-        os.path.isfile(each)
-        for each in (path, os.path.join(checkpoint.folder, SENTENCE_TRANSFORMERS))
-    ):
-        return
-    text = "The Quick BROWN Fox É"
-    upper, lower = tokenizer.encode([text, text.lower()], 512).ids.to_pylist()
-    if read_object(path).get("do_lower_case") and upper != lower:
-        raise PreflightError(
-            f"the checkpoint {checkpoint.reference} reads texts in lower case (do_lower_case in "
-            f"{TRANSFORMER}), and its tokenizer keeps capitals: its scores would be others. Give "
-            "tokenizer.json a Lowercase normalizer"
-        )
 
 
 _Use = Literal["load", "score"]

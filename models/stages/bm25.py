@@ -30,6 +30,7 @@ from models.lucene.index import (
     needs_building,
     read_written_info,
 )
+from models.lucene.jvm import check_language
 from models.lucene.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.base import Key, Worker
 from models.stages.first_stage import FirstStage
@@ -186,6 +187,7 @@ def _must_build(config: RunConfig, corpus: str) -> bool:
 def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> str:
     """The digest of the configured index, which is built or updated first if necessary."""
     assert config.index is not None
+    check_language(config.index.language)
     path, update = config.index.path, config.index.update
     kind = IndexKind(
         config.index.language, config.bm25 is not None and config.bm25.expansion is not None

@@ -56,6 +56,7 @@ class TokenizerConfig:
     strip_accents: StrictBool | None = None
     add_prefix_space: StrictBool | None = None
     truncation_side: str | None = None
+    model_max_length: float | None = None
     model_input_names: list[str] | None = None
     unk_token: _Token | None = None
     cls_token: _Token | None = None
@@ -126,6 +127,10 @@ class TokenizerFiles:
         )
         listed = mapped.added | config.added | {*(self._read(_ADDED, dict[str, int]) or ())}
         self.added = {token for token in listed if not is_control(token, self.named.values())}
+
+    def settings(self) -> dict[str, Any]:
+        """Everything in tokenizer_config.json."""
+        return self._read(_SETTINGS, dict[str, Any]) or {}
 
     def read_fast(self) -> tuple[Any, bytes] | None:
         """tokenizer.json: the library's tokenizer, and the file's content; None where there is

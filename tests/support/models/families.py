@@ -93,6 +93,8 @@ CASES = {
     "modernbert mean": Case(
         "modernbert", {**_MODERN, "num_labels": 1, "classifier_pooling": "mean"}
     ),
+    # As the modernbert-ja models and their re-rankers, which name what they have.
+    "modernbert rope": Case("modernbert", {**_MODERN, "position_embedding_type": "rope"}),
     "modernbert last layer windowed": Case("modernbert", {**_MODERN, "num_hidden_layers": 3}),
     "modernbert biases": Case(
         "modernbert",
