@@ -1,4 +1,4 @@
-"""What Airflow fills in where a run was triggered without a logical date: no `ds`, no `ts_nodash`."""
+"""What Airflow fills in for a run without a logical date, which has no `ds` and no `ts_nodash`."""
 
 import re
 from datetime import datetime
