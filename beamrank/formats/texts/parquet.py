@@ -1,5 +1,6 @@
 """Parquet: an id column `doc_id`, `_id` or `id`, and text columns; a unit is a row group."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,9 +38,7 @@ _BEIR_IDS = ("_id", "query_id", "qid", "topic_id")
 _BATCH_ROWS = 4096
 # A row group's texts may be so large when they are decoded, or so many times as in the file. The
 # first is the limit of JSON's values too.
-_MOST_BYTES, _MOST_TIMES = 1 << 28, 100
-# Each value of this encoding repeats the beginning of the one before.
-_PREFIXES, _PREFIXED_ROWS = "DELTA_BYTE_ARRAY", 64
+_MOST_BYTES, _MOST_TIMES, _FEW_ROWS = 1 << 28, 100, 64
 
 
 def is_parquet(url: str) -> bool:
@@ -162,16 +161,19 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]
         self.source = source
 
     def longest(self, name: str, group: int) -> int:
-        """The bytes of the longest text in the dictionary of a column; 0 where it has none."""
+        """The bytes of the longest text in the dictionary of a column, or of its first text."""
         file = pq.ParquetFile(
             self.source, metadata=self.metadata, read_dictionary=[name], pre_buffer=False
         )
-        for first in file.iter_batches(1, row_groups=[group], columns=[name]):
-            column = first.column(0)
-            if pa.types.is_dictionary(column.type):
-                return pc.max(_lengths(column.dictionary)).as_py() or 0
-            break
-        return 0
+        try:
+            first = next(file.iter_batches(1, row_groups=[group], columns=[name]), None)
+        except (OSError, pa.ArrowException):
+            # Arrow cannot do that where texts repeat the beginning of others. Other errors come
+            # again.
+            return _MOST_BYTES // _FEW_ROWS
+        if first is None or not pa.types.is_dictionary(first.column(0).type):
+            return 0
+        return pc.max(_lengths(first.column(0).dictionary)).as_py() or 0
 
 
 @contextmanager
@@ -204,11 +206,14 @@ def batches_of(
         ArrowInvalid: rows are missing, at which Arrow just ends.
         MemoryError: a row group is too large when it is decoded.
     """
+    schema = file.schema_arrow
+    places = ((name, schema.get_field_index(name)) for name in columns)
+    texts = [name for name, at in places if at >= 0 and _has_texts(schema.field(at).type)]
     for group in range(file.num_row_groups) if groups is None else groups:
         missing = file.metadata.row_group(group).num_rows
         if not missing:
             continue
-        texts, rows, room = _sizes(file, columns, group)
+        rows, room = _sizes(file, texts, group) if texts else (batch_rows, _MOST_BYTES)
         batches = file.iter_batches(min(batch_rows, rows), row_groups=[group], columns=columns)
         for batch in batches:
             missing -= len(batch)
@@ -219,29 +224,20 @@ def batches_of(
             raise pa.ArrowInvalid(f"row group {group} states {missing} more rows than it holds")
 
 
-def _sizes(file: ParquetFile, columns: Sequence[str], group: int) -> tuple[list[str], int, int]:
-    """The columns of texts in a row group, how many of its rows fit in memory, and the bytes that
+def _sizes(file: ParquetFile, texts: Sequence[str], group: int) -> tuple[int, int]:
+    """How many rows of a row group with these columns of texts fit in memory, and the bytes that
     all may take.
     """
-    metadata, wanted, texts = file.metadata.row_group(group), frozenset(columns), dict[str, bool]()
-    packed = encoded = longest = 0
-    rows = _MOST_BYTES
-    for number in range(metadata.num_columns):
-        chunk = metadata.column(number)
-        name = chunk.path_in_schema
-        top = name if name in wanted else name.partition(".")[0]
-        if top in wanted and chunk.physical_type == "BYTE_ARRAY":
-            packed += chunk.total_compressed_size
-            encoded += chunk.total_uncompressed_size
-            texts[top] = name == top and chunk.has_dictionary_page
-            rows = _PREFIXED_ROWS if _PREFIXES in chunk.encodings else rows
+    # Not the metadata of its columns: Arrow ends the process where their statistics are damaged.
+    metadata = file.metadata.row_group(group)
+    rows, encoded = metadata.num_rows, metadata.total_byte_size
+    packed = file.source.seek(0, os.SEEK_END) * rows // max(file.metadata.num_rows, 1)
     room = room_bytes(packed)
     check_room(room - encoded, group)
-    if encoded * metadata.num_rows > _MOST_BYTES:
-        repeated = [name for name, is_repeated in texts.items() if is_repeated]
-        longest = sum(file.longest(name, group) for name in repeated)
-    row_bytes = max(1, longest, encoded // metadata.num_rows)
-    return list(texts), max(1, min(rows, _MOST_BYTES // row_bytes)), room
+    longest = 0
+    if encoded * rows > _MOST_BYTES:
+        longest = sum(file.longest(name, group) for name in texts)
+    return max(1, _MOST_BYTES // max(1, longest, encoded // rows)), room
 
 
 def room_bytes(packed_bytes: int) -> int:
@@ -256,6 +252,12 @@ def check_room(left_bytes: int, part: int) -> None:
             f"part {part} (from 0) takes more than {_MOST_BYTES >> 20} MiB, and more than "
             f"{_MOST_TIMES} times as much as in the file, when it is decoded"
         )
+
+
+def _has_texts(kind: Any) -> bool:
+    """Whether a column of a type holds texts, or lists of them."""
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return holds_texts(kind.value_type if is_list else kind)
 
 
 def text_bytes(column: Any) -> int:
