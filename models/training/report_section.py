@@ -177,9 +177,9 @@ def smoothed(losses: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def training_curves(trainings: Sequence[Training], measure: str, inputs: str) -> bytes:
     """Figure 1 of Nogueira and Cho 2019: a measure against what was trained on, on a log axis."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     with figure() as (axes, content):
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         for each in trainings:
             axes.plot(
                 each.inputs(each.dev), [row.value for row in each.dev], marker=".", label=each.name
