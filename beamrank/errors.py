@@ -1,5 +1,12 @@
 """Errors that users see. Each message names the problem, its place and effect, and a remedy."""
 
+import re
+
+_NO_THREAD = re.compile(
+    r"RuntimeError: can't start new thread|BlockingIOError: \[Errno 11\]"
+    r"|[\w.]*OutOfMemoryError: unable to create native thread"
+)
+
 
 class BeamrankError(Exception):
     """A job failed; the command ends with exit code 1."""
@@ -49,3 +56,15 @@ def exit_code(error: BaseException) -> int:
     while cause is not None and not isinstance(cause, TemporaryError):
         cause = cause.__cause__
     return int(getattr(cause or error, "exit_code", BeamrankError.exit_code))
+
+
+def thread_limit(error: str) -> str:
+    """What follows an error, `Class: message`, of a thread or process that could not be started;
+    empty for others.
+    """
+    if _NO_THREAD.match(error) is None:
+        return ""
+    return (
+        ". No more processes and threads may be started here: raise the limit (`ulimit -u`, or the "
+        "pids of the container), or lower `threads`"
+    )

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import psutil
+
 from beamrank.commit.listing import RUNS
 from beamrank.commit.plan import config_digest
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config, with_options
-from beamrank.errors import ConfigError
+from beamrank.errors import ConfigError, PreflightError, thread_limit
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.logs import run_log
-from beamrank.machine import environment
+from beamrank.machine import environment, usable_threads
 from beamrank.section import Texts, check_ordered, texts_of
 from models.scoring.backends.registry import Device
 from models.stages.base import Stage
@@ -36,6 +38,8 @@ from pipelines.runs.run_files import check_places, write_runs
 
 # A run has the log, standard error and the environment of its process to itself.
 _one_run = threading.Lock()
+# So many had a run in this process, its main thread among them.
+_THREADS_BESIDE_MODELS = 10
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,7 @@ def execute(
             f"--only {share} takes its shards through all stages in this process, without an "
             "engine: leave out --stage, --runner and Beam flags"
         )
+    _check_threads(_THREADS_BESIDE_MODELS + usable_threads(settings.threads))
     written = settings.model_dump(mode="json", exclude_unset=True)
     written["flags"] = [str(each) for each in (runner, *flags, limits, options)]
     settings = named_inputs(settings, console)
@@ -188,6 +193,26 @@ def execute(
         if stage not in (None, RUNS) or (share is not None and not launcher.finish_share()):
             return RunResult(plan.output, submitted=() if wait else tuple(launcher.submitted))
         return _write_runs(launcher, settings)
+
+
+def _check_threads(count: int) -> None:
+    """Raises PreflightError where this process may not have so many threads: libraries in C++ that
+    cannot start one end it without an error of ours.
+    """
+    end = threading.Event()
+    more = range(psutil.Process().num_threads(), count)
+    threads = [threading.Thread(target=end.wait, daemon=True) for _ in more]
+    try:
+        for thread in threads:
+            thread.start()
+    except RuntimeError as error:
+        limit = thread_limit(f"RuntimeError: {error}")
+        raise PreflightError(f"a run in this process needs {count} threads{limit}") from error
+    finally:
+        end.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
 
 
 def _prepare_dataflow(

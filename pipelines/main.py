@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from beamrank.errors import BeamrankError, exit_code
+from beamrank.errors import BeamrankError, exit_code, thread_limit
 from beamrank.plugins import PACKAGES
 from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import READER_GONE, write_error
@@ -121,7 +121,7 @@ def _run() -> int:
             return READER_GONE
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except (BeamrankError, OSError) as error:
-        _report(f"error: {error}", error)
+        _report(f"error: {error}{thread_limit(_words(error))}", error)
         return exit_code(error)
     except Interrupted as interruption:
         _report(
@@ -130,12 +130,15 @@ def _run() -> int:
         )
         return interruption.exit_code
     except Exception as error:
-        logged = hasattr(error, "__notes__") or isinstance(error, MemoryError)
-        _report(
-            f"error: {type(error).__name__}: {error}" if logged else traceback.format_exc(), error
-        )
+        words, limit = _words(error), thread_limit(_words(error))
+        told = limit or hasattr(error, "__notes__") or isinstance(error, MemoryError)
+        _report(f"error: {words}{limit}" if told else traceback.format_exc(), error)
         return 1
     return 0
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _report(message: str, error: BaseException) -> None:

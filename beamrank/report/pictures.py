@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from beamrank.report.curves import CurvePoint
 from beamrank.report.runs import Scores
+from beamrank.storage.local_files import own_temporary_files
 from beamrank.storage.urls import printable
 
 # Small, so that its text is readable on a phone too.
@@ -35,10 +36,13 @@ def figure(
     panels: int = 1, height: float = _SIZE[1], whole: bool = True
 ) -> Iterator[tuple[Any, io.BytesIO]]:
     """Axes below each other, and where their SVG is written at the end; `whole` if x is a count."""
-    matplotlib = _matplotlib()
-    from matplotlib.figure import Figure
-    from matplotlib.text import Text
-    from matplotlib.ticker import MaxNLocator
+    # It takes a second to import. Where it can write to no home, it makes a folder for the process,
+    # which `os._exit` would leave behind.
+    with own_temporary_files():
+        matplotlib = _matplotlib()
+        from matplotlib.figure import Figure
+        from matplotlib.text import Text
+        from matplotlib.ticker import MaxNLocator
 
     content = io.BytesIO()
     defaults = {key: value for key, value in matplotlib.rcParamsDefault.items() if key != "backend"}

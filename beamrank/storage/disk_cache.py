@@ -30,10 +30,20 @@ _thread_locks: dict[str, threading.Lock] = {}
 
 
 def cache_root() -> Path:
-    """The folder of copies that can be fetched again: BEAMRANK_CACHE, or ~/.cache/beamrank."""
+    """The folder of copies that can be fetched again: BEAMRANK_CACHE, or ~/.cache/beamrank.
+
+    Raises:
+        PreflightError: it is in the home of a user who has none.
+    """
     folder = os.environ.get("BEAMRANK_CACHE") or "~/.cache/beamrank"
     refuse_credentials(folder, "BEAMRANK_CACHE")
-    return Path(folder).expanduser().absolute()
+    try:
+        return Path(folder).expanduser().absolute()
+    except RuntimeError as error:
+        raise PreflightError(
+            f"the cache of this machine would be {folder}, and this user has no home folder: set "
+            "BEAMRANK_CACHE or HOME"
+        ) from error
 
 
 def cache_folder(kind: str) -> Path:

@@ -356,6 +356,7 @@ def run_anserini(folder: Path, threads: int, docs: int, kind: IndexKind = PLAIN)
         *[
             str(jvm.java_home().java),
             f"-Xmx{heap_megabytes}m",
+            *jvm.NO_OWN_FILES,
             "-Duser.language=en",
             "-Duser.country=US",
         ],

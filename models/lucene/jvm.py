@@ -20,7 +20,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.errors import BeamrankError, ConfigError, PreflightError, thread_limit
 from beamrank.machine import environment, usable_memory_bytes
 
 T = TypeVar("T")
@@ -33,6 +33,9 @@ _LARGEST_DEFAULT_HEAP_BYTES = 4 << 30
 _SMALLEST_HEAP_BYTES = 64 << 20
 # Java reads and writes the names of files in the encoding of the locale with which it starts.
 UTF8_NAMES = {"LC_ALL": "C.UTF-8"}
+# Java would write them to /tmp whatever TMPDIR is, and leave them there when it is killed, or when
+# this process ends without Java's own end.
+NO_OWN_FILES = ("-XX:+DisableAttachMechanism", "-XX:-UsePerfData")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -40,12 +43,11 @@ class JavaError(BeamrankError):
     """Java threw an exception; `class_name` is its class."""
 
     def __init__(self, class_name: str, message: str | None) -> None:
-        hint = (
-            f" (more memory: set {_HEAP_VARIABLE}, such as 8g)"
-            if class_name.endswith("OutOfMemoryError")
-            else ""
-        )
-        super().__init__(f"{class_name}: {message}{hint}")
+        words = f"{class_name}: {message}"
+        hint = thread_limit(words)
+        if class_name.endswith("OutOfMemoryError") and not hint:
+            hint = f" (more memory: set {_HEAP_VARIABLE}, such as 8g)"
+        super().__init__(words + hint)
         self.class_name = class_name
 
 
@@ -266,7 +268,7 @@ def _start_java(processors: int | None) -> None:
     runtime = java_home()
     jnius_config.set_classpath(str(anserini_jar()))
     # -Xrs: without it Ctrl-C and SIGTERM would end Python in Java's handlers, with no clean-up.
-    options = ["-Xrs", f"-Xmx{heap_bytes()}", "-Dslf4j.internal.verbosity=WARN"]
+    options = ["-Xrs", f"-Xmx{heap_bytes()}", "-Dslf4j.internal.verbosity=WARN", *NO_OWN_FILES]
     if processors is not None:
         options.append(f"-XX:ActiveProcessorCount={processors}")
     jnius_config.set_options(*options)

@@ -27,6 +27,7 @@ from apache_beam.utils.subprocess_server import pick_port
 from beamrank.errors import PreflightError, TemporaryError, WorkerLostError
 from beamrank.notes import Progress
 from beamrank.storage.disk_cache import cache_folder, exclusive, owned
+from models.lucene.jvm import NO_OWN_FILES
 from pipelines.runners.workers import child_command
 
 # The command of a job server, given its port and a folder for its temporary files.
@@ -234,7 +235,14 @@ def java_command(name: str, options: PipelineOptions, progress: Progress) -> Com
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     master = f"--{engine.master.replace('_', '-')}={options.get_all_options()[engine.master]}"
     return lambda port, folder: [
-        *(java, *opened, *_QUIET, *servers.job_server_jvm_properties, f"-Djava.io.tmpdir={folder}"),
+        *(
+            java,
+            *opened,
+            *_QUIET,
+            *NO_OWN_FILES,
+            *servers.job_server_jvm_properties,
+            f"-Djava.io.tmpdir={folder}",
+        ),
         *("-cp", class_path, engine.main_class, f"--artifacts-dir={folder}", f"--job-port={port}"),
         *("--artifact-port=0", "--expansion-port=0", master),
     ]

@@ -26,6 +26,7 @@ from beamrank.errors import (
     ReceiptError,
     TemporaryError,
     WorkerLostError,
+    thread_limit,
 )
 from beamrank.logs import LoggedStderr
 from beamrank.storage.digested import RewrittenError
@@ -294,7 +295,7 @@ def explain(error: BaseException) -> BeamrankError:
         _LAST_LINE.findall(str(error)) if "Traceback (most recent call last)" in str(error) else []
     )
     reason = lines[-1] if lines else f"{type(error).__name__}: {error}"
-    return BeamrankError(f"the job failed: {reason}")
+    return BeamrankError(f"the job failed: {reason}{thread_limit(reason)}")
 
 
 def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:

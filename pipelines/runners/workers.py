@@ -125,7 +125,10 @@ def job_environment() -> dict[str, str]:
     """
     folder, path = os.path.dirname(sys.executable), os.environ.get("PATH", "").split(os.pathsep)
     spared = os.environ.get(_SPARED_BY_GRPC, os.environ.get("no_proxy", "")).split(",")
+    home = os.path.expanduser("~")
     return {
+        # As containers have it where the user has none.
+        "HOME": home if os.path.isabs(home) else "/",
         "PATH": os.pathsep.join(filter(None, path if path[0] == folder else [folder, *path])),
         "PYTHONSAFEPATH": "1",
         _SPARED_BY_GRPC: ",".join(

@@ -27,6 +27,20 @@ assert "apache_beam" in __import__("sys").modules
 print(logging.getLogger().handlers)
 """
 
+_FEW_THREADS = """
+import os, resource, threading
+from beamrank.errors import BeamrankError
+from pipelines import execute
+before = threading.active_count()
+resource.setrlimit(resource.RLIMIT_NPROC, (8, 8))
+os.setuid(2**31 - 7)
+try:
+    execute._check_threads(11)
+except BeamrankError as error:
+    print(type(error).__name__, error)
+print(threading.active_count() == before)
+"""
+
 
 def _state():
     signals = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
@@ -94,6 +108,17 @@ def test_runs_in_threads_take_turns_and_have_their_own_logs(config, tmp_path, ca
         text = log.read_text()
         assert text.count("runs plan") == text.count(f"into {output}\n") == 1
         assert text.count("retrieve: 4 shards done") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become a user with few threads")
+def test_run_without_room_for_its_threads_names_the_limit():
+    """Of a limited number of threads, in a process of a user of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FEW_THREADS], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("PreflightError a run in this process needs 11 threads"), done
+    assert "ulimit -u" in done.stdout
+    assert done.stdout.splitlines()[-1] == "True"
 
 
 def test_import_of_a_library_that_logs_gives_the_root_logger_no_handler(tmp_path):

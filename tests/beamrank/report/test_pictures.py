@@ -29,6 +29,30 @@ VALUES = {
 }
 
 
+_DRAW = """
+import os
+from beamrank.report.pictures import figure
+with figure():
+    pass
+print(os.environ["MPLCONFIGDIR"])
+os._exit(0)
+"""
+
+
+def test_pictures_leave_no_folder_where_there_is_no_home(tmp_path):
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
+        "HOME": os.devnull,
+        "TMPDIR": str(tmp_path),
+    }
+    environment.pop("MPLCONFIGDIR", None)
+    done = subprocess.run(
+        [sys.executable, "-c", _DRAW], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"{tmp_path}/")
+    assert list(tmp_path.iterdir()) == []
+
+
 def _panels(svg: bytes) -> int:
     ElementTree.fromstring(svg)
     return len(re.findall(rb'id="axes_\d+"', svg))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -141,6 +142,20 @@ jvm.start(1)
 print(jvm.call(look), os.environ == before, os.environ["JAVA_HOME"], "JVM_PATH" in os.environ)
 """
     assert _run(script, JAVA_HOME="/nowhere", PATH="/nowhere") == "1 True /nowhere False\n"
+
+
+def test_java_leaves_no_file_of_its_own():
+    script = """
+import os
+from models.lucene import jvm
+jvm.start()
+print(os.getpid(), flush=True)
+os._exit(0)
+"""
+    pid = _run(script).strip()
+    # Java does not look at TMPDIR.
+    left = [*Path("/tmp").glob(f".java_pid{pid}"), *Path("/tmp").glob(f"hsperfdata_*/{pid}")]
+    assert left == []
 
 
 def test_fork_is_an_error_and_does_not_hang():

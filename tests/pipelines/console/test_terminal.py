@@ -254,6 +254,20 @@ def test_broken_pipe_of_a_connection_is_an_error(monkeypatch):
         cli.app(["status", "out"])
 
 
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), BlockingIOError(11, "unavailable")]
+)
+def test_command_without_threads_names_the_limit(monkeypatch, capsys, error):
+    def app():
+        raise error
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(main, "prepare_environment", lambda: None)
+    assert main._run() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ulimit -u" in line
+
+
 def test_command_without_memory_ends_with_an_error(monkeypatch, capsys):
     def app():
         raise MemoryError

@@ -103,6 +103,17 @@ def test_worker_error_arrives_as_it_was_raised(error, kind, message, mode, capfd
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
+        *(
+            (
+                f"Traceback (most recent call last):\n  File ...\n{words} [while running 'X']",
+                BeamrankError,
+                "lower `threads`",
+            )
+            for words in (
+                "RuntimeError: can't start new thread",
+                "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+            )
+        ),
         (
             "beamrank.errors.DataError: a is wrong [while running 'X/Y']\n\n",
             DataError,

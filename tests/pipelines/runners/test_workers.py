@@ -19,12 +19,15 @@ from apache_beam.portability.api import beam_fn_api_pb2 as api
 from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
 from apache_beam.portability.api import endpoints_pb2
 
+from beamrank.errors import PreflightError
+from beamrank.storage.disk_cache import cache_root
 from pipelines.runners.workers import (
     Ending,
     Interrupted,
     child_command,
     child_processes,
     end_children,
+    job_environment,
     prepare_environment,
     share_pools,
 )
@@ -159,6 +162,18 @@ def test_children_that_end_are_those_below_this_process_but_not_below_others():
         ended = psutil.wait_procs(below, timeout=PATIENCE_SECONDS)[0]
         assert (own.poll() is None, len(ended), other.poll()) == (False, 1, None)
         other.kill()
+
+
+def test_home_of_a_user_without_one_is_that_of_containers(monkeypatch):
+    monkeypatch.delenv("BEAMRANK_CACHE", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    assert job_environment()["HOME"] == "/"
+    with pytest.raises(PreflightError, match="BEAMRANK_CACHE or HOME"):
+        cache_root()
+    monkeypatch.setenv("HOME", "/of/mine")
+    assert job_environment()["HOME"] == "/of/mine"
+    assert str(cache_root()) == "/of/mine/.cache/beamrank"
 
 
 @pytest.fixture
