@@ -332,7 +332,7 @@ def test_leftovers_without_locks_are_old_ones(tmp_path, monkeypatch):
 
 def test_file_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
     """Another process takes it for one that a killed process left."""
-    flock, removed = fcntl.flock, []
+    flock, removed = fcntl.flock, list[bool]()
 
     def remove_first(descriptor: int, operation: int) -> None:
         if not removed:

@@ -20,6 +20,7 @@ from beamrank.notes import Silent
 from beamrank.storage.digested import RewrittenError
 from models.lucene.build import build_index
 from models.stages.base import ShardStage
+from models.stages.bm25 import RetrieveBm25
 from models.stages.core import open_stage
 from pipelines import joins
 from pipelines.launcher import Launcher
@@ -345,7 +346,7 @@ def test_index_may_be_touched_or_get_another_mode_while_it_is_searched(searched)
     plan = searched.plan().plan
     record = plan.stage("retrieve")
     stage, file = open_stage(plan.stages, record.name), _largest_index_file(searched)
-    assert isinstance(stage, ShardStage)
+    assert isinstance(stage, RetrieveBm25)
     first, second = plan.tasks(record, [])
     index, _ = stage._open()
     with index.unchanged():
