@@ -4,7 +4,6 @@ scanned units.
 
 import dataclasses
 import json
-import os
 import threading
 from pathlib import Path
 
@@ -23,9 +22,10 @@ from beamrank.commit.receipts import (
     watch_scans,
 )
 from beamrank.errors import ReceiptError
-from beamrank.machine import describe_machine, machine_id
+from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.documents import digest
+from beamrank.storage.local_files import temporary_name
 from tests.support.scored_outputs import ScoredOutput
 
 DIGESTS = ("aa" * 32, "bb" * 32)
@@ -73,7 +73,7 @@ def test_committed_shard_reads_back(folder):
 
 def test_sweep_removes_what_the_jobs_of_a_sealed_stage_leave(tmp_path):
     own, other, folder = digest(DIGESTS)[:12], "0" * 12, StageFolder(str(tmp_path))
-    killed = f".x.{machine_id()}-{os.getpid()}-0-0123abcd.tmp"
+    killed = temporary_name("x")
     kept = {
         f"tasks-{other}-{own}.parquet",
         f"needed-{other}-{other}-00000-{other}.bin",
