@@ -50,7 +50,6 @@ from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
 from beamrank.plugins import Registry, options_of
 from beamrank.section import (
-    CheckpointName,
     DeviceName,
     Glob,
     NotNegative,
@@ -297,8 +296,6 @@ class ScoreConfig(_Job, ModelOptions):
 
     pairs: Annotated[tuple[Glob, ...], Field(min_length=1)]
     """Files, folders or globs."""
-    checkpoint: CheckpointName
-    """`embedded:mono` or `embedded:duo`, a Hugging Face id, a folder or its URL."""
     instruction: Instruction | None = None
     """As `mono.instruction`, the same for all pairs."""
     columns: dict[str, str] = Field(default_factory=dict)

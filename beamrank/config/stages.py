@@ -111,6 +111,8 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
 class ModelOptions(Section):
     """A section with a checkpoint, whose keys the options of its architecture are too."""
 
+    checkpoint: CheckpointName
+    """A Hugging Face id, a folder or its URL."""
     options: Annotated[dict[str, Any], AfterValidator(_checked)] = Field(
         default_factory=dict, repr=False
     )
@@ -138,9 +140,6 @@ class ModelOptions(Section):
 
 class ModelConfig(StageConfig, ModelOptions):
     """The section of a stage with a checkpoint."""
-
-    checkpoint: CheckpointName
-    """A Hugging Face id, a folder or its URL."""
 
     def doc_tokens(self, input_tokens: int) -> int:
         """The most wordpieces of a doc that are scored, where its inputs together hold

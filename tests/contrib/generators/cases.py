@@ -252,9 +252,8 @@ def main() -> None:
             save_generator(Path(folder), name)
             wanted = wanted_answers(folder, case, prompt_ids(folder, case, inputs))
             kind: Any = case.kind
-            reranker = Reranker(
-                *(folder, kind), dtype="float32", device="cpu", **lengths, **case.options
-            )
+            given = {"dtype": "float32", "device": "cpu", **lengths, **case.options}
+            reranker = Reranker(folder, kind, **given)
             difference = np.abs(reranker.score(inputs) - wanted).max()
         print(f"{case.model:<40} {name:<20} {difference:8.1e} {np.std(wanted):8.2f}")
 

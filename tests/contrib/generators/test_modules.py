@@ -218,7 +218,7 @@ def test_hugging_face_id_decides_what_files_do_not_say(name, tmp_path, monkeypat
 def test_published_models_have_one_prompt_each():
     names = ["castorini/monot5-3b-msmarco-10k", "unicamp-dl/ptt5-base-en-pt-msmarco-100k-v2"]
     names += ["unicamp-dl/mt5-13b-mmarco-100k", "mixedbread-ai/mxbai-rerank-large-v2"]
-    assert [find_published(f"{name}@abc").answers[0] for name in names] == [  # type: ignore[union-attr]
+    assert [find_published(f"{name}@abc").answers[0] for name in names] == [
         *("▁true", "▁sim", "▁true", "1"),
     ]
     assert find_published("someone/monot5-base") is None

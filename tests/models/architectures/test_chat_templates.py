@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from sentence_transformers import CrossEncoder
 from transformers import BertTokenizer
 
@@ -15,7 +14,7 @@ from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from tests.support.checkpoints import MINILM
-from tests.support.models.families import CASES, random_model, randomize
+from tests.support.models.families import CASES, random_model
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
 
@@ -37,13 +36,13 @@ def _save_bert(folder: Path, template: str = _CHAT) -> str:
 
 
 def _save_llama(folder: Path) -> str:
+    folder.mkdir(exist_ok=True)
     save_tokenizer("qwen2", folder)
     sizes = {"hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 3}
     sizes |= {"num_key_value_heads": 3, "intermediate_size": 50, "vocab_size": 1200}
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(**sizes, num_labels=1, max_position_embeddings=512)
-    model: Any = transformers.LlamaForSequenceClassification(config)
-    randomize(model).save_pretrained(folder)
+    sizes |= {"num_labels": 1, "max_position_embeddings": 512}
+    model = random_model("llama", **sizes)
+    model.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": _CHAT}))
     return str(folder)
