@@ -106,6 +106,11 @@ def read_modules(folder: str) -> tuple[Module, ...]:
                 read_object(config) if os.path.isfile(config) else {},
             )
         )
+    if modules and modules[0].folder:
+        raise PreflightError(
+            f"{path} has its first module in the folder {modules[0].folder!r:.100}: only a model "
+            "beside it is read. Move that folder's files there, and set its path to nothing"
+        )
     return tuple(modules)
 
 

@@ -18,16 +18,15 @@ from models.tokenizers.files import TokenizerFiles
 
 _Options = dict[str, Any]
 _TOKENIZER, _LENGTH = "tokenizer_config.json", "model_max_length"
-# How a model is loaded, what only training or generation needs, the side of padding, and two keys
-# that are looked at by themselves. Every kind of dropout is one more.
+# How a model is loaded, what only training or generation needs, the side of padding, and keys that
+# are checked by themselves. Every kind of dropout is one more.
 _CHANGES_NOTHING = (
     *("torch_dtype", "dtype", "attn_implementation", "device_map", "low_cpu_mem_usage"),
     *("use_cache", "trust_remote_code", "use_fast", "reference_compile", "problem_type"),
-    *("padding_side", "clean_up_tokenization_spaces", _LENGTH, "do_lower_case"),
+    *("padding_side", "clean_up_tokenization_spaces", _LENGTH, "do_lower_case", "num_labels"),
 )
-_CALL_CHANGES_NOTHING = (
-    *("padding", "pad_to_multiple_of", "return_tensors", "max_length", "logits_to_keep"),
-)
+_CALL_CHANGES_NOTHING = ("padding", "pad_to_multiple_of", "return_tensors", "max_length")
+_CALL_CHANGES_NOTHING += ("logits_to_keep",)
 _USUAL_CALL = {"truncation": (True, "longest_first"), "add_special_tokens": (True,)}
 _OUTPUTS = ("logits", "last_hidden_state", ["logits"], ["last_hidden_state"])
 
@@ -101,18 +100,20 @@ def _differences(
     settings: _Settings, folder: str, config: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """The settings that change scores, and what to do about each."""
+    if settings == _Settings():
+        return
     files = TokenizerFiles(folder)
     tokenizer = {**files.settings(), "truncation_side": "left" if files.keeps_ends else "right"}
-    model = {"num_labels": len(config.get("id2label") or "01"), **config}
-    for key, value in settings.config_kwargs.items():
-        if _differs(key, value, model):
-            yield f"{key} {value!r:.50}", f"write it into {CONFIG}, if the model was trained so"
-    for key, value in settings.processor_kwargs.items():
-        if _differs(key, value, tokenizer):
-            yield f"{key} {value!r:.50}", f"write it into {_TOKENIZER}, if the model was trained so"
-    for key, value in settings.model_kwargs.items():
-        if _differs(key, value, {}):
-            yield f"{key} {value!r:.50}", "save the model without it"
+    written = "write it into {}, if the model was trained so"
+    for options, known, advice in (
+        (settings.config_kwargs, config, written.format(CONFIG)),
+        (settings.processor_kwargs, tokenizer, written.format(_TOKENIZER)),
+        (settings.model_kwargs, {}, "save the model without it"),
+    ):
+        for key, value in options.items():
+            is_same = key in known and known[key] == value
+            if not (is_same or key in _CHANGES_NOTHING or "dropout" in key):
+                yield f"{key} {value!r:.50}", advice
     for key, value in settings.call.items():
         if key not in _CALL_CHANGES_NOTHING and value not in _USUAL_CALL.get(key, ()):
             yield f"{key} {value!r:.50}", "its tokenizer is called otherwise"
@@ -122,12 +123,6 @@ def _differences(
     text |= settings.modality_config.get("text", {})
     if text["method"] != "forward" or text["method_output_name"] not in _OUTPUTS:
         yield f"the modality_config {text!r:.100}", "only the last layer's output can be scored"
-
-
-def _differs(key: str, value: object, known: Mapping[str, Any]) -> bool:
-    if key in _CHANGES_NOTHING or "dropout" in key:
-        return False
-    return key not in known or bool(known[key] != value)
 
 
 def check_case(folder: str, reference: str, tokenizer: Tokenizer) -> None:

@@ -3,6 +3,7 @@ plain classifiers.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import AutoConfig, AutoModel, BertTokenizer
 from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
+from tests import ROOT
 from tests.support.checkpoints import MINILM
 from tests.support.models.families import CASES, randomize
 from tests.support.models.published import PUBLISHED, compare, save_modules, save_published
@@ -92,6 +94,12 @@ def test_published_form_scores_as_in_sentence_transformers(name, tmp_path):
     found, wanted = compare(save_published(tmp_path, name))
     assert torch.tensor(wanted).std() > 0.1
     assert_parity(found, wanted)
+
+
+def test_page_has_a_row_for_each_published_form():
+    page = (ROOT / "docs/reference/checkpoints.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.*?)` \| `(.*?)` \| \de-0\d \|", page, re.MULTILINE)
+    assert {(name, form.model_type) for name, form in PUBLISHED.items()} <= {*rows}
 
 
 @pytest.mark.parametrize("mode", ["cls", "mean"])
@@ -174,6 +182,15 @@ def test_module_outside_of_the_checkpoint_is_refused(tmp_path):
     path = tmp_path / "model/modules.json"
     path.write_text(path.read_text().replace("2_Dense", "../2_Dense"))
     with pytest.raises(PreflightError, match=r"modules\.json cannot be used: .*path"):
+        resolve_checkpoint(str(tmp_path / "model"), "mono")
+
+
+def test_model_in_a_folder_of_its_own_is_refused(tmp_path):
+    """The model beside modules.json may be another."""
+    _save_modules(tmp_path)
+    path = tmp_path / "model/modules.json"
+    path.write_text(path.read_text().replace('"path": ""', '"path": "0_Transformer"'))
+    with pytest.raises(PreflightError, match=r"modules\.json has its first module in .*0_Transf"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
 
 

@@ -79,7 +79,7 @@ def test_settings_that_change_nothing_are_taken(saved, keys, tmp_path):
     ("keys", "message"),
     [
         ({"config_kwargs": {"hidden_act": "gelu"}}, "has hidden_act 'gelu'.* into config.json"),
-        ({"config_args": {"num_hidden_layers": 1, "num_labels": 2}}, "has num_labels 2"),
+        ({"config_args": {"num_hidden_layers": 2}}, "has num_hidden_layers 2"),
         ({"config_kwargs": {"layer_types": ["a"]}}, "has layer_types"),
         ({"tokenizer_args": {"strip_accents": False}}, "strip_accents False.* tokenizer_config"),
         ({"processor_kwargs": {"truncation_side": "left"}}, "has truncation_side 'left'"),

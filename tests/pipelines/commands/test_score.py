@@ -18,6 +18,7 @@ import pytest
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from models.reranker import Reranker
 from tests.pipelines.runners.test_engines import get_engine
+from tests.support.checkpoints import save_tiny
 from tests.support.processes import beamrank, beamrank_here, refused, succeed
 from tests.support.runs import committed, parts
 from tests.support.small_collection import SmallCollection
@@ -45,6 +46,18 @@ def _write(path: Path, columns: dict[str, Any], row_group_size: int = 100) -> Pa
 def _read(folder: str) -> pa.Table:
     """The scores in the folder that the command prints."""
     return pa.dataset.dataset(folder.strip()).to_table()
+
+
+def test_inputs_that_differ_from_the_models_are_said_before_the_start(tmp_path):
+    checkpoint = Path(save_tiny(tmp_path / "mono"))
+    settings = {"truncation_side": "left", "model_max_length": 96}
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
+    pairs = _write(tmp_path / "in/a.parquet", _pairs(3))
+    command = ["score", pairs, "--checkpoint", checkpoint, "--output", tmp_path / "out"]
+    done = beamrank_here(*command, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "96 tokens (model_max_length in tokenizer_config.json)" in done.stderr
+    assert "(truncation_side left)" in done.stderr
 
 
 def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
