@@ -20,6 +20,7 @@ from beamrank.formats.columns import Names, find_texts
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.run_order import Run, Ties
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import QRELS, RUN, Schema, bind
 from beamrank.formats.texts.parquet import column_values, holds_texts
 from beamrank.join.schemas import candidates_table
 
@@ -41,19 +42,30 @@ def run_of_frame(frame: Frame, *, ties: Ties = "doc_id") -> Run:
     Raises:
         DataError: a column is missing, a value cannot be used, or a query has a doc twice.
     """
-    return _read(read_run, "the run", frame, ties=ties)
+    return _read(read_run, "the run", RUN, frame, ties=ties)
 
 
 def qrels_of_frame(frame: Frame) -> Qrels:
     """Judgments; one that is there again counts once. Raises DataError as `run_of_frame`."""
-    return _read(read_qrels, "the qrels", frame)
+    return _read(read_qrels, "the qrels", QRELS, frame)
 
 
-def _read(read: Callable[..., _Read], what: str, frame: Frame, **options: Any) -> _Read:
+def _read(
+    read: Callable[..., _Read], what: str, schema: Schema, frame: Frame, **options: Any
+) -> _Read:
     try:
-        return read(_arrow(what, frame), **options)
+        return read(_arrow(what, _wanted(frame, schema)), **options)
     except PreflightError as error:
-        raise DataError(str(error)) from error
+        raise DataError(str(error), **error.of_input) from error
+
+
+def _wanted(frame: Any, schema: Schema) -> Any:
+    """The columns of a frame that are read: others need not be what Arrow can hold."""
+    names = getattr(frame, "columns", None)
+    if isinstance(frame, pa.Table) or names is None or not all(isinstance(n, str) for n in names):
+        return frame
+    binding = bind(schema, list(names))
+    return frame[[names[at] for places in binding.values() for at in places]]
 
 
 def texts_of(
