@@ -62,7 +62,9 @@ def _read(
 def _wanted(frame: Any, schema: Schema) -> Any:
     """The columns of a frame that are read: others need not be what Arrow can hold."""
     names = getattr(frame, "columns", None)
-    if isinstance(frame, pa.Table) or names is None or not all(isinstance(n, str) for n in names):
+    # DuckDB's relations have no selection by names, and hold only what Arrow can.
+    can_select = not isinstance(frame, pa.Table) and hasattr(frame, "__getitem__")
+    if names is None or not can_select or not all(isinstance(name, str) for name in names):
         return frame
     binding = bind(schema, list(names))
     return frame[[names[at] for places in binding.values() for at in places]]

@@ -360,7 +360,7 @@ class Number:
         return number
 
     def _error(self, name: str, value: object, kind: str) -> RowError:
-        quoted = shown(value) if isinstance(value, str | bytes) else f"{value!r:.60}"
+        quoted = shown(value) if isinstance(value, str | bytes) else f"{value!s:.60}"
         return RowError(f"has the {name} {quoted}, which is not {self.what}{self.advice}", kind)
 
     def array(self, column: Any) -> pa.Array:

@@ -28,7 +28,7 @@ _LIST = re.compile(rb"\s*\[\s*\{")
 _MOST_LIST_BYTES = 1 << 28
 # A list is one unit, whose places are elements.
 _BEGINNING_BYTES = 1 << 16
-_SMALL_BYTES = 1 << 13
+SMALL_BYTES = 1 << 13
 
 
 class JsonDecoder:
@@ -81,7 +81,7 @@ class JsonDecoder:
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block, parsed at once; None where a line needs a look."""
-        if len(block) < _SMALL_BYTES or b"\n\n" in block:
+        if len(block) < SMALL_BYTES or b"\n\n" in block:
             return None
         # An integer is an id too, and any number a score.
         whole = {at for at in wanted if type(self.first[at]) is int}

@@ -28,8 +28,11 @@ from beamrank.storage.streams import compression
 BLOCK_BYTES = 1 << 20
 ROWS_AT_ONCE = 1 << 16
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
+_LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
+# Where none of so many rows is of a format, the first one says what is wrong.
+_FIRST_LINES = 1000
 # A smaller block is read faster row by row.
-_SMALL_BYTES = 1 << 13
+SMALL_BYTES = 1 << 13
 # Python's limit of 128 KiB is for a whole process.
 csv.field_size_limit(sys.maxsize)
 
@@ -43,6 +46,8 @@ class Dialect(NamedTuple):
         names: of the columns, if the first line has them.
         width: how many columns a row has.
         comments: whether lines that begin with `#` are no rows.
+        other_widths: of rows of another format, which say that the file is not what it was taken
+            for.
     """
 
     separator: str
@@ -50,6 +55,7 @@ class Dialect(NamedTuple):
     names: tuple[str, ...] = ()
     width: int = 0
     comments: bool = False
+    other_widths: frozenset[int] = frozenset()
 
     def split(self, line: bytes) -> list[bytes]:
         """The columns of a line without its line end."""
@@ -70,7 +76,7 @@ _SEMICOLONS = Dialect(";", quotes=True)
 class LinesDecoder:
     """A file of delimited lines; see `Decoder`."""
 
-    def __init__(self, source: Source, dialect: Dialect, first: Sequence[Any]) -> None:
+    def __init__(self, source: Source, dialect: Dialect) -> None:
         self.noun = "line"
         self.types: Mapping[int, pa.DataType] = {}
         self.comments: list[bytes] = []
@@ -78,7 +84,7 @@ class LinesDecoder:
         self._dialect = dialect
         self.names = dialect.names
         self.width = dialect.width
-        self.first = first
+        self.first: Sequence[Any] = ()
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         if self._dialect.quotes or compression(self._source.url) is not None:
@@ -108,7 +114,7 @@ class LinesDecoder:
 
     def _head(self, block: bytes) -> tuple[bytes, bytes]:
         """The lines of a block up to the first row, which can be a header, and the others."""
-        if len(block) < _SMALL_BYTES:
+        if len(block) < SMALL_BYTES:
             return block, b""
         end = 0
         for line in io.BytesIO(block):
@@ -126,7 +132,7 @@ class LinesDecoder:
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block; None where a line is not regular, so that each is looked at."""
-        if not block or len(block) < _SMALL_BYTES:
+        if not block or len(block) < SMALL_BYTES:
             return None
         content = block.replace(b"\r\n", b"\n") if b"\r" in block else block
         separator = self._separator(content)
@@ -196,12 +202,11 @@ class LinesDecoder:
                 text = text.removeprefix(BYTE_ORDER_MARK)
             if not text.strip():
                 continue
+            if b"\r" in text:
+                bad(place, RowError(_LONE_CR, "lone-cr"), text)
+                continue
             if self._dialect.comments and text.startswith(b"#"):
                 self.comments.append(text)
-                continue
-            if b"\r" in text:
-                reason = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
-                bad(place, RowError(reason, "lone-cr"), text)
                 continue
             if may_be_header:
                 may_be_header = False
@@ -214,7 +219,9 @@ class LinesDecoder:
 
     def _wrong_width(self, count: int) -> RowError:
         by = "where the header names" if self.names else "where the rows before have"
-        return RowError(f"has {counted(count, 'column')}, {by} {self.width}", "columns")
+        is_other = count in self._dialect.other_widths
+        reason = f"has {counted(count, 'column')}, {by} {self.width}"
+        return RowError(reason, "columns", fatal=is_other)
 
     def _quoted_rows(
         self, file: BinaryIO, wanted: Mapping[int, pa.DataType], bad: Bad
@@ -249,30 +256,35 @@ def open_lines(source: Source, schema: Schema, hints: Hints) -> LinesDecoder:
     Raises:
         PreflightError: it is no text, or its header does not fit the hints.
     """
-    line, row = _first_lines(source, schema.comments)
-    if not line:
-        return LinesDecoder(source, Dialect(""), [])
-    dialect = _dialect(source.url, schema, hints, line)
-    dialect = dialect._replace(comments=schema.comments)
-    first = dialect.split(row if dialect.names else line) if row or not dialect.names else []
-    return LinesDecoder(source, dialect, list(map(decoded, first)))
-
-
-def _first_lines(source: Source, comments: bool) -> tuple[bytes, bytes]:
-    """The first two lines that are rows, without their ends; empty where there are none."""
-    lines = []
     with source.open() as file:
-        for number, line in enumerate(file):
-            if not number:
-                check_text(source.url, line)
-                line = line.removeprefix(BYTE_ORDER_MARK)
-            text = line.removesuffix(b"\n").removesuffix(b"\r")
-            if text.strip() and not (comments and text.startswith(b"#")):
-                lines.append(text)
-            if len(lines) == 2:
-                break
-    lines += [b"", b""]
-    return lines[0], lines[1]
+        lines = _first_lines(source.url, file, schema.comments)
+        line = next(lines, b"")
+        dialect = _dialect(source.url, schema, hints, line) if line else Dialect("")
+        if line and not dialect.names:
+            dialect = dialect._replace(width=_width(schema, dialect, [line, *lines]))
+    return LinesDecoder(source, dialect._replace(comments=schema.comments))
+
+
+def _first_lines(url: str, file: BinaryIO, comments: bool) -> Iterator[bytes]:
+    """The first lines that are rows, without their ends."""
+    for number, line in enumerate(itertools.islice(file, _FIRST_LINES), 1):
+        if number == 1:
+            check_text(url, line)
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        if b"\r" in text and number == 1:
+            raise PreflightError(
+                f"{url}: line 1 {_LONE_CR}", kind="lone-cr", file=url, place=number
+            )
+        if text.strip() and not (comments and text.startswith(b"#")):
+            yield text
+
+
+def _width(schema: Schema, dialect: Dialect, lines: Sequence[bytes]) -> int:
+    """How many columns rows without names have: as the first one that is of a format."""
+    widths = [len(dialect.split(line)) for line in lines]
+    known = set(map(len, schema.unnamed.values()))
+    return next((width for width in widths if width in known), widths[0])
 
 
 def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
@@ -332,7 +344,7 @@ def _unnamed(
             file=url,
             place=1,
         )
-    return dialect._replace(width=len(dialect.split(line)))
+    return dialect._replace(other_widths=frozenset(map(len, schema.unnamed.values())))
 
 
 def _fits(schema: Schema, names: Sequence[str], hints: Hints) -> bool:

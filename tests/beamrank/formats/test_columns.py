@@ -12,6 +12,7 @@ import beamrank
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import Hints
 
 _WHOLE = pa.decimal128(38, 0)
 
@@ -144,11 +145,11 @@ def test_columns_choose_among_names(tmp_path):
     assert read_qrels(path, {"doc_id": "docno", "relevance": "relevance"}).relevance == {
         "1": {"a": 1, "b": 0}
     }
-    assert read_run(path, columns={"doc_id": "docno"}).order == {"1": ["b", "a"]}
+    assert read_run(path, hints=Hints({"doc_id": "docno"})).order == {"1": ["b", "a"]}
     with pytest.raises(
         PreflightError, match="has no column `doc`, which `columns` names; it has: docid, docno"
     ):
-        read_run(path, columns={"doc_id": "doc"})
+        read_run(path, hints=Hints({"doc_id": "doc"}))
     path = _file(tmp_path, "t.tsv", "topic passage grade\n1 a 2\n")
     assert read_qrels(path, {"doc_id": "passage"}).relevance == {"1": {"a": 2}}
     with pytest.raises(

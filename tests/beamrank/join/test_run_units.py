@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats import rows
+from beamrank.formats.decode.base import unit_ranges
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.formats.runs import read_run, run_files
+from beamrank.formats.schemas import NO_HINTS, Hints
 from beamrank.join.run_units import (
     RunReader,
     digest_run,
     open_run,
     read_units,
     run_bytes,
-    unit_ranges,
     write_units,
 )
 from beamrank.storage.row_files import open_rows
@@ -253,7 +253,7 @@ def test_run_without_rows_is_refused(tmp_path: Path, content: str | None) -> Non
     with pytest.raises(
         PreflightError, match=rf"^{tmp_path}/(a\.trec|part=0/data\.parquet) .*no rows"
     ):
-        open_run(str(tmp_path), {} if content is not None else {"rank": "position"})
+        open_run(str(tmp_path), Hints({} if content is not None else {"rank": "position"}))
 
 
 def test_changed_run_is_named(tmp_path: Path) -> None:
@@ -261,21 +261,21 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
         (tmp_path / f"{name}.trec").write_text(f"q1 Q0 {name} 1 1 t\n")
     before = digest_run(str(tmp_path))
     assert digest_run(str(tmp_path / "a.trec")).digest == before.files[0].sha256
-    assert len(open_run(str(tmp_path), {}, before.digest)[1]) == 2
+    assert len(open_run(str(tmp_path), NO_HINTS, before.digest)[1]) == 2
     (tmp_path / "same.trec").write_bytes((tmp_path / "a.trec").read_bytes())
     assert digest_run(str(tmp_path / "same.trec")).digest == before.files[0].sha256
     with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
-        open_run(str(tmp_path / "b.trec"), {}, before.files[0].sha256)
+        open_run(str(tmp_path / "b.trec"), NO_HINTS, before.files[0].sha256)
     (tmp_path / "same.trec").rename(tmp_path / "c.trec")
     with pytest.raises(DataError, match=r"c\.trec was added after its digest was taken"):
-        open_run(str(tmp_path), {}, before.digest)
+        open_run(str(tmp_path), NO_HINTS, before.digest)
     (tmp_path / "c.trec").unlink()
     (tmp_path / "b.trec").write_text("q1 Q0 z 1 1 t\n")
     with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
-        open_run(str(tmp_path), {}, before.digest)
+        open_run(str(tmp_path), NO_HINTS, before.digest)
     (tmp_path / "b.trec").unlink()
     with pytest.raises(DataError, match=r"b\.trec was removed after its digest was taken"):
-        open_run(str(tmp_path), {}, before.digest)
+        open_run(str(tmp_path), NO_HINTS, before.digest)
 
 
 def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(
@@ -283,7 +283,7 @@ def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(
 ) -> None:
     for number in range(3):
         (tmp_path / f"{number}.trec").write_text("q1 Q0 a 1 1 t\nbad\nbad\n")
-    reader, units = open_run(str(tmp_path / "*.trec"), {})
+    reader, units = open_run(str(tmp_path / "*.trec"), NO_HINTS)
     assert run_bytes(str(tmp_path / "*.trec")) == sum(unit.size_bytes for unit in units) == 3 * 22
     assert reader.columns == {}
     (batch,) = reader.read(units[0], Rejects("run", 2))
@@ -299,7 +299,7 @@ def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"{number}.trec").write_text("q1 Q0 a 1 1 t\n")
     run = digest_run(str(tmp_path / "*.trec"))
-    units = RunReader.of(run, {}).units(run, 1 << 20)
+    units = RunReader.of(run, NO_HINTS).units(run, 1 << 20)
     url = write_units(str(tmp_path), "tasks-", units)
     assert (read_units(url), Path(url).name[:6]) == (units, "tasks-")
     assert unit_ranges([unit.size_bytes for unit in units], 3 * 14) == [(0, 3), (3, 6), (6, 9)]
@@ -316,7 +316,7 @@ def test_units_are_as_large_as_their_ranges(tmp_path: Path) -> None:
     lines = [f"q1 Q0 d{number:02} {number} 1 t\n" for number in range(16)]
     (tmp_path / "run.trec").write_text("".join(lines))
     run = digest_run(str(tmp_path / "run.trec"))
-    reader, (size,) = RunReader.of(run, {}), run.sizes
+    reader, (size,) = RunReader.of(run, NO_HINTS), run.sizes
     units = reader.units(run, 10 * size // 16)
     assert [(unit.start, unit.end) for unit in units] == [(0, units[0].end), (units[0].end, size)]
     assert [unit.size_bytes for unit in units] == [unit.end - unit.start for unit in units]
@@ -336,7 +336,7 @@ def test_scores_are_rounded_as_they_are_row_by_row(
     (tmp_path / "plain.trec").write_text(lines)
     (tmp_path / "spaces.trec").write_text(lines.replace(" ", "  "))
     plain, spaces = (read_given(tmp_path / f"{name}.trec") for name in ("plain", "spaces"))
-    monkeypatch.setattr(rows, "SMALL_BYTES", 1 << 13)
+    monkeypatch.setattr(lines, "SMALL_BYTES", 1 << 13)
     small = read_given(tmp_path / "plain.trec")
     assert (
         (plain.order, plain.scores) == (spaces.order, spaces.scores) == (small.order, small.scores)
