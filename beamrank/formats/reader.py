@@ -134,7 +134,7 @@ class TableReader:
     def bad(self, place: int, error: RowError, row: Any = "") -> None:
         """Notes a row that cannot be used, which is left out."""
         self._problems.add(
-            place,
+            int(place),
             f"the row {error}",
             row,
             noun=self.decoder.noun,
@@ -238,7 +238,7 @@ class TableReader:
         )
         raise PreflightError(
             f"{self.url} has {counted(width, 'column')} in its first row, and no header names "
-            f"them; accepted: {accepted}. {other.capitalize()}",
+            f"them; accepted: {accepted}. {other}",
             kind="columns",
             file=self.url,
             place=1,
@@ -308,7 +308,7 @@ class TableReader:
             try:
                 row = self._row(values)
             except RowError as error:
-                self.bad(int(place), error, list(values.values()))
+                self.bad(place, error, list(values.values()))
                 continue
             for meaning, value in row.items():
                 found[meaning].append(value)

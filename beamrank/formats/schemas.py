@@ -273,7 +273,7 @@ RUN = Schema(
         "msmarco": ("query_id", "doc_id", "rank"),
     },
     comments=True,
-    other_widths={4: "four columns are TREC qrels"},
+    other_widths={4: "Four columns are TREC qrels"},
 )
 QRELS = Schema(
     "qrels file",
@@ -297,7 +297,7 @@ QRELS = Schema(
         "three": ("query_id", "doc_id", "relevance"),
     },
     comments=True,
-    other_widths={6: "six columns are a TREC run"},
+    other_widths={6: "Six columns are a TREC run"},
 )
 EXCLUDED = Schema(
     "file of docs to exclude",

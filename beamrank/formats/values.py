@@ -352,9 +352,11 @@ class Number:
         if value is None:
             raise RowError(f"has no `{name}`", "null")
         number = _number_of(value)
-        if number is None or math.isnan(number) or (self.is_whole and whole_of(number) != number):
+        if number is None or math.isnan(number):
             raise self._error(name, value, "number")
         number = whole_of(number) if self.is_whole else float(number)
+        if self.is_whole and type(number) is not int and math.isfinite(number):
+            raise self._error(name, value, "number-fraction")
         if not abs(number) <= self.most:
             raise self._error(name, value, "number-range")
         return number
@@ -390,8 +392,9 @@ def _number_of(value: object) -> Any:
             except ValueError:
                 continue
         return None
-    is_number = isinstance(value, Real | Decimal | bool | np.bool_)
-    return value if is_number else None
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    return value if isinstance(value, Real | Decimal) else None
 
 
 def _numbers_of(column: Any) -> Any:

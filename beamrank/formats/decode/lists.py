@@ -52,7 +52,7 @@ class ListDecoder:
             ):
                 if not isinstance(doc_ids, list):
                     reason = f"has {type_name(doc_ids)}, where a list of docs is expected"
-                    bad(int(place), RowError(reason, "list-column"), [query_id, doc_ids])
+                    bad(place, RowError(reason, "list-column"), [query_id, doc_ids])
                     continue
                 columns[0] += [query_id] * len(doc_ids)
                 columns[1] += doc_ids
