@@ -205,7 +205,7 @@ class LinesDecoder:
             if b"\r" in text:
                 bad(place, RowError(_LONE_CR, "lone-cr"), text)
                 continue
-            if self._dialect.comments and text.startswith(b"#"):
+            if self._dialect.comments and text.lstrip().startswith(b"#"):
                 self.comments.append(text)
                 continue
             if may_be_header:
@@ -274,9 +274,12 @@ def _first_lines(url: str, file: BinaryIO, comments: bool) -> Iterator[bytes]:
         text = line.removesuffix(b"\n").removesuffix(b"\r")
         if b"\r" in text and number == 1:
             raise PreflightError(
-                f"{url}: line 1 {_LONE_CR}", kind="lone-cr", file=url, place=number
+                f"{url} cannot be read\n  line 1: the row {_LONE_CR}",
+                kind="lone-cr",
+                file=url,
+                place=number,
             )
-        if text.strip() and not (comments and text.startswith(b"#")):
+        if text.strip() and not (comments and text.lstrip().startswith(b"#")):
             yield text
 
 

@@ -153,7 +153,7 @@ def test_similar_problems_are_counted_and_shown_once(write):
     message = _problems(
         write("".join(f"{row}\n" for row in [*kinds, "q Q0 e\0 1 1 t", "q Q0 a 1 1 t"]))
     )
-    assert [int(line) for line in re.findall(r"line (\d+): ", message)] == [2, 14, 15, 17, 18]
+    assert [int(line) for line in re.findall(r"line (\d+): ", message)] == [2, 14, 15, 18, 19]
     assert "18 problems" in message
     assert "(and 11 more like it)" in message
     assert message.endswith("and 1 more of other kinds")
@@ -197,7 +197,7 @@ def test_missing_and_truncated_runs_are_refused(tmp_path):
     for name, reason in (
         ("cut.gz", "cannot read"),
         ("other.gz", "cannot read"),
-        ("none.trec", "there is no file"),
+        ("none.trec", "there is no run"),
     ):
         with pytest.raises(PreflightError, match=f"{reason} .*{name}"):
             read_run(str(tmp_path / name))
@@ -216,7 +216,8 @@ def test_real_runs(shared_data):
 @pytest.mark.data
 def test_words_after_the_run_tag_are_refused(shared_data):
     with pytest.raises(
-        PreflightError, match=r"results\.trunc is not a valid run: 5 problems\n.* line 1: 9 columns"
+        PreflightError,
+        match=r"results\.trunc is not a valid run: 5 problems\n.* line 1: the row has 9 columns",
     ):
         read_run(str(shared_data / "trec_eval/results.trunc"))
 
