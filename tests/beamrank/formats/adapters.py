@@ -10,7 +10,8 @@ from itertools import compress
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.formats.checks import RowError
 from beamrank.formats.columns import DocColumns, Names, TopicColumns, find_columns, find_texts
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import read_excluded
@@ -18,7 +19,7 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import Run
 from beamrank.formats.runs import read_run
-from beamrank.formats.texts.pairs import find_pairs, read_pairs
+from beamrank.formats.texts.pairs import ID, TEXTS, find_pairs, read_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.frames import qrels_of_frame, run_of_frame, texts_of
 from beamrank.records import BadRow
@@ -206,9 +207,8 @@ _KINDS: Mapping[str, str] = {
     r"is empty|\d+ columns?[ ,;]": "columns",
     r"several kinds of files": "mixed-files",
     r"in its first row, and|Score them into two outputs|score them into two": "parts-differ",
-    r"holds no files named": "no-file",
+    r"holds no files named|there (is|are) no |does not exist": "no-file",
     r"no rows|no docs|no topics|nothing to score": "no-rows",
-    r"there (is|are) no|does not exist": "no-file",
     r"cannot be guessed": "format-unknown",
 }
 _PLACES: Mapping[str, str] = {
@@ -247,29 +247,45 @@ def _place(error: BeamrankError | BadRow, source: Source, of_frame: bool) -> int
 # Names.
 
 
-def meanings(kind: str, names: Sequence[str]) -> dict[str, str]:
-    """The name of each meaning among the names of a table's columns; empty where one is missing.
+def meanings(kind: str, names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
+    """The name of each meaning among the names of a table's columns, of which `texts` hold strings.
 
-    Of docs and topics the meanings are those of their id, `text`, and `title` where it is joined.
+    Docs have their id, `text`, and `title` where it is joined; topics their id and `text`; pairs
+    `id`, `query`, `doc` or `doc_i` and `doc_j`.
 
     Raises:
-        BeamrankError: several could have a meaning (today a RowError).
+        BeamrankError: one is missing, or several columns could have a meaning.
     """
+    try:
+        found = _meanings(kind, names, texts)
+    except RowError as error:
+        raise PreflightError(f"the file {error}") from error
+    if found is None:
+        raise PreflightError(f"the file has no column for each meaning of {kind}")
+    return found
+
+
+_COLUMNS = {
+    "run": ("query_id", "doc_id", "rank", "score"),
+    "qrels": ("query_id", "doc_id", "relevance"),
+    "excluded": ("query_id", "doc_id"),
+}
+
+
+def _meanings(kind: str, names: Sequence[str], _texts: Sequence[str]) -> dict[str, str] | None:
     if kind in ("docs", "topics"):
         meaning = "doc_id" if kind == "docs" else "query_id"
         header = find_texts(names, Names(meaning, {}))
         if header is None:
-            return {}
+            return None
         *title, text = (names[at] for at in header.texts)
-        return {
-            meaning: names[header.identifier],
-            "text": text,
-            **({"title": title[0]} if title else {}),
-        }
-    wanted = {
-        "run": ("query_id", "doc_id", "rank", "score"),
-        "qrels": ("query_id", "doc_id", "relevance"),
-        "excluded": ("query_id", "doc_id"),
-    }
-    found = find_columns(names, wanted[kind], {})
-    return {meaning: names[at] for meaning, at in found.items()}
+        found = {meaning: names[header.identifier], "text": text}
+        return {**found, "title": title[0]} if title else found
+    if kind == "pairs":
+        needed = ((ID, *each) for each in TEXTS.values())
+        whole = next((each for each in needed if set(each) <= set(names)), None)
+        return None if whole is None else {name: name for name in whole}
+    places = find_columns(names, _COLUMNS[kind], {})
+    found = {meaning: names[at] for meaning, at in places.items()}
+    is_run = kind == "run" and len(found) == 3 and "doc_id" in found and "query_id" in found
+    return found if is_run or len(found) == len(_COLUMNS[kind]) else None

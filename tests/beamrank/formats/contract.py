@@ -590,6 +590,12 @@ _STRINGS: Mapping[str, Any] = {
     "dictionary": _WORDS,
     "dictionary of uint32": pa.dictionary(pa.uint32(), pa.large_string()),
 }
+
+
+def _halves(*numbers: int) -> list[Any]:
+    return [np.float16(number) for number in numbers]
+
+
 # Whole columns of ids: the values, their type, the ids (a kind: why the row AT is none), and where.
 _COLUMNS_OF_IDS: Sequence[tuple[str, Sequence[Any], Any, Sequence[str] | str, frozenset[str]]] = (
     ("integer ids", [1, 2, 3, 4], pa.int64(), "1234", VALUES | {"pandas"}),
@@ -597,7 +603,7 @@ _COLUMNS_OF_IDS: Sequence[tuple[str, Sequence[Any], Any, Sequence[str] | str, fr
     ("int8 ids", [1, 2, 3, 4], pa.int8(), "1234", TYPED),
     ("float ids", [1.0, 2.0, 3.0, 4.0], pa.float64(), "1234", VALUES | {"pandas"}),
     ("float32 ids", [1.0, 2.0, 3.0, 4.0], pa.float32(), "1234", TYPED),
-    ("float16 ids", list(np.float16([1, 2, 3, 4])), pa.float16(), "1234", TYPED),
+    ("float16 ids", _halves(1, 2, 3, 4), pa.float16(), "1234", TYPED),
     ("decimal ids", [Decimal(n) for n in (1, 2, 3, 4)], pa.decimal128(9, 2), "1234", TYPED),
     ("dictionary of integer ids", [1, 2, 3, 4], pa.dictionary(pa.int8(), pa.int64()), "1234",
      TYPED),
@@ -611,7 +617,7 @@ _COLUMNS_OF_IDS: Sequence[tuple[str, Sequence[Any], Any, Sequence[str] | str, fr
      ["1", "2", str(2**53), "4"], VALUES),
     ("float id above 2^53", [1.0, 2.0, 2.0**53 + 2, 4.0], pa.float64(), "id-inexact", VALUES),
     ("float32 id above 2^24", [1.0, 2.0, 2.0**24 + 2, 4.0], pa.float32(), "id-inexact", TYPED),
-    ("float16 id above 2^11", list(np.float16([1, 2, 2050, 4])), pa.float16(), "id-inexact",
+    ("float16 id above 2^11", _halves(1, 2, 2050, 4), pa.float16(), "id-inexact",
      TYPED),
     ("uuid ids", _UUIDS, pa.uuid(), _UUIDS, TYPED),
 )  # fmt: skip
@@ -684,7 +690,7 @@ def _texts(kind: str) -> Iterator[Case]:
 
 
 # One value, and what it is as a score, a rank and a relevance: a reason or the number.
-_NUMBERS: Sequence[tuple[str, Any, Any, Any, Any]] = (
+_NUMBERS: Sequence[tuple[Any, ...]] = (
     ("word as a number", "x", *["number-text"] * 3),
     ("underscore in a number", "1_0", *["number-text"] * 3),
     ("number in hexadecimal", "0x1", *["number-text"] * 3),

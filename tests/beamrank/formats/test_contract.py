@@ -26,6 +26,7 @@ from tests.beamrank.formats.contract import (
 
 CASES = cases()
 PARTS = parts_cases()
+_ALL: list[Case | Parts] = [*CASES, *PARTS]
 _LIST = Path(__file__).with_name("contract_changed.txt")
 
 
@@ -78,7 +79,7 @@ def test_files_are_read_as_one(kind: str) -> None:
 
 
 def test_the_list_of_changes_names_cases() -> None:
-    assert {one.id for one in (*CASES, *PARTS)} >= CHANGED
+    assert {one.id for one in _ALL} >= CHANGED
 
 
 def test_core_faults_are_faults() -> None:
@@ -88,7 +89,7 @@ def test_core_faults_are_faults() -> None:
 def _as_list(names: Collection[str]) -> str:
     """Cases as contract_changed.txt has them, a line for each fault."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for case in (*CASES, *PARTS):
+    for case in _ALL:
         if case.id in names:
             found[case.fault][case.input].append(case.form)
     lines = (
@@ -100,4 +101,4 @@ def _as_list(names: Collection[str]) -> str:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(_as_list(_differing((*CASES, *PARTS))), end="")
+    print(_as_list(_differing(_ALL)), end="")
