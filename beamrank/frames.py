@@ -61,13 +61,17 @@ def _read(
 
 def _wanted(frame: Any, schema: Schema) -> Any:
     """The columns of a frame that are read: others need not be what Arrow can hold."""
-    names = getattr(frame, "columns", None)
-    # DuckDB's relations have no selection by names, and hold only what Arrow can.
-    can_select = not isinstance(frame, pa.Table) and hasattr(frame, "__getitem__")
-    if names is None or not can_select or not all(isinstance(name, str) for name in names):
+    names = None if isinstance(frame, pa.Table) else getattr(frame, "columns", None)
+    if names is None or not all(isinstance(name, str) for name in names):
         return frame
     binding = bind(schema, list(names))
-    return frame[[names[at] for places in binding.values() for at in places]]
+    # What is missing is said of all columns.
+    if not schema.is_complete(binding):
+        return frame
+    try:
+        return frame[[names[at] for places in binding.values() for at in places]]
+    except TypeError:  # DuckDB's relations have no selection by names, and hold what Arrow can
+        return frame
 
 
 def texts_of(
@@ -81,7 +85,7 @@ def texts_of(
     Raises:
         DataError: a column is missing or of another type, a value is null, or an id is there twice.
     """
-    rows = _Rows(what, _arrow(what, frame))
+    rows = _Rows.of(what, frame)
     try:
         header = find_texts(rows.names, Names(meaning, {}))
     except RowError as error:
@@ -111,7 +115,7 @@ def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]
     """The texts in some columns; raises DataError where one is missing or of another type, or a
     value is null.
     """
-    rows = _Rows(what, _arrow(what, frame))
+    rows = _Rows.of(what, frame)
     missing = next((name for name in names if name not in rows.names), None)
     if missing is not None:
         raise rows.lacks(missing)
@@ -145,6 +149,17 @@ class _Rows(NamedTuple):
     what: str
     table: Any
     places: Any = None
+
+    @classmethod
+    def of(cls, what: str, frame: Frame) -> "_Rows":
+        """Raises DataError where Arrow cannot read it, or a column is there twice."""
+        rows = cls(what, _arrow(what, frame))
+        twice = next((name for name in rows.names if rows.names.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(
+                f"the table of {what} has more than one column `{twice}`: give each its own name"
+            )
+        return rows
 
     @property
     def names(self) -> list[str]:
@@ -205,14 +220,8 @@ class _Rows(NamedTuple):
 
 def _arrow(what: str, frame: Frame) -> pa.Table:
     try:
-        table = pa.table(frame)
+        return pa.table(frame)
     except (TypeError, pa.ArrowException) as error:
         raise DataError(
             f"the table of {what} is a {type(frame).__name__} that Arrow cannot read: {error}"
         ) from error
-    twice = next((name for name in table.schema.names if table.schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(
-            f"the table of {what} has more than one column `{twice}`: give each its own name"
-        )
-    return table

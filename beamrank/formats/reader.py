@@ -15,6 +15,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Rows, Source
 from beamrank.formats.decode.json_rows import JsonDecoder, is_json
 from beamrank.formats.decode.lines import LinesDecoder, open_lines
+from beamrank.formats.decode.lists import ListDecoder
 from beamrank.formats.decode.tables import is_table, open_table_file, table_in_memory
 from beamrank.formats.files import Beginning, FileFormat, InputFile
 from beamrank.formats.rejects import Problems, Rejects
@@ -26,6 +27,7 @@ from beamrank.formats.schemas import (
     Hints,
     Schema,
     bind,
+    plain_name,
 )
 from beamrank.formats.values import RowError, Text, bytes_of, holds_texts, plain_type
 from beamrank.notes import counted
@@ -76,6 +78,8 @@ class TableReader:
                 self.decoder = _open(file, schema, hints, formats)
             else:
                 self.decoder = table_in_memory(self.url, file)
+            if schema.lists and set(map(plain_name, self.decoder.names)) == set(schema.lists):
+                self.decoder = ListDecoder(self.decoder, schema.lists, "rank")
             self.binding = self._bound()
             self._left_out = self._without_values()
         self.binding = {
@@ -189,23 +193,38 @@ class TableReader:
         return [at for at, kind in decoder.types.items() if holds_texts(plain_type(kind))]
 
     def _lacking(self) -> PreflightError:
-        names = ", ".join(self.decoder.names)
+        names = self.decoder.names
+        lists = [f"`{name}`" for at, name in enumerate(names) if self._is_list(at)]
+        remedy = (
+            f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
+            "the format of the file in `format`"
+            if lists
+            else "Rename its columns, or name them in `columns`"
+        )
         return PreflightError(
-            f"{self.url} needs columns for {self.schema.needed}, and it has: {names}. Rename its "
-            "columns, or name them in `columns`",
-            kind="column-missing",
+            f"{self.url} needs columns for {self.schema.needed}, and it has: {', '.join(names)}. "
+            f"{remedy}",
+            kind="list-column" if lists else "column-missing",
             file=self.url,
         )
 
-    def _check_type(self, meaning: str, at: int) -> None:
-        """Raises PreflightError where a column holds lists: a list is no row."""
+    def _is_list(self, at: int) -> bool:
         kind = self.decoder.types.get(at)
-        value = self.decoder.first[at] if self.decoder.first else None
-        if isinstance(value, list) or (kind is not None and _is_list(plain_type(kind))):
+        is_first = bool(self.decoder.first) and isinstance(self.decoder.first[at], list)
+        return is_first or (kind is not None and _is_list(plain_type(kind)))
+
+    def _check_type(self, meaning: str, at: int) -> None:
+        """Raises PreflightError where no value of a column can be used."""
+        if self._is_list(at):
+            raise self._lacking()
+        kind = plain_type(self.decoder.types.get(at, pa.null()))
+        fits = pa.types.is_null(kind) or self.schema.columns[meaning].kind.fits(kind)
+        if not fits:
             raise PreflightError(
-                f"{self.url} has lists in the column `{self.decoder.names[at]}`, the {meaning} of "
-                "a row: write a row for each element, or name the format of the file in `format`",
-                kind="list-column",
+                f"{self.url} has the {meaning} of its rows in the column "
+                f"`{self.decoder.names[at]}`, which is of type {kind}: rename the column, convert "
+                f"it, or name another in `columns: {{{meaning}: ...}}`",
+                kind="column-type",
                 file=self.url,
             )
 
@@ -231,7 +250,8 @@ class TableReader:
                     for at, meaning in enumerate(meanings)
                     if meaning in self.schema.columns
                 }
-        other = self.schema.other_widths.get(width, "")
+        known = {0: "", **self.schema.other_widths}
+        other = known[max(count for count in known if count <= width)]
         accepted = "; ".join(
             f"{len(meanings)} columns ({' '.join(meanings)})"
             for meanings in self.schema.unnamed.values()

@@ -59,7 +59,9 @@ class RunLayout:
             return
         raise PreflightError(
             f"{other.url} has {other} in its first row, and {self.url} {self}: the files of one "
-            "run have the same columns. Convert one of them, or leave it out"
+            "run have the same columns. Convert one of them, or leave it out",
+            kind="parts-differ",
+            file=other.url,
         )
 
     def __str__(self) -> str:

@@ -51,14 +51,17 @@ class Schema:
         layouts: the meanings of which one set makes a row.
         unnamed: the meanings of the columns of rows without names, by the names of formats; other
             names are columns that are not read.
+        lists: the columns of a file, and no others, that hold a ranking in each row: the query_id,
+            and a list of docs, best first.
         comments: whether lines that begin with `#` are no rows.
-        other_widths: what a file of so many columns is, for messages.
+        other_widths: what a file of so many columns, or more, is, for messages.
     """
 
     what: str
     columns: Mapping[str, Column]
     layouts: tuple[tuple[str, ...], ...]
     unnamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lists: tuple[str, str] | None = None
     comments: bool = False
     other_widths: Mapping[int, str] = field(default_factory=dict)
 
@@ -213,10 +216,14 @@ def _with_title(
 
 
 def holds_names(schema: Schema, line: Sequence[str], hints: Hints) -> bool:
-    """Whether the first line of a file names its columns; every other row has a number."""
+    """Whether the first line of a file names its columns; every other row has a number.
+
+    Two names are enough to know that a third is missing.
+    """
     if len(line) < 2 or (schema.has_numbers and any(map(_is_number, line))):
         return False
-    return schema.is_complete(bind(schema, line, hints))
+    binding = bind(schema, line, hints)
+    return schema.is_complete(binding) or (schema.has_numbers and len(binding) > 1)
 
 
 def _is_number(text: str) -> bool:
@@ -272,8 +279,12 @@ RUN = Schema(
         "trec": ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"),
         "msmarco": ("query_id", "doc_id", "rank"),
     },
+    lists=("query_id", "corpus_ids"),
     comments=True,
-    other_widths={4: "Four columns are TREC qrels"},
+    other_widths={
+        4: "Four columns are TREC qrels",
+        7: "MS MARCO's top1000 files are unranked: give one as `candidates.run`",
+    },
 )
 QRELS = Schema(
     "qrels file",
@@ -288,6 +299,7 @@ QRELS = Schema(
                 f"a whole number from {-MAX_RELEVANCE:,} to {MAX_RELEVANCE:,}, as trec_eval's "
                 "measures count",
                 ": map it to grades, such as 0 to 4",
+                booleans=True,
             ),
         ),
     },

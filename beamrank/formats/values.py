@@ -35,10 +35,11 @@ _TYPE_NAMES: Mapping[type, str] = {
 }
 _TEXT_TYPES = (
     *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-    *(pa.types.is_binary, pa.types.is_large_binary),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
 )
+_NUMBER_TYPES = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 _EXACT_FLOAT = 1 << 53
-# The largest whole number up to which each float type tells all whole numbers apart.
+# Below these, each float type tells all whole numbers apart.
 _EXACT: Mapping[pa.DataType, int] = {
     pa.float16(): 1 << 11,
     pa.float32(): 1 << 24,
@@ -151,6 +152,9 @@ class Kind(Protocol):
     @property
     def stored(self) -> pa.DataType: ...
 
+    def fits(self, kind: pa.DataType) -> bool:
+        """Whether a column of this type, which is no encoding, can hold such values."""
+
     def value(self, name: str, value: object) -> Any:
         """The value of the column `name` of a row; raises RowError where it cannot be used."""
 
@@ -165,6 +169,9 @@ class Id:
     check: Callable[[str], str] = check_id
     wanted: ClassVar = pa.string()
     stored: ClassVar = pa.string()
+
+    def fits(self, kind: pa.DataType) -> bool:
+        return holds_texts(kind) or _is_of(kind, *_NUMBER_TYPES)
 
     def value(self, name: str, value: object) -> str:
         if isinstance(value, str):
@@ -194,10 +201,10 @@ def _written_number(name: str, value: object) -> str:
         what = f"{value}, no whole number" if is_number else type_name(value)
         raise RowError(f"has an id in `{name}` that is {what}", "id-type")
     exact = _EXACT.get(pa.scalar(value).type) if isinstance(value, float | np.floating) else None
-    if exact is not None and abs(whole) > exact:
+    if exact is not None and abs(whole) >= exact:
         raise RowError(
             f"has the id {whole} in `{name}`, a number with a fraction whose type does not tell "
-            f"whole numbers above {exact:,} apart: write ids as strings or integers",
+            f"whole numbers from {exact:,} on apart: write ids as strings or integers",
             "id-inexact",
         )
     return str(whole)
@@ -238,7 +245,7 @@ def strings_of(column: Any) -> pa.StringArray:
     if types.is_floating(kind):
         limit = _EXACT[kind]
         values = column.to_numpy(zero_copy_only=False)
-        if column.null_count or not (np.abs(values) <= limit).all():
+        if column.null_count or not (np.abs(values) < limit).all():
             raise ValueError("a number that is no exact id")
         return column.cast(pa.int64()).cast(pa.string())
     if types.is_decimal(kind):
@@ -259,7 +266,7 @@ def plain_values(column: Any) -> Any:
         return values.take(column.indices)
     if pa.types.is_run_end_encoded(column.type):
         return pc.run_end_decode(column)
-    return column
+    return column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
 
 
 @dataclass(frozen=True)
@@ -269,6 +276,9 @@ class Text:
     or_empty: bool = False
     wanted: ClassVar = pa.string()
     stored: ClassVar = pa.large_string()
+
+    def fits(self, kind: pa.DataType) -> bool:
+        return holds_texts(kind)
 
     def value(self, name: str, value: object) -> str:
         if isinstance(value, str):
@@ -309,7 +319,11 @@ def bytes_of(column: Any) -> Any:
 
 def holds_texts(kind: pa.DataType) -> bool:
     """Whether a type without its encoding holds strings, or bytes that can be."""
-    return any(test(kind) for test in _TEXT_TYPES)
+    return _is_of(kind, *_TEXT_TYPES)
+
+
+def _is_of(kind: pa.DataType, *tests: Callable[[pa.DataType], bool]) -> bool:
+    return any(test(kind) for test in tests)
 
 
 def _utf8(text: str) -> str:
@@ -332,12 +346,14 @@ class Number:
         most: its largest absolute value.
         what: the numbers that are taken, for messages.
         advice: what to do about another one.
+        booleans: whether true is 1, and false 0.
     """
 
     stored: pa.DataType
     most: float
     what: str
     advice: str = ""
+    booleans: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -348,10 +364,15 @@ class Number:
         # Arrow's integers can have hexadecimal digits.
         return pa.float64()
 
+    def fits(self, kind: pa.DataType) -> bool:
+        is_boolean = bool(pa.types.is_boolean(kind))
+        return holds_texts(kind) or _is_of(kind, *_NUMBER_TYPES) or (is_boolean and self.booleans)
+
     def value(self, name: str, value: object) -> float:
         if value is None:
             raise RowError(f"has no `{name}`", "null")
-        number = _number_of(value)
+        is_boolean = isinstance(value, bool | np.bool_)
+        number = None if is_boolean and not self.booleans else _number_of(value)
         if number is None or math.isnan(number):
             raise self._error(name, value, "number")
         number = whole_of(number) if self.is_whole else float(number)

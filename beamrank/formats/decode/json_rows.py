@@ -24,7 +24,7 @@ from beamrank.formats.values import RowError, type_name
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression
 
-_LIST = re.compile(rb"\s*\[\s*\{")
+_LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
 _MOST_LIST_BYTES = 1 << 28
 # A list is one unit, whose places are elements.
 _BEGINNING_BYTES = 1 << 16
@@ -148,8 +148,9 @@ class JsonDecoder:
                 place=error.lineno,
             ) from error
         except (ValueError, RecursionError) as error:
+            kind = "not-utf8" if isinstance(error, UnicodeDecodeError) else "not-json"
             raise WrongFormatError(
-                f"{url} is not JSON that can be read: {error}", kind="not-json", file=url
+                f"{url} is not JSON that can be read: {error}", kind=kind, file=url
             ) from error
         return list(values)
 

@@ -19,7 +19,7 @@ from pyarrow import csv as arrow_csv
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
 from beamrank.formats.decode.packing import check_text
-from beamrank.formats.schemas import ColumnsError, Hints, Schema, holds_names
+from beamrank.formats.schemas import ColumnsError, Hints, Schema, holds_names, plain_name
 from beamrank.formats.values import RowError
 from beamrank.notes import counted
 from beamrank.storage import files as storage
@@ -96,6 +96,8 @@ class LinesDecoder:
         self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
     ) -> Iterator[Rows]:
         self.noun = "byte" if end else "line"
+        if not start:
+            self.comments = []
         with self._source.open() as file:
             if self._dialect.quotes:
                 yield from self._quoted_rows(file, wanted, bad)
@@ -200,10 +202,10 @@ class LinesDecoder:
             text = line.removesuffix(b"\n").removesuffix(b"\r")
             if is_first and not number:
                 text = text.removeprefix(BYTE_ORDER_MARK)
-            if not text.strip():
-                continue
             if b"\r" in text:
                 bad(place, RowError(_LONE_CR, "lone-cr"), text)
+                continue
+            if not text.strip():
                 continue
             if self._dialect.comments and text.lstrip().startswith(b"#"):
                 self.comments.append(text)
@@ -232,10 +234,10 @@ class LinesDecoder:
         lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
         is_header = bool(self.names)
         for place, row in csv_rows(lines, self._source.url, self._dialect.separator):
-            if is_header:
-                is_header = False
-            elif self._dialect.comments and row[0].startswith("#"):
+            if self._dialect.comments and row[0].startswith("#"):
                 self.comments.append(",".join(row).encode("utf-8", "surrogateescape"))
+            elif is_header:
+                is_header = False
             elif len(row) == self.width:
                 yield place, [_valid(column) for column in row]
             else:
@@ -300,8 +302,13 @@ def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
         try:
             is_header = holds_names(schema, names, hints)
         except ColumnsError as error:
-            # A row of data can meet names by chance, unless it has numbers or names that are given.
-            is_meant = schema.has_numbers or set(names) & set(hints.names.values())
+            # A row of data can meet names by chance, unless it has numbers, names that are given,
+            # or more columns than rows without a header.
+            is_meant = (
+                schema.has_numbers
+                or set(names) & set(hints.names.values())
+                or len(names) > max(map(len, schema.unnamed.values()))
+            )
             if hints.header is None and not is_meant:
                 continue
             raise error.of(url) from error
@@ -341,9 +348,10 @@ def _unnamed(
     dialect = dialects[-1]
     if hints.header is None and (hints.format == "csv" or _is_csv(dialect, line)):
         raise WrongFormatError(
-            f"{url} looks like CSV without a header line, which says what its columns are: add "
-            f"one, such as {','.join(schema.layouts[0])}, or set `header: false`",
-            kind="header-missing",
+            f"{url} looks like CSV without a header line, which names the columns "
+            f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add one, such as "
+            f"{','.join(schema.layouts[0])}, or set `header: false`",
+            kind="column-missing" if _names_any(schema, _names(_CSV, line)) else "header-missing",
             file=url,
             place=1,
         )
@@ -355,6 +363,12 @@ def _fits(schema: Schema, names: Sequence[str], hints: Hints) -> bool:
         return holds_names(schema, names, hints)
     except PreflightError:
         return False
+
+
+def _names_any(schema: Schema, line: Sequence[str]) -> bool:
+    """Whether a line has a name of a column."""
+    groups = [group for column in schema.columns.values() for group in column.groups]
+    return any(plain_name(name) in group for name in line for group in groups)
 
 
 def _is_csv(dialect: Dialect, line: bytes) -> bool:

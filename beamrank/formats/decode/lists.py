@@ -10,11 +10,10 @@ import pyarrow as pa
 from beamrank.formats.decode.base import Bad, Decoder, Rows, Source, WrongFormatError
 from beamrank.formats.decode.json_rows import JsonDecoder
 from beamrank.formats.decode.tables import is_table, open_table_file
-from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
-from beamrank.formats.schemas import plain_name
+from beamrank.formats.files import FileFormat, InputFile
+from beamrank.formats.schemas import RUN, plain_name
 from beamrank.formats.values import RowError, type_name
 
-_RANKED = ("query_id", "corpus_ids")
 _LOTTE = ("qid", "answer_pids")
 
 
@@ -79,11 +78,6 @@ def _opener(names: tuple[str, str], third: str) -> Callable[[InputFile], ListDec
     return opened
 
 
-def _is_top_ranked(beginning: Beginning) -> bool:
-    return {plain_name(name) for name in beginning.record} == set(_RANKED)
-
-
-TOP_RANKED = FileFormat(
-    Look("MTEB's top_ranked (query-id, corpus-ids)", _is_top_ranked), _opener(_RANKED, "rank")
-)
+assert RUN.lists is not None
+TOP_RANKED = FileFormat(None, _opener(RUN.lists, "rank"))
 LOTTE = FileFormat(None, _opener(_LOTTE, "relevance"))

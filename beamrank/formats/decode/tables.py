@@ -20,6 +20,7 @@ from beamrank.storage.streams import errors_as
 PARQUET_ENDINGS = (".parquet", ".pq")
 ENDINGS = (*PARQUET_ENDINGS, ".arrow", ".feather", ".ipc")
 _BATCH_ROWS = 1 << 16
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1\0\0", b"\xff\xff\xff\xff"
 
 
@@ -34,7 +35,7 @@ class _Opened(NamedTuple):
     Attributes:
         schema: its columns.
         group_bytes: about how large each row group or record batch is.
-        group_rows: how many rows each has.
+        group_rows: how many rows each has; of a stream, which is one, any number.
         read: the record batches of some groups, of some columns by their numbers.
     """
 
@@ -69,13 +70,19 @@ class TableDecoder:
                 **{len(own) + at: pa.string() for at in range(len(self._partition))},
             }
             self._group_bytes = table.group_bytes
-            self.width = len(self.names)
+            has_rows = any(map(table.group_rows, range(len(table.group_bytes))))
+            self.width = len(self.names) if has_rows else 0
         self.first: Sequence[Any] = ()
 
     @contextmanager
     def _open(self) -> Iterator[_Opened]:
         with errors_as(DataError, self._url), self._opened() as table:
-            yield table
+            try:
+                yield table
+            except (pa.ArrowInvalid, OSError) as error:
+                if getattr(error, "errno", None):
+                    raise
+                raise _damaged(self._url, "a whole", error) from error
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         return unit_ranges(self._group_bytes, unit_bytes)
@@ -191,11 +198,17 @@ def _stream(url: str) -> Iterator[_Opened]:
         def read(_: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
             return (piece for batch in file for piece in _pieces(batch.select(columns)))
 
-        yield _Opened(file.schema, [storage.size_bytes(url)], lambda _: 0, read)
+        yield _Opened(file.schema, [storage.size_bytes(url)], lambda _: 1, read)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    # Offsets of a damaged file would lead out of its memory.
+    # Offsets of a damaged file would lead out of its memory. Text that is not UTF-8 is bytes, so
+    # that its row can be named.
+    columns = [
+        column.view(_BYTES[column.type]) if column.type in _BYTES else column
+        for column in batch.columns
+    ]
+    batch = pa.record_batch(columns, list(map(str, range(len(columns)))))
     batch.validate(full=True)
     return (batch.slice(at, _BATCH_ROWS) for at in range(0, len(batch), _BATCH_ROWS))
 

@@ -1,7 +1,7 @@
 """What the contract reads with: one function for each input, and the kinds of errors.
 
-To point it to other readers, change READERS, `_columns_of` and, once errors have a `kind`, remove
-`_KINDS` and `_PLACES`.
+To point it to other readers, change READERS and, once all errors have a `kind`, remove `_KINDS` and
+`_PLACES`.
 """
 
 import re
@@ -12,13 +12,23 @@ from typing import Any, TypeAlias
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.checks import RowError
-from beamrank.formats.columns import DocColumns, Names, TopicColumns, find_columns, find_texts
+from beamrank.formats.columns import DocColumns, TopicColumns
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import Run
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import (
+    DOCS,
+    EXCLUDED,
+    QRELS,
+    RUN,
+    TOPICS,
+    Hints,
+    Schema,
+    bind,
+)
 from beamrank.formats.texts.pairs import ID, TEXTS, find_pairs, read_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.frames import qrels_of_frame, run_of_frame, texts_of
@@ -78,7 +88,7 @@ def _left_out(rejects: Rejects) -> list[BadRow]:
 
 def _run(path: str, columns: Columns) -> Found:
     rejects = Rejects("run", NO_LIMIT)
-    return _rows_of_run(read_run(path, columns=columns, rejects=rejects)), _left_out(rejects)
+    return _rows_of_run(read_run(path, hints=Hints(columns), rejects=rejects)), _left_out(rejects)
 
 
 def _rows_of_run(run: Run) -> list[Row]:
@@ -97,7 +107,7 @@ def _with_ranks(rows: Iterable[Row]) -> list[Row]:
 
 def _qrels(path: str, columns: Columns) -> Found:
     rejects = Rejects("qrels", NO_LIMIT)
-    found = read_qrels(path, columns, rejects).relevance
+    found = read_qrels(path, Hints(columns), rejects).relevance
     return _judged(found), _left_out(rejects)
 
 
@@ -265,27 +275,24 @@ def meanings(kind: str, names: Sequence[str], texts: Sequence[str]) -> dict[str,
     return found
 
 
-_COLUMNS = {
-    "run": ("query_id", "doc_id", "rank", "score"),
-    "qrels": ("query_id", "doc_id", "relevance"),
-    "excluded": ("query_id", "doc_id"),
+_SCHEMAS: Mapping[str, Schema] = {
+    "docs": DOCS,
+    "topics": TOPICS,
+    "run": RUN,
+    "qrels": QRELS,
+    "excluded": EXCLUDED,
 }
 
 
-def _meanings(kind: str, names: Sequence[str], _texts: Sequence[str]) -> dict[str, str] | None:
-    if kind in ("docs", "topics"):
-        meaning = "doc_id" if kind == "docs" else "query_id"
-        header = find_texts(names, Names(meaning, {}))
-        if header is None:
-            return None
-        *title, text = (names[at] for at in header.texts)
-        found = {meaning: names[header.identifier], "text": text}
-        return {**found, "title": title[0]} if title else found
+def _meanings(kind: str, names: Sequence[str], texts: Sequence[str]) -> dict[str, str] | None:
     if kind == "pairs":
         needed = ((ID, *each) for each in TEXTS.values())
         whole = next((each for each in needed if set(each) <= set(names)), None)
         return None if whole is None else {name: name for name in whole}
-    places = find_columns(names, _COLUMNS[kind], {})
-    found = {meaning: names[at] for meaning, at in places.items()}
-    is_run = kind == "run" and len(found) == 3 and "doc_id" in found and "query_id" in found
-    return found if is_run or len(found) == len(_COLUMNS[kind]) else None
+    schema = _SCHEMAS[kind]
+    places = bind(schema, names, texts=[at for at, name in enumerate(names) if name in texts])
+    if not schema.is_complete(places):
+        return None
+    found = {meaning: names[at[-1]] for meaning, at in places.items()}
+    titles = [names[at[0]] for at in places.values() if len(at) > 1]
+    return {**found, "title": titles[0]} if titles else found

@@ -35,6 +35,8 @@ ALIKE: Mapping[str, str] = {
     **dict.fromkeys(("id-null", "text-null", "number-null"), "null"),
     "id-fraction": "id-type",
     "id-surrogate": "surrogate",
+    "field-missing": "null",
+    "utf16": "packed",
     **dict.fromkeys(
         ("number-text", "number-fraction", "number-infinite", "number-range"), "number"
     ),
@@ -564,6 +566,9 @@ def _ids(kind: str) -> Iterator[Case]:
             # A CR can be part of a doc's text, so that its line is none of two.
             elif kind == "docs" and reason == "lone-cr":
                 outcome = bad(kind, form, "id-white-space")
+            # A list of JSON is read whole.
+            elif form == "json" and reason == "not-utf8":
+                outcome = Refused(reason)
             # The ids of pairs are names of rows: no run has them.
             elif kind == "pairs" and reason in _RUN_IDS:
                 outcome = Read(rows_of(kind, table))
@@ -613,8 +618,9 @@ _COLUMNS_OF_IDS: Sequence[tuple[str, Sequence[Any], Any, Sequence[str] | str, fr
     ("infinite id", [1.0, 2.0, INFINITY, 4.0], pa.float64(), "id-fraction", VALUES | {"pandas"}),
     ("NaN as an id", [1.0, 2.0, NAN, 4.0], pa.float64(), "id-fraction", VALUES),
     ("NaN as an id", [1.0, 2.0, NAN, 4.0], pa.float64(), "id-null", frozenset({"pandas"})),
-    ("float id of 2^53", [1.0, 2.0, 2.0**53, 4.0], pa.float64(),
-     ["1", "2", str(2**53), "4"], VALUES),
+    ("float id below 2^53", [1.0, 2.0, 2.0**53 - 1, 4.0], pa.float64(),
+     ["1", "2", str(2**53 - 1), "4"], VALUES),
+    ("float id of 2^53", [1.0, 2.0, 2.0**53, 4.0], pa.float64(), "id-inexact", VALUES),
     ("float id above 2^53", [1.0, 2.0, 2.0**53 + 2, 4.0], pa.float64(), "id-inexact", VALUES),
     ("float32 id above 2^24", [1.0, 2.0, 2.0**24 + 2, 4.0], pa.float32(), "id-inexact", TYPED),
     ("float16 id above 2^11", _halves(1, 2, 2050, 4), pa.float16(), "id-inexact",
@@ -658,6 +664,8 @@ def _texts(kind: str) -> Iterator[Case]:
         table = base.put(name, value)
         for form in _each(kind, formats):
             outcome = bad(kind, form, reason) if reason else Read(rows_of(kind, table))
+            if form == "json" and reason == "not-utf8":
+                outcome = Refused(reason)
             yield Case(kind, form, fault, table, outcome)
 
     of_queries = "" if kind == "docs" else "topic-empty"
@@ -901,7 +909,7 @@ def _lines_cases(kind: str) -> Iterator[Case]:
         yield Case(kind, form, "empty file", base, empty, content=nothing)
         yield Case(kind, form, "no file", base, Refused("no-file"), content=lambda _: None)
         if tabular or form == "json":
-            damaged = Refused("damaged")
+            damaged = Refused("damaged") if tabular else Refused("not-json", 0)
             yield Case(kind, form, "file cut short", base, damaged, content=cut)
         else:
             blank = Refused("no-rows")
@@ -985,7 +993,7 @@ def _names(kind: str) -> Iterator[Case]:
     again = replace(extra, names=(*names, names[0]))
     yield from table("column twice", again, Refused("column-twice"), NAMED - JSON)
     others = extra.column("more", words).named({"more": "lang"})
-    yield from table("another column twice", others, Refused("column-twice"), NAMED - JSON)
+    yield from table("another column twice", others, rows, NAMED - JSON)
     late = base.column("valid_to", [2**62] * 4, pa.timestamp("us"))
     yield from table("time beyond Python's", late, rows, TYPED)
     infinite = base.column("valid_to", [datetime.max] * 4, pa.timestamp("us"))

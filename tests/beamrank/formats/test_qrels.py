@@ -80,13 +80,13 @@ def test_qrels_are_read_from_jsonl_and_parquet(tmp_path):
     pq.write_table(
         pa.table({"query-id": ["q", "q"], "corpus-id": damaged, "score": [1, 0]}), parquet
     )
-    with pytest.raises(PreflightError, match="row 2: .* UTF-8") as caught:
+    with pytest.raises(PreflightError, match=r"row 2: .* UTF-8") as caught:
         read_qrels(str(parquet))
     assert (caught.value.kind, caught.value.place) == ("not-utf8", 2)
     parquet.write_bytes(parquet.read_bytes()[:-8])
     with pytest.raises(PreflightError, match=r"test\.parquet is not a Parquet file"):
         read_qrels(str(parquet))
-    with pytest.raises(PreflightError, match=r"there is no file .*none\.parquet"):
+    with pytest.raises(PreflightError, match=r"there is no qrels file .*none\.parquet"):
         read_qrels(str(tmp_path / "none.parquet"))
 
 

@@ -151,11 +151,16 @@ def test_similar_problems_are_counted_and_shown_once(write):
         "q Q0 d 1 1 t u",
     ]
     message = _problems(
-        write("".join(f"{row}\n" for row in [*kinds, "q Q0 e\0 1 1 t", "q Q0 a 1 1 t"]))
+        write(
+            "".join(
+                f"{row}\n"
+                for row in [*kinds, "q Q0 e\0 1 1 t", "q Q0 f\u00a0 1 1 t", "q Q0 a 1 1 t"]
+            )
+        )
     )
     assert [int(line) for line in re.findall(r"line (\d+): ", message)] == [2, 14, 15, 18, 19]
-    assert "18 problems" in message
-    assert "(and 11 more like it)" in message
+    assert "19 problems" in message
+    assert "(and 12 more like it)" in message
     assert message.endswith("and 1 more of other kinds")
 
 
@@ -186,8 +191,9 @@ def test_rows_are_read_one_a_line_or_refused(
         path.write_text(
             "".join(row + end for row, end in zip(rows, ends, strict=False)), newline=""
         )
-        message = _problems(str(path))
-        assert f"line {sum(end.count(chr(10)) for end in ends[:joined]) + 1}: " in message
+        with pytest.raises(PreflightError) as caught:
+            read_run(str(path))
+        assert caught.value.place == sum(end.count("\n") for end in ends[:joined]) + 1
 
 
 def test_missing_and_truncated_runs_are_refused(tmp_path):
