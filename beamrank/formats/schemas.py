@@ -21,7 +21,9 @@ _TITLED = frozenset(("text", "body", "passage", "segment"))
 _BYTE_ORDER_MARK = "\ufeff"
 
 _QUERY_IDS = ("query_id", "qid", "topic_id")
-_DOC_IDS = ("doc_id", "docid", "docno", "document_id", "corpus_id", "passage_id", "pid")
+_DOC_IDS = ("doc_id", "docno", "document_id", "corpus_id", "passage_id", "pid")
+# A number beside `docno` in PyTerrier's results, the whole document beside `pid` in MS MARCO v2.
+_DOCID = ("docid",)
 _OWN_IDS = ("_id", "id")
 
 
@@ -242,12 +244,12 @@ MAX_RELEVANCE = 10_000
 _MOST_SCORE = float(np.nextafter(3.4028235677973366e38, 0))
 
 _QUERY_ID = Column((_QUERY_IDS, ("query", "topic")), Id(check_query_id))
-_DOC_ID = Column((_DOC_IDS, ("doc",)), Id())
+_DOC_ID = Column((_DOC_IDS, _DOCID, ("doc",)), Id())
 
 DOCS = Schema(
     "corpus",
     {
-        "doc_id": Column((_DOC_IDS, _OWN_IDS, ("doc",)), Id()),
+        "doc_id": Column((_DOC_IDS, _DOCID, _OWN_IDS, ("doc",)), Id()),
         "text": Column(
             (("text", "contents", "content", "segment", "body", "passage"),), Text(), titled=True
         ),

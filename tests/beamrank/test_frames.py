@@ -126,7 +126,7 @@ def test_ids_and_texts_can_have_any_type_of_strings(kind):
         (run_of_frame, RUN | {"docno": ["b", "a", "b"]}, "doc-twice", 2),
         (run_of_frame, {"qid": ["q"], "docno": ["d"]}, "column-missing", None),
         (run_of_frame, {"qid": ["q"], "score": [1.0]}, "column-missing", None),
-        (run_of_frame, RUN | {"docid": ["a"] * 3}, "column-several", None),
+        (run_of_frame, RUN | {"doc_id": ["a"] * 3}, "column-several", None),
         (qrels_of_frame, QRELS | {"rel": [1, 0, 2]}, "judged-twice", 2),
         (qrels_of_frame, QRELS | {"rel": [1, None, 1]}, "null", 1),
     ],

@@ -961,7 +961,7 @@ _SECOND = {
     "docs": {"contents": "text"},
     "topics": {"query_id": "qid", "text": "query"},
     "run": {"query_id": "qid", "doc_id": "docno"},
-    "ranked": {"doc_id": "docid"},
+    "ranked": {"doc_id": "pid"},
     "qrels": {"doc_id": "corpus-id", "relevance": "score"},
     "excluded": {"doc_id": "docno"},
 }
@@ -1029,7 +1029,7 @@ def _names(kind: str) -> Iterator[Case]:
         later = base.named({"id": "docno"}).column("id", ["7", "8", "9", "10"])
         yield from table("id beside docno", later, rows)
         two = base.named({"id": "docno"}).column("docid", ["7", "8", "9", "10"])
-        yield from table("docid beside docno", two, Refused("column-several"))
+        yield from table("docid beside docno", two, rows)
     if kind == "excluded":
         return
     foo = base.named({names[0]: "foo"})

@@ -62,7 +62,7 @@ DOCS = (
     _docs("MS MARCO of Tevatron", "docid title text", "docid", "text", "title"),
     _docs("MS MARCO v1 doc", "docid url title body", "docid", "body", "title"),
     # The passage and its document both have an id: `columns` chooses.
-    Names("docs", "MS MARCO v2 passage", "pid passage spans docid", SEVERAL),
+    _docs("MS MARCO v2 passage", "pid passage spans docid", "pid", "passage"),
     _docs("MS MARCO v2 doc", "url title headings body docid", "docid", "body", "title"),
     _docs("MS MARCO v2.1 doc", "docid url title headings body", "docid", "body", "title"),
     _docs(
@@ -86,7 +86,7 @@ DOCS = (
     _docs("headlines", "doc_id title year", "doc_id", "title"),
     Names("docs", "papers", "doc_id title abstract", MISSING),
     Names("docs", "text and body", "doc_id text body", SEVERAL),
-    Names("docs", "two ids of TREC", "docid docno text", SEVERAL),
+    _docs("two ids of PyTerrier", "docid docno text", "docno", "text"),
     _docs("SQL's key", "id docno text", "docno", "text"),
     Names("docs", "a join", "id text id", TWICE),
     Names("docs", "no id", "title text", MISSING),
@@ -131,7 +131,8 @@ RUNS = (
     _run("a CSV of Spark's", "\ufeffquery_id doc_id score", "\ufeffquery_id", "doc_id",
          score="score"),
     # Terrier's number of a doc stands beside its name.
-    Names("run", "PyTerrier's retrieval", "qid docid docno rank score query", SEVERAL),
+    _run("PyTerrier's retrieval", "qid docid docno rank score query", "qid", "docno",
+         rank="rank", score="score"),
     Names("run", "no number", "query_id doc_id", MISSING),
     Names("run", "similarity", "query_id doc_id similarity", MISSING),
 )  # fmt: skip
