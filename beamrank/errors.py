@@ -1,6 +1,7 @@
 """Errors that users see. Each message names the problem, its place and effect, and a remedy."""
 
 import re
+from typing import Any
 
 _NO_THREAD = re.compile(
     r"RuntimeError: can't start new thread|BlockingIOError: \[Errno 11\]"
@@ -9,9 +10,26 @@ _NO_THREAD = re.compile(
 
 
 class BeamrankError(Exception):
-    """A job failed; the command ends with exit code 1."""
+    """A job failed; the command ends with exit code 1.
+
+    Attributes:
+        kind: of an input that cannot be read, a short constant for the reason: `column-twice`.
+        file: the input's.
+        place: the line, byte or row there.
+    """
 
     exit_code = 1
+
+    def __init__(
+        self, message: str = "", *, kind: str = "", file: str = "", place: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.file, self.place = kind, file, place
+
+    @property
+    def of_input(self) -> dict[str, Any]:
+        """What the error says about an input, to raise it as another class."""
+        return {"kind": self.kind, "file": self.file, "place": self.place}
 
 
 class ConfigError(BeamrankError):

@@ -20,6 +20,7 @@ from beamrank.formats.columns import Names, find_texts
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.run_order import Run, Ties
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import QRELS, RUN, Schema, bind
 from beamrank.formats.texts.parquet import column_values, holds_texts
 from beamrank.join.schemas import candidates_table
 
@@ -41,19 +42,36 @@ def run_of_frame(frame: Frame, *, ties: Ties = "doc_id") -> Run:
     Raises:
         DataError: a column is missing, a value cannot be used, or a query has a doc twice.
     """
-    return _read(read_run, "the run", frame, ties=ties)
+    return _read(read_run, "the run", RUN, frame, ties=ties)
 
 
 def qrels_of_frame(frame: Frame) -> Qrels:
     """Judgments; one that is there again counts once. Raises DataError as `run_of_frame`."""
-    return _read(read_qrels, "the qrels", frame)
+    return _read(read_qrels, "the qrels", QRELS, frame)
 
 
-def _read(read: Callable[..., _Read], what: str, frame: Frame, **options: Any) -> _Read:
+def _read(
+    read: Callable[..., _Read], what: str, schema: Schema, frame: Frame, **options: Any
+) -> _Read:
     try:
-        return read(_arrow(what, frame), **options)
+        return read(_arrow(what, _wanted(frame, schema)), **options)
     except PreflightError as error:
-        raise DataError(str(error)) from error
+        raise DataError(str(error), **error.of_input) from error
+
+
+def _wanted(frame: Any, schema: Schema) -> Any:
+    """The columns of a frame that are read: others need not be what Arrow can hold."""
+    names = None if isinstance(frame, pa.Table) else getattr(frame, "columns", None)
+    if names is None or not all(isinstance(name, str) for name in names):
+        return frame
+    binding = bind(schema, list(names))
+    # What is missing is said of all columns.
+    if not schema.is_complete(binding):
+        return frame
+    try:
+        return frame[[names[at] for places in binding.values() for at in places]]
+    except TypeError:  # DuckDB's relations have no selection by names, and hold what Arrow can
+        return frame
 
 
 def texts_of(
@@ -67,7 +85,7 @@ def texts_of(
     Raises:
         DataError: a column is missing or of another type, a value is null, or an id is there twice.
     """
-    rows = _Rows(what, _arrow(what, frame))
+    rows = _Rows.of(what, frame)
     try:
         header = find_texts(rows.names, Names(meaning, {}))
     except RowError as error:
@@ -97,7 +115,7 @@ def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]
     """The texts in some columns; raises DataError where one is missing or of another type, or a
     value is null.
     """
-    rows = _Rows(what, _arrow(what, frame))
+    rows = _Rows.of(what, frame)
     missing = next((name for name in names if name not in rows.names), None)
     if missing is not None:
         raise rows.lacks(missing)
@@ -131,6 +149,17 @@ class _Rows(NamedTuple):
     what: str
     table: Any
     places: Any = None
+
+    @classmethod
+    def of(cls, what: str, frame: Frame) -> "_Rows":
+        """Raises DataError where Arrow cannot read it, or a column is there twice."""
+        rows = cls(what, _arrow(what, frame))
+        twice = next((name for name in rows.names if rows.names.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(
+                f"the table of {what} has more than one column `{twice}`: give each its own name"
+            )
+        return rows
 
     @property
     def names(self) -> list[str]:
@@ -191,14 +220,8 @@ class _Rows(NamedTuple):
 
 def _arrow(what: str, frame: Frame) -> pa.Table:
     try:
-        table = pa.table(frame)
+        return pa.table(frame)
     except (TypeError, pa.ArrowException) as error:
         raise DataError(
             f"the table of {what} is a {type(frame).__name__} that Arrow cannot read: {error}"
         ) from error
-    twice = next((name for name in table.schema.names if table.schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(
-            f"the table of {what} has more than one column `{twice}`: give each its own name"
-        )
-    return table

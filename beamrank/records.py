@@ -28,6 +28,7 @@ class BadRow(NamedTuple):
     place: str
     reason: str
     row: str = ""
+    kind: str = ""
 
 
 NO_TOKEN = -1

@@ -23,6 +23,7 @@ from beamrank.commit.shards import ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import list_units, unit_digest
+from beamrank.formats.decode.base import unit_ranges
 from beamrank.join.doc_hashes import (
     RANGE_BYTES,
     NeededList,
@@ -32,7 +33,7 @@ from beamrank.join.doc_hashes import (
     open_unit_docs,
     write_needed,
 )
-from beamrank.join.run_units import SMALL_BYTES, UNIT_BYTES, unit_ranges, write_units
+from beamrank.join.run_units import SMALL_BYTES, UNIT_BYTES, write_units
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.disk_cache import local_copy

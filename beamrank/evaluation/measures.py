@@ -20,7 +20,7 @@ from ir_measures.providers import FallbackProvider
 from numpy.typing import NDArray
 
 from beamrank.errors import ConfigError
-from beamrank.formats.qrels import MAX_RELEVANCE
+from beamrank.formats.schemas import MAX_RELEVANCE
 
 Measure: TypeAlias = Any
 Floats: TypeAlias = NDArray[np.float64]

@@ -3,22 +3,20 @@
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import RowError, check_ids_of_query
-from beamrank.formats.rows import FileRows
+from beamrank.formats.checks import check_ids_of_query
+from beamrank.formats.files import InputFile
+from beamrank.formats.reader import TableReader
 from beamrank.formats.run_order import Run
-from beamrank.formats.texts.row_reader import ReadRecord
+from beamrank.formats.schemas import EXCLUDED
 from beamrank.notes import Note, first_few
 from beamrank.section import SELF
 from beamrank.storage.documents import digest
 
 _PAIR = ("query_id", "doc_id")
-# The key of BRIGHT's files, and what it holds where there is none.
-_LIST, _NONE = "excluded_ids", "N/A"
 # Where the doc of a query's own id is among the first so many, and that in so large a share of the
 # queries, queries are docs. Fewer meet by chance: topic 12 may well find doc 12.
 OWN_DEPTH = 10
@@ -143,16 +141,14 @@ def read_excluded(path: str) -> Excluded:
     """Reads which docs are left out.
 
     Args:
-        path: `self`, or a file with a query_id and a doc_id a line, separated by a tab or spaces,
-            with a header or not; or JSONL or Parquet with `query_id` (or `id`) and `doc_id`, or the
-            list `excluded_ids` of BRIGHT.
+        path: `self`, or a file with a query_id and a doc_id a row.
     """
     if path == SELF:
         return Excluded(SELF)
-    rows = _ExcludedRows(path)
     pairs: dict[str, set[str]] = {}
     repeated = count = 0
-    for batch in rows.batches():
+    file = TableReader(InputFile(path), EXCLUDED)
+    for batch in file.batches():
         count += len(batch)
         for query_id, doc_id in zip(
             *(batch.column(name).to_pylist() for name in _PAIR), strict=True
@@ -160,48 +156,8 @@ def read_excluded(path: str) -> Excluded:
             docs = pairs.setdefault(query_id, set())
             repeated += doc_id in docs
             docs.add(doc_id)
-    rows.check(count + rows.without_docs)
+    file.check(count)
     return Excluded(path, {query_id: frozenset(docs) for query_id, docs in pairs.items()}, repeated)
-
-
-class _ExcludedRows(FileRows):
-    """Records have a query_id and a doc_id, or an id and a list of docs.
-
-    Attributes:
-        without_docs: how many records exclude nothing, as most of BRIGHT's do.
-    """
-
-    what = "file of docs to exclude"
-    layouts = (_PAIR,)
-    without_docs = 0
-
-    def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:  # noqa: ARG002
-        def read(_line: int, row: Mapping[str, Any]) -> list[list[bytes]]:
-            query_id, listed = row.get("query_id", row.get("id")), row.get(_LIST, row.get("doc_id"))
-            doc_ids = listed if isinstance(listed, list) else [listed]
-            if not all(
-                isinstance(each, str | int) and not isinstance(each, bool)
-                for each in (query_id, *doc_ids)
-            ):
-                raise RowError(
-                    f"has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole "
-                    "numbers"
-                )
-            named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
-            self.without_docs += not named
-            return [
-                [str(each).encode("utf-8", "surrogatepass") for each in (query_id, doc_id)]
-                for doc_id in named
-            ]
-
-        return read
-
-    @property
-    def plain(self) -> Mapping[str, Sequence[str]]:
-        return {"pairs": _PAIR}
-
-    def explain_columns(self, count: int) -> str:
-        return f"{count} columns, where a query_id and a doc_id are expected"
 
 
 def excluded_of(exclude: str | os.PathLike[str] | Mapping[str, Collection[str]]) -> Excluded:

@@ -5,8 +5,11 @@ record look like.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +18,10 @@ from pydantic_core import from_json
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import BYTE_ORDER_MARK, csv_row
 from beamrank.formats.columns import names_columns, split_tsv
+from beamrank.formats.decode.base import Decoder
+from beamrank.formats.decode.packing import packed_as
 from beamrank.storage import files as storage
-from beamrank.storage.globs import NOT_DATA, find, is_data
+from beamrank.storage.globs import NOT_DATA, find, is_data, root_of
 from beamrank.storage.streams import errors_as, has_ending, open_stream, without_compression
 
 # The value of `format` that stands for the guessed one.
@@ -24,23 +29,6 @@ AUTO = "auto"
 _BEGINNING_BYTES = 1 << 18
 _HUB_ENDINGS = (".parquet", ".jsonl")
 _GLOB = re.compile(r"[*?\[]")
-_NAMED = "compressed with {}: give it a name that ends in {}"
-_WIDE = "UTF-{}, as some programs write text: convert it with `iconv -f {} -t utf-8`"
-# How packed files begin; bzip2's beginning is long because text can begin with BZh, and UTF-16's
-# begins UTF-32's too.
-_PACKED = {
-    re.compile(rb"\x1f\x8b"): _NAMED.format("gzip", ".gz"),
-    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): _NAMED.format("bzip2", ".bz2"),
-    re.compile(rb"\xfd7zXZ\0"): _NAMED.format("xz", ".xz"),
-    re.compile(rb"\x28\xb5\x2f\xfd"): _NAMED.format("zstd", ".zst"),
-    re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
-    re.compile(
-        rb".{257}ustar", re.DOTALL
-    ): "a tar archive: give it a name that ends in .tar or .tar.gz",
-    re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"): _WIDE.format(32, "utf-32"),
-    re.compile(rb"\xff\xfe|\xfe\xff"): _WIDE.format(16, "utf-16"),
-}
-_FEWEST_BYTES = 8
 _LIST = re.compile(rb"\s*\[\s*\{")
 # XML's declaration, comments and the element around all topics may come before the first one.
 _TREC = re.compile(
@@ -91,6 +79,103 @@ def hash_files(paths: Paths) -> dict[str, str]:
     return {url: storage.sha256(url) for url in find_files(paths)}
 
 
+# What lies beside the files of data, and is none.
+_BESIDE = re.compile(
+    r"(readme|license).*|.*\.crc|(dataset_info|dataset_dict|state)\.json", re.IGNORECASE
+)
+# A folder whose name holds the value of a column for all files below it.
+_PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file of an input.
+
+    Attributes:
+        url: its URL.
+        root: the path that was given, below which folders name columns, as Hive and Spark do; empty
+            for the file itself.
+    """
+
+    url: str
+    root: str = ""
+
+    @property
+    def partition(self) -> dict[str, str | None]:
+        """The columns that its folders name, with their values."""
+        below = self.url.removeprefix(self.root) if self.root else ""
+        return {
+            unquote(name): None if value == _NULL_PARTITION else unquote(value)
+            for name, value in _PARTITION.findall(below)
+        }
+
+    def beginning(self, size_bytes: int = 16) -> bytes:
+        """Its first bytes, not decompressed."""
+        with storage.open_binary(self.url) as file:
+            return file.read(size_bytes)
+
+
+def input_files(paths: Paths, what: str) -> list[InputFile]:
+    """The files of an input: each path, what its glob matches, or those of its folder; sorted, each
+    once.
+
+    Files that lie beside data, such as READMEs, are left out of folders and globs.
+
+    Raises:
+        PreflightError: there are none, or a folder or a glob has files of several kinds.
+    """
+    files: dict[str, InputFile] = {}
+    for path in paths_of(paths):
+        with errors_as(PreflightError, path):
+            is_file = storage.exists(path) and not storage.is_folder(path)
+            # A pipe is no file that can be listed.
+            urls = [path] if is_file else [url for url in find(path) if not _is_beside(url)]
+            root = "" if is_file else root_of(path)
+        if not is_file:
+            _check_one_kind(path, urls)
+        files |= {url: InputFile(url, root) for url in urls}
+    if not files:
+        raise PreflightError(
+            f"there is no {what} {shown_paths(paths)}: give a file, a folder or a glob. {NOT_DATA}",
+            kind="no-file",
+        )
+    return list(files.values())
+
+
+def _is_beside(url: str) -> bool:
+    return _BESIDE.fullmatch(storage.name(url)) is not None
+
+
+def _check_one_kind(path: str, urls: Sequence[str]) -> None:
+    """Raises PreflightError where files have several endings, and so are of several kinds."""
+    by_ending = {
+        storage.name(without_compression(url)).rpartition(".")[2]
+        if "." in storage.name(without_compression(url))
+        else "": url
+        for url in reversed(urls)
+    }
+    if len(by_ending) > 1:
+        first, second = sorted(by_ending.values())[:2]
+        raise PreflightError(
+            f"{path} holds files of several kinds, such as {first} and {second}, and they are read "
+            "as one input: give a glob that matches those of one kind",
+            kind="mixed-files",
+        )
+
+
+class FileFormat(NamedTuple):
+    """A named format of rows.
+
+    Attributes:
+        look: how its files begin; None for one that is only taken by its name.
+        open: opens a file of it, as a `Decoder` whose columns have the usual names.
+    """
+
+    look: "Look | None"
+    open: Callable[[InputFile], Decoder]
+
+
 class Beginning:
     """The beginning of a file, by which a format recognizes it.
 
@@ -99,10 +184,14 @@ class Beginning:
         content: its first bytes, decompressed, without a byte order mark.
     """
 
-    def __init__(self, url: str) -> None:
-        """Raises PreflightError if the file cannot be read."""
+    def __init__(
+        self, url: str, opened: Callable[[], AbstractContextManager[BinaryIO]] | None = None
+    ) -> None:
+        """Takes what opens the file, by default its name; raises PreflightError if it cannot be
+        read.
+        """
         self.url = url
-        with errors_as(PreflightError, url), open_stream(url) as file:
+        with errors_as(PreflightError, url), opened() if opened else open_stream(url) as file:
             self.content = file.read(_BEGINNING_BYTES).removeprefix(BYTE_ORDER_MARK)
 
     @cached_property
@@ -271,27 +360,6 @@ def is_packaged(path: str, base: str) -> bool:
     if below:
         return below == base.partition(".")[0] and is_data(name) and has_ending(name, _HUB_ENDINGS)
     return name == base or name.startswith(f"{base}.")
-
-
-def check_text(url: str) -> None:
-    """Raises PreflightError where a file is not text in UTF-8, as far as its beginning shows it."""
-    packed = packed_as(Beginning(url).content)
-    if packed:
-        raise PreflightError(f"{url} does not hold text{packed}")
-
-
-def packed_as(beginning: bytes) -> str:
-    """A sentence that names how a file is packed whose name does not, or a wide encoding; empty for
-    text in UTF-8.
-    """
-    for magic, sentence in _PACKED.items():
-        if magic.match(beginning):
-            return f". The file is {sentence}"
-    # Without a byte order mark: the zero byte in most characters, on one side.
-    even, odd = beginning[::2].count(0), beginning[1::2].count(0)
-    if len(beginning) < _FEWEST_BYTES or 4 * max(even, odd) < len(beginning) or min(even, odd):
-        return ""
-    return f". The file is {_WIDE.format(16, 'utf-16be' if even else 'utf-16le')}"
 
 
 def _is_parquet(beginning: Beginning) -> bool:

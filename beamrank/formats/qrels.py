@@ -1,9 +1,9 @@
 """Qrels: which docs are relevant to which topics."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -11,21 +11,17 @@ import pyarrow.compute as pc
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import checked_queries, number, whole_of
-from beamrank.formats.columns import Columns, QrelsColumns, column_names
-from beamrank.formats.files import find_files
+from beamrank.formats.checks import checked_queries, whole_of
+from beamrank.formats.columns import QrelsColumns, column_names
+from beamrank.formats.files import FileFormat, input_files
+from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.rows import FileRows, Number
-from beamrank.formats.texts.row_reader import ReadRecord
+from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
+from beamrank.formats.values import RowError
 from beamrank.notes import Note
 from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths
 from beamrank.storage.id_places import IdMapping, IdPlaces, repeated_rows
-
-# The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to
-# a topic's highest in an array, and nDCG without a cutoff takes time with the square of that.
-# (trec_eval itself promises 127.)
-MAX_RELEVANCE = 10_000
 
 
 class QrelsConfig(Section):
@@ -47,41 +43,8 @@ QrelsFiles: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class QrelsFormat:
-    """A qrels format: one judgment a line.
-
-    Attributes:
-        title: its name in messages.
-        columns: their names.
-        header: whether the first line holds the names; the others are detected by their numbers of
-            columns.
-        judgments: the query_id, doc_id and relevance of each judgment in a record, whose line and
-            fields it is given, where a record of JSON or Parquet has several; `columns` are its
-            fields then.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    header: bool = False
-    judgments: Callable[[int, Mapping[str, Any]], Iterable[tuple[str, str, int]]] | None = None
-
-    def read_record(self, line: int, record: Mapping[str, Any]) -> Iterable[list[bytes]]:
-        assert self.judgments is not None
-        return (
-            [query_id.encode(), doc_id.encode(), b"%d" % level]
-            for query_id, doc_id, level in self.judgments(line, record)
-        )
-
-
-FORMATS: Registry[QrelsFormat] = Registry(
-    "qrels format",
-    "beamrank.qrels",
-    {
-        "trec": QrelsFormat("TREC, MS MARCO", ("query_id", "iteration", "doc_id", "relevance")),
-        "three": QrelsFormat("three columns", ("query_id", "doc_id", "relevance")),
-        "beir": QrelsFormat("BEIR", ("query-id", "corpus-id", "score"), header=True),
-    },
+FORMATS: Registry[FileFormat] = Registry(
+    "qrels format", "beamrank.qrels", {"lotte": "beamrank.formats.decode.lists:LOTTE"}
 )
 
 
@@ -91,7 +54,7 @@ _ROWS = pa.schema(
         "query_id": pa.string(),
         "doc_id": pa.string(),
         "relevance": pa.int16(),
-        "position": pa.int64(),
+        "place": pa.int64(),
     }
 )
 # So many docs with the relevances 1, 2, 3, ... are a ranking.
@@ -185,13 +148,13 @@ class Qrels:
 
 def read_qrels(
     paths: str | Sequence[str] | QrelsConfig | pa.Table,
-    columns: Columns | None = None,
+    hints: Hints = NO_HINTS,
     rejects: Rejects | None = None,
 ) -> Qrels:
     """Reads qrels from files at any fsspec URL, compressed or not.
 
     A negative relevance means what it means to trec_eval: the doc was in the pool, but was not
-    judged. `columns` names columns that have other names than usual; `rejects` takes the rows that
+    judged. `hints` names columns that have other names than usual; `rejects` takes the rows that
     cannot be used, which are left out: by default each is an error.
 
     Raises:
@@ -201,12 +164,12 @@ def read_qrels(
             with different relevance. The first of each kind is listed.
     """
     if isinstance(paths, QrelsConfig):
-        columns = column_names(paths.columns)
-    if isinstance(paths, pa.Table):
-        files = [_QrelsRows("the table of the qrels", None, rejects, paths)]
-    else:
-        files = [_QrelsRows(url, columns, rejects) for url in find_files(paths)]
-    tables = [file.table() for file in files]
+        hints = Hints(column_names(paths.columns))
+    inputs: Sequence[Any] = (
+        [paths] if isinstance(paths, pa.Table) else input_files(paths, "qrels file")
+    )
+    files = [TableReader(file, QRELS, hints, rejects, FORMATS) for file in inputs]
+    tables = [_table(file) for file in files]
     table = pa.concat_tables(tables)
     starts = np.cumsum([0, *map(len, tables)])
     again = repeated_rows(table["query_id"], table["doc_id"])
@@ -214,16 +177,13 @@ def read_qrels(
         now, before = (table.slice(each, 1).to_pylist()[0] for each in (row, first))
         if now["relevance"] != before["relevance"]:
             here, there = np.searchsorted(starts, [row, first], side="right") - 1
-            where = (
-                f"on {files[there].noun} {before['position']}"
-                if here == there
-                else "in an earlier file"
-            )
+            noun = files[there].decoder.noun
+            where = f"on {noun} {before['place']}" if here == there else "in an earlier file"
             reason = (
-                f"doc {now['doc_id']!r} of query {now['query_id']!r} has relevance "
+                f"gives doc {now['doc_id']!r} of query {now['query_id']!r} the relevance "
                 f"{now['relevance']}, but {before['relevance']} {where}"
             )
-            files[here].bad(now["position"], reason, always=True)
+            files[here].bad(now["place"], RowError(reason, "judged-twice", fatal=True))
     for file in files:
         file.check()
     # A partition may be empty.
@@ -237,74 +197,27 @@ def read_qrels(
         sum(len(file.comments) for file in files),
         () if rejects is None else rejects.notes(),
     )
-    name = files[0].format_name
+    name = files[0].layout or "header"
     return Qrels(
         relevance, QrelsNotes(name, len(relevance), relevance.count, len(again), comments, rejected)
     )
 
 
-def _level(column: bytes) -> int:
-    try:
-        level = whole_of(number(float, column))
-    except ValueError:
-        level = None
-    if not isinstance(level, int):
-        raise ValueError("is not a whole number")
-    if abs(level) > MAX_RELEVANCE:
-        raise ValueError(
-            f"is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what trec_eval's "
-            "measures can count: map it to grades, such as 0 to 4"
-        )
-    return level
-
-
-class _QrelsRows(FileRows):
-    what = "qrels file"
-    layouts = (_JUDGMENT,)
-    numbers: ClassVar = {"relevance": Number(pa.int16(), _level, MAX_RELEVANCE)}
-
-    @property
-    def plain(self) -> Mapping[str, Sequence[str]]:
-        # Ours come first: a plugin's format of as many columns replaces none of them.
-        return {name: each.columns for name, each in FORMATS.items() if not each.header}
-
-    @property
-    def format_name(self) -> str:
-        """The name of the format of the rows so far; `header` for names that no format has."""
-        headers = {each.columns: name for name, each in FORMATS.items() if each.header}
-        return headers.get(self.names, "header") if self.names else self.name or "trec"
-
-    def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
-        formats = (each for each in FORMATS.values() if each.judgments is not None)
-        found = next((each for each in formats if set(each.columns) <= first.keys()), None)
-        return super().record_reader(first) if found is None else found.read_record
-
-    def explain_columns(self, count: int) -> str:
-        if self.names:
-            name = self.format_name
-            title = FORMATS[name].title if name in FORMATS else "the file"
-            return f"{count} columns, where {title}'s header names {len(self.names)}"
-        each = [
-            f"{one.title}, {len(one.columns)} columns{' below the header' * one.header} "
-            f"({' '.join(one.columns)})"
-            for one in FORMATS.values()
-        ]
-        hint = ". Six columns are a TREC run's" if count == 6 else ""
-        return f"{count} columns; accepted: {'; '.join(each)}{hint}"
-
-    def table(self) -> Any:
-        """All judgments; raises PreflightError for an MS MARCO run, which has three columns too."""
-        batches = list(self.batches())
-        table = pa.Table.from_batches(batches) if batches else _ROWS.empty_table()
-        for query_id, docs in Judgments(table).items() if self.format_name == "three" else ():
-            levels = sorted(docs.values())
-            if len(levels) >= _RANKS and levels == list(range(levels[0], levels[0] + len(levels))):
-                raise PreflightError(
-                    f"{self.url} is a run, not qrels: the {len(levels)} docs of query "
-                    f"{query_id!r} have the third columns {levels[0]} to {levels[-1]}, which are "
-                    "ranks. Give the qrels"
-                )
-        return table
+def _table(file: TableReader) -> Any:
+    """All judgments; raises PreflightError for an MS MARCO run, which has three columns too."""
+    batches = list(file.batches())
+    table = pa.Table.from_batches(batches) if batches else _ROWS.empty_table()
+    for query_id, docs in Judgments(table).items() if file.layout == "three" else ():
+        levels = sorted(docs.values())
+        if len(levels) >= _RANKS and levels == list(range(levels[0], levels[0] + len(levels))):
+            raise PreflightError(
+                f"{file.url} is a run, not qrels: the {len(levels)} docs of query {query_id!r} "
+                f"have the third columns {levels[0]} to {levels[-1]}, which are ranks. Give the "
+                "qrels",
+                kind="run-as-qrels",
+                file=file.url,
+            )
+    return table
 
 
 def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:

@@ -130,6 +130,7 @@ class Rejects:
 class _Kind:
     line: int
     reason: str
+    kind: str
     count: int = 0
 
 
@@ -148,7 +149,14 @@ class Problems:
         self._kinds: dict[str, _Kind] = {}
 
     def add(
-        self, line: int, reason: str, row: Any = "", *, noun: str = "line", always: bool = False
+        self,
+        line: int,
+        reason: str,
+        row: Any = "",
+        *,
+        noun: str = "line",
+        always: bool = False,
+        kind: str = "",
     ) -> None:
         """Notes the problem of a row that begins on a line, or another noun; `always` for an error
         at any limit.
@@ -156,11 +164,16 @@ class Problems:
         self.count += 1
         self._always |= always
         place = f"{self._file}:{line}" if noun == "line" else f"{self._file} at {noun} {line}"
-        self._rejects.add(self._file, [BadRow(place, reason, beginning(row))])
-        kind = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason))
-        kind.count += 1
-        if line < kind.line:
-            kind.line, kind.reason = line, reason
+        self._rejects.add(self._file, [BadRow(place, reason, beginning(row), kind)])
+        similar = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason, kind))
+        similar.count += 1
+        if line < similar.line:
+            similar.line, similar.reason = line, reason
+
+    @property
+    def first(self) -> _Kind:
+        """The earliest problem."""
+        return min(self._kinds.values(), key=lambda kind: kind.line)
 
     @property
     def are_refused(self) -> bool:

@@ -3,7 +3,7 @@ showed.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.rows import FileRows
+from beamrank.formats.reader import TableReader
 from beamrank.notes import Note
 from beamrank.storage.id_places import IdMapping, IdPlaces
 
@@ -25,30 +25,23 @@ class RunLayout:
     Attributes:
         url: the file.
         listed: the name of the format of a corpus that lists candidates; empty for a run.
-        columns: the meaning, the name and the type of each column; none of a file without rows.
+        columns: the meaning and the name of each column; none of a file without rows.
     """
 
     url: str
     listed: str = ""
-    columns: tuple[tuple[str, str, str], ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, rows: FileRows) -> Self:
-        """The layout of a file whose first row was read."""
-        types = {field.name: _type_name(field.type) for field in rows.schema}
-        named = {
-            meaning: rows.names[at] if rows.names else "" for meaning, at in rows.places.items()
-        }
-        return cls(
-            rows.url,
-            "",
-            tuple(sorted((each, name, types.get(name, "")) for each, name in named.items())),
-        )
+    def of(cls, file: TableReader) -> Self:
+        """The layout of an open file."""
+        columns = sorted((meaning, file.names.get(meaning, "")) for meaning in file.binding)
+        return cls(file.url, "", tuple(columns))
 
     @property
     def meanings(self) -> set[str]:
         """What the columns mean."""
-        return {meaning for meaning, _, _ in self.columns}
+        return {meaning for meaning, _ in self.columns}
 
     @property
     def has_scores(self) -> bool:
@@ -66,24 +59,14 @@ class RunLayout:
             return
         raise PreflightError(
             f"{other.url} has {other} in its first row, and {self.url} {self}: the files of one "
-            "run have the same columns, each of one type. Convert one of them, or leave it out"
+            "run have the same columns. Convert one of them, or leave it out",
+            kind="parts-differ",
+            file=other.url,
         )
 
     def __str__(self) -> str:
-        shown = (
-            f"{name or meaning}{type_ and ' '}{type_}" for meaning, name, type_ in self.columns
-        )
+        shown = (name or meaning for meaning, name in self.columns)
         return self.listed or f"the columns {', '.join(shown)}"
-
-
-def _type_name(type_: Any) -> str:
-    """A type as far as files of one run must agree."""
-    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
-    if pa.types.is_integer(type_):
-        return "integer"
-    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
-        return "number"
-    return "string" if pa.types.is_large_string(type_) else str(type_)
 
 
 class Ordered(NamedTuple):

@@ -1,22 +1,21 @@
 """Runs, read and put in the order in which every measure reads them."""
 
-import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import checked_queries, number
-from beamrank.formats.columns import Columns
-from beamrank.formats.files import Paths, paths_of, shown_paths
+from beamrank.errors import DataError
+from beamrank.formats.checks import checked_queries
+from beamrank.formats.decode.lines import ROWS_AT_ONCE
+from beamrank.formats.files import FileFormat, InputFile, Paths, input_files
+from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.rows import ROWS_AT_ONCE, FileRows, Number
 from beamrank.formats.run_order import (
     Ordered,
     Run,
@@ -26,123 +25,45 @@ from beamrank.formats.run_order import (
     order_rows,
     run_values,
 )
-from beamrank.formats.run_writer import FORMATS, described, text_formats
-from beamrank.formats.texts.tables import is_table
+from beamrank.formats.run_writer import FORMATS as WRITTEN
+from beamrank.formats.run_writer import described, text_formats
+from beamrank.formats.schemas import NO_HINTS, RUN, Hints, Schema
+from beamrank.formats.values import RowError
 from beamrank.notes import SILENT, Progress
+from beamrank.plugins import Registry
 from beamrank.storage import files as storage
-from beamrank.storage.globs import NOT_DATA, find
 from beamrank.storage.id_places import IdPlaces, repeated_rows
-from beamrank.storage.streams import errors_as, without_compression
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
 
-_README = re.compile(r"readme", re.IGNORECASE)
 # A file of passages has rows of any number of words.
 _TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
-_MOST_RANK = 2**63 - 1
 # What rounds to infinity in float32.
 INFINITE = 3.4028235677973366e38
 # The number of a row: that of its file in the upper bits, its line in the lower ones.
 _LINE_BITS = 40
 
 
-def run_files(paths: Paths) -> list[str]:
-    """The files of a run: each path, what its glob matches, or those of its folder; sorted, each
-    once.
-
-    Of a folder with Parquet or Arrow files these are read, as the files of a table; other files all
-    have one ending.
-
-    Raises:
-        PreflightError: there are none, or a folder has files of several kinds.
-    """
-    files: dict[str, None] = {}
-    for path in paths_of(paths):
-        with errors_as(PreflightError, path):
-            found = find(path)
-            files |= dict.fromkeys(_of_folder(path, found) if storage.is_folder(path) else found)
-    if not files:
-        raise PreflightError(
-            f"there is no run {shown_paths(paths)}: give a file, a folder or a glob. {NOT_DATA}"
-        )
-    return list(files)
+FORMATS: Registry[FileFormat] = Registry(
+    "run format", "beamrank.runs", {"top_ranked": "beamrank.formats.decode.lists:TOP_RANKED"}
+)
 
 
-def _of_folder(folder: str, files: Sequence[str]) -> Sequence[str]:
-    if tables := [url for url in files if is_table(url)]:
-        return tables
-    runs = [url for url in files if not _README.match(storage.name(url))]
-    by_ending = {
-        storage.name(without_compression(url)).rpartition(".")[2]: url for url in reversed(runs)
-    }
-    if len(by_ending) > 1:
-        first, second = sorted(by_ending.values())[:2]
-        raise PreflightError(
-            f"the folder {folder} is no run of one kind: it holds several kinds of files, such as "
-            f"{first} and {second}. Give a glob"
-        )
-    return runs
+def run_files(paths: Paths) -> list[InputFile]:
+    """The files of a run, as `input_files`."""
+    return input_files(paths, "run")
 
 
-def files_of_run(path: str) -> list[str]:
-    """The files of one run: a path itself, which can be a pipe, or those of a folder or a glob."""
-    with errors_as(PreflightError, path):
-        are_several = storage.is_folder(path) or (
-            any(each in path for each in "*?[") and not storage.exists(path)
-        )
-    return run_files(path) if are_several else [path]
+def open_run_file(
+    file: InputFile | pa.Table, hints: Hints = NO_HINTS, rejects: Rejects | None = None
+) -> TableReader:
+    """Opens a file of a run, or a table in memory."""
+    return TableReader(file, run_schema(), hints, rejects, FORMATS)
 
 
-def _rank(column: bytes) -> int:
-    try:
-        rank = number(int, column)
-    except ValueError:
-        rank = 2 * _MOST_RANK
-    if abs(rank) > _MOST_RANK:
-        raise ValueError(f"is not a whole number of 64 bits ({described()})")
-    return rank
-
-
-def _score(column: bytes) -> float:
-    try:
-        score = number(float, column)
-    except ValueError:
-        raise ValueError(f"is not a number ({described()})") from None
-    if not abs(score) < INFINITE:
-        raise ValueError("is not finite in float32")
-    return score
-
-
-class RunRows(FileRows):
-    """The rows of a run file."""
-
-    what = "run"
-    # What the columns are called by their names: they need a rank or a score.
-    layouts = (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score"))
-    numbers: ClassVar = {
-        "rank": Number(pa.int64(), _rank, _MOST_RANK),
-        "score": Number(pa.float32(), _score, INFINITE),
-    }
-
-    @property
-    def plain(self) -> Mapping[str, Sequence[str]]:
-        return {name: each.columns for name, each in text_formats().items()}
-
-    @property
-    def accepted(self) -> str:
-        return f"; {described()}"
-
-    @property
-    def format_name(self) -> str:
-        named = "trec" if "score" in self.places else "msmarco"
-        return named if self.names else self.name or "trec"
-
-    def explain_columns(self, count: int) -> str:
-        return (
-            super().explain_columns(count)
-            if self.names
-            else explain_columns(count, self.name or None)
-        )
+def run_schema() -> Schema:
+    """What the columns of a run mean, in the text formats of packages too."""
+    return replace(RUN, unnamed={name: each.columns for name, each in text_formats().items()})
 
 
 def explain_columns(count: int, name: str | None) -> str:
@@ -155,16 +76,21 @@ def explain_columns(count: int, name: str | None) -> str:
             + ("; four are TREC qrels" if count == 4 else "")
             + _TOP1000 * (count > 6)
         )
-    columns = FORMATS[name].columns
+    columns = WRITTEN[name].columns
     longer = (
         ": the line holds more than one row, or words after the last column"
         if count > len(columns)
         else ""
     )
     return (
-        f"{count} columns, where the rows before are {FORMATS[name].title} rows of {len(columns)} "
+        f"{count} columns, where the rows before are {WRITTEN[name].title} rows of {len(columns)} "
         f"({' '.join(columns)}){longer}"
     )
+
+
+def _format_name(file: TableReader) -> str:
+    """The name of the format of a file; of one with names that of the same columns."""
+    return file.layout or ("trec" if "score" in file.binding else "msmarco")
 
 
 class _RunFiles:
@@ -176,12 +102,10 @@ class _RunFiles:
     """
 
     def __init__(
-        self, url: str | pa.Table, columns: Columns | None = None, rejects: Rejects | None = None
+        self, url: str | pa.Table, hints: Hints = NO_HINTS, rejects: Rejects | None = None
     ) -> None:
-        if isinstance(url, str):
-            self.files = [RunRows(each, columns, rejects) for each in files_of_run(url)]
-        else:
-            self.files = [RunRows("the table of the run", columns, rejects, url)]
+        files: Sequence[InputFile | pa.Table] = run_files(url) if isinstance(url, str) else [url]
+        self.files = [open_run_file(file, hints, rejects) for file in files]
         self.layout = RunLayout(self.files[0].url)
 
     def tables(self, number: Callable[[Any], NDArray[np.int32]]) -> Iterator[pa.Table]:
@@ -189,14 +113,12 @@ class _RunFiles:
         each query_id.
         """
         for place, file in enumerate(self.files):
-            found = None
-            for batch in file.batches():
-                if found is None:
-                    found = RunLayout.of(file)
-                    self.layout = self.layout if self.layout.columns else found
-                    self.layout.check(found)
+            layout = RunLayout.of(file)
+            self.layout = self.layout if self.layout.columns else layout
+            self.layout.check(layout)
+            for batch in filter(len, file.batches()):
                 columns = {name: batch.column(name) for name in ("doc_id", "rank", "score")}
-                position = batch.column("position").to_numpy() + (place << _LINE_BITS)
+                position = batch.column("place").to_numpy() + (place << _LINE_BITS)
                 yield pa.table(
                     {"query": number(batch.column("query_id")), **columns, "position": position}
                 )
@@ -212,12 +134,12 @@ class _RunFiles:
                 places = rows["position"].take(pa.array([second, first])).to_pylist()
                 (here, line), (there, before) = (divmod(place, 1 << _LINE_BITS) for place in places)
                 of_file = "" if len(self.files) == 1 else f" of {self.files[there].url}"
-                already = (
-                    f"{rows['doc_id'][second].as_py()!r} already on "
-                    f"{self.files[there].noun} {before}{of_file}"
+                already = f"{self.files[there].decoder.noun} {before}{of_file} has"
+                reason = (
+                    f"has doc {rows['doc_id'][second].as_py()!r} of query "
+                    f"{name_of(rows['query'][second].as_py())!r}, which {already} too"
                 )
-                reason = f"query {name_of(rows['query'][second].as_py())!r} has doc {already}"
-                self.files[here].bad(line, reason, always=True)
+                self.files[here].bad(line, RowError(reason, "doc-twice", fatal=True))
             yield order_rows(rows.drop_columns(["position"]), "query", self.layout, ties)
 
     def check(self, rows: int) -> None:
@@ -231,7 +153,7 @@ def read_run(
     url: str | pa.Table,
     *,
     ties: Ties = "doc_id",
-    columns: Columns | None = None,
+    hints: Hints = NO_HINTS,
     rejects: Rejects | None = None,
     progress: Progress = SILENT,
 ) -> Run:
@@ -243,7 +165,7 @@ def read_run(
     ties in the order of the file.
 
     With `ties="rank"` the rank column, if there is one, orders tied scores, as for a run that feeds
-    a stage. `url` can be a table in memory; `columns` names columns that have other names than
+    a stage. `url` can be a table in memory; `hints` names columns that have other names than
     usual; `rejects` takes the rows that cannot be used, which are left out: by default each is an
     error.
 
@@ -253,7 +175,7 @@ def read_run(
             than may be left out; or, always, a doc_id twice for a query, or rows of another format.
             The first of each kind is listed.
     """
-    run_files = _RunFiles(url, columns, rejects)
+    files = _RunFiles(url, hints, rejects)
     numbers: dict[str, int] = {}
 
     def number(query_ids: Any) -> NDArray[np.int32]:
@@ -266,18 +188,17 @@ def read_run(
 
     held: deque[pa.Table] = deque()
     rows = 0
-    for table in run_files.tables(number):
+    for table in files.tables(number):
         held.append(table)
         rows += len(table)
-        progress.update(rows, None, f"rows of {storage.name(run_files.files[0].url)} read")
-    ordered = run_files.ordered(_by_query(held), ties, lambda number: list(numbers)[number])
-    first = next((file for file in run_files.files if file.places), run_files.files[0])
-    run = _run(ordered, numbers, run_files.layout, first.format_name)
-    run_files.check(rows)
-    comments = [comment for file in run_files.files for comment in file.comments]
-    in_columns = sum(
-        len(comment.split()) == len(FORMATS[first.format_name].columns) for comment in comments
-    )
+        progress.update(rows, None, f"rows of {storage.name(files.files[0].url)} read")
+    ordered = files.ordered(_by_query(held), ties, lambda number: list(numbers)[number])
+    first = next((file for file in files.files if file.binding), files.files[0])
+    name = _format_name(first)
+    run = _run(ordered, numbers, files.layout, name)
+    files.check(rows)
+    comments = [comment for file in files.files for comment in file.comments]
+    in_columns = sum(len(comment.split()) == first.decoder.width for comment in comments)
     rejected = () if rejects is None else rejects.notes()
     return replace(
         run,
@@ -296,7 +217,7 @@ def iterate_run(
     The last number is how many of its ranks disagree with the scores. A query whose rows are apart
     in the file is yielded more than once.
     """
-    run_files = _RunFiles(url)
+    files = _RunFiles(url)
     names: list[str] = []
 
     def number(query_ids: Any) -> NDArray[np.int32]:
@@ -310,9 +231,9 @@ def iterate_run(
         return numbers
 
     rows = 0
-    for found in run_files.ordered(run_files.tables(number), ties, names.__getitem__):
+    for found in files.ordered(files.tables(number), ties, names.__getitem__):
         rows += len(found.rows)
-        docs, values = found.rows["doc_id"], run_values(found.rows, run_files.layout)
+        docs, values = found.rows["doc_id"], run_values(found.rows, files.layout)
         for start, end, wrong in zip(
             found.begins, [*found.begins[1:], len(values)], found.disagreements, strict=True
         ):
@@ -323,7 +244,7 @@ def iterate_run(
                 values[start:end],
                 int(wrong),
             )
-    run_files.check(rows)
+    files.check(rows)
 
 
 def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") -> Run:
@@ -348,7 +269,7 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
         values,
     ]
     rows = pa.table(columns, ["query", "doc_id", "rank", "score"])
-    layout = RunLayout("", columns=(("rank", "", ""), ("score", "", "")))
+    layout = RunLayout("", columns=(("rank", ""), ("score", "")))
     numbers = {query_id: number for number, query_id in enumerate(queries)}
     return _run([order_rows(rows, "query", layout, ties)], numbers, layout, "trec")
 

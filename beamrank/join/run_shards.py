@@ -22,7 +22,7 @@ SENT = pa.schema(
         pa.field("doc_id", pa.string(), nullable=False),
         pa.field("rank", pa.int64()),
         pa.field("score", pa.float32()),
-        pa.field("position", pa.int64(), nullable=False),
+        pa.field("place", pa.int64(), nullable=False),
         pa.field("unit", pa.int32(), nullable=False),
     ]
 )
@@ -57,7 +57,7 @@ def in_place_order(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """
 
     def key(batch: pa.RecordBatch) -> tuple[int, ...]:
-        positions = batch.column("position")
+        positions = batch.column("place")
         return batch.column("unit")[0].as_py(), positions[0].as_py(), positions[-1].as_py()
 
     return pa.Table.from_batches(
@@ -85,7 +85,7 @@ def order_shard(
     """
     repeated = repeated_rows(rows["query_id"], rows["doc_id"])
     if repeated:
-        places = rows.select(["unit", "position"]).take(pa.array(repeated[0]))
+        places = rows.select(["unit", "place"]).take(pa.array(repeated[0]))
         (url, here), (first_url, there) = map(where, *places.to_pydict().values())
         query_id, doc_id = (rows[name][repeated[0][0]].as_py() for name in ("query_id", "doc_id"))
         raise PreflightError(
@@ -99,7 +99,7 @@ def order_shard(
     places = np.arange(len(rows)) - np.repeat(found.begins, np.diff([*found.begins, len(rows)]))
     is_topic = np.asarray(pc.is_in(rows["query_id"], pa.array(sorted(query_ids), pa.string())))
     foreign = rows.filter(pa.array(~is_topic)).sort_by(
-        [("unit", "ascending"), ("position", "ascending")]
+        [("unit", "ascending"), ("place", "ascending")]
     )
     counts = {
         "without_ranks": 0 if layout.has_ranks else len(rows),
@@ -118,7 +118,7 @@ def order_shard(
     first = None
     if len(foreign):
         query_id, unit, position = (
-            foreign[name][0].as_py() for name in ("query_id", "unit", "position")
+            foreign[name][0].as_py() for name in ("query_id", "unit", "place")
         )
         first = (unit, position), query_id
     candidates = pa.Table.from_arrays(columns, schema=CANDIDATES)

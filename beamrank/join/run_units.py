@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,20 +14,17 @@ import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import check_ids_of_query
-from beamrank.formats.columns import Columns
 from beamrank.formats.corpora import FORMATS
-from beamrank.formats.files import Beginning, Choice, Paths, shown_paths
+from beamrank.formats.files import Beginning, Choice, InputFile, Paths, shown_paths
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import RunLayout
-from beamrank.formats.runs import INFINITE, RunRows, run_files
-from beamrank.formats.texts.lines import byte_ranges
-from beamrank.formats.texts.tables import is_table, open_table
+from beamrank.formats.runs import INFINITE, open_run_file, run_files
+from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit, DocBatch
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, changed, digest_file
 from beamrank.storage.documents import digest
 from beamrank.storage.row_files import read_rows, write_rows
-from beamrank.storage.streams import compression, errors_as
 
 UNIT_BYTES = 64 << 20
 # The launcher reads a run up to this size by itself.
@@ -46,11 +42,24 @@ _digested: dict[str, "DigestedRun"] = {}
 
 @dataclass(frozen=True)
 class DigestedRun:
-    """The digest of a run, and the files that it covers, in their order, with their sizes."""
+    """The digest of a run, and the files that it covers, in their order, with their sizes.
+
+    Attributes:
+        roots: of each file the `InputFile.root`.
+    """
 
     digest: str
     files: tuple[DigestedFile, ...]
     sizes: tuple[int, ...]
+    roots: tuple[str, ...]
+
+    @property
+    def inputs(self) -> Iterator[tuple[InputFile, int]]:
+        """The files and their sizes."""
+        return (
+            (InputFile(file.url, root), size)
+            for file, root, size in zip(self.files, self.roots, self.sizes, strict=True)
+        )
 
     def check(self, expected: str) -> None:
         """Raises DataError where the run does not have the digest that was planned with."""
@@ -69,7 +78,7 @@ class DigestedRun:
 
 def run_bytes(paths: Paths) -> int:
     """The size of all files of a run."""
-    return sum(_mapped(storage.size_bytes, run_files(paths)))
+    return sum(_mapped(storage.size_bytes, [file.url for file in run_files(paths)]))
 
 
 def digest_run(paths: Paths) -> DigestedRun:
@@ -80,7 +89,8 @@ def digest_run(paths: Paths) -> DigestedRun:
     Raises:
         PreflightError: there is no such run, or it is being written.
     """
-    urls = run_files(paths)
+    inputs = run_files(paths)
+    urls = [file.url for file in inputs]
     sizes = _mapped(storage.size_bytes, urls)
     reads_all = sum(sizes) <= SMALL_BYTES
     try:
@@ -90,7 +100,8 @@ def digest_run(paths: Paths) -> DigestedRun:
     except FileNotFoundError as error:
         raise PreflightError(f"there is no run {shown_paths(paths)}: {error}") from error
     contents = [file.content for file in files]
-    run = DigestedRun(contents[0] if len(contents) == 1 else digest(contents), files, tuple(sizes))
+    of_all = contents[0] if len(contents) == 1 else digest(contents)
+    run = DigestedRun(of_all, files, tuple(sizes), tuple(file.root for file in inputs))
     _digested[run.digest] = run
     return run
 
@@ -108,18 +119,24 @@ class RunUnit(NamedTuple):
 
     Attributes:
         file: its file, as it was digested.
+        root: the file's `InputFile.root`.
         start: the first byte, row group or record batch.
         end: the end of the range, exclusive; 0, like `start`, for a whole file.
         size_bytes: about how large it is.
     """
 
     file: DigestedFile
+    root: str
     start: int
     end: int
     size_bytes: int
 
+    @property
+    def input(self) -> InputFile:
+        return InputFile(self.file.url, self.root)
 
-_RANGE = {"start": pa.int64(), "end": pa.int64(), "size_bytes": pa.int64()}
+
+_RANGE = {"root": pa.string(), "start": pa.int64(), "end": pa.int64(), "size_bytes": pa.int64()}
 _UNITS = pa.schema({"url": pa.string(), "version": pa.string(), "sha256": pa.string(), **_RANGE})
 
 
@@ -140,19 +157,8 @@ def read_units(url: str) -> list[RunUnit]:
     ]
 
 
-def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
-    """Ranges of parts of about the size of a unit, by their sizes; a range has at least one."""
-    found, start, size = [], 0, 0
-    for number, each in enumerate(sizes):
-        size += each
-        if size >= unit_bytes or number == len(sizes) - 1:
-            found.append((start, number + 1))
-            start, size = number + 1, 0
-    return found
-
-
 class RunBatch(NamedTuple):
-    """Rows of a unit, in order, as `FileRows.batches` gives them.
+    """Rows of a unit, in order, as `TableReader.batches` gives them.
 
     Attributes:
         rows: the rows.
@@ -166,10 +172,10 @@ class RunBatch(NamedTuple):
 
 
 class RunReader(NamedTuple):
-    """Reads a run: its layout, and the names of its columns that a configuration gives."""
+    """Reads a run: its layout, and what a configuration says about its columns."""
 
     layout: RunLayout
-    columns: Columns
+    hints: Hints
 
     @property
     def kind(self) -> str:
@@ -177,53 +183,51 @@ class RunReader(NamedTuple):
         return "docs" if self.layout.listed else "run"
 
     @classmethod
-    def of(cls, run: DigestedRun, columns: Columns) -> "RunReader":
+    def of(cls, run: DigestedRun, hints: Hints) -> "RunReader":
         """A reader by the first file that has rows; raises PreflightError where it cannot be read,
         or none has rows.
         """
-        urls = [file.url for file, size in zip(run.files, run.sizes, strict=True) if size]
-        for url in urls:
-            layout = _layout(url, columns)
+        files = [file for file, size in run.inputs if size]
+        for file in files:
+            layout = _layout(file, hints)
             if layout.listed or layout.columns:
-                return cls(layout, columns)
+                return cls(layout, hints)
         # A file without a row that can be read says why.
-        for url in urls or [run.files[0].url]:
-            rows = RunRows(url, columns)
+        for file in files or [next(run.inputs)[0]]:
+            rows = open_run_file(file, hints)
             rows.check(sum(map(len, rows.batches())))
         raise AssertionError("a file has rows")
 
     def units(self, run: DigestedRun, unit_bytes: int) -> list[RunUnit]:
         """The units of a run, in the order of its files."""
-        large = [
-            file.url for file, size in zip(run.files, run.sizes, strict=True) if size > unit_bytes
-        ]
-        ranges = dict(
-            zip(large, _mapped(lambda url: self._ranges(url, unit_bytes), large), strict=True)
-        )
+        roots = dict(zip((file.url for file in run.files), run.roots, strict=True))
+        large = [file.url for file, size in run.inputs if size > unit_bytes]
+
+        def ranges_of(url: str) -> list[tuple[int, int]]:
+            return self._ranges(InputFile(url, roots[url]), unit_bytes)
+
+        ranges = dict(zip(large, _mapped(ranges_of, large), strict=True))
         found: list[RunUnit] = []
         for file, size in zip(run.files, run.sizes, strict=True):
             own = ranges.get(file.url, [(0, 0)] if size else [])
             last = own[-1][1] if own else 0
             found += [
-                RunUnit(file, start, end, size * (end - start) // last if last else size)
+                RunUnit(
+                    file,
+                    roots[file.url],
+                    start,
+                    end,
+                    size * (end - start) // last if last else size,
+                )
                 for start, end in own
             ]
         return found
 
-    def _ranges(self, url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    def _ranges(self, file: InputFile, unit_bytes: int) -> list[tuple[int, int]]:
         """The start and the end of each unit of a large file."""
         if self.layout.listed:
-            return list(FORMATS[self.layout.listed].ranges(url, unit_bytes))
-        if is_table(url):
-            with errors_as(PreflightError, url), open_table(url) as table:
-                return unit_ranges(table.group_bytes, unit_bytes)
-        rows = RunRows(url, self.columns)
-        rows.begin()
-        return (
-            byte_ranges(url, unit_bytes)
-            if rows.is_divisible and compression(url) is None
-            else [(0, 0)]
-        )
+            return list(FORMATS[self.layout.listed].ranges(file.url, unit_bytes))
+        return open_run_file(file, self.hints).decoder.ranges(unit_bytes)
 
     def sent_bytes(self, units: Sequence[RunUnit]) -> int:
         """About how many bytes of rows travel to the shards, by those of the first unit."""
@@ -242,31 +246,26 @@ class RunReader(NamedTuple):
             PreflightError: the file cannot be read, has another layout than the first, or too many
                 wrong rows.
         """
-        url = unit.file.url
         if self.layout.listed:
-            self.layout.check(_layout(url, self.columns))
+            self.layout.check(_layout(unit.input, self.hints))
             yield from _listed_batches(_corpus_unit(unit, self.layout.listed), rejects)
             return
-        rows = RunRows(url, self.columns, rejects)
-        if unit.start:
-            rows.begin()
-        batches = rows.batches(unit.start, unit.end)
-        first = list(islice(batches, 1))
+        rows = open_run_file(unit.input, self.hints, rejects)
         self.layout.check(RunLayout.of(rows))
-        yield from map(RunBatch, chain(first, batches))
+        yield from map(RunBatch, rows.batches(unit.start, unit.end))
         rows.check()
 
     def where(self, unit: RunUnit, position: int) -> tuple[str, str]:
         """The file of a row, and its place there."""
         url = unit.file.url
         if not self.layout.listed:
-            return url, f"{'row' if is_table(url) else 'byte' if unit.end else 'line'} {position}"
+            return url, f"{open_run_file(unit.input, self.hints).noun(unit.end)} {position}"
         place = _corpus_unit(unit, self.layout.listed).place(position).removeprefix(url)
         return url, f"line {place[1:]}" if place.startswith(":") else place.removeprefix(" at ")
 
 
 def open_run(
-    paths: Paths, columns: Columns, expected: str | None = None
+    paths: Paths, hints: Hints, expected: str | None = None
 ) -> tuple[RunReader, list[RunUnit]]:
     """The reader and the units of a run, which has the digest that is expected.
 
@@ -277,24 +276,22 @@ def open_run(
     run = digest_run(paths)
     if expected is not None:
         run.check(expected)
-    reader = RunReader.of(run, columns)
+    reader = RunReader.of(run, hints)
     return reader, reader.units(run, UNIT_BYTES)
 
 
-def _layout(url: str, columns: Columns) -> RunLayout:
+def _layout(file: InputFile, hints: Hints) -> RunLayout:
     """The layout of a file."""
     listed = Choice(
         "candidates", {name: each for name, each in FORMATS.items() if each.lists_candidates}
-    ).guess(Beginning(url))
+    ).guess(Beginning(file.url))
     if listed is None:
-        rows = RunRows(url, columns)
-        rows.begin()
-        return RunLayout.of(rows)
-    if columns:
+        return RunLayout.of(open_run_file(file, hints))
+    if hints.columns:
         raise PreflightError(
-            f"{url} looks like {listed}, whose fields have fixed names: leave `columns` out"
+            f"{file.url} looks like {listed}, whose fields have fixed names: leave `columns` out"
         )
-    return RunLayout(url, listed)
+    return RunLayout(file.url, listed)
 
 
 def _corpus_unit(unit: RunUnit, listed: str) -> CorpusUnit:
@@ -315,7 +312,7 @@ def _listed_batches(unit: CorpusUnit, rejects: Rejects) -> Iterator[RunBatch]:
                 "doc_id": pa.array(batch.doc_ids, pa.string()),
                 "rank": pa.nulls(len(batch.doc_ids), pa.int64()),
                 "score": _scores(unit, batch),
-                "position": pa.array(batch.positions, pa.int64()),
+                "place": pa.array(batch.positions, pa.int64()),
             }
             yield RunBatch(
                 pa.record_batch(columns), len(twice), unit.place(twice[0]) if twice else ""

@@ -147,6 +147,15 @@ def find(url: str, *, folders: bool = False) -> list[str]:
         return list(map(tree.url, found))
 
 
+def root_of(url: str) -> str:
+    """The folder that a path names, or that its glob begins in."""
+    url = absolute_glob(url)
+    if storage.is_folder(url):
+        return storage.absolute(url)
+    with storage.located(url) as (filesystem, path):
+        return _Tree(filesystem, _split(path)[0]).url(_split(path)[0])
+
+
 def path_below(path: str, url: str) -> str | None:
     """The path of a file below a folder, a file or a glob that would take it once it is there; None
     for other files.

@@ -259,8 +259,14 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
         yield
     except TemporaryError:
         raise
-    except (DataError, UnreachableError) as error:
+    except DataError as error:
+        raise kind(str(error), **error.of_input) from error
+    except UnreachableError as error:
         raise kind(str(error)) from error
+    except FileNotFoundError as error:
+        raise kind(f"there is no file {url}", kind="no-file", file=url) from error
+    except IsADirectoryError as error:
+        raise kind(f"{url} is a folder: give a file", kind="folder", file=url) from error
     except _READ_ERRORS as error:
         try:
             check_refusal(url, error)

@@ -22,6 +22,7 @@ from beamrank.formats.excluded import read_excluded
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.runs import iterate_run, read_run
+from beamrank.formats.schemas import NO_HINTS
 from beamrank.formats.texts.pairs import find_pairs, read_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.run_units import DigestedRun, RunReader
@@ -110,8 +111,8 @@ def run(path: str) -> int:
 
 def given_run(path: str) -> int:
     """A run that a job reads; some files are also read in small units, which hold as many rows."""
-    given = DigestedRun("", (DigestedFile(path, "", ""),), (os.path.getsize(path),))
-    reader, counts = RunReader.of(given, {}), []
+    given = DigestedRun("", (DigestedFile(path, "", ""),), (os.path.getsize(path),), ("",))
+    reader, counts = RunReader.of(given, NO_HINTS), []
     small_bytes = max(64, os.path.getsize(path) // 100)
     for unit_bytes in (_UNIT_BYTES, small_bytes) if _is_drawn(path) else (_UNIT_BYTES,):
         rejects = Rejects(reader.kind, NO_LIMIT)

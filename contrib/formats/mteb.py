@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from beamrank.formats.checks import SURROGATE_REASON, RowError, WrongFormatError, json_rows
-from beamrank.formats.files import Beginning, Look
-from beamrank.formats.qrels import QrelsFormat
+from beamrank.formats.decode.base import Bad, RecordsDecoder
+from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
 from beamrank.formats.texts.parquet import ENDINGS, is_parquet
 from beamrank.formats.texts.tables import numbered, open_table
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
@@ -110,9 +110,13 @@ def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
         yield parse_rows(unit, [sample.line - 1], [sample], lambda row: (row.query_id, row.query))
 
 
-def _judgments(line: int, record: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
-    sample = sample_of(line, record)
-    return ((sample.query_id, doc_id, relevance) for doc_id, (_, relevance) in sample.docs.items())
+def _judgments(file: InputFile) -> RecordsDecoder:
+    def records(bad: Bad) -> Iterator[tuple[int, tuple[str, str, int]]]:  # noqa: ARG001
+        for sample in samples(file.url):
+            for doc_id, (_, relevance) in sample.docs.items():
+                yield sample.line, (sample.query_id, doc_id, relevance)
+
+    return RecordsDecoder(("query_id", "doc_id", "relevance"), records)
 
 
 _LOOK = Look("MTEB's re-ranking rows (query, positive, negative)", _is_mteb)
@@ -126,4 +130,4 @@ CORPUS = TextFormat(
     candidate_order=_ORDER,
 )
 TOPICS = TextFormat("mteb", (), whole_file, _read_topics, look=_LOOK, noun="row")
-QRELS = QrelsFormat("MTEB's re-ranking rows", _COLUMNS, header=True, judgments=_judgments)
+QRELS = FileFormat(_LOOK, _judgments)

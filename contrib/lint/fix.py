@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from beamrank.errors import BeamrankError, ConfigError, DataError
+from beamrank.formats.decode.tables import is_table
 from beamrank.formats.run_writer import strictly_decreasing
-from beamrank.formats.texts.tables import is_table
 from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable, packed
 from contrib.lint.linter import Report, is_pipe_url, lint_run

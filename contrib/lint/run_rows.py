@@ -15,15 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, decoded, shown
-from beamrank.formats.files import packed_as
-from beamrank.formats.rows import unreadable
+from beamrank.formats.decode.packing import check_text
+from beamrank.formats.decode.tables import is_table
 from beamrank.formats.run_writer import RunFormat, text_formats
-from beamrank.formats.runs import RunRows as Rows
-from beamrank.formats.runs import files_of_run
-from beamrank.formats.texts.tables import is_table
-from beamrank.storage.streams import open_stream
+from beamrank.formats.runs import open_run_file, run_files
+from beamrank.storage.streams import errors_as, open_stream
 
 MAX_LINE_BYTES = 1 << 16
 _LINE_BITS = 40
@@ -229,7 +227,8 @@ class RunRows:
         """`inspect` is given each line that is not simply a row like the first one, and the first
         row.
         """
-        self.url, self.places = url, Places(files_of_run(url))
+        self._files = run_files(url)
+        self.url, self.places = url, Places([file.url for file in self._files])
         self.format: RunFormat | None = None
         self.separator = b" "
         self.comments: dict[int, bytes] = {}
@@ -302,15 +301,11 @@ class RunRows:
 
     def _table_rows(self) -> Iterator[tuple[int, list[bytes]]]:
         """The rows of a table, whose values are checked as they are read."""
-        for place, rows in enumerate(map(Rows, self.places.files)):
+        for place, rows in enumerate(map(open_run_file, self._files)):
             for batch in rows.batches():
-                names = [
-                    "query_id",
-                    "doc_id",
-                    *(name for name in ("rank", "score") if name in rows.places),
-                ]
+                names = [name for name in batch.schema.names if name in rows.binding]
                 self.format = self.format or RunFormat("Parquet", tuple(names), "\t", "parquet")
-                columns = [batch.column(name).to_pylist() for name in ("position", *names)]
+                columns = [batch.column(name).to_pylist() for name in ("place", *names)]
                 for line, *values in zip(*columns, strict=True):
                     yield (place << _LINE_BITS) + line, [str(value).encode() for value in values]
             rows.check()
@@ -359,14 +354,11 @@ def _lines(url: str) -> Iterator[bytes]:
     """The lines of a file, which may be a pipe; raises PreflightError where it cannot be read or is
     packed.
     """
-    try:
-        with open_stream(url, pipe=True) as file:
-            for number, line in enumerate(file):
-                if not number and packed_as(line):
-                    raise PreflightError(f"{url} does not hold text{packed_as(line)}")
-                yield line
-    except DataError as error:
-        raise PreflightError(unreadable(url, error)) from error
+    with errors_as(PreflightError, url), open_stream(url, pipe=True) as file:
+        for number, line in enumerate(file):
+            if not number:
+                check_text(url, line)
+            yield line
 
 
 def _is_utf8(text: bytes) -> bool:

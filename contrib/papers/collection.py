@@ -15,7 +15,6 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_doc_id, check_query_id
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import qrels_of
-from beamrank.formats.rows import unreadable
 from beamrank.formats.run_writer import write_run
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
@@ -85,7 +84,7 @@ class Source:
             with open_stream(url) as file:
                 content = file.read().removeprefix(BYTE_ORDER_MARK)
         except DataError as error:
-            raise PreflightError(unreadable(url, error)) from error
+            raise PreflightError(str(error), **error.of_input) from error
         try:
             self.text = content.decode()
         except UnicodeDecodeError as error:

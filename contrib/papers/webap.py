@@ -15,7 +15,6 @@ import numpy as np
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import RowError, check_doc_id
-from beamrank.formats.rows import unreadable
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
@@ -96,7 +95,7 @@ def read_graded(url: str) -> Iterator[Graded]:
                     element.clear()
                     yield doc
     except DataError as error:
-        raise PreflightError(unreadable(url, error)) from error
+        raise PreflightError(str(error), **error.of_input) from error
     except ElementTree.ParseError as error:
         raise PreflightError(
             f"{url}, line {error.position[0]}: not valid XML ({error}): the file may be "

@@ -23,6 +23,7 @@ from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import shown_paths
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import Ties
+from beamrank.formats.schemas import Hints
 from beamrank.join.join import by_shard
 from beamrank.join.run_shards import ShardRun, in_place_order, order_shard, sent
 from beamrank.join.run_units import (
@@ -119,7 +120,7 @@ class GivenRun(FirstStage):
             PreflightError: it cannot be read, or has no rows.
             DataError: it changed after its digest was taken.
         """
-        return open_run(self.url, column_names(self.columns), self.run_digest)
+        return open_run(self.url, Hints(column_names(self.columns)), self.run_digest)
 
     def run(self, task: ShardTask) -> Receipt:
         scan = RunScan(

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from beamrank.formats.columns import Columns
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
+from beamrank.formats.schemas import Hints
 from beamrank.join.run_shards import in_place_order, order_shard, sent
 from beamrank.join.run_units import RunBatch, RunReader, digest_run
 
@@ -32,7 +33,7 @@ def read_given(
 ) -> GivenOrder:
     """Reads a run in units, whose batches come in any order, for one shard with all queries."""
     run = digest_run(str(path))
-    reader = RunReader.of(run, columns)
+    reader = RunReader.of(run, Hints(columns))
     units = reader.units(run, unit_bytes)
     rejects = Rejects(reader.kind, max_bad_rows)
     batches = [

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import BYTE_ORDER_MARK
-from beamrank.formats.files import Beginning, check_text, shown_paths
+from beamrank.formats.decode.packing import check_text
+from beamrank.formats.files import Beginning, shown_paths
 from beamrank.formats.texts.parquet import batches_of, open_parquet
 from beamrank.formats.topics import read_topics
 from beamrank.storage import files as storage
@@ -143,7 +144,7 @@ def _read_lines(url: str) -> Iterator[bytes]:
     """
     for number, each in enumerate(find(url)):
         if not Beginning(each).is_parquet:
-            check_text(each)
+            check_text(each, Beginning(each).content)
             with errors_as(PreflightError, each), open_stream(each) as file:
                 yield from file
             continue

@@ -11,9 +11,10 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.excluded import Excluded
-from beamrank.formats.qrels import MAX_RELEVANCE, qrels_of, read_qrels
+from beamrank.formats.qrels import qrels_of, read_qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import MAX_RELEVANCE
 
 ORDER = {"q1": ["a", "b", "c", "d"], "q2": ["x", "y"], "q9": ["z"]}
 QRELS = qrels_of({"q3": {"m": 1}, "q2": {"x": 0, "y": 2}, "q1": {"b": 1, "d": 3, "e": 1}})

@@ -11,11 +11,6 @@ from beamrank.formats.excluded import excluded_of, own_facts, read_excluded
 from beamrank.formats.runs import run_of
 from beamrank.section import SELF
 
-_BRIGHT = (
-    '{"id": "0", "query": "x", "excluded_ids": ["a/b.txt", "c", "N/A"], "gold_ids": ["g"]}\n'
-    + '{"id": "1", "query": "x", "excluded_ids": ["N/A"], "gold_ids": ["g"]}\n'
-)
-
 
 @pytest.mark.parametrize(
     ("name", "content", "pairs"),
@@ -28,8 +23,6 @@ _BRIGHT = (
             '{"query_id": 1, "doc_id": "a"}\n{"query_id": 1, "doc_id": 2}\n',
             {"1": {"a", "2"}},
         ),
-        ("x.jsonl", _BRIGHT, {"0": {"a/b.txt", "c"}}),
-        ("x.jsonl", _BRIGHT.splitlines()[1] + "\n", {}),
     ],
 )
 def test_excluded_docs_are_read_in_every_form(write, name, content, pairs):
@@ -39,11 +32,12 @@ def test_excluded_docs_are_read_in_every_form(write, name, content, pairs):
     assert (packed.pairs, packed.digest) == (pairs, found.digest)
 
 
-def test_excluded_docs_are_read_from_parquet(tmp_path):
-    pq.write_table(
-        pa.table({"id": ["0", "1"], "excluded_ids": [["a"], ["N/A"]]}), tmp_path / "x.parquet"
-    )
-    assert read_excluded(str(tmp_path / "x.parquet")).pairs == {"0": {"a"}}
+def test_lists_of_excluded_docs_are_refused(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"query_id": ["0", "1"], "excluded_ids": [["a"], ["N/A"]]}), path)
+    with pytest.raises(PreflightError, match="`excluded_ids` are no rows: write a row") as caught:
+        read_excluded(str(path))
+    assert caught.value.kind == "list-column"
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_problem_names_the_file_and_the_line(tmp_path):
     (tmp_path / "parts/part-00001.trec").write_bytes(b"\nq1 Q0 b 3 1 t\n")
     with pytest.raises(
         PreflightError,
-        match=r"part-00001\.trec is .*\n  line 2: .* already on line 2 of \S+00000\.trec",
+        match=r"part-00001\.trec is .*\n  line 2: .* which line 2 of \S+00000\.trec has too",
     ):
         read_run(folder)
 
@@ -116,7 +116,7 @@ def test_file_with_other_columns_than_the_first_is_refused(tmp_path, kind, conte
 def test_folder_of_several_kinds_of_files_is_refused(tmp_path):
     for name in ("bm25.trec", "mono.trec", "measures.json"):
         (tmp_path / name).write_bytes(b"q Q0 a 1 1 t\n")
-    with pytest.raises(PreflightError, match="several kinds of files"):
+    with pytest.raises(PreflightError, match="files of several kinds"):
         read_run(str(tmp_path))
 
 

@@ -29,6 +29,12 @@ def _problems(path):
     return str(caught.value)
 
 
+def _refused(path, kind, place):
+    with pytest.raises(PreflightError) as caught:
+        read_run(path)
+    assert (caught.value.file, caught.value.kind, caught.value.place) == (path, kind, place)
+
+
 @pytest.mark.parametrize(
     ("text", "order"),
     [
@@ -89,58 +95,50 @@ def test_compressed_run_is_read_from_any_file_system():
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
+    ("row", "kind"),
     [
-        *[
-            (f"q Q0 b 2 {score} t", f"score '{score}' is not finite in float32")
-            for score in ("nan", "inf", "-Infinity", "1e39")
-        ],
-        ("q Q0 a 3 1 t", "query 'q' has doc 'a' already on line 1"),
-        ("q Q0 b 2 x t", "score 'x' is not a number"),
-        ("q Q0 b 2.0 1 t", "rank '2.0' is not a whole number"),
-        ("q Q0 b 1_0 1 t", "rank '1_0'"),
-        ("q Q0 b 1 1_0 t", "score '1_0' is not a number"),
-        (f"q Q0 b {10**30} 1 t", "rank '1000"),
-        ("q Q0 b 2 1", "5 columns, where the rows before are TREC rows"),
-        ("q b 2", "3 columns, where the rows before are TREC rows"),
-        (
-            "q Q0 b 2 1 my tag",
-            "7 columns, where the rows before are TREC rows of 6 (query_id Q0 doc_id rank score",
-        ),
-        ("q Q0 b 2 1 t q Q0 c 3 0 t", "12 columns, where the rows before are TREC rows of 6"),
-        (
-            "q Q0 b 2 1 t\rq Q0 c 3 0 t",
-            "a carriage return (CR) inside the line. Lines must end in LF or CR LF",
-        ),
-        ("q Q0 b\0 2 1 t", r"the row has the id 'b\x00', which holds a control character (U+0000)"),
-        ("q Q0 b\u00a0 2 1 t", r"the row has the id 'b\xa0', which holds white space (U+00A0)"),
-        (b"q Q0 b\xff 2 1 t", r"'b\\xff' is not valid UTF-8"),
-        ("q\u2028 Q0 b 2 1 t", r"the row has the id 'q\u2028', which holds white space (U+2028)"),
+        ("q Q0 b 2 nan t", "number"),
+        *[(f"q Q0 b 2 {score} t", "number-range") for score in ("inf", "-Infinity", "1e39")],
+        ("q Q0 a 3 1 t", "doc-twice"),
+        ("q Q0 b 2 x t", "number"),
+        ("q Q0 b 2.5 1 t", "number-fraction"),
+        ("q Q0 b 1_0 1 t", "number"),
+        ("q Q0 b 1 1_0 t", "number"),
+        ("q Q0 b 0x10 1 t", "number"),
+        ("q Q0 b ١ 1 t", "number"),
+        (f"q Q0 b {10**30} 1 t", "number-range"),
+        ("q Q0 b 2 1", "columns"),
+        ("q b 2", "columns"),
+        ("q Q0 b 2 1 my tag", "columns"),
+        ("q Q0 b 2 1 t q Q0 c 3 0 t", "columns"),
+        ("q  b 2 1 t", "columns"),
+        ("q Q0 b 2 1 t\rq Q0 c 3 0 t", "lone-cr"),
+        ("q Q0 b\0 2 1 t", "id-control"),
+        ("q Q0 b\u00a0 2 1 t", "id-white-space"),
+        (b"q Q0 b\xff 2 1 t", "not-utf8"),
+        ("q\u2028 Q0 b 2 1 t", "id-white-space"),
     ],
 )
-def test_bad_row_is_named(write, row, reason):
-    message = _problems(
-        write(b"q Q0 a 1 3 t\n" + (row if isinstance(row, bytes) else row.encode()) + b"\n")
-    )
-    assert f"line 2: {reason}" in message
-    assert "1 problem\n" in message
+def test_bad_row_is_named(write, row, kind):
+    row = row if isinstance(row, bytes) else row.encode()
+    _refused(write(b"q Q0 a 1 3 t\n" + row + b"\n"), kind, 2)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "kind", "place"),
     [
-        ("q\ta\t12.5\n", "line 1: rank '12.5' is not a whole number"),
-        ("q 0 a 1\n", "four are TREC qrels"),
-        ("q Q0 a 1 3 t\rq Q0 b 2 2 t\r", "line 1: a carriage return (CR) inside"),
-        ("# by hand\rq Q0 a 1 3 t\rq Q0 b 2 2 t\r", "line 1: a carriage return (CR) inside"),
-        (b"\xffq Q0 a 1 3 t\n", r"line 1: '\\xffq' is not valid UTF-8"),
-        ("", "holds no rows"),
-        ("\n\n", "holds no rows"),
-        ("# nothing\n", "holds no rows"),
+        ("q\ta\t12.5\n", "number-fraction", 1),
+        ("q 0 a 1\n", "columns", 1),
+        ("q Q0 a 1 3 t\rq Q0 b 2 2 t\r", "lone-cr", 1),
+        ("# by hand\rq Q0 a 1 3 t\rq Q0 b 2 2 t\r", "lone-cr", 1),
+        (b"\xffq Q0 a 1 3 t\n", "not-utf8", 1),
+        ("", "no-rows", None),
+        ("\n\n", "no-rows", None),
+        ("# nothing\n", "no-rows", None),
     ],
 )
-def test_wrong_file_is_refused(write, text, message):
-    assert message in _problems(write(text))
+def test_wrong_file_is_refused(write, text, kind, place):
+    _refused(write(text), kind, place)
 
 
 def test_similar_problems_are_counted_and_shown_once(write):
@@ -153,11 +151,16 @@ def test_similar_problems_are_counted_and_shown_once(write):
         "q Q0 d 1 1 t u",
     ]
     message = _problems(
-        write("".join(f"{row}\n" for row in [*kinds, "q Q0 e\0 1 1 t", "q Q0 a 1 1 t"]))
+        write(
+            "".join(
+                f"{row}\n"
+                for row in [*kinds, "q Q0 e\0 1 1 t", "q Q0 f\u00a0 1 1 t", "q Q0 a 1 1 t"]
+            )
+        )
     )
-    assert [int(line) for line in re.findall(r"line (\d+): ", message)] == [2, 14, 15, 17, 18]
-    assert "18 problems" in message
-    assert "(and 11 more like it)" in message
+    assert [int(line) for line in re.findall(r"line (\d+): ", message)] == [2, 14, 15, 18, 19]
+    assert "19 problems" in message
+    assert "(and 12 more like it)" in message
     assert message.endswith("and 1 more of other kinds")
 
 
@@ -188,8 +191,9 @@ def test_rows_are_read_one_a_line_or_refused(
         path.write_text(
             "".join(row + end for row, end in zip(rows, ends, strict=False)), newline=""
         )
-        message = _problems(str(path))
-        assert f"line {sum(end.count(chr(10)) for end in ends[:joined]) + 1}: " in message
+        with pytest.raises(PreflightError) as caught:
+            read_run(str(path))
+        assert caught.value.place == sum(end.count("\n") for end in ends[:joined]) + 1
 
 
 def test_missing_and_truncated_runs_are_refused(tmp_path):
@@ -199,7 +203,7 @@ def test_missing_and_truncated_runs_are_refused(tmp_path):
     for name, reason in (
         ("cut.gz", "cannot read"),
         ("other.gz", "cannot read"),
-        ("none.trec", "there is no file"),
+        ("none.trec", "there is no run"),
     ):
         with pytest.raises(PreflightError, match=f"{reason} .*{name}"):
             read_run(str(tmp_path / name))
@@ -218,7 +222,8 @@ def test_real_runs(shared_data):
 @pytest.mark.data
 def test_words_after_the_run_tag_are_refused(shared_data):
     with pytest.raises(
-        PreflightError, match=r"results\.trunc is not a valid run: 5 problems\n.* line 1: 9 columns"
+        PreflightError,
+        match=r"results\.trunc is not a valid run: 5 problems\n.* line 1: the row has 9 columns",
     ):
         read_run(str(shared_data / "trec_eval/results.trunc"))
 

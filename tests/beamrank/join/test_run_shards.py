@@ -64,7 +64,7 @@ def test_rows_are_ordered_as_by_a_loop(columns, rows, by_doc, depth, unit_rows) 
         for each in (batch, batch[:0])
     ]
     names = () if columns == "listed" else columns.split()
-    layout = RunLayout("", "" if names else "top1000", tuple((name, "", "") for name in names))
+    layout = RunLayout("", "" if names else "top1000", tuple((name, "") for name in names))
     ties: Ties = "doc_id" if by_doc else "rank"
     found = order_shard(
         in_place_order(batches[::-1]), _TOPICS, depth, layout, ties, lambda *_: ("", "")

@@ -61,7 +61,10 @@ def test_lint_accepts_as_many_bad_rows_as_it_is_told_to(folder):
     done = _lint("short.run", "--qrels", "qrels", "--max-bad-rows", "1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("short.run:6: L101 error: 4 columns")
-    assert "rows of qrels that cannot be used: 1 (qrels:2: relevance 'high'" in done.stderr
+    assert (
+        "rows of qrels that cannot be used: 1 (qrels:2: the row has the relevance 'high'"
+        in done.stderr
+    )
     assert done.stderr.endswith("5 rows, 1 bad row, Judged@10 0.3333\n")
     assert _lint("bad.run", "--max-bad-rows", "9").returncode == 1
 
@@ -137,11 +140,11 @@ def test_lint_prints_json(folder):
     [
         (["none.run"], 3, "there is no file none.run"),
         (["good.run", "none.run"], 3, "there is no file none.run"),
-        (["."], 3, "several kinds of files"),
-        (["good.run", "--qrels", "none"], 3, "there is no file none"),
+        (["."], 3, "files of several kinds"),
+        (["good.run", "--qrels", "none"], 3, "there is no qrels file none"),
         (["good.run", "--topics", "none"], 3, "there is no file none"),
         (["good.run", "--corpus", "none"], 3, "there is no corpus at none"),
-        (["good.run", "--first-stage", "none"], 3, "there is no file none"),
+        (["good.run", "--first-stage", "none"], 3, "there is no run none"),
         (["good.run", "--track", "none"], 2, "there is no track 'none'; known: generic, "),
         ([], 2, "RUN"),
         (["good.run", "--ignore"], 2, "--ignore"),

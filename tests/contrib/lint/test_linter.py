@@ -144,7 +144,7 @@ def test_examples_of_a_code_are_the_first_ones(write):
     ("content", "message"),
     [
         (gzip.compress(GOOD.encode(), mtime=0), "compressed with gzip"),
-        (None, "there is no file"),
+        (None, "there is no run"),
         (b"PK\x03\x04", "zip archive"),
     ],
 )

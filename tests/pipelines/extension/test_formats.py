@@ -5,6 +5,7 @@ whole runs.
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.formats.checks import RowError, WrongFormatError
-from beamrank.formats.files import Beginning, Look
+from beamrank.formats.decode.base import Bad, RecordsDecoder
+from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
 from beamrank.formats.texts.lines import read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
 from beamrank.ranking.aggregation import METHODS
@@ -71,12 +73,25 @@ def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
     return read_lines(unit, _parse_topic)
 
 
+def _is_equation(beginning: Beginning) -> bool:
+    return b" = " in beginning.line
+
+
+def _judgments(file: InputFile) -> RecordsDecoder:
+    def records(bad: Bad) -> Iterator[tuple[int, list[str]]]:
+        with open_stream(file.url) as lines:
+            for number, line in enumerate(lines, 1):
+                yield number, re.split(": | = ", line.decode().strip())
+
+    return RecordsDecoder(("query_id", "doc_id", "relevance"), records)
+
+
 _LOOK = Look("blocks", _is_blocks)
 BLOCKS = TextFormat("blocks", (".blocks",), whole_file, _read, _block_place, look=_LOOK)
 COLON = TextFormat(
     "colon", (), whole_file, _read_topics, look=Look("lines with a colon", _is_colon)
 )
-TOY_QRELS = qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True)
+TOY_QRELS = FileFormat(Look("judgments with an equals sign", _is_equation), _judgments)
 TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
 
 
@@ -101,8 +116,8 @@ def _in_toy_formats(path: Path) -> Path:
         "".join(f"{row[2]} {row[0]} {row[3]} {row[4]}\n" for row in given)
     )
     judged = [line.split() for line in (folder / "qrels.txt").read_text().splitlines()]
-    rows = "".join(f"{query_id} {doc_id} {level}\n" for query_id, _, doc_id, level in judged)
-    (folder / "qrels.toy").write_text(f"query doc grade\n{rows}")
+    rows = "".join(f"{query_id}: {doc_id} = {level}\n" for query_id, _, doc_id, level in judged)
+    (folder / "qrels.toy").write_text(rows)
     values = yaml.safe_load(path.read_text())
     values |= {
         "corpus": {"path": "corpus.blocks", "format": "blocks"},

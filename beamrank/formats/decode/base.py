@@ -1,0 +1,141 @@
+"""What every decoder gives: names of columns, ranges that are read on their own, and rows."""
+
+import io
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from beamrank.errors import PreflightError
+from beamrank.formats.values import RowError
+from beamrank.storage.local_files import is_pipe
+from beamrank.storage.streams import open_stream
+
+# Takes a row that no decoder can read: its place, the reason, and the row.
+Bad: TypeAlias = Callable[[int, RowError, Any], None]
+_RECORDS_AT_ONCE = 1 << 12
+BYTE_ORDER_MARK = "\ufeff".encode()
+
+
+class Source:
+    """A file, which can be opened again; a named pipe is read into memory for that.
+
+    Attributes:
+        url: its URL, for messages.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._content: bytes | None = None
+
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        """Opens the file, decompressed; raises DataError where it cannot be read."""
+        if self._content is None and is_pipe(self.url):
+            with open_stream(self.url, pipe=True) as file:
+                self._content = file.read()
+        if self._content is None:
+            return open_stream(self.url)
+        return nullcontext(io.BytesIO(self._content))
+
+
+class WrongFormatError(PreflightError):
+    """A file is not of the format that it is read as; the reader adds the format that it looks
+    like.
+    """
+
+
+class Rows(NamedTuple):
+    """Some rows of a file, in order.
+
+    Attributes:
+        columns: the wanted columns by their numbers: an Arrow array, or a list of Python values.
+            Text that is not UTF-8 is bytes.
+        places: of each row: its line or row from 1, or its byte.
+    """
+
+    columns: Mapping[int, Any]
+    places: Sequence[int] | NDArray[np.int64]
+
+
+def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
+    """Ranges of parts of about the size of a unit, by their sizes; a range has at least one."""
+    ranges, start, size = [], 0, 0
+    for number, part_bytes in enumerate(sizes):
+        size += part_bytes
+        if size >= unit_bytes or number == len(sizes) - 1:
+            ranges.append((start, number + 1))
+            start, size = number + 1, 0
+    return ranges
+
+
+class RecordsDecoder:
+    """Rows that a function yields, each with its place, of a format that is read whole; see
+    `Decoder`.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        records: Callable[[Bad], Iterator[tuple[int, Sequence[Any]]]],
+        noun: str = "line",
+    ) -> None:
+        self.noun = noun
+        self.names = names
+        self.types: Mapping[int, pa.DataType] = {}
+        self.width = len(names)
+        self.first: Sequence[Any] = ()
+        self._records = records
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:  # noqa: ARG002
+        return [(0, 0)]
+
+    def rows(
+        self,
+        start: int,  # noqa: ARG002
+        end: int,  # noqa: ARG002
+        wanted: Mapping[int, pa.DataType],
+        bad: Bad,
+    ) -> Iterator[Rows]:
+        records = self._records(bad)
+        while some := list(itertools.islice(records, _RECORDS_AT_ONCE)):
+            places = [place for place, _ in some]
+            yield Rows({at: [record[at] for _, record in some] for at in wanted}, places)
+
+
+class Decoder(Protocol):
+    """An open file.
+
+    Attributes:
+        noun: what a place counts: `line`, `byte` or `row`.
+        names: the names of the columns; empty where rows have none.
+        types: the Arrow types of the columns, where the file has such.
+        width: how many columns a row has; 0 in a file without rows.
+        first: the values of the first row; empty in a file without rows.
+    """
+
+    noun: str
+    names: tuple[str, ...]
+    types: Mapping[int, pa.DataType]
+    width: int
+    first: Sequence[Any]
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
+        """The ranges that can be read on their own, each start and end; (0, 0) for the whole
+        file.
+        """
+
+    def rows(
+        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        """The rows of a range, in which `end` 0 stands for the end of the file.
+
+        `wanted` are the numbers of columns, with the types that suit the reader best.
+
+        Raises:
+            DataError: the file cannot be read.
+            WrongFormatError: it is not of this format.
+        """

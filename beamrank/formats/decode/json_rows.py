@@ -1,0 +1,207 @@
+"""JSON: an object a line, or a list of objects in a file."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import json as arrow_json
+
+from beamrank.errors import DataError
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
+from beamrank.formats.decode.lines import (
+    BLOCK_BYTES,
+    ROWS_AT_ONCE,
+    blocks_between,
+    line_starts,
+    whole_lines,
+)
+from beamrank.formats.values import RowError, type_name
+from beamrank.storage import files as storage
+from beamrank.storage.streams import compression
+
+_LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
+_MOST_LIST_BYTES = 1 << 28
+# A list is one unit, whose places are elements.
+_BEGINNING_BYTES = 1 << 16
+SMALL_BYTES = 1 << 13
+
+
+class JsonDecoder:
+    """A file of JSON objects, whose fields are the columns of its first one; see `Decoder`."""
+
+    def __init__(self, source: Source, optional: Sequence[str]) -> None:
+        """Takes names of columns that an object can lack, also the first one."""
+        self.types: Mapping[int, pa.DataType] = {}
+        self._source = source
+        with source.open() as file:
+            beginning = file.read(_BEGINNING_BYTES).removeprefix(BYTE_ORDER_MARK)
+        self._is_list = _LIST.match(beginning) is not None
+        self.noun = "row" if self._is_list else "line"
+        record = next(self._records(_ignore), (0, {}))[1]
+        self.names: tuple[str, ...] = tuple(dict.fromkeys([*record, *optional]))
+        self.width = len(self.names) if record else 0
+        self.first: Sequence[Any] = [record.get(name) for name in self.names] if record else []
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
+        if self._is_list or compression(self._source.url) is not None:
+            return [(0, 0)]
+        size = storage.size_bytes(self._source.url)
+        return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
+
+    def rows(
+        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        if self._is_list:
+            yield from self._collected(self._records(bad), wanted)
+            return
+        self.noun = "byte" if end else "line"
+        for first, block in self._blocks(start, end):
+            rows = self._parsed(first, block, wanted)
+            yield from (
+                self._collected(self._of_lines(first, block, bad), wanted)
+                if rows is None
+                else [rows]
+            )
+
+    def _blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Blocks of lines, each with the byte or the number of its first line."""
+        with self._source.open() as file:
+            if end:
+                blocks = blocks_between(file, start, end)
+            else:
+                blocks = _numbered(iter(lambda: whole_lines(file, BLOCK_BYTES), b""))
+            for first, block in blocks:
+                is_first = first == (0 if end else 1)
+                yield first, block.removeprefix(BYTE_ORDER_MARK) if is_first else block
+
+    def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
+        """The rows of a block, parsed at once; None where a line needs a look."""
+        if len(block) < SMALL_BYTES or b"\n\n" in block:
+            return None
+        # An integer is an id too, and any number a score.
+        whole = {at for at in wanted if type(self.first[at]) is int}
+        kinds = {at: pa.int64() if at in whole else kind for at, kind in wanted.items()}
+        schema = pa.schema([(self.names[at], kind) for at, kind in kinds.items()])
+        try:
+            block.decode()
+            table = arrow_json.read_json(
+                pa.BufferReader(block),
+                arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+            )
+        except (ValueError, pa.ArrowException):
+            return None
+        places = self._places(first, block)
+        if len(table) != len(places):
+            return None
+        return Rows({at: table[self.names[at]].combine_chunks() for at in wanted}, places)
+
+    def _places(self, first: int, block: bytes) -> NDArray[np.int64]:
+        if self.noun == "byte":
+            return line_starts(block, first)
+        return np.arange(first, first + block.count(b"\n") + (not block.endswith(b"\n")))
+
+    def _of_lines(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
+        places = self._places(first, block)
+        for place, line in zip(places, block.split(b"\n"), strict=False):
+            if line.strip():
+                try:
+                    yield place, json_object(line)
+                except RowError as error:
+                    bad(place, error, line)
+
+    def _records(self, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
+        if not self._is_list:
+            for first, block in self._blocks(0, 0):
+                yield from self._of_lines(first, block, bad)
+            return
+        for place, value in enumerate(self._elements(), 1):
+            if isinstance(value, dict):
+                yield place, value
+            else:
+                bad(place, _no_object(value), value)
+
+    def _elements(self) -> list[Any]:
+        url = self._source.url
+        with self._source.open() as file:
+            content = file.read(_MOST_LIST_BYTES + 1)
+        if len(content) > _MOST_LIST_BYTES:
+            raise DataError(
+                f"{url} is one JSON value of more than {_MOST_LIST_BYTES >> 20} MiB, which would "
+                "be in memory at once: write a line for each row, with `jq -c '.[]' LIST.json > "
+                "ROWS.jsonl`",
+                kind="too-large",
+                file=url,
+            )
+        try:
+            values = json.loads(content.removeprefix(BYTE_ORDER_MARK))
+        except json.JSONDecodeError as error:
+            raise WrongFormatError(
+                f"{url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated",
+                kind="not-json",
+                file=url,
+                place=error.lineno,
+            ) from error
+        except (ValueError, RecursionError) as error:
+            kind = "not-utf8" if isinstance(error, UnicodeDecodeError) else "not-json"
+            raise WrongFormatError(
+                f"{url} is not JSON that can be read: {error}", kind=kind, file=url
+            ) from error
+        return list(values)
+
+    def _collected(
+        self, records: Iterator[tuple[int, dict[str, Any]]], wanted: Mapping[int, pa.DataType]
+    ) -> Iterator[Rows]:
+        while some := list(itertools.islice(records, ROWS_AT_ONCE)):
+            columns = {at: [record.get(self.names[at]) for _, record in some] for at in wanted}
+            yield Rows(columns, [place for place, _ in some])
+
+
+def is_json(beginning: bytes) -> bool:
+    """Whether a file that begins so holds JSON: a list of objects, or a line with one."""
+    line = beginning.lstrip().split(b"\n", 1)[0]
+    if _LIST.match(beginning) is not None:
+        return True
+    try:
+        return line.startswith(b"{") and bool(json_object(line))
+    except RowError:
+        return False
+
+
+def json_object(line: bytes) -> dict[str, Any]:
+    """The object of a line; raises RowError where it is none."""
+    try:
+        value = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise RowError(
+            f"is not valid UTF-8 (byte 0x{line[error.start]:02x}): convert the file, such as with "
+            "`iconv -f latin1 -t utf-8`",
+            "not-utf8",
+        ) from error
+    except json.JSONDecodeError as error:
+        raise RowError(f"is not JSON: {error.msg} (character {error.pos})", "not-json") from error
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"is JSON that cannot be read: {error}", "not-json") from error
+    if not isinstance(value, dict):
+        raise _no_object(value)
+    return value
+
+
+def _no_object(value: object) -> RowError:
+    return RowError(f"is JSON, but {type_name(value)}, not an object", "not-object")
+
+
+def _numbered(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    line = 1
+    for block in blocks:
+        yield line, block
+        line += block.count(b"\n")
+
+
+def _ignore(place: int, error: RowError, row: Any) -> None:
+    """The first row is looked for; what is wrong with others is said where they are read."""

@@ -1,0 +1,449 @@
+"""Text with a row a line: columns between tabs, commas or white space, with a header line or not.
+
+A block of lines that needs no look at single characters is converted at once; else its lines are
+read one by one.
+"""
+
+import csv
+import io
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import csv as arrow_csv
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
+from beamrank.formats.decode.packing import check_text
+from beamrank.formats.schemas import ColumnsError, Hints, Schema, holds_names, plain_name
+from beamrank.formats.values import RowError
+from beamrank.notes import counted
+from beamrank.storage import files as storage
+from beamrank.storage.streams import compression
+
+BLOCK_BYTES = 1 << 20
+ROWS_AT_ONCE = 1 << 16
+_NEWLINE, _SPACE = ord("\n"), ord(" ")
+_LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
+# Where none of so many rows is of a format, the first one says what is wrong.
+_FIRST_LINES = 1000
+# A smaller block is read faster row by row.
+SMALL_BYTES = 1 << 13
+# Python's limit of 128 KiB is for a whole process.
+csv.field_size_limit(sys.maxsize)
+
+
+class Dialect(NamedTuple):
+    """How a line is divided.
+
+    Attributes:
+        separator: between columns; empty for white space.
+        quotes: whether columns can be in quotes, as in RFC 4180.
+        names: of the columns, if the first line has them.
+        width: how many columns a row has.
+        comments: whether lines that begin with `#` are no rows.
+        other_widths: of rows of another format, which say that the file is not what it was taken
+            for.
+    """
+
+    separator: str
+    quotes: bool = False
+    names: tuple[str, ...] = ()
+    width: int = 0
+    comments: bool = False
+    other_widths: frozenset[int] = frozenset()
+
+    def split(self, line: bytes) -> list[bytes]:
+        """The columns of a line without its line end."""
+        if self.quotes:
+            return [column.encode("utf-8", "surrogateescape") for column in _csv_row(line, self)]
+        return line.split(self.separator.encode()) if self.separator else line.split()
+
+
+def _csv_row(line: bytes, dialect: Dialect) -> list[str]:
+    text = line.decode("utf-8", "surrogateescape")
+    return next(csv.reader([text], delimiter=dialect.separator, strict=True), [])
+
+
+_CSV, _TSV, _WORDS = Dialect(",", quotes=True), Dialect("\t"), Dialect("")
+_SEMICOLONS = Dialect(";", quotes=True)
+
+
+class LinesDecoder:
+    """A file of delimited lines; see `Decoder`."""
+
+    def __init__(self, source: Source, dialect: Dialect) -> None:
+        self.noun = "line"
+        self.types: Mapping[int, pa.DataType] = {}
+        self.comments: list[bytes] = []
+        self._source = source
+        self._dialect = dialect
+        self.names = dialect.names
+        self.width = dialect.width
+        self.first: Sequence[Any] = ()
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
+        if self._dialect.quotes or compression(self._source.url) is not None:
+            return [(0, 0)]
+        size = storage.size_bytes(self._source.url)
+        return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
+
+    def rows(
+        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        self.noun = "byte" if end else "line"
+        if not start:
+            self.comments = []
+        with self._source.open() as file:
+            if self._dialect.quotes:
+                yield from self._quoted_rows(file, wanted, bad)
+                return
+            blocks = blocks_between(file, start, end) if end else _numbered_blocks(file)
+            is_first = not start
+            for first, block in blocks:
+                head, rest = self._head(block) if is_first else (b"", block)
+                after = first + (len(head) if end else head.count(b"\n"))
+                yield from self._looked_at(first, head, wanted, bad, is_first)
+                is_first = False
+                rows = self._parsed(after, rest, wanted)
+                yield from (
+                    self._looked_at(after, rest, wanted, bad, is_first) if rows is None else [rows]
+                )
+
+    def _head(self, block: bytes) -> tuple[bytes, bytes]:
+        """The lines of a block up to the first row, which can be a header, and the others."""
+        if len(block) < SMALL_BYTES:
+            return block, b""
+        end = 0
+        for line in io.BytesIO(block):
+            end += len(line)
+            text = line.removeprefix(BYTE_ORDER_MARK).strip()
+            if text and not (self._dialect.comments and text.startswith(b"#")):
+                break
+        return block[:end], block[end:]
+
+    def _positions(self, first: int, block: bytes) -> NDArray[np.int64]:
+        """The bytes at which the lines of a block begin, or their numbers."""
+        if self.noun == "byte":
+            return line_starts(block, first)
+        return np.arange(first, first + block.count(b"\n") + (not block.endswith(b"\n")))
+
+    def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
+        """The rows of a block; None where a line is not regular, so that each is looked at."""
+        if not block or len(block) < SMALL_BYTES:
+            return None
+        content = block.replace(b"\r\n", b"\n") if b"\r" in block else block
+        separator = self._separator(content)
+        if separator is None:
+            return None
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(content),
+                arrow_csv.ReadOptions(
+                    use_threads=False,
+                    block_size=len(content) + 1,
+                    column_names=list(map(str, range(self.width))),
+                ),
+                arrow_csv.ParseOptions(delimiter=separator, quote_char=False),
+                arrow_csv.ConvertOptions(
+                    column_types={str(at): kind for at, kind in wanted.items()},
+                    include_columns=list(map(str, wanted)),
+                    null_values=[],
+                ),
+            )
+        except (ValueError, pa.ArrowException):
+            return None
+        positions = self._positions(first, block)
+        if len(table) != len(positions):
+            return None
+        columns = {at: table[str(at)].combine_chunks() for at in wanted}
+        return Rows(columns, positions)
+
+    def _separator(self, block: bytes) -> str | None:
+        """The separator of a block all of whose lines have just it between columns; else None."""
+        separator = self._dialect.separator
+        # Arrow takes a CR for the end of a line.
+        if b"\r" in block:
+            return None
+        if self._dialect.comments and (
+            block.startswith(b"#") or (b"#" in block and b"\n#" in block)
+        ):
+            return None
+        if not separator:
+            separator, other = ("\t", b" ") if b"\t" in block else (" ", b"\t")
+            is_white = np.frombuffer(block, np.uint8) <= _SPACE
+            if is_white[0] or (is_white[1:] & is_white[:-1]).any() or other in block:
+                return None
+        return separator
+
+    def _looked_at(
+        self,
+        first: int,
+        block: bytes,
+        wanted: Mapping[int, pa.DataType],
+        bad: Bad,
+        is_first: bool,
+    ) -> Iterator[Rows]:
+        """The rows of a block, line by line."""
+        rows = self._split(
+            zip(self._positions(first, block), io.BytesIO(block), strict=False), bad, is_first
+        )
+        yield from self._collected(rows, wanted)
+
+    def _split(
+        self, lines: Iterable[tuple[int, bytes]], bad: Bad, is_first: bool
+    ) -> Iterator[tuple[int, list[Any]]]:
+        may_be_header = is_first and bool(self.names)
+        for number, (place, line) in enumerate(lines):
+            text = line.removesuffix(b"\n").removesuffix(b"\r")
+            if is_first and not number:
+                text = text.removeprefix(BYTE_ORDER_MARK)
+            if b"\r" in text:
+                bad(place, RowError(_LONE_CR, "lone-cr"), text)
+                continue
+            if not text.strip():
+                continue
+            if self._dialect.comments and text.lstrip().startswith(b"#"):
+                self.comments.append(text)
+                continue
+            if may_be_header:
+                may_be_header = False
+                continue
+            columns = self._dialect.split(text)
+            if len(columns) == self.width:
+                yield place, [decoded(column) for column in columns]
+            else:
+                bad(place, self._wrong_width(len(columns)), text)
+
+    def _wrong_width(self, count: int) -> RowError:
+        by = "where the header names" if self.names else "where the rows before have"
+        is_other = count in self._dialect.other_widths
+        reason = f"has {counted(count, 'column')}, {by} {self.width}"
+        return RowError(reason, "columns", fatal=is_other)
+
+    def _quoted_rows(
+        self, file: BinaryIO, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        yield from self._collected(self._quoted(file, bad), wanted)
+
+    def _quoted(self, file: BinaryIO, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
+        lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
+        is_header = bool(self.names)
+        for place, row in csv_rows(lines, self._source.url, self._dialect.separator):
+            if self._dialect.comments and row[0].startswith("#"):
+                self.comments.append(",".join(row).encode("utf-8", "surrogateescape"))
+            elif is_header:
+                is_header = False
+            elif len(row) == self.width:
+                yield place, [_valid(column) for column in row]
+            else:
+                bad(place, self._wrong_width(len(row)), row)
+
+    @staticmethod
+    def _collected(
+        rows: Iterator[tuple[int, list[Any]]], wanted: Mapping[int, pa.DataType]
+    ) -> Iterator[Rows]:
+        while some := list(itertools.islice(rows, ROWS_AT_ONCE)):
+            places, columns = zip(*some, strict=True)
+            yield Rows({at: [row[at] for row in columns] for at in wanted}, places)
+
+
+def open_lines(source: Source, schema: Schema, hints: Hints) -> LinesDecoder:
+    """Opens a file of delimited lines; its first row tells how it is divided, unless the hints do.
+
+    Raises:
+        PreflightError: it is no text, or its header does not fit the hints.
+    """
+    with source.open() as file:
+        lines = _first_lines(source.url, file, schema.comments)
+        line = next(lines, b"")
+        dialect = _dialect(source.url, schema, hints, line) if line else Dialect("")
+        if line and not dialect.names:
+            dialect = dialect._replace(width=_width(schema, dialect, [line, *lines]))
+    return LinesDecoder(source, dialect._replace(comments=schema.comments))
+
+
+def _first_lines(url: str, file: BinaryIO, comments: bool) -> Iterator[bytes]:
+    """The first lines that are rows, without their ends."""
+    for number, line in enumerate(itertools.islice(file, _FIRST_LINES), 1):
+        if number == 1:
+            check_text(url, line)
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        if b"\r" in text and number == 1:
+            raise PreflightError(
+                f"{url} cannot be read\n  line 1: the row {_LONE_CR}",
+                kind="lone-cr",
+                file=url,
+                place=number,
+            )
+        if text.strip() and not (comments and text.lstrip().startswith(b"#")):
+            yield text
+
+
+def _width(schema: Schema, dialect: Dialect, lines: Sequence[bytes]) -> int:
+    """How many columns rows without names have: as the first one that is of a format."""
+    widths = [len(dialect.split(line)) for line in lines]
+    known = set(map(len, schema.unnamed.values()))
+    return next((width for width in widths if width in known), widths[0])
+
+
+def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
+    """The dialect of a file by its first line."""
+    dialects = {"tsv": [_TSV._replace(quotes=hints.quotes)], "csv": [_CSV]}.get(
+        hints.format, [_CSV, _TSV, _WORDS]
+    )
+    for dialect in dialects if hints.header is not False else ():
+        names = _names(dialect, line)
+        try:
+            is_header = holds_names(schema, names, hints)
+        except ColumnsError as error:
+            # A row of data can meet names by chance, unless it has numbers, names that are given,
+            # or more columns than rows without a header.
+            is_meant = (
+                schema.has_numbers
+                or set(names) & set(hints.names.values())
+                or len(names) > max(map(len, schema.unnamed.values()))
+            )
+            if hints.header is None and not is_meant:
+                continue
+            raise error.of(url) from error
+        if is_header or (hints.header and len(names) == 2 and not hints.columns):
+            return dialect._replace(names=tuple(names), width=len(names))
+    return _unnamed(url, schema, hints, line, dialects)
+
+
+def _names(dialect: Dialect, line: bytes) -> list[str]:
+    try:
+        return [name.decode("utf-8", "replace") for name in dialect.split(line)]
+    except csv.Error:
+        return []
+
+
+def _unnamed(
+    url: str, schema: Schema, hints: Hints, line: bytes, dialects: Sequence[Dialect]
+) -> Dialect:
+    """The dialect of a file without a header."""
+    semicolons = _names(_SEMICOLONS, line)
+    if len(semicolons) > 1 and _fits(schema, semicolons, hints):
+        raise WrongFormatError(
+            f"{url} has semicolons between its columns, as some programs write CSV: write commas, "
+            "or tabs",
+            kind="separator",
+            file=url,
+        )
+    if hints.names or hints.header:
+        raise PreflightError(
+            f"{url} has no header line with the names of the columns "
+            f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add the header, or "
+            "leave out `columns` and `header`",
+            kind="header-missing",
+            file=url,
+            place=1,
+        )
+    dialect = dialects[-1]
+    if hints.header is None and (hints.format == "csv" or _is_csv(dialect, line)):
+        raise WrongFormatError(
+            f"{url} looks like CSV without a header line, which names the columns "
+            f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add one, such as "
+            f"{','.join(schema.layouts[0])}, or set `header: false`",
+            kind="column-missing" if _names_any(schema, _names(_CSV, line)) else "header-missing",
+            file=url,
+            place=1,
+        )
+    return dialect._replace(other_widths=frozenset(map(len, schema.unnamed.values())))
+
+
+def _fits(schema: Schema, names: Sequence[str], hints: Hints) -> bool:
+    try:
+        return holds_names(schema, names, hints)
+    except PreflightError:
+        return False
+
+
+def _names_any(schema: Schema, line: Sequence[str]) -> bool:
+    """Whether a line has a name of a column."""
+    groups = [group for column in schema.columns.values() for group in column.groups]
+    return any(plain_name(name) in group for name in line for group in groups)
+
+
+def _is_csv(dialect: Dialect, line: bytes) -> bool:
+    return not dialect.separator and len(line.split()) == 1 and len(_names(_CSV, line)) > 1
+
+
+def decoded(column: bytes) -> str | bytes:
+    """A column as text; bytes where it is not UTF-8."""
+    try:
+        return column.decode()
+    except UnicodeDecodeError:
+        return column
+
+
+def _valid(column: str) -> str | bytes:
+    """A column of a CSV, in which a byte that is not UTF-8 became a surrogate."""
+    try:
+        column.encode()
+    except UnicodeEncodeError:
+        return column.encode("utf-8", "surrogateescape")
+    return column
+
+
+def csv_rows(
+    lines: Iterable[bytes], url: str, separator: str = ","
+) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not empty, each with its first line; bytes that are not UTF-8 become
+    surrogates.
+    """
+    texts = (line.decode("utf-8", "surrogateescape") for line in lines)
+    rows = csv.reader(texts, delimiter=separator, strict=True)
+    line = 0
+    try:
+        for row in rows:
+            if row:
+                yield line + 1, row
+            line = rows.line_num
+    except csv.Error as error:
+        raise DataError(
+            f"{url}:{line + 1}: the row is not CSV as in RFC 4180 ({error}): a column that holds "
+            "a quote, a comma or a line end is in quotes, and a quote in it is written twice",
+            kind="not-csv",
+            file=url,
+            place=line + 1,
+        ) from error
+
+
+def _numbered_blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The blocks of a file, each with the number of its first line, from 1."""
+    line = 1
+    while block := whole_lines(file, BLOCK_BYTES):
+        yield line, block
+        line += block.count(b"\n")
+
+
+def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Blocks of the lines that begin in [start, end), each with its offset."""
+    offset = start
+    if start:
+        file.seek(start - 1)
+        offset += len(file.readline()) - 1
+    while offset < end and (block := whole_lines(file, min(BLOCK_BYTES, end - offset))):
+        yield offset, block
+        offset += len(block)
+
+
+def whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
+    """About `size_bytes` from the position of the file, up to the end of a line; empty at the end
+    of the file.
+    """
+    block = file.read(size_bytes)
+    return block if block.endswith(b"\n") or not block else block + file.readline()
+
+
+def line_starts(block: bytes, offset: int) -> NDArray[np.int64]:
+    """The byte at which each line of a block begins; `offset` is the block's own."""
+    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == _NEWLINE) + 1
+    return np.concatenate([[0], ends[ends < len(block)]]) + offset

@@ -1,0 +1,83 @@
+"""Files with a list of docs in a row: MTEB's top_ranked, LoTTE's answers. A list is read only in a
+named format.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beamrank.formats.decode.base import Bad, Decoder, Rows, Source, WrongFormatError
+from beamrank.formats.decode.json_rows import JsonDecoder
+from beamrank.formats.decode.tables import is_table, open_table_file
+from beamrank.formats.files import FileFormat, InputFile
+from beamrank.formats.schemas import RUN, plain_name
+from beamrank.formats.values import RowError, type_name
+
+_LOTTE = ("qid", "answer_pids")
+
+
+class ListDecoder:
+    """A row for each element of a list; see `Decoder`. The third column is a number."""
+
+    def __init__(self, rows: Decoder, names: tuple[str, str], third: str) -> None:
+        """Takes the decoder of the lists, the names of the id and of the list in it, and the name
+        of the third column: `rank`, or `relevance`, which is 1.
+        """
+        self._rows = rows
+        self.types: Mapping[int, pa.DataType] = {}
+        plain = [plain_name(name) for name in rows.names]
+        self._at = [plain.index(name) for name in names if name in plain]
+        if rows.width and len(self._at) < len(names):
+            raise WrongFormatError(f"has no columns {' and '.join(names)}", kind="column-missing")
+        self._is_rank = third == "rank"
+        self.noun = rows.noun
+        self.names: tuple[str, ...] = ("query_id", "doc_id", third)
+        self.width = len(self.names) if rows.width else 0
+        self.first: Sequence[Any] = ()
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
+        return self._rows.ranges(unit_bytes)
+
+    def rows(
+        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        query, docs = self._at
+        for rows in self._rows.rows(start, end, dict.fromkeys(self._at, pa.string()), bad):
+            columns: list[list[Any]] = [[], [], []]
+            places = []
+            for query_id, doc_ids, place in zip(
+                _values(rows.columns[query]), _values(rows.columns[docs]), rows.places, strict=True
+            ):
+                if not isinstance(doc_ids, list):
+                    reason = f"has {type_name(doc_ids)}, where a list of docs is expected"
+                    bad(place, RowError(reason, "list-column"), [query_id, doc_ids])
+                    continue
+                columns[0] += [query_id] * len(doc_ids)
+                columns[1] += doc_ids
+                columns[2] += range(1, len(doc_ids) + 1) if self._is_rank else [1] * len(doc_ids)
+                places += [place] * len(doc_ids)
+            self.noun = self._rows.noun
+            yield Rows({at: columns[at] for at in wanted}, places)
+
+
+def _values(column: Any) -> list[Any]:
+    return column if isinstance(column, list) else list(column.to_pylist())
+
+
+def _opener(names: tuple[str, str], third: str) -> Callable[[InputFile], ListDecoder]:
+    def opened(file: InputFile) -> ListDecoder:
+        beginning = file.beginning()
+        rows: Decoder
+        if is_table(file.url, beginning):
+            rows = open_table_file(file.url, beginning, file.partition)
+        else:
+            rows = JsonDecoder(Source(file.url), ())
+        return ListDecoder(rows, names, third)
+
+    return opened
+
+
+assert RUN.lists is not None
+TOP_RANKED = FileFormat(None, _opener(RUN.lists, "rank"))
+LOTTE = FileFormat(None, _opener(_LOTTE, "relevance"))

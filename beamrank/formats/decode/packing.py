@@ -1,0 +1,44 @@
+"""Files that are no text in UTF-8: packed ones whose name does not say so, and wide encodings."""
+
+import re
+
+from beamrank.errors import PreflightError
+
+_NAMED = "compressed with {}: give it a name that ends in {}"
+_WIDE = "UTF-{}, as some programs write text: convert it with `iconv -f {} -t utf-8`"
+# How packed files begin; bzip2's beginning is long because text can begin with BZh, and UTF-16's
+# begins UTF-32's too.
+_PACKED = {
+    re.compile(rb"\x1f\x8b"): _NAMED.format("gzip", ".gz"),
+    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): _NAMED.format("bzip2", ".bz2"),
+    re.compile(rb"\xfd7zXZ\0"): _NAMED.format("xz", ".xz"),
+    re.compile(rb"\x28\xb5\x2f\xfd"): _NAMED.format("zstd", ".zst"),
+    re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
+    re.compile(
+        rb".{257}ustar", re.DOTALL
+    ): "a tar archive: give it a name that ends in .tar or .tar.gz",
+    re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"): _WIDE.format(32, "utf-32"),
+    re.compile(rb"\xff\xfe|\xfe\xff"): _WIDE.format(16, "utf-16"),
+}
+_FEWEST_BYTES = 8
+
+
+def packed_as(beginning: bytes) -> str:
+    """A sentence that names how a file is packed whose name does not, or a wide encoding; empty for
+    text in UTF-8.
+    """
+    for magic, sentence in _PACKED.items():
+        if magic.match(beginning):
+            return f". The file is {sentence}"
+    # Without a byte order mark: the zero byte in most characters, on one side.
+    even, odd = beginning[::2].count(0), beginning[1::2].count(0)
+    if len(beginning) < _FEWEST_BYTES or 4 * max(even, odd) < len(beginning) or min(even, odd):
+        return ""
+    return f". The file is {_WIDE.format(16, 'utf-16be' if even else 'utf-16le')}"
+
+
+def check_text(url: str, beginning: bytes) -> None:
+    """Raises PreflightError where a file with this beginning is not text in UTF-8."""
+    packed = packed_as(beginning)
+    if packed:
+        raise PreflightError(f"{url} does not hold text{packed}", kind="packed", file=url)

@@ -1,0 +1,215 @@
+"""Tables: Parquet by row groups, Arrow's files by record batches, Arrow's streams, and tables in
+memory.
+
+Only wanted columns are decoded. pyarrow.dataset reads no streams, and opens files in its own way.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.errors import DataError
+from beamrank.formats.decode.base import Bad, Rows, WrongFormatError, unit_ranges
+from beamrank.formats.texts.parquet import (
+    ParquetFile,
+    batches_of,
+    check_room,
+    room_bytes,
+    text_bytes,
+)
+from beamrank.storage import files as storage
+from beamrank.storage.streams import errors_as
+
+PARQUET_ENDINGS = (".parquet", ".pq")
+ENDINGS = (*PARQUET_ENDINGS, ".arrow", ".feather", ".ipc")
+_BATCH_ROWS = 1 << 16
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+_PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1\0\0", b"\xff\xff\xff\xff"
+
+
+def is_table(url: str, beginning: bytes = b"") -> bool:
+    """Whether a file has the name or the first bytes of a table."""
+    return url.endswith(ENDINGS) or beginning.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM))
+
+
+class _Opened(NamedTuple):
+    """An open table.
+
+    Attributes:
+        schema: its columns.
+        group_bytes: about how large each row group or record batch is.
+        group_rows: how many rows each has; of a stream, which is one, any number.
+        read: the record batches of some groups, of some columns by their numbers.
+    """
+
+    schema: pa.Schema
+    group_bytes: Sequence[int]
+    group_rows: Callable[[int], int]
+    read: Callable[[range, list[int]], Iterable[pa.RecordBatch]]
+
+
+class TableDecoder:
+    """A table; see `Decoder`. A range is one of row groups or record batches."""
+
+    def __init__(
+        self,
+        url: str,
+        opened: Callable[[], AbstractContextManager[_Opened]],
+        partition: Mapping[str, str | None],
+        first_row: int = 1,
+    ) -> None:
+        """Takes the columns that folders name, and the number of the first row."""
+        self.noun = "row"
+        self._url = url
+        self._opened = opened
+        self._first_row = first_row
+        with self._open() as table:
+            own = list(table.schema.names)
+            self._partition = {name: value for name, value in partition.items() if name not in own}
+            self._own = len(own)
+            self.names: tuple[str, ...] = (*own, *self._partition)
+            self.types: Mapping[int, pa.DataType] = {
+                **{at: field.type for at, field in enumerate(table.schema)},
+                **{len(own) + at: pa.string() for at in range(len(self._partition))},
+            }
+            self._group_bytes = table.group_bytes
+            has_rows = any(map(table.group_rows, range(len(table.group_bytes))))
+            self.width = len(self.names) if has_rows else 0
+        self.first: Sequence[Any] = ()
+
+    @contextmanager
+    def _open(self) -> Iterator[_Opened]:
+        with errors_as(DataError, self._url), self._opened() as table:
+            try:
+                yield table
+            except (pa.ArrowInvalid, OSError) as error:
+                if getattr(error, "errno", None):
+                    raise
+                raise _damaged(self._url, "a whole", error) from error
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
+        return unit_ranges(self._group_bytes, unit_bytes)
+
+    def rows(
+        self,
+        start: int,
+        end: int,
+        wanted: Mapping[int, pa.DataType],
+        bad: Bad,  # noqa: ARG002
+    ) -> Iterator[Rows]:
+        own = [at for at in wanted if at < self._own]
+        values = list(self._partition.values())
+        with self._open() as table:
+            place = self._first_row + sum(map(table.group_rows, range(start)))
+            groups = range(start, end or len(table.group_bytes))
+            for batch in table.read(groups, own):
+                columns: dict[int, Any] = dict(zip(own, batch.columns, strict=True))
+                for at in wanted.keys() - columns.keys():
+                    value = pa.scalar(values[at - self._own], pa.string())
+                    columns[at] = pa.repeat(value, len(batch))
+                yield Rows(columns, np.arange(place, place + len(batch)))
+                place += len(batch)
+
+
+def open_table_file(
+    url: str, beginning: bytes, partition: Mapping[str, str | None] | None = None
+) -> TableDecoder:
+    """Opens a Parquet or Arrow file; raises WrongFormatError where it is none, or damaged."""
+    if beginning.startswith(_ARROW_STREAM):
+        opened = lambda: _stream(url)  # noqa: E731
+    elif beginning.startswith(_ARROW_FILE):
+        opened = lambda: _arrow(url)  # noqa: E731
+    else:
+        opened = lambda: _parquet(url)  # noqa: E731
+    return TableDecoder(url, opened, partition or {})
+
+
+def table_in_memory(name: str, table: pa.Table) -> TableDecoder:
+    """A table as a decoder, whose rows count from 0."""
+
+    @contextmanager
+    def opened() -> Iterator[_Opened]:
+        yield _Opened(
+            table.schema,
+            [table.nbytes],
+            lambda _: len(table),
+            lambda _, columns: table.select(columns).to_batches(_BATCH_ROWS),
+        )
+
+    return TableDecoder(name, opened, {}, first_row=0)
+
+
+@contextmanager
+def _parquet(url: str) -> Iterator[_Opened]:
+    with storage.open_binary(url) as source:
+        try:
+            file = ParquetFile(source)
+        except pa.ArrowInvalid as error:
+            raise _damaged(url, "a Parquet", error) from error
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        names = file.schema_arrow.names
+
+        def read(numbers: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
+            wanted = [names[at] for at in columns]
+            # A name can be there twice, among columns that are not read.
+            batches = batches_of(file, wanted, numbers, _BATCH_ROWS)
+            return (batch.select(wanted) for batch in batches)
+
+        yield _Opened(
+            file.schema_arrow,
+            [group.total_byte_size for group in groups],
+            lambda number: groups[number].num_rows,
+            read,
+        )
+
+
+@contextmanager
+def _arrow(url: str) -> Iterator[_Opened]:
+    with storage.open_binary(url) as source:
+        try:
+            file = pa.ipc.open_file(source)
+        except pa.ArrowInvalid as error:
+            raise _damaged(url, "an Arrow", error) from error
+        count = file.num_record_batches
+        size = source.seek(0, 2) // max(count, 1)
+
+        def read(numbers: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
+            for number in numbers:
+                batch = file.get_batch(number).select(columns)
+                check_room(room_bytes(size) - sum(map(text_bytes, batch.columns)), number)
+                yield from _pieces(batch)
+
+        yield _Opened(file.schema, [size] * count, lambda number: len(file.get_batch(number)), read)
+
+
+@contextmanager
+def _stream(url: str) -> Iterator[_Opened]:
+    with storage.open_binary(url) as source:
+        try:
+            file = pa.ipc.open_stream(source)
+        except pa.ArrowInvalid as error:
+            raise _damaged(url, "an Arrow", error) from error
+
+        def read(_: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
+            return (piece for batch in file for piece in _pieces(batch.select(columns)))
+
+        yield _Opened(file.schema, [storage.size_bytes(url)], lambda _: 1, read)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    # Offsets of a damaged file would lead out of its memory. Text that is not UTF-8 is bytes, so
+    # that its row can be named.
+    columns = [
+        column.view(_BYTES[column.type]) if column.type in _BYTES else column
+        for column in batch.columns
+    ]
+    batch = pa.record_batch(columns, list(map(str, range(len(columns)))))
+    batch.validate(full=True)
+    return (batch.slice(at, _BATCH_ROWS) for at in range(0, len(batch), _BATCH_ROWS))
+
+
+def _damaged(url: str, what: str, error: Exception) -> WrongFormatError:
+    return WrongFormatError(f"{url} is not {what} file: {error}", kind="damaged", file=url)

@@ -1,0 +1,481 @@
+"""The one reader of tables: finds the columns of a file once, and reads its rows as record batches.
+
+A whole block of rows is converted column by column. Only where that fails, each row is looked at,
+which also tells what is wrong with it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Rows, Source
+from beamrank.formats.decode.json_rows import JsonDecoder, is_json
+from beamrank.formats.decode.lines import LinesDecoder, open_lines
+from beamrank.formats.decode.lists import ListDecoder
+from beamrank.formats.decode.tables import is_table, open_table_file, table_in_memory
+from beamrank.formats.files import Beginning, FileFormat, InputFile
+from beamrank.formats.rejects import Problems, Rejects
+from beamrank.formats.schemas import (
+    NO_HINTS,
+    TITLE,
+    Binding,
+    ColumnsError,
+    Hints,
+    Schema,
+    bind,
+    plain_name,
+)
+from beamrank.formats.values import RowError, Text, bytes_of, holds_texts, plain_type
+from beamrank.notes import counted
+from beamrank.storage.streams import errors_as
+
+_BEGINNING_BYTES = 1 << 12
+_PLACE = "place"
+
+
+class TableReader:
+    """The rows of one file, and their problems.
+
+    Attributes:
+        url: the file, for messages.
+        schema: what the input is.
+        decoder: reads the file.
+        binding: the places of the columns of each meaning; empty of a file without rows.
+        layout: the name of the format of rows without names; empty for a file with names.
+    """
+
+    def __init__(
+        self,
+        file: InputFile | pa.Table,
+        schema: Schema,
+        hints: Hints = NO_HINTS,
+        rejects: Rejects | None = None,
+        formats: Mapping[str, FileFormat] = {},
+    ) -> None:
+        """Opens a file, or a table in memory, whose rows count from 0.
+
+        Args:
+            file: what is read.
+            schema: what the input is.
+            hints: what the configuration says about the columns.
+            rejects: takes the rows that are left out; by default, each is an error.
+            formats: the named formats that the input can have.
+
+        Raises:
+            PreflightError: the file cannot be read, or has no such columns.
+        """
+        self.schema = schema
+        self.url = file.url if isinstance(file, InputFile) else f"the table of the {schema.what}"
+        self._problems = Problems(self.url, rejects or Rejects("rows"))
+        self._hints = hints
+        self.layout = ""
+        with errors_as(PreflightError, self.url):
+            if isinstance(file, InputFile):
+                self.decoder = _open(file, schema, hints, formats)
+            else:
+                self.decoder = table_in_memory(self.url, file)
+            if schema.lists and set(map(plain_name, self.decoder.names)) == set(schema.lists):
+                self.decoder = ListDecoder(self.decoder, schema.lists, "rank")
+            self.binding = self._bound()
+            self._left_out = self._without_values()
+        self.binding = {
+            meaning: places
+            for meaning, places in self.binding.items()
+            if meaning not in self._left_out
+        }
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the columns by their meanings; those without a header have none."""
+        if not self.decoder.names:
+            return {}
+        return {meaning: self.decoder.names[places[-1]] for meaning, places in self.binding.items()}
+
+    @property
+    def comments(self) -> list[bytes]:
+        """The lines that begin with `#`, of what was read."""
+        return self.decoder.comments if isinstance(self.decoder, LinesDecoder) else []
+
+    def type_of(self, meaning: str) -> pa.DataType | None:
+        """The Arrow type of a column in the file, without its encoding; None in text."""
+        kind = self.decoder.types.get(self.binding[meaning][-1])
+        return None if kind is None else plain_type(kind)
+
+    def noun(self, end: int) -> str:
+        """What the places of a range that ends there count."""
+        return "byte" if end and self.decoder.noun == "line" else self.decoder.noun
+
+    def batches(self, start: int = 0, end: int = 0) -> Iterator[pa.RecordBatch]:
+        """The rows of a range: the columns of the schema (null where the file lacks one), and the
+        place of each row (int64).
+
+        Args:
+            start: the first byte, row group or record batch.
+            end: the end of the range, exclusive; 0 for the rest of the file. Places in text are
+                bytes where it is given, else lines.
+
+        Raises:
+            PreflightError: the file cannot be read. Rows that cannot be used are refused by
+                `check`.
+        """
+        if not self.binding:
+            return
+        wanted = {
+            at: self.schema.columns[meaning].kind.wanted
+            for meaning, places in self.binding.items()
+            for at in places
+        }
+        left_out = {at: pa.null() for places in self._left_out.values() for at in places}
+        with errors_as(PreflightError, self.url):
+            for rows in self.decoder.rows(start, end, wanted | left_out, self.bad):
+                if len(rows.places):
+                    yield self._converted(rows)
+
+    def bad(self, place: int, error: RowError, row: Any = "") -> None:
+        """Notes a row that cannot be used, which is left out."""
+        self._problems.add(
+            int(place),
+            f"the row {error}",
+            row,
+            noun=self.decoder.noun,
+            always=error.fatal,
+            kind=error.kind,
+        )
+
+    def check(self, rows: int = 1) -> None:
+        """Raises PreflightError where the rows, which were read, cannot be used or are none."""
+        problems = self._problems
+        if problems.are_refused:
+            listed = problems.listed(f"{self.decoder.noun} ")
+            first = problems.first
+            raise PreflightError(
+                f"{self.url} is not a valid {self.schema.what}: "
+                f"{counted(problems.count, 'problem')}{problems.allowed}{listed}",
+                kind=first.kind,
+                file=self.url,
+                place=first.line,
+            )
+        if not rows:
+            raise PreflightError(
+                f"{self.url} holds no rows: a {self.schema.what} must have at least one",
+                kind="no-rows",
+                file=self.url,
+            )
+
+    def _bound(self) -> Binding:
+        """The places of the columns; raises PreflightError where some are missing."""
+        decoder, schema = self.decoder, self.schema
+        if not decoder.width:
+            return {}
+        if not decoder.names:
+            return self._unnamed()
+        try:
+            binding = bind(schema, decoder.names, self._hints, self._texts())
+        except ColumnsError as error:
+            raise error.of(self.url) from error
+        if not schema.is_complete(binding):
+            raise self._lacking()
+        for meaning, places in binding.items():
+            self._check_type(meaning, places[-1])
+        return binding
+
+    def _texts(self) -> list[int] | None:
+        """The columns that hold strings; None where all do."""
+        decoder = self.decoder
+        if isinstance(decoder, JsonDecoder):
+            return [at for at, value in enumerate(decoder.first) if isinstance(value, str)]
+        if not decoder.types:
+            return None
+        return [at for at, kind in decoder.types.items() if holds_texts(plain_type(kind))]
+
+    def _lacking(self) -> PreflightError:
+        names = self.decoder.names
+        lists = [f"`{name}`" for at, name in enumerate(names) if self._is_list(at)]
+        remedy = (
+            f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
+            "the format of the file in `format`"
+            if lists
+            else "Rename its columns, or name them in `columns`"
+        )
+        return PreflightError(
+            f"{self.url} needs columns for {self.schema.needed}, and it has: {', '.join(names)}. "
+            f"{remedy}",
+            kind="list-column" if lists else "column-missing",
+            file=self.url,
+        )
+
+    def _is_list(self, at: int) -> bool:
+        kind = self.decoder.types.get(at)
+        is_first = bool(self.decoder.first) and isinstance(self.decoder.first[at], list)
+        return is_first or (kind is not None and _is_list(plain_type(kind)))
+
+    def _check_type(self, meaning: str, at: int) -> None:
+        """Raises PreflightError where no value of a column can be used."""
+        if self._is_list(at):
+            raise self._lacking()
+        kind = plain_type(self.decoder.types.get(at, pa.null()))
+        fits = pa.types.is_null(kind) or self.schema.columns[meaning].kind.fits(kind)
+        if not fits:
+            raise PreflightError(
+                f"{self.url} has the {meaning} of its rows in the column "
+                f"`{self.decoder.names[at]}`, which is of type {kind}: rename the column, convert "
+                f"it, or name another in `columns: {{{meaning}: ...}}`",
+                kind="column-type",
+                file=self.url,
+            )
+
+    def _unnamed(self) -> Binding:
+        """The places in rows without names: by the configuration's numbers, or by their width."""
+        numbers, width = self._hints.numbers, self.decoder.width
+        if numbers:
+            binding = {meaning: (number - 1,) for meaning, number in numbers.items()}
+            if max(numbers.values()) > width or not self.schema.is_complete(binding):
+                raise PreflightError(
+                    f"{self.url} has rows of {width} columns, and `columns` needs numbers from 1 "
+                    f"to {width} for {self.schema.needed}",
+                    kind="column-missing",
+                    file=self.url,
+                )
+            self.layout = "numbered"
+            return binding
+        for name, meanings in self.schema.unnamed.items():
+            if len(meanings) == width:
+                self.layout = name
+                return {
+                    meaning: (at,)
+                    for at, meaning in enumerate(meanings)
+                    if meaning in self.schema.columns
+                }
+        known = {0: "", **self.schema.other_widths}
+        other = known[max(count for count in known if count <= width)]
+        accepted = "; ".join(
+            f"{len(meanings)} columns ({' '.join(meanings)})"
+            for meanings in self.schema.unnamed.values()
+        )
+        raise PreflightError(
+            f"{self.url} has {counted(width, 'column')} in its first row, and no header names "
+            f"them; accepted: {accepted}. {other}",
+            kind="columns",
+            file=self.url,
+            place=1,
+        )
+
+    def _without_values(self) -> Binding:
+        """The columns that the first row has no value in, and that a row does not need."""
+        binding = self.binding
+        optional = [
+            meaning for meaning in binding if self.schema.is_complete(binding.keys() - {meaning})
+        ]
+        if not optional:
+            return {}
+        places = {at: pa.null() for meaning in optional for at in binding[meaning]}
+        rows = next(self.decoder.rows(0, 0, places, lambda *_: None), None)
+        if rows is None:
+            return {}
+        return {
+            meaning: binding[meaning]
+            for meaning in optional
+            if _first(rows.columns[binding[meaning][0]]) is None
+        }
+
+    def _converted(self, rows: Rows) -> pa.RecordBatch:
+        """Rows as a batch; those that cannot be used are problems."""
+        try:
+            for places in self._left_out.values():
+                _check_null(rows.columns[places[0]])
+            columns = {
+                meaning: self._column(meaning, [rows.columns[at] for at in places])
+                for meaning, places in self.binding.items()
+            }
+            self._check_header(columns)
+        except (ValueError, pa.ArrowException):
+            return self._by_row(rows)
+        return self._batch(columns, rows.places)
+
+    def _column(self, meaning: str, parts: list[Any]) -> pa.Array:
+        kind = self.schema.columns[meaning].kind
+        if not isinstance(kind, Text):
+            return kind.array(parts[0])
+        arrays = [self._part_kind(meaning, number).array(part) for number, part in enumerate(parts)]
+        return join_texts(arrays, self._hints.template)
+
+    def _part_kind(self, meaning: str, number: int) -> Text:
+        """A title may be missing; another part of a text may not, unless a template says so."""
+        places = self.binding[meaning]
+        name = self.decoder.names[places[number]] if self.decoder.names else ""
+        is_title = len(places) > 1 and name.lower() == TITLE
+        fields = self._hints.fields is not None and self._hints.template is None
+        return Text(or_empty=is_title and not fields)
+
+    def _check_header(self, columns: Mapping[str, Any]) -> None:
+        """Raises ValueError where a row can be the header again."""
+        for meaning, name in self.names.items():
+            column = columns[meaning]
+            is_id = isinstance(self.decoder, LinesDecoder) and pa.types.is_string(column.type)
+            if is_id and pc.any(pc.equal(column, name)).as_py():
+                raise ValueError("a row can be the header")
+
+    def _by_row(self, rows: Rows) -> pa.RecordBatch:
+        lists = {at: _values(column) for at, column in rows.columns.items()}
+        found: dict[str, list[Any]] = {meaning: [] for meaning in self.binding}
+        places = []
+        for number, place in enumerate(rows.places):
+            values = {at: column[number] for at, column in lists.items()}
+            try:
+                row = self._row(values)
+            except RowError as error:
+                self.bad(place, error, list(values.values()))
+                continue
+            for meaning, value in row.items():
+                found[meaning].append(value)
+            places.append(place)
+        columns = {
+            meaning: pa.array(values, self.schema.columns[meaning].kind.stored)
+            for meaning, values in found.items()
+        }
+        return self._batch(columns, places)
+
+    def _row(self, values: Mapping[int, Any]) -> dict[str, Any]:
+        """The values of a row by their meanings; raises RowError where one cannot be used."""
+        names = self.decoder.names
+        is_below_header = isinstance(self.decoder, LinesDecoder) and bool(names)
+        if is_below_header and all(values[at] == names[at] for at in values):
+            raise RowError("is the header again", "header-again", fatal=True)
+        for places in self._left_out.values():
+            if values[places[0]] is not None:
+                raise RowError(
+                    f"has a value in `{names[places[0]]}`, which is null in the first row", "null"
+                )
+        row = {}
+        for meaning, places in self.binding.items():
+            kind = self.schema.columns[meaning].kind
+            if isinstance(kind, Text):
+                parts = [
+                    self._part_kind(meaning, number).value(
+                        names[at] if names else meaning, values[at]
+                    )
+                    for number, at in enumerate(places)
+                ]
+                row[meaning] = joined(parts, self._hints.template)
+            else:
+                row[meaning] = kind.value(meaning, values[places[0]])
+        return row
+
+    def _batch(self, columns: Mapping[str, Any], places: Any) -> pa.RecordBatch:
+        arrays = {
+            meaning: columns[meaning]
+            if meaning in columns
+            else pa.nulls(len(places), column.kind.stored)
+            for meaning, column in self.schema.columns.items()
+        }
+        return pa.record_batch({**arrays, _PLACE: pa.array(np.asarray(places, np.int64))})
+
+
+def _open(
+    file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, FileFormat]
+) -> Decoder:
+    """Opens a file: by its format, its name, or else its first bytes."""
+    source = Source(file.url)
+    named = _named_format(source, hints, formats)
+    if named is not None:
+        decoder: Decoder = named.open(file)
+        return decoder
+    if is_table(file.url):
+        return open_table_file(file.url, file.beginning(), file.partition)
+    with source.open() as stream:
+        beginning = stream.read(_BEGINNING_BYTES)
+    if is_table(file.url, beginning):
+        return open_table_file(file.url, beginning, file.partition)
+    text = beginning.removeprefix(BYTE_ORDER_MARK)
+    if hints.format not in ("csv", "tsv") and is_json(text):
+        titled = any(column.titled for column in schema.columns.values())
+        return JsonDecoder(source, [TITLE] if titled else [])
+    return open_lines(source, schema, hints)
+
+
+def _named_format(
+    source: Source, hints: Hints, formats: Mapping[str, FileFormat]
+) -> FileFormat | None:
+    """The named format of a file, by the configuration or by how the file begins."""
+    if hints.format in formats:
+        return formats[hints.format]
+    if hints.format or not formats:
+        return None
+    beginning = Beginning(source.url, source.open)
+    for named in formats.values():
+        if named.look is not None and named.look.matches(beginning):
+            return named
+    return None
+
+
+def joined(parts: list[str], template: tuple[str, ...] | None) -> str:
+    """The text of a row: its parts with one space between them, empty ones left out, or as a
+    template has them.
+    """
+    if template is not None:
+        around = (part + after for part, after in zip(parts, template[1:], strict=True))
+        return template[0] + "".join(around)
+    return parts[0] if len(parts) == 1 else " ".join(filter(None, parts))
+
+
+def join_texts(parts: list[pa.Array], template: tuple[str, ...] | None) -> pa.Array:
+    """`joined` of columns."""
+    if template is not None:
+        pieces: list[Any] = [template[0]]
+        for part, after in zip(parts, template[1:], strict=True):
+            pieces += [part, after]
+        return pc.binary_join_element_wise(*_scalars(pieces), "")
+    if len(parts) == 1:
+        return parts[0]
+    nulled = [pc.if_else(pc.equal(part, ""), None, part) for part in parts]
+    return pc.binary_join_element_wise(*nulled, " ", null_handling="skip")
+
+
+def _scalars(pieces: list[Any]) -> list[Any]:
+    return [
+        pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in pieces
+    ]
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    return any(test(kind) for test in tests)
+
+
+def _first(column: Any) -> Any:
+    value = column[0]
+    return value.as_py() if isinstance(value, pa.Scalar) else value
+
+
+def _values(column: Any) -> list[Any]:
+    """A column as Python values; text that is not UTF-8 is bytes."""
+    if isinstance(column, list):
+        return column
+    if holds_texts(plain_type(column.type)):
+        return [_decoded(value) for value in bytes_of(column).to_pylist()]
+    try:
+        values = column.to_pylist()
+        if pa.types.is_floating(column.type):  # its type tells which whole numbers are exact
+            make = column.type.to_pandas_dtype()
+            return [None if value is None else make(value) for value in values]
+        return list(values)
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"a value cannot be read: {error}", kind="damaged") from error
+
+
+def _decoded(value: bytes | None) -> Any:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _check_null(column: Any) -> None:
+    nulls = column.count(None) if isinstance(column, list) else column.null_count
+    if nulls < len(column):
+        raise ValueError("a value where the first row has none")

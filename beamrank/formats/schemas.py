@@ -1,0 +1,322 @@
+"""What the columns of each input mean: their usual names, their types, and which make a row.
+
+Names are known in any case, with `-`, `_` or a space, and without a byte order mark.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.errors import PreflightError
+from beamrank.formats.values import Id, Kind, Number, Text, check_query_id
+
+# What stands before, between and after the fields of a text.
+Template: TypeAlias = tuple[str, ...]
+TITLE = "title"
+# A title is joined before these; `contents` and `content` are whole.
+_TITLED = frozenset(("text", "body", "passage", "segment"))
+_BYTE_ORDER_MARK = "\ufeff"
+
+_QUERY_IDS = ("query_id", "qid", "topic_id")
+_DOC_IDS = ("doc_id", "docno", "document_id", "corpus_id", "passage_id", "pid")
+# A number beside `docno` in PyTerrier's results, the whole document beside `pid` in MS MARCO v2.
+_DOCID = ("docid",)
+_OWN_IDS = ("_id", "id")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that an input can have.
+
+    Attributes:
+        groups: its usual names. Two names of the first group that is present are refused; later
+            groups count only where the first is absent.
+        kind: what its values are.
+        titled: a title is joined before it, and is the text where there is nothing else.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    kind: Kind
+    titled: bool = False
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What an input is.
+
+    Attributes:
+        what: its name in messages.
+        columns: its columns by their meanings.
+        layouts: the meanings of which one set makes a row.
+        unnamed: the meanings of the columns of rows without names, by the names of formats; other
+            names are columns that are not read.
+        lists: the columns of a file, and no others, that hold a ranking in each row: the query_id,
+            and a list of docs, best first.
+        comments: whether lines that begin with `#` are no rows.
+        other_widths: what a file of so many columns, or more, is, for messages.
+    """
+
+    what: str
+    columns: Mapping[str, Column]
+    layouts: tuple[tuple[str, ...], ...]
+    unnamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lists: tuple[str, str] | None = None
+    comments: bool = False
+    other_widths: Mapping[int, str] = field(default_factory=dict)
+
+    def is_complete(self, meanings: Collection[str]) -> bool:
+        return any(set(meanings) >= set(layout) for layout in self.layouts)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether each row has a number, so that a line of names is none."""
+        return any(isinstance(column.kind, Number) for column in self.columns.values())
+
+    @property
+    def needed(self) -> str:
+        """The columns of a row, for messages."""
+        return " or ".join(f"({', '.join(layout)})" for layout in self.layouts)
+
+
+class Hints(NamedTuple):
+    """What a configuration says about the columns of files.
+
+    Attributes:
+        columns: the names of columns, or their numbers from 1 in files without a header, by their
+            meanings.
+        fields: the columns that make a text.
+        template: what stands around them; None for a space between them.
+        header: whether the first line names the columns; None to recognize one.
+        quotes: whether a TSV has quotes, as a CSV has.
+        format: `tsv` or `csv`; empty to recognize the columns.
+    """
+
+    columns: Mapping[str, str | int] = {}
+    fields: Sequence[str] | None = None
+    template: Template | None = None
+    header: bool | None = None
+    quotes: bool = False
+    format: str = ""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        return {key: name for key, name in self.columns.items() if isinstance(name, str)}
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        return {key: number for key, number in self.columns.items() if isinstance(number, int)}
+
+
+NO_HINTS = Hints()
+
+
+class ColumnsError(PreflightError):
+    """The columns of a file do not fit; the message continues the name of the file."""
+
+    def of(self, file: str) -> "ColumnsError":
+        """The error with the name of the file."""
+        return ColumnsError(f"{file} {self}", kind=self.kind, file=file)
+
+
+# The places of the columns of each meaning; a text can be made of several.
+Binding: TypeAlias = Mapping[str, tuple[int, ...]]
+
+
+def plain_name(name: str) -> str:
+    return name.lstrip(_BYTE_ORDER_MARK).strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def bind(
+    schema: Schema,
+    names: Sequence[str],
+    hints: Hints = NO_HINTS,
+    texts: Sequence[int] | None = None,
+) -> Binding:
+    """The places of the columns that have the meanings of a schema, as far as there are such.
+
+    Args:
+        schema: the input.
+        names: the names of the columns of its file.
+        hints: what the configuration says.
+        texts: the places of the columns that hold strings; None where all can.
+
+    Raises:
+        ColumnsError: a name that the configuration gives is missing or there twice, or several
+            columns can have a meaning.
+    """
+    plain = [plain_name(name) for name in names]
+    binding: dict[str, tuple[int, ...]] = {
+        meaning: (_named(names, plain, name, "columns"),)
+        for meaning, name in hints.names.items()
+        if meaning in schema.columns
+    }
+    for meaning, column in schema.columns.items():
+        if column.titled and hints.fields:
+            binding[meaning] = tuple(
+                _named(names, plain, name, "fields" if hints.template is None else "template")
+                for name in hints.fields
+            )
+        elif meaning not in binding:
+            taken = {at for places in binding.values() for at in places}
+            at = _usual(meaning, column, names, plain, taken)
+            if at is not None:
+                binding[meaning] = (at,)
+    for meaning, column in schema.columns.items():
+        if column.titled and not hints.fields:
+            binding |= _with_title(meaning, binding, plain, texts)
+    return {meaning: binding[meaning] for meaning in schema.columns if meaning in binding}
+
+
+def _named(names: Sequence[str], plain: Sequence[str], name: str, key: str) -> int:
+    """The place of a column that the configuration names."""
+    exact = [at for at, present in enumerate(names) if present == name]
+    places = exact or [at for at, present in enumerate(plain) if present == plain_name(name)]
+    if len(places) != 1:
+        problem = "has several columns" if places else "has no column"
+        raise ColumnsError(
+            f"{problem} `{name}`, which `{key}` names; it has: {', '.join(names)}",
+            kind="column-twice" if places else "column-missing",
+        )
+    return places[0]
+
+
+def _usual(
+    meaning: str, column: Column, names: Sequence[str], plain: Sequence[str], taken: set[int]
+) -> int | None:
+    """The place of a column by its usual names."""
+    for group in column.groups:
+        places = [at for at, name in enumerate(plain) if name in group and at not in taken]
+        if len(places) > 1:
+            several = " and ".join(f"`{names[at]}`" for at in places)
+            is_twice = len({plain[at] for at in places}) == 1
+            raise ColumnsError(
+                f"has the columns {several}, and each could be the {meaning}: rename or remove "
+                f"one, or choose with `columns: {{{meaning}: {names[places[0]]}}}`",
+                kind="column-twice" if is_twice else "column-several",
+            )
+        if places:
+            return places[0]
+    return None
+
+
+def _with_title(
+    meaning: str, binding: Binding, plain: Sequence[str], texts: Sequence[int] | None
+) -> dict[str, tuple[int, ...]]:
+    """The text with the title before it, or the title alone where no other column is a text."""
+    if TITLE not in plain:
+        return {}
+    title = plain.index(TITLE)
+    if meaning in binding:
+        (text,) = binding[meaning]
+        return {meaning: (title, text)} if plain[text] in _TITLED else {}
+    others = set(range(len(plain)) if texts is None else texts)
+    others -= {title, *(at for places in binding.values() for at in places)}
+    return {} if others else {meaning: (title,)}
+
+
+def holds_names(schema: Schema, line: Sequence[str], hints: Hints) -> bool:
+    """Whether the first line of a file names its columns; every other row has a number.
+
+    Two names are enough to know that a third is missing.
+    """
+    if len(line) < 2 or (schema.has_numbers and any(map(_is_number, line))):
+        return False
+    binding = bind(schema, line, hints)
+    return schema.is_complete(binding) or (schema.has_numbers and len(binding) > 1)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to
+# a topic's highest in an array, and nDCG without a cutoff takes time with the square of that.
+# (trec_eval itself promises 127.)
+MAX_RELEVANCE = 10_000
+# The largest number that does not round to infinity in float32.
+_MOST_SCORE = float(np.nextafter(3.4028235677973366e38, 0))
+
+_QUERY_ID = Column((_QUERY_IDS, ("query", "topic")), Id(check_query_id))
+_DOC_ID = Column((_DOC_IDS, _DOCID, ("doc",)), Id())
+
+DOCS = Schema(
+    "corpus",
+    {
+        "doc_id": Column((_DOC_IDS, _DOCID, _OWN_IDS, ("doc",)), Id()),
+        "text": Column(
+            (("text", "contents", "content", "segment", "body", "passage"),), Text(), titled=True
+        ),
+    },
+    (("doc_id", "text"),),
+    {"two columns": ("doc_id", "text")},
+)
+TOPICS = Schema(
+    "file of topics",
+    {
+        "query_id": Column((_QUERY_IDS, _OWN_IDS), Id(check_query_id)),
+        "text": Column((("text", "query", "question", "query_text"), (TITLE,)), Text()),
+    },
+    (("query_id", "text"),),
+    {"two columns": ("query_id", "text")},
+)
+RUN = Schema(
+    "run",
+    {
+        "query_id": _QUERY_ID,
+        "doc_id": _DOC_ID,
+        "rank": Column((("rank",),), Number(pa.int64(), 2**63 - 1, "a whole number of 64 bits")),
+        "score": Column(
+            (("score",),), Number(pa.float32(), _MOST_SCORE, "a number, finite in float32")
+        ),
+    },
+    (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score")),
+    {
+        "trec": ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"),
+        "msmarco": ("query_id", "doc_id", "rank"),
+    },
+    lists=("query_id", "corpus_ids"),
+    comments=True,
+    other_widths={
+        4: "Four columns are TREC qrels",
+        7: "MS MARCO's top1000 files are unranked: give one as `candidates.run`",
+    },
+)
+QRELS = Schema(
+    "qrels file",
+    {
+        "query_id": _QUERY_ID,
+        "doc_id": _DOC_ID,
+        "relevance": Column(
+            (("relevance", "rel", "score", "label", "grade", "judgment"),),
+            Number(
+                pa.int16(),
+                MAX_RELEVANCE,
+                f"a whole number from {-MAX_RELEVANCE:,} to {MAX_RELEVANCE:,}, as trec_eval's "
+                "measures count",
+                ": map it to grades, such as 0 to 4",
+                booleans=True,
+            ),
+        ),
+    },
+    (("query_id", "doc_id", "relevance"),),
+    {
+        "trec": ("query_id", "iteration", "doc_id", "relevance"),
+        "three": ("query_id", "doc_id", "relevance"),
+    },
+    comments=True,
+    other_widths={6: "Six columns are a TREC run"},
+)
+EXCLUDED = Schema(
+    "file of docs to exclude",
+    {"query_id": _QUERY_ID, "doc_id": _DOC_ID},
+    (("query_id", "doc_id"),),
+    {"pairs": ("query_id", "doc_id")},
+    comments=True,
+)

@@ -1,0 +1,298 @@
+"""What the contract reads with: one function for each input, and the kinds of errors.
+
+To point it to other readers, change READERS and, once all errors have a `kind`, remove `_KINDS` and
+`_PLACES`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.formats.checks import RowError
+from beamrank.formats.columns import DocColumns, TopicColumns
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.excluded import read_excluded
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.run_order import Run
+from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import (
+    DOCS,
+    EXCLUDED,
+    QRELS,
+    RUN,
+    TOPICS,
+    Hints,
+    Schema,
+    bind,
+)
+from beamrank.formats.texts.pairs import ID, TEXTS, find_pairs, read_pairs
+from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.frames import qrels_of_frame, run_of_frame, texts_of
+from beamrank.records import BadRow
+from beamrank.storage.digested import RowRange, digest_file
+from tests.beamrank.formats.contract import (
+    Left,
+    Outcome,
+    Read,
+    Refused,
+    Row,
+    Source,
+)
+
+Columns: TypeAlias = Mapping[str, str]
+# The rows that are read, and those that are left out.
+Found: TypeAlias = tuple[Iterable[Row], Sequence[BadRow]]
+
+
+def outcome(kind: str, source: Source, columns: Columns = MappingProxyType({})) -> Outcome:
+    """What reading an input gives; a crash is a refusal of its own kind."""
+    of_frame = not isinstance(source.given, str)
+    read = (OF_FRAMES if of_frame else READERS)[kind]
+    try:
+        rows, left_out = read(source.given, columns)
+        found = tuple(rows)
+    except BeamrankError as error:
+        return Refused(kind_of(error), _place(error, source, of_frame))
+    # A reader that fails in another way is what the contract is to show, not an error of the test.
+    except Exception as error:
+        return Refused(f"crash: {type(error).__name__}")
+    places = tuple((kind_of(each), _place(each, source, of_frame)) for each in left_out)
+    return Left(found, places) if places else Read(found)
+
+
+# The entry points.
+
+
+def _docs(path: str, columns: Columns) -> Found:
+    config = CorpusConfig(path=path, columns=DocColumns(**columns) if columns else None)
+    batches = [batch for unit in list_units(config) for batch in read_unit(unit)]
+    rows = [row for each in batches for row in zip(each.doc_ids, each.texts, strict=True)]
+    return rows, [one for each in batches for one in each.bad]
+
+
+def _topics(path: str, columns: Columns) -> Found:
+    rejects = Rejects("topics", NO_LIMIT)
+    config = TopicsConfig(path=path, columns=TopicColumns(**columns) if columns else None)
+    table = read_topics(config, rejects).table
+    columns_of_topics = table.select(["query_id", "text"]).to_pydict().values()
+    return zip(*columns_of_topics, strict=True), _left_out(rejects)
+
+
+def _left_out(rejects: Rejects) -> list[BadRow]:
+    return [row for _, row in rejects._rows]
+
+
+def _run(path: str, columns: Columns) -> Found:
+    rejects = Rejects("run", NO_LIMIT)
+    return _rows_of_run(read_run(path, hints=Hints(columns), rejects=rejects)), _left_out(rejects)
+
+
+def _rows_of_run(run: Run) -> list[Row]:
+    return [(q, d, score) for q, docs in run.to_dict().items() for d, score in docs.items()]
+
+
+def _ranked(path: str, columns: Columns) -> Found:
+    rows, left_out = _run(path, columns)
+    return _with_ranks(rows), left_out
+
+
+def _with_ranks(rows: Iterable[Row]) -> list[Row]:
+    """Rows of a run without scores, whose values are minus the ranks."""
+    return [(query_id, doc_id, -value) for query_id, doc_id, value in rows]
+
+
+def _qrels(path: str, columns: Columns) -> Found:
+    rejects = Rejects("qrels", NO_LIMIT)
+    found = read_qrels(path, Hints(columns), rejects).relevance
+    return _judged(found), _left_out(rejects)
+
+
+def _judged(relevance: Mapping[str, Mapping[str, int]]) -> list[Row]:
+    return [(q, d, level) for q, docs in relevance.items() for d, level in docs.items()]
+
+
+def _excluded(path: str, _columns: Columns) -> Found:
+    pairs = read_excluded(path).pairs or {}
+    return sorted((query_id, doc_id) for query_id, docs in pairs.items() for doc_id in docs), ()
+
+
+def _pairs(path: str, columns: Columns) -> Found:
+    rows, left_out = list[Row](), list[BadRow]()
+    for file in (each for each in find_pairs([path], columns) if each.rows):
+        whole = RowRange(digest_file(file.url), 0, file.rows)
+        found = read_pairs(whole, "mono", file.id_type, columns)
+        ids = map(str, compress(found.ids.to_pylist(), found.usable))
+        rows += zip(ids, *found.texts, strict=True)
+        left_out += found.bad
+    return rows, left_out
+
+
+READERS: Mapping[str, Callable[[str, Columns], Found]] = {
+    "docs": _docs,
+    "topics": _topics,
+    "run": _run,
+    "ranked": _ranked,
+    "qrels": _qrels,
+    "excluded": _excluded,
+    "pairs": _pairs,
+}
+OF_FRAMES: Mapping[str, Callable[[Any, Columns], Found]] = {
+    "docs": lambda frame, _: (texts_of("the corpus", "doc_id", frame).items(), ()),
+    "topics": lambda frame, _: (texts_of("the topics", "query_id", frame).items(), ()),
+    "run": lambda frame, _: (_rows_of_run(run_of_frame(frame)), ()),
+    "ranked": lambda frame, _: (_with_ranks(_rows_of_run(run_of_frame(frame))), ()),
+    "qrels": lambda frame, _: (_judged(qrels_of_frame(frame).relevance), ()),
+}
+
+
+# Kinds that say something of a whole file; some readers name its first row too.
+_OF_FILES = (
+    "column-",
+    "header-",
+    "format-",
+    "frame-",
+    "no-",
+    "list-",
+    "mixed-",
+    "damaged",
+    "parts-",
+)
+
+
+# Kinds and places. To remove when errors have `kind`, `file` and `row`: today only their words say
+# it.
+
+_KINDS: Mapping[str, str] = {
+    r"is not between": "number-range",
+    r"carriage return": "lone-cr",
+    r"has an empty id": "empty-id",
+    r"has the id .* surrogate": "id-surrogate",
+    r"surrogate": "surrogate",
+    r"which holds white space": "id-white-space",
+    r"which holds a control": "id-control",
+    r"which holds a byte order": "id-byte-order-mark",
+    r"begins with `#`": "comment-id",
+    r"id that is (null|none)|has no `id`|no value in the column `\w*id\w*`": "id-null",
+    r"None in the column `(doc_?id|query_?id|docno|qid)`": "id-null",
+    r"no value in the column|field `\w+` that is null": "text-null",
+    r"None in the column": "number-null",
+    r"id that is (NaN|a number)": "id-fraction",
+    r"not a whole number of 64 bits\Z": "id-fraction",
+    r"id that is": "id-type",
+    r"field `\w+` that is not valid UTF-8|not valid UTF-8|is not UTF-8|Invalid UTF8": "not-utf8",
+    r"field `\w+` that is": "text-type",
+    r"has no text|without text": "topic-empty",
+    r"NUL character": "topic-nul",
+    r"is of type": "column-type",
+    r"each could be the": "column-several",
+    r"more than one column": "column-twice",
+    r"no header line with the names in `columns`|which `(columns|fields)` names": "column-missing",
+    r"no header line|without a header line": "header-missing",
+    r"none of the first.*(has no field|and the first row)": "column-missing",
+    r"needs columns for|has no column|needs the columns": "column-missing",
+    r"has no field|has the fields": "field-missing",
+    r"has no query_id \(or id\) and doc_id": "column-missing",
+    r"that Arrow cannot read": "frame-unreadable",
+    r"cannot be read: ": "value-unreadable",
+    r"text outside of <DOC>": "text-outside",
+    r"may be truncated|is not (a Parquet|an Arrow IPC) file|rows than it holds": "damaged",
+    r"is not JSON|not JSON": "not-json",
+    r"not an object": "not-object",
+    r"compressed with": "packed",
+    r"UTF-16": "utf16",
+    r"has the query_id .* which": "query-twice",
+    r"already on|a row before has too": "doc-twice",
+    r"has relevance .* but": "judged-twice",
+    r"(relevance|rank) '(nan|-?inf\w*)' is": "number-infinite",
+    r"(relevance|rank) '-?\d{15,}' is": "number-range",
+    r"(relevance|rank) '[-+]?\d+(\.\d+)?' is": "number-fraction",
+    r"(score|relevance|rank) '.*' is not a": "number-text",
+    r"not finite": "number-infinite",
+    r"neither text nor a number": "id-type",
+    r"is not CSV as in": "not-csv",
+    r"is empty|\d+ columns?[ ,;]": "columns",
+    r"several kinds of files": "mixed-files",
+    r"in its first row, and|Score them into two outputs|score them into two": "parts-differ",
+    r"holds no files named|there (is|are) no |does not exist": "no-file",
+    r"no rows|no docs|no topics|nothing to score": "no-rows",
+    r"cannot be guessed": "format-unknown",
+}
+_PLACES: Mapping[str, str] = {
+    r"(?:row|element) (\d+) \(from 0\)": "row0",
+    r"at byte (\d+)": "byte",
+    r"\.\w+:(\d+):": "line",
+    r"\bline (\d+)": "line",
+    r"\brow (\d+)": "row1",
+}
+
+
+def kind_of(error: BeamrankError | BadRow) -> str:
+    """The kind of an error or of a row that is left out; today by its words."""
+    kind, words = getattr(error, "kind", ""), _words(error)
+    found = (name for pattern, name in _KINDS.items() if re.search(pattern, words, re.DOTALL))
+    return str(kind or next(found, f"? {words[:120]}"))
+
+
+def _words(error: BeamrankError | BadRow) -> str:
+    return f"{error.place}: {error.reason}" if isinstance(error, BadRow) else str(error)
+
+
+def _place(error: BeamrankError | BadRow, source: Source, of_frame: bool) -> int | None:
+    """The row that an error names: of files from 1, of frames from 0."""
+    if kind_of(error).startswith(_OF_FILES):
+        return None
+    number = getattr(error, "place", None)
+    if isinstance(number, int):
+        return source.row("line" if source.rows else "row", number, 0 if of_frame else 1)
+    for pattern, unit in _PLACES.items():
+        if match := re.search(pattern, _words(error)):
+            return source.row(unit.rstrip("01"), int(match[1]), int(unit == "row1"))
+    return None
+
+
+# Names.
+
+
+def meanings(kind: str, names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
+    """The name of each meaning among the names of a table's columns, of which `texts` hold strings.
+
+    Docs have their id, `text`, and `title` where it is joined; topics their id and `text`; pairs
+    `id`, `query`, `doc` or `doc_i` and `doc_j`.
+
+    Raises:
+        BeamrankError: one is missing, or several columns could have a meaning.
+    """
+    try:
+        found = _meanings(kind, names, texts)
+    except RowError as error:
+        raise PreflightError(f"the file {error}") from error
+    if found is None:
+        raise PreflightError(f"the file has no column for each meaning of {kind}")
+    return found
+
+
+_SCHEMAS: Mapping[str, Schema] = {
+    "docs": DOCS,
+    "topics": TOPICS,
+    "run": RUN,
+    "qrels": QRELS,
+    "excluded": EXCLUDED,
+}
+
+
+def _meanings(kind: str, names: Sequence[str], texts: Sequence[str]) -> dict[str, str] | None:
+    if kind == "pairs":
+        needed = ((ID, *each) for each in TEXTS.values())
+        whole = next((each for each in needed if set(each) <= set(names)), None)
+        return None if whole is None else {name: name for name in whole}
+    schema = _SCHEMAS[kind]
+    places = bind(schema, names, texts=[at for at, name in enumerate(names) if name in texts])
+    if not schema.is_complete(places):
+        return None
+    found = {meaning: names[at[-1]] for meaning, at in places.items()}
+    titles = [names[at[0]] for at in places.values() if len(at) > 1]
+    return {**found, "title": titles[0]} if titles else found
