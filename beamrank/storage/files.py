@@ -6,6 +6,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,8 @@ from beamrank.storage.urls import shown_message
 _WEB = ("http://", "https://")
 _READ_AT_ONCE = 64
 _SHOWN = 300
+# What NFS and FUSE call it.
+_REMOVED = re.compile(r"\.(nfs|fuse_hidden)[0-9a-f]{8,}")
 # Links of a chain of URLs that serve their copies without a look at the store.
 _COPYING = {
     name
@@ -216,8 +219,12 @@ def sizes_bytes(folder: str) -> dict[str, int]:
 
 
 def entry_names(folder: str) -> set[str]:
-    """The names of all that is in a folder, links that lead nowhere too; empty if there is none."""
-    return {name(entry["name"]) for entry in _list(folder)}
+    """The names of all that is in a folder, links that lead nowhere too; empty if there is none.
+
+    A file that was removed while a process had it open is none, though NFS and FUSE list it.
+    """
+    names = (name(entry["name"]) for entry in _list(folder))
+    return {each for each in names if not _REMOVED.fullmatch(each)}
 
 
 def folder_names(folder: str) -> set[str]:

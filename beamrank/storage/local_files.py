@@ -233,7 +233,14 @@ def own_temporary_files() -> Iterator[None]:
     """Puts temporary files, such as Beam leaves of each job, into a folder that this or a later
     command removes.
     """
-    before, folder = tempfile.tempdir, tempfile.gettempdir()
+    before = tempfile.tempdir
+    try:
+        folder = tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise PreflightError(
+            "no temporary folder can be written, and Beam needs one: set TMPDIR to one (in a "
+            f"container with a read-only file system, mount a volume there): {error.strerror}"
+        ) from error
     remove_leftovers(folder, "beamrank")
     own = os.path.join(folder, temporary_name("beamrank"))
     with _held(own, partial(_new_folder, mode=0o700)):

@@ -301,6 +301,13 @@ def test_temporary_files_of_a_command_end_with_it_or_with_the_next(tmp_path, mon
     assert tempfile.gettempdir() == str(tmp_path)
 
 
+def test_missing_temporary_folder_is_an_error_that_names_the_variable(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    with pytest.raises(PreflightError, match="TMPDIR"), own_temporary_files():
+        pass
+
+
 def _name(base: str, machine: str = "") -> str:
     return temporary_name(base).replace(machine_id(), machine or machine_id())
 

@@ -425,6 +425,16 @@ def test_folder_with_a_file_of_the_user_is_refused_and_stays(folder, name):
         assert _names(folder) == before
 
 
+@pytest.mark.parametrize("name", [".nfs0000000000a1b2c300000004", ".fuse_hidden0000002f00000001"])
+def test_folder_with_a_removed_file_that_is_still_open_is_written(folder, name):
+    """As NFS and FUSE name the part of an earlier run that another process reads."""
+    storage.replace(storage.join(folder.url, name), b"removed")
+    folder.begin()
+    _fill(folder)
+    folder.seal()
+    assert set(_names(folder)) - {name} == set(folder.names)
+
+
 @pytest.mark.parametrize("target", ["folder", "file", "gone"])
 def test_link_under_the_name_or_in_the_folder_is_replaced_and_its_target_stays(tmp_path, target):
     """Neither is emptied, and none of its files is removed."""
