@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from typer.testing import CliRunner
 
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, exit_code
 from pipelines.cli import app
 from pipelines.runners.workers import WORKER_MODULE
 
@@ -53,7 +53,7 @@ def beamrank_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
     code, stderr = done.exit_code, done.stderr
     if isinstance(done.exception, BeamrankError):
-        code, stderr = done.exception.exit_code, f"{stderr}error: {done.exception}\n"
+        code, stderr = exit_code(done.exception), f"{stderr}error: {done.exception}\n"
     elif not isinstance(done.exception, SystemExit | None):
         raise done.exception
     return subprocess.CompletedProcess(command, code, done.stdout, stderr)

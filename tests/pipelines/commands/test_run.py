@@ -81,10 +81,24 @@ def test_flags_with_unknown_values_have_exit_code_2(config_path, arguments):
 
 
 @pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("plan", "corpus.path=http://127.0.0.1:9/c"),
+        ("run", "corpus.path=http://127.0.0.1:9/c"),
+        ("plan", "output=http://127.0.0.1:9/out"),
+        ("run", "output=http://127.0.0.1:9/out"),
+        *((command, "http://127.0.0.1:9/out") for command in ("status", "verify", "gc")),
+    ],
+)
+def test_places_that_do_not_answer_have_exit_code_75(config_path, command, place):
+    arguments = [config_path, "--set", place] if "=" in place else [place]
+    said = refused(command, *arguments, code=75)
+    assert f"cannot reach {place.rpartition('=')[2]}" in said
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("corpus.path=http://127.0.0.1:9/c", "cannot reach http://127.0.0.1:9/c"),
-        ("output=http://127.0.0.1:9/out", "cannot reach http://127.0.0.1:9/out"),
         (f"output={'a' * 4000}", "File name too long"),
         ("mono.checkpoint=embedded:duo", "embedded:duo is not a monoBERT"),
     ],
@@ -100,10 +114,6 @@ def test_places_that_cannot_be_used_have_exit_code_3(config_path, command, overr
     ("arguments", "message"),
     [
         (["run", "none.yaml"], "cannot read the configuration"),
-        *(
-            ([each, "http://127.0.0.1:9/out"], "cannot reach http://127.0.0.1:9/out")
-            for each in ("status", "verify", "gc")
-        ),
         (["status", "none"], "holds no beamrank run"),
         (["status", "current-plan.json"], "holds no beamrank run"),
         (["status", "."], "plan-0123456789ab.json"),
