@@ -17,7 +17,8 @@ from numbers import Real
 from string import Formatter
 from typing import Any, TypeAlias, TypeVar
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import DataError
+from beamrank.formats.decode.base import WrongFormatError
 
 # What a template has before, between and after its fields.
 Template: TypeAlias = tuple[str, ...]
@@ -56,12 +57,6 @@ class RowError(ValueError):
 
 class ContradictionError(RowError):
     """A row contradicts another: an error, however many rows may be left out."""
-
-
-class WrongFormatError(PreflightError):
-    """A file is not of the format that it is read as; the reader adds the format that it looks
-    like.
-    """
 
 
 def is_usable(identifier: str) -> bool:

@@ -9,14 +9,8 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 from pydantic import Field
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import (
-    BYTE_ORDER_MARK,
-    RowError,
-    Template,
-    WrongFormatError,
-    csv_rows,
-    joined,
-)
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, csv_rows, joined
+from beamrank.formats.decode.base import WrongFormatError
 from beamrank.notes import counted
 from beamrank.section import Section
 from beamrank.storage.streams import errors_as, open_stream

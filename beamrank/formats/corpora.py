@@ -13,7 +13,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import RowError, Template, WrongFormatError, split_template
+from beamrank.formats.checks import RowError, Template, split_template
 from beamrank.formats.columns import (
     DocColumns,
     Names,
@@ -23,6 +23,7 @@ from beamrank.formats.columns import (
     header_notes,
     read_header,
 )
+from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import AUTO, Beginning, Choice, folder_files, is_packaged
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat
 from beamrank.plugins import Registry

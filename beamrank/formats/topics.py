@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from pydantic import model_validator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import WrongFormatError
 from beamrank.formats.columns import (
     Names,
     TopicColumns,
@@ -19,6 +18,7 @@ from beamrank.formats.columns import (
     header_notes,
     read_header,
 )
+from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import AUTO, Choice, find_files, folder_files, shown_paths
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat

@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from beamrank.formats.checks import SURROGATE_REASON, RowError, WrongFormatError, json_rows
-from beamrank.formats.decode.base import Bad, RecordsDecoder
+from beamrank.formats.checks import SURROGATE_REASON, RowError, json_rows
+from beamrank.formats.decode.base import Bad, RecordsDecoder, WrongFormatError
 from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
 from beamrank.formats.texts.parquet import ENDINGS, is_parquet
 from beamrank.formats.texts.tables import numbered, open_table

@@ -17,7 +17,6 @@ from beamrank.formats.checks import (
     SURROGATE_REASON,
     RowError,
     Template,
-    WrongFormatError,
     check_utf8,
     id_of,
     joined,
@@ -25,6 +24,7 @@ from beamrank.formats.checks import (
     missing_field,
     text_of,
 )
+from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.units import (
     CorpusUnit,

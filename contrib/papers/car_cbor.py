@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 import cbor2
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import RowError, WrongFormatError
+from beamrank.formats.checks import RowError
+from beamrank.formats.decode.base import WrongFormatError
 
 _READ_BYTES = 1 << 20
 _MAX_ITEM_BYTES = 64 << 20

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beamrank.errors import DataError
 from beamrank.formats.decode.base import Bad, Rows, WrongFormatError, unit_ranges
-from beamrank.formats.texts.parquet import (
+from beamrank.formats.decode.parquet import (
     ParquetFile,
     batches_of,
     check_room,

@@ -19,14 +19,9 @@ import pyarrow as pa
 
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import RowError, text_of
+from beamrank.formats.decode.parquet import batches_of, open_parquet
 from beamrank.formats.rejects import beginning
-from beamrank.formats.texts.parquet import (
-    ENDINGS,
-    batches_of,
-    check_text_type,
-    column_values,
-    open_parquet,
-)
+from beamrank.formats.texts.parquet import ENDINGS, check_text_type, column_values
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange

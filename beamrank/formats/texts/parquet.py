@@ -1,23 +1,18 @@
 """Parquet: an id column `doc_id`, `_id` or `id`, and text columns; a unit is a row group."""
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.formats import files
 from beamrank.formats.checks import (
     SURROGATE_REASON,
     RowError,
-    WrongFormatError,
     check_utf8,
     id_of,
     joined,
@@ -26,19 +21,15 @@ from beamrank.formats.checks import (
     whole_of,
 )
 from beamrank.formats.columns import TITLE, find_id
+from beamrank.formats.decode.base import WrongFormatError
+from beamrank.formats.decode.parquet import batches_of, open_parquet
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows
-from beamrank.storage import files as storage
-from beamrank.storage.streams import errors_as
 
 ENDINGS = (".parquet", ".pq")
 _TEXT_COLUMNS = ("contents", "text")
 # Of topics; BEIR's are called otherwise.
 _TOPIC_IDS = ("query_id", "_id", "id", "qid", "topic_id")
 _BEIR_IDS = ("_id", "query_id", "qid", "topic_id")
-_BATCH_ROWS = 4096
-# A row group's texts may be so large when they are decoded, or so many times as in the file. The
-# first is the limit of JSON's values too.
-_MOST_BYTES, _MOST_TIMES, _FEW_ROWS = 1 << 28, 100, 64
 
 
 def is_parquet(url: str) -> bool:
@@ -151,127 +142,6 @@ def topic_parser(
     return lambda row: check_utf8(
         id_of(value(row, ids)[1]), text_of(*value(row, texts)), SURROGATE_REASON
     )
-
-
-class ParquetFile(pq.ParquetFile):  # type: ignore[misc]
-    """A Parquet file that can be opened in another way too."""
-
-    def __init__(self, source: Any, **settings: Any) -> None:
-        super().__init__(source, **settings)
-        self.source = source
-
-    def longest(self, name: str, group: int) -> int:
-        """The bytes of the longest text in the dictionary of a column, or of its first text."""
-        file = pq.ParquetFile(
-            self.source, metadata=self.metadata, read_dictionary=[name], pre_buffer=False
-        )
-        try:
-            first = next(file.iter_batches(1, row_groups=[group], columns=[name]), None)
-        except (OSError, pa.ArrowException):
-            # Arrow cannot do that where texts repeat the beginning of others. Other errors come
-            # again.
-            return _MOST_BYTES // _FEW_ROWS
-        if first is None or not pa.types.is_dictionary(first.column(0).type):
-            return 0
-        return pc.max(_lengths(first.column(0).dictionary)).as_py() or 0
-
-
-@contextmanager
-def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[ParquetFile]:
-    """A Parquet file; errors of reading it inside the `with` block become DataError.
-
-    With `buffer_bytes`, batches of a column are read in pieces of this size, and not from the whole
-    row group.
-
-    Raises:
-        WrongFormatError: it is not one.
-    """
-    with errors_as(DataError, url), storage.open_binary(url) as source:
-        try:
-            file = ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=not buffer_bytes)
-        except pa.ArrowInvalid as error:
-            raise WrongFormatError(f"{url} is not a Parquet file: {error}") from error
-        yield file
-
-
-def batches_of(
-    file: ParquetFile,
-    columns: Sequence[str],
-    groups: Iterable[int] | None = None,
-    batch_rows: int = _BATCH_ROWS,
-) -> Iterator[Any]:
-    """Record batches of some row groups, of at most so many rows.
-
-    Raises:
-        ArrowInvalid: rows are missing, at which Arrow just ends.
-        MemoryError: a row group is too large when it is decoded.
-    """
-    schema = file.schema_arrow
-    places = ((name, schema.get_field_index(name)) for name in columns)
-    texts = [name for name, at in places if at >= 0 and _has_texts(schema.field(at).type)]
-    for group in range(file.num_row_groups) if groups is None else groups:
-        missing = file.metadata.row_group(group).num_rows
-        if not missing:
-            continue
-        rows, room = _sizes(file, texts, group) if texts else (batch_rows, _MOST_BYTES)
-        batches = file.iter_batches(min(batch_rows, rows), row_groups=[group], columns=columns)
-        for batch in batches:
-            missing -= len(batch)
-            room -= sum(text_bytes(batch.column(name)) for name in texts)
-            check_room(room, group)
-            yield batch
-        if missing:
-            raise pa.ArrowInvalid(f"row group {group} states {missing} more rows than it holds")
-
-
-def _sizes(file: ParquetFile, texts: Sequence[str], group: int) -> tuple[int, int]:
-    """How many rows of a row group with these columns of texts fit in memory, and the bytes that
-    all may take.
-    """
-    # Not the metadata of its columns: Arrow ends the process where their statistics are damaged.
-    metadata = file.metadata.row_group(group)
-    rows, encoded = metadata.num_rows, metadata.total_byte_size
-    packed = file.source.seek(0, os.SEEK_END) * rows // max(file.metadata.num_rows, 1)
-    room = room_bytes(packed)
-    check_room(room - encoded, group)
-    longest = 0
-    if encoded * rows > _MOST_BYTES:
-        longest = sum(file.longest(name, group) for name in texts)
-    return max(1, _MOST_BYTES // max(1, longest, encoded // rows)), room
-
-
-def room_bytes(packed_bytes: int) -> int:
-    """How large a part of a file may be when it is decoded."""
-    return max(_MOST_BYTES, _MOST_TIMES * packed_bytes)
-
-
-def check_room(left_bytes: int, part: int) -> None:
-    """Raises MemoryError where a row group or record batch has less than nothing left."""
-    if left_bytes < 0:
-        raise MemoryError(
-            f"part {part} (from 0) takes more than {_MOST_BYTES >> 20} MiB, and more than "
-            f"{_MOST_TIMES} times as much as in the file, when it is decoded"
-        )
-
-
-def _has_texts(kind: Any) -> bool:
-    """Whether a column of a type holds texts, or lists of them."""
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return holds_texts(kind.value_type if is_list else kind)
-
-
-def text_bytes(column: Any) -> int:
-    """The bytes of a column of texts when those of a dictionary are repeated."""
-    if not (pa.types.is_dictionary(column.type) and holds_texts(column.type)):
-        return int(column.nbytes)
-    return pc.sum(_lengths(column.dictionary).take(column.indices)).as_py() or 0
-
-
-def _lengths(texts: Any) -> Any:
-    """The bytes of each text."""
-    # A view has no such function.
-    is_view = pa.types.is_string_view(texts.type)
-    return pc.binary_length(texts.cast(pa.large_string()) if is_view else texts)
 
 
 def _columns(unit: CorpusUnit, names: list[str]) -> tuple[str, tuple[str, ...]]:

@@ -12,15 +12,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from beamrank.errors import DataError
-from beamrank.formats.checks import WrongFormatError
-from beamrank.formats.texts.parquet import ENDINGS as _PARQUET
-from beamrank.formats.texts.parquet import (
+from beamrank.formats.decode.base import WrongFormatError
+from beamrank.formats.decode.parquet import (
     ParquetFile,
     batches_of,
     check_room,
     room_bytes,
     text_bytes,
 )
+from beamrank.formats.texts.parquet import ENDINGS as _PARQUET
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 

@@ -14,7 +14,8 @@ from typing import BinaryIO
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import files
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, WrongFormatError, joined
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, joined
+from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.texts.units import (
     CorpusUnit,
     DocBatch,

@@ -7,15 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from beamrank.formats.checks import (
-    RowError,
-    Template,
-    WrongFormatError,
-    check_doc_id,
-    check_query_id,
-    decoded,
-)
+from beamrank.formats.checks import RowError, Template, check_doc_id, check_query_id, decoded
 from beamrank.formats.columns import Names, Table
+from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import Look
 from beamrank.formats.rejects import beginning
 from beamrank.records import BadRow

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.texts.parquet import batches_of, open_parquet
+from beamrank.formats.decode.parquet import batches_of, open_parquet
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream

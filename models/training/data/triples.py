@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import BYTE_ORDER_MARK
 from beamrank.formats.decode.packing import check_text
+from beamrank.formats.decode.parquet import batches_of, open_parquet
 from beamrank.formats.files import Beginning, shown_paths
-from beamrank.formats.texts.parquet import batches_of, open_parquet
 from beamrank.formats.topics import read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64

@@ -20,8 +20,8 @@ from beamrank.commit.check import Verification
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
-from beamrank.formats.checks import RowError, WrongFormatError
-from beamrank.formats.decode.base import Bad, RecordsDecoder
+from beamrank.formats.checks import RowError
+from beamrank.formats.decode.base import Bad, RecordsDecoder, WrongFormatError
 from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
 from beamrank.formats.texts.lines import read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
