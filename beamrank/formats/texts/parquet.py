@@ -157,8 +157,8 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]
     """A Parquet file that can be opened in another way too."""
 
     def __init__(self, source: Any, **settings: Any) -> None:
+        self.source, self.size_bytes = source, source.seek(0, os.SEEK_END)
         super().__init__(source, **settings)
-        self.source = source
 
     def longest(self, names: Sequence[str], group: int) -> int:
         """The bytes of a row of the longest texts in the dictionaries of columns, or of the first
@@ -237,7 +237,7 @@ def _sizes(file: ParquetFile, texts: list[str], group: int) -> tuple[int, int]:
     # Not the metadata of its columns: Arrow ends the process where their statistics are damaged.
     metadata = file.metadata.row_group(group)
     rows, encoded = metadata.num_rows, metadata.total_byte_size
-    packed = file.source.seek(0, os.SEEK_END) * rows // max(file.metadata.num_rows, 1)
+    packed = file.size_bytes * rows // max(file.metadata.num_rows, 1)
     room = room_bytes(packed)
     check_room(room - encoded, group)
     longest = file.longest(texts, group) if texts else 0
