@@ -25,23 +25,27 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]
     """A Parquet file that can be opened in another way too."""
 
     def __init__(self, source: Any, **settings: Any) -> None:
+        self.source, self.size_bytes = source, source.seek(0, os.SEEK_END)
         super().__init__(source, **settings)
-        self.source = source
 
-    def longest(self, name: str, group: int) -> int:
-        """The bytes of the longest text in the dictionary of a column, or of its first text."""
+    def longest(self, names: Sequence[str], group: int) -> int:
+        """The bytes of a row of the longest texts in the dictionaries of columns, or of the first
+        texts.
+        """
         file = pq.ParquetFile(
-            self.source, metadata=self.metadata, read_dictionary=[name], pre_buffer=False
+            self.source, metadata=self.metadata, read_dictionary=names, pre_buffer=False
         )
         try:
-            first = next(file.iter_batches(1, row_groups=[group], columns=[name]), None)
+            first = next(file.iter_batches(1, row_groups=[group], columns=names), None)
         except (OSError, pa.ArrowException):
             # Arrow cannot do that where texts repeat the beginning of others. Other errors come
             # again.
             return _MOST_BYTES // _FEW_ROWS
-        if first is None or not pa.types.is_dictionary(first.column(0).type):
-            return 0
-        return pc.max(_lengths(first.column(0).dictionary)).as_py() or 0
+        columns = () if first is None else first.columns
+        repeated = [each.dictionary for each in columns if pa.types.is_dictionary(each.type)]
+        return sum(
+            pc.max(_lengths(each)).as_py() or 0 for each in repeated if _has_texts(each.type)
+        )
 
 
 @contextmanager
@@ -78,12 +82,14 @@ def batches_of(
     """
     schema = file.schema_arrow
     places = ((name, schema.get_field_index(name)) for name in columns)
-    texts = [name for name, at in places if at >= 0 and _has_texts(schema.field(at).type)]
+    kinds = {name: schema.field(at).type for name, at in places if at >= 0}
+    texts = [name for name, kind in kinds.items() if _has_texts(kind)]
+    single = [name for name in texts if holds_texts(kinds[name])]
     for group in range(file.num_row_groups) if groups is None else groups:
         missing = file.metadata.row_group(group).num_rows
         if not missing:
             continue
-        rows, room = _sizes(file, texts, group) if texts else (batch_rows, _MOST_BYTES)
+        rows, room = _sizes(file, single, group) if texts else (batch_rows, _MOST_BYTES)
         batches = file.iter_batches(min(batch_rows, rows), row_groups=[group], columns=columns)
         for batch in batches:
             missing -= len(batch)
@@ -94,20 +100,19 @@ def batches_of(
             raise pa.ArrowInvalid(f"row group {group} states {missing} more rows than it holds")
 
 
-def _sizes(file: ParquetFile, texts: Sequence[str], group: int) -> tuple[int, int]:
+def _sizes(file: ParquetFile, texts: list[str], group: int) -> tuple[int, int]:
     """How many rows of a row group with these columns of texts fit in memory, and the bytes that
     all may take.
     """
     # Not the metadata of its columns: Arrow ends the process where their statistics are damaged.
     metadata = file.metadata.row_group(group)
     rows, encoded = metadata.num_rows, metadata.total_byte_size
-    packed = file.source.seek(0, os.SEEK_END) * rows // max(file.metadata.num_rows, 1)
+    packed = file.size_bytes * rows // max(file.metadata.num_rows, 1)
     room = room_bytes(packed)
     check_room(room - encoded, group)
-    longest = 0
-    if encoded * rows > _MOST_BYTES:
-        longest = sum(file.longest(name, group) for name in texts)
-    return max(1, _MOST_BYTES // max(1, longest, encoded // rows)), room
+    longest = file.longest(texts, group) if texts else 0
+    row_bytes = max(1, longest, encoded // rows)
+    return max(1, _MOST_BYTES // row_bytes), room
 
 
 def room_bytes(packed_bytes: int) -> int:
