@@ -184,8 +184,9 @@ def test_signal_leaves_time_to_the_shards_in_progress(
         process.send_signal(number)
         if number == signal.SIGHUP:
             # A lost terminal sends it to the whole process group, and the shell once more.
-            for each in (*worker_processes(process), process):
-                each.send_signal(number)
+            for worker in worker_processes(process):
+                worker.send_signal(number)
+            process.send_signal(number)
         stderr = process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert process.returncode == 128 + number
     assert f"{number.name}: no shard is started any more" in stderr
