@@ -350,15 +350,15 @@ def fold_configs(
     """The configuration of each fold's training, which writes to fold-N in the configured
     output.
     """
-    folds = (f"folds.count={count}", "folds.held_out=0")
-    first = load_train_config(path, kind, [*overrides, *folds, _ONCE], output)
-    folds_config = first.folds
-    assert folds_config is not None
+    keys = (f"folds.count={count}", "folds.held_out=0", _ONCE)
+    first = load_train_config(path, kind, [*overrides, *keys], output)
+    folds = first.folds
+    assert folds is not None
 
     def held_out(number: int) -> TrainConfig:
         place = storage.join(first.output, f"fold-{number}")
-        held = folds_config.model_copy(update={"held_out": number})
-        return first.model_copy(update={"folds": held, "output": place})
+        changed = {"folds": folds.model_copy(update={"held_out": number}), "output": place}
+        return first.model_copy(update=changed)
 
     return [held_out(number) for number in range(count)]
 

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from beamrank.errors import ConfigError
 from beamrank.ranking.input_layout import InputLimits, mono_kept
 from beamrank.records import SpecialTokens
 from models.architectures.families import bert_template
-from models.training.config import RECIPES, Kind, TrainConfig, load_train_config
+from models.training.config import RECIPES, Kind, TrainConfig, fold_configs, load_train_config
 from tests.support.training import make_session, save_start, write_train_config
 
 _TRIPLES = {"start": "bert-base-uncased", "data": {"triples": "triples.tsv"}, "output": "out"}
@@ -279,3 +280,21 @@ def test_schedule_refuses_impossible_steps(override, message, tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"))
     with pytest.raises(ConfigError, match=message):
         make_session(config, "mono", [override])
+
+
+def test_folds_differ_in_the_fold_and_its_folder_and_read_a_pipe_once(tmp_path, monkeypatch):
+    for name in ("corpus.tsv", "topics.tsv", "qrels.txt", "run.trec"):
+        (tmp_path / name).touch()
+    dev = {"run": "run.trec", "topics": _MINED["topics"], "qrels": "qrels.txt"}
+    document: dict[str, Any] = {"recipe": "msmarco", "start": "bert-base-uncased", "output": "out"}
+    document |= {"data": _MINED, "dev": dev}
+    monkeypatch.chdir(tmp_path)
+    given, end = os.pipe()
+    os.write(end, yaml.safe_dump(document).encode())
+    os.close(end)
+    configs = fold_configs(f"/dev/fd/{given}", "mono", (), None, 3)
+    os.close(given)
+    folds = [each.folds for each in configs if each.folds is not None]
+    assert [(each.count, each.held_out) for each in folds] == [(3, 0), (3, 1), (3, 2)]
+    assert [each.output for each in configs] == [f"{tmp_path}/out/fold-{n}" for n in range(3)]
+    assert {each.data.corpus.path for each in configs} == {f"{tmp_path}/corpus.tsv"}
