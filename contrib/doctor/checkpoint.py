@@ -18,10 +18,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from beamrank.errors import BeamrankError
 from beamrank.ranking.input_layout import PackedInputs, PaddedBatch, lay_out
-from models.checkpoints.checkpoint import resolve_checkpoint
+from models.checkpoints.checkpoint import input_warnings, resolve_checkpoint
 from models.checkpoints.files import read_modules
 from models.reranker import Reranker, RerankerKind
-from models.tokenizers.files import TokenizerFiles
 
 OK, NOTE, WRONG = "ok", "note", "WRONG"
 _DTYPES = ("bfloat16", "float16")
@@ -213,11 +212,9 @@ class Checked:
         figures = {"beginning": first, "end": last, "without": without}
         if first != same or last != without:
             return Finding("truncation", WRONG, f"{words}: what is cut changes scores", figures)
-        if TokenizerFiles(self._checkpoint.folder).keeps_ends:
-            words += (
-                "; its tokenizer cuts beginnings (truncation_side left), and beamrank cuts ends"
-            )
-            return Finding("truncation", NOTE, words, figures)
+        lengths = {"max_length": self._model.limits.max_length}
+        if warnings := input_warnings(self._checkpoint, lengths):
+            return Finding("truncation", NOTE, ". ".join([words, *warnings]), figures)
         return Finding("truncation", OK, f"{words}: ends are cut", figures)
 
     def against_transformers(self) -> Finding:

@@ -76,6 +76,13 @@ def test_tokenizer_that_cuts_beginnings_is_noted(copy):
     assert found.figures["end"] == found.figures["without"] < found.figures["beginning"]
 
 
+def test_shorter_length_of_the_model_is_noted(copy):
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 32}))
+    found = Checked(str(copy), "mono").truncation()
+    assert (found.state, "for inputs of 32 tokens" in found.found) == (NOTE, True)
+
+
 def test_duo_is_asked_in_both_orders(tmp_path):
     checked = Checked(save_tiny(tmp_path / "duo", None, type_vocab_size=3), "duo")
     special, _ = checked.layout()

@@ -72,7 +72,7 @@ _CASES: dict[str, tuple[str, str, dict[str, Any], int]] = {
         "xlm-roberta",
         "gte",
         {**SIZES, "vocab_size": _VOCABULARY, "max_position_embeddings": _POSITIONS, "num_labels": 1}
-        | {"hidden_size": 48, "num_attention_heads": 4},
+        | {"hidden_size": 48, "num_attention_heads": 4, "position_embedding_type": "rope"},
         _POSITIONS,
     ),
     # It reads its last token, and would add an embedding for a token type.
@@ -225,6 +225,7 @@ def test_deberta_in_bfloat16_stays_near_without_ties(tmp_path):
         ({"_attn_implementation": "org/kernel"}, "has the key '_attn_implementation'"),
         ({"quantization_config": {"quant_method": "awq"}}, "has the key 'quantization_config'"),
         ({"architectures": ["DebertaV2ForMaskedLM"]}, "is a DebertaV2ForMaskedLM"),
+        ({"position_embedding_type": "rope"}, "has position_embedding_type 'rope', which is not"),
         ({"num_hidden_layers": 4}, "lacks 16 of the .* calls for: deberta.encoder.layer.3"),
         ({"num_hidden_layers": 10**9}, "ValueError: 1000000000 layers"),
         ({"num_hidden_layers": "three"}, "transformers cannot run its model on text"),
