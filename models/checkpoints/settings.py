@@ -25,15 +25,8 @@ _CHANGES_NOTHING = (
     *("use_cache", "trust_remote_code", "use_fast", "reference_compile", "problem_type"),
     *("padding_side", "clean_up_tokenization_spaces", _LENGTH, "do_lower_case", "num_labels"),
 )
-<<<<<<< HEAD
-_CALL_CHANGES_NOTHING = (
-    *("padding", "pad_to_multiple_of", "return_tensors", "max_length"),
-    "logits_to_keep",
-)
-=======
 _CALL_CHANGES_NOTHING = {"padding", "pad_to_multiple_of", "return_tensors", "max_length"}
 _CALL_CHANGES_NOTHING |= {"logits_to_keep"}
->>>>>>> encoders
 _USUAL_CALL = {"truncation": (True, "longest_first"), "add_special_tokens": (True,)}
 _OUTPUTS = ("logits", "last_hidden_state", ["logits"], ["last_hidden_state"])
 
