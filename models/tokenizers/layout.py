@@ -27,8 +27,10 @@ from models.tokenizers.library import load_fast, load_tokenizer, special_ids
 _GENERIC_4, _GENERIC = "PreTrainedTokenizer", "TokenizersBackend"
 _TYPES = "token_type_ids"
 # Classes that give token types in transformers 4, and none in transformers 5.
-_UNTYPED = ("AlbertTokenizer", "FunnelTokenizer", "HerbertTokenizer", "RemBertTokenizer")
-_UNTYPED += ("RoFormerTokenizer", "SplinterTokenizer", "XLNetTokenizer")
+_UNTYPED = (
+    *("AlbertTokenizer", "FunnelTokenizer", "HerbertTokenizer", "RemBertTokenizer"),
+    *("RoFormerTokenizer", "SplinterTokenizer", "XLNetTokenizer"),
+)
 # Classes with one separator between two texts in transformers 4, and two in transformers 5.
 _CHANGED = ("DebertaTokenizer", "DebertaTokenizerFast")
 _BERT = {"cls": "[CLS]", "sep": "[SEP]"}
