@@ -134,7 +134,9 @@ class CrossEncoder:
             len(inputs) > 0 and isinstance(inputs[0], str)
         )
         scores = torch.from_numpy(self.reranker.score([inputs] if is_one else inputs))  # type: ignore[list-item]
-        if activate := activation_fn or self.activation_fn:
+        # An empty torch.nn.Sequential is false, and asks for the log-odds.
+        activate = self.activation_fn if activation_fn is None else activation_fn
+        if activate is not None:
             scores = activate(scores)
         found = (
             scores if convert_to_tensor else scores.numpy() if convert_to_numpy else list(scores)

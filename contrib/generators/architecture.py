@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from beamrank.errors import PreflightError
 from beamrank.storage.documents import usable
 from contrib.generators.published import Published, find_published
-from models.architectures.protocol import ELSEWHERE, ModelFiles
+from models.architectures.protocol import ELSEWHERE, ModelFiles, check_tensors
 from models.architectures.transformers import (
     TransformersModel,
     TransformersScorer,
@@ -110,8 +110,14 @@ class Generator:
         skeleton = make_skeleton(
             files, self._find_class, *(("decoder_input_ids",) if self.decodes else ())
         )
-        tensors = checked_tensors(skeleton, files)
-        word_map = skeleton.get_output_embeddings().weight
+        words_of = skeleton.get_output_embeddings().weight
+        every = skeleton.named_parameters(remove_duplicate=False)
+        maps = [name for name, each in every if each is words_of]
+        # A map of the checkpoint's own stands where the configuration ties it to the embeddings,
+        # which transformers 5 writes for every T5.
+        word_map = next((name for name in reversed(maps) if name in files.tensors), maps[0])
+        tensors = checked_tensors(skeleton, files) | {word_map: tuple(words_of.shape)}
+        check_tensors(files, tensors)
         rows = skeleton.get_input_embeddings().num_embeddings
         start = skeleton.config.decoder_start_token_id if self.decodes else 0
         if not isinstance(start, int) or not 0 <= start < rows:
@@ -143,7 +149,7 @@ class Generator:
                 "after its prompt, which `beamrank doctor --checkpoint` shows",
             ),
             class_name=self.name,
-            word_map=next(name for name, each in skeleton.named_parameters() if each is word_map),
+            word_map=word_map,
             words=words,
             decodes=self.decodes,
         )

@@ -213,9 +213,14 @@ def count_labels(files: ModelFiles, classifier: str) -> int:
     """
     size = files.tensors.get(classifier)
     if size is None:
+        inside = next((name for name in files.tensors if name.endswith(f".{classifier}")), None)
         raise PreflightError(
-            f"{files} has no {classifier}: it is a bare encoder, which gives no scores. Fine-tune "
-            "it as a re-ranker first"
+            f"{files} has no {classifier}: "
+            + (
+                "it is a bare encoder, which gives no scores. Fine-tune it as a re-ranker first"
+                if inside is None
+                else f"its names are those of a wrapper, such as {inside}. Save the model inside it"
+            )
         )
     if len(size) != 2:
         raise PreflightError(f"{files} has a {classifier} of {size}, not one row a label")
@@ -299,17 +304,16 @@ def check_tensors(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = 
 def refuse_unread(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = ()) -> None:
     """Raises PreflightError for weights that the model of config.json would leave out.
 
-    They are those of further layers, biases, and others below the `roots`, such as adapters and
-    relative positions.
+    They are those of further layers, and others below the `roots` or a part that it has, such as
+    biases, adapters and relative positions.
     """
     kinds = {_NUMBER.sub(".#.", name) for name in expected}
-    parts = {name.rpartition(".")[0] for name in expected}
+    below = (*roots, *{name.rpartition(".")[0] + "." for name in expected})
     unread = [
         name
         for name in sorted(files.tensors.keys() - expected.keys())
         if _NUMBER.sub(".#.", name) in kinds
-        or (name.endswith(".bias") and name.rpartition(".")[0] in parts)
-        or (name.startswith(roots) and not name.endswith(("_ids", "inv_freq")))
+        or (name.startswith(below) and not name.endswith(("_ids", "inv_freq")))
     ]
     if unread:
         raise PreflightError(

@@ -110,7 +110,9 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
     if prompt := files.read_chat(segments):
         layout = prompt.template
     else:
-        reads_types = None if types is None else True
+        # XLNet's and Funnel's attention compares token types, of any number.
+        is_relative = any(name.endswith("seg_embed") for name in tensors)
+        reads_types = True if is_relative or types is not None else None
         layout = pair_layout(files.folder, files.reference, reads_types)
         check_types(str(files), types, layout.token_types)
     return TransformersClassifier(

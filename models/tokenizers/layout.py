@@ -26,6 +26,11 @@ from models.tokenizers.library import load_fast, load_tokenizer, special_ids
 # types, the latter none.
 _GENERIC_4, _GENERIC = "PreTrainedTokenizer", "TokenizersBackend"
 _TYPES = "token_type_ids"
+# Classes that give token types in transformers 4, and none in transformers 5.
+_UNTYPED = (
+    *("AlbertTokenizer", "FunnelTokenizer", "HerbertTokenizer", "RemBertTokenizer"),
+    *("RoFormerTokenizer", "SplinterTokenizer", "XLNetTokenizer"),
+)
 # Classes with one separator between two texts in transformers 4, and two in transformers 5.
 _CHANGED = ("DebertaTokenizer", "DebertaTokenizerFast")
 _BERT = {"cls": "[CLS]", "sep": "[SEP]"}
@@ -104,10 +109,11 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
     own, fast = _library_pair(tokenizer.backend_tokenizer, typed), files.read_fast()
     stated = None if fast is None else fast[0]
     problem = ""
-    if reads_types and not typed and _leaves_types_open(files.config, tokenizer.backend_tokenizer):
+    if reads_types and not typed and _leaves_types_open(files.config, tokenizer):
         problem = (
-            "is a PreTrainedTokenizerFast, which gives token types in transformers 4 and none in "
-            "transformers 5, so beamrank does not know which its model was trained on. Set "
+            f"is of the class {files.config.tokenizer_class or name}, which gives token types in "
+            "transformers 4 and none in transformers 5, so beamrank does not know which its model "
+            "was trained on. Set "
             "model_input_names in tokenizer_config.json, to "
             '["input_ids", "token_type_ids", "attention_mask"] if it was trained with '
             "transformers 4"
@@ -147,10 +153,11 @@ def extend_layout(pair: InputTemplate, segments: int) -> InputTemplate:
     return InputTemplate(pair.start, ends, types, pair.pad_id, leads)
 
 
-def _leaves_types_open(config: TokenizerConfig, library: Any) -> bool:
-    if config.kind != _GENERIC_4 or config.model_input_names is not None:
+def _leaves_types_open(config: TokenizerConfig, tokenizer: Any) -> bool:
+    changed = config.kind == _GENERIC_4 or type(tokenizer).__name__ in _UNTYPED
+    if not changed or config.model_input_names is not None:
         return False
-    pair = _library_pair(library, typed=True)
+    pair = _library_pair(tokenizer.backend_tokenizer, typed=True)
     return isinstance(pair, str) or any(pair.token_types)
 
 

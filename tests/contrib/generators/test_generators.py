@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
+from safetensors.torch import load_file, save_file
 
 import beamrank
 from beamrank.errors import ConfigError, PreflightError
@@ -51,6 +52,18 @@ def test_prompts_score_as_in_transformers(name, tmp_path, caplog):
     assert_parity(_reranker(folder, name).score(texts).tolist(), wanted)
     assert "slower than a native architecture" in caplog.text
     assert f"the logit of {case.words[1]!r} minus that of {case.words[0]!r}" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["monoT5 gated", "mT5", "Qwen3 tied"])
+def test_map_to_words_of_the_checkpoint_decides_though_it_is_said_to_be_tied(name, tmp_path):
+    folder = save_generator(tmp_path, name)
+    weights = load_file(tmp_path / "model.safetensors")
+    embeddings = weights["model.embed_tokens.weight" if name[0] == "Q" else "shared.weight"]
+    weights["lm_head.weight"] = embeddings.flip(0).contiguous()
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    case = GENERATORS[name]
+    wanted = wanted_answers(folder, case, prompt_ids(folder, case, _PAIRS))
+    assert_parity(_reranker(folder, name).score(_PAIRS).tolist(), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -35,7 +35,7 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
         (
             "roberta",
             {"architectures": ["RobertaForMultipleChoice"]},
-            "is a RobertaForMultipleChoice; a re-ranker's",
+            "is a RobertaForMultipleChoice, which is not",
         ),
         (
             "roberta",
@@ -217,6 +217,7 @@ def test_encoder_tensors_without_a_prefix_are_read(name, tmp_path):
             ["electra.encoder.layer.0.attention.self.query.lora_A.default.weight"],
             "lora_A",
         ),
+        ("bert", {}, ["classifier.modules_to_save.default.weight"], "modules_to_save"),
     ],
 )
 def test_weights_that_config_does_not_call_for_are_refused(tmp_path, name, config, tensors, unread):

@@ -62,8 +62,8 @@ def _settings(name: str = "tokenizer_config.json", **changes: Any) -> Change:
     return change
 
 
-def _template(pair: str, kind: str = "PreTrainedTokenizerFast") -> Change:
-    """Another template in tokenizer.json, which no class overrides."""
+def _template(pair: str, kind: str = "PreTrainedTokenizerFast", **settings: Any) -> Change:
+    """Another template in tokenizer.json, which no class overrides; with types by default."""
 
     def change(folder: Path) -> None:
         path = str(folder / "tokenizer.json")
@@ -74,7 +74,8 @@ def _template(pair: str, kind: str = "PreTrainedTokenizerFast") -> Change:
             single=pair.partition(" $B")[0], pair=pair, special_tokens=special
         )
         library.save(path)
-        _settings(tokenizer_class=kind, model_input_names=_TYPED)(folder)
+        named = settings or {"model_input_names": _TYPED}
+        _settings(tokenizer_class=kind, **named)(folder)
 
     return change
 
@@ -347,6 +348,22 @@ def test_pairs_are_laid_out_as_the_checkpoints_tokenizer_does(name, tmp_path):
         (
             "albert",
             _BERT,
+            "bert",
+            _settings(tokenizer_class="PreTrainedTokenizerFast"),
+            "transformers 4 and none in",
+        ),
+        (
+            "albert",
+            {**_BERT, "embedding_size": 20},
+            "xlm-roberta",
+            _template("<s>:0 $A:0 </s>:0 $B:1 </s>:1", "AlbertTokenizer", bos_token="<s>"),
+            "class AlbertTokenizer, which gives token types in transformers 4 and none in",
+        ),
+        # Its attention compares token types, without a table of them.
+        (
+            "funnel",
+            {"d_model": 36, "n_head": 3, "d_head": 12, "d_inner": 50, "block_sizes": [2, 2]}
+            | {"vocab_size": 720, "num_labels": 1},
             "bert",
             _settings(tokenizer_class="PreTrainedTokenizerFast"),
             "transformers 4 and none in",
