@@ -66,7 +66,7 @@ _FAR_DATE = pa.array([2**62, 1], pa.timestamp("us"))
         ("qrels parquet", _table(_NAMES, *_REPEATED), False),
         ("given run parquet", _table(_NAMES, *_REPEATED), False),
         ("topics parquet", _table("query_id text text", ["q"], ["a"], ["b"]), False),
-        ("run parquet", to_parquet({**_IDS, "score": [1, 2], "date": _FAR_DATE}), False),
+        ("run parquet", to_parquet({**_IDS, "score": [1, 2], "date": _FAR_DATE}), True),
         ("run arrow", to_arrow({**_IDS, "score": _FAR_DATE}), False),
         (
             "qrels parquet",

@@ -133,7 +133,7 @@ def test_verify_counts_stray_files(output):
         storage.join(output, "mono", "part-00000-aaaaaaaaaaaa.parquet"),
         part_bytes(pa.table({"a": [1]})),
     )
-    killed = ".part-00000-aaaaaaaaaaaa.parquet.01234567-1-1-0123abcd.tmp"
+    killed = ".part-00000-aaaaaaaaaaaa.parquet.01234567-0123456789ab.tmp"
     storage.publish(storage.join(output, "mono", killed), b"PAR")
     found = verify(output)
     assert (found.findings, found.stray) == ([], 2)

@@ -265,7 +265,7 @@ reuse: [earlier]
         (f"{literal}/earlier",),
     )
     assert config.mono.checkpoint == f"{literal}/model"
-    with pytest.raises(PreflightError, match="no file matches"):
+    with pytest.raises(PreflightError, match="there is no qrels file"):
         read_qrels(config.qrels or "")
     (tmp_path / "exp[1]" / "q.txt").write_text("q 0 d 1\n")
     found = load_config(str(tmp_path / "exp[1]" / "c.yaml"))

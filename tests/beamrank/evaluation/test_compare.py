@@ -215,7 +215,7 @@ def test_rows_that_cannot_be_used_are_left_out_up_to_a_number(folder):
 def test_bad_input_is_refused(folder):
     with pytest.raises(ConfigError, match="unknown measure"):
         _compare("none", measures=["X"])
-    with pytest.raises(PreflightError, match="there is no file none"):
+    with pytest.raises(PreflightError, match="there is no run none"):
         _compare("none")
     (folder / "other").write_text("p1 Q0 a 1 1 t\n")
     with pytest.raises(

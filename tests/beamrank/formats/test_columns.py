@@ -125,7 +125,7 @@ def test_ranks_of_named_columns_order_a_run_without_scores(tmp_path):
 
 def test_columns_choose_among_names(tmp_path):
     table = {
-        "docid": [4, 5],
+        "pid": [4, 5],
         "docno": ["a", "b"],
         "qid": ["1", "1"],
         "score": [1.0, 2.0],
@@ -135,7 +135,7 @@ def test_columns_choose_among_names(tmp_path):
     for read in (read_qrels, read_run):
         with pytest.raises(
             PreflightError,
-            match=r"`docid` and `docno`, .* doc_id: rename or remove .* `columns: {doc_id: doc",
+            match=r"`pid` and `docno`, .* doc_id: rename or remove .* `columns: {doc_id: pid",
         ):
             read(path)
     with pytest.raises(
@@ -147,7 +147,7 @@ def test_columns_choose_among_names(tmp_path):
     }
     assert read_run(path, hints=Hints({"doc_id": "docno"})).order == {"1": ["b", "a"]}
     with pytest.raises(
-        PreflightError, match="has no column `doc`, which `columns` names; it has: docid, docno"
+        PreflightError, match="has no column `doc`, which `columns` names; it has: pid, docno"
     ):
         read_run(path, hints=Hints({"doc_id": "doc"}))
     path = _file(tmp_path, "t.tsv", "topic passage grade\n1 a 2\n")
