@@ -21,6 +21,7 @@ from beamrank.section import NAMED, SELF, Relative, Section, check_ordered, rela
 from beamrank.storage import files as storage
 from beamrank.storage.documents import at_most, read_at_most
 from beamrank.storage.globs import absolute_glob
+from beamrank.storage.local_files import is_stream
 from beamrank.storage.urls import carries_credentials, refuse_credentials
 
 MAX_DEPTH = 20
@@ -273,8 +274,8 @@ def folder_of(source: str | Mapping[str, Any]) -> str:
 
 
 def _is_stream(path: str) -> bool:
-    """Whether a path is standard input, a pipe or an open file, such as the shell's <(...)."""
-    return path == _STDIN or storage.is_special(path)
+    """Whether a configuration is standard input, a pipe or an open file: read once, as it is."""
+    return path == _STDIN or is_stream(path)
 
 
 def _read(path: str) -> bytes:

@@ -51,6 +51,11 @@ def is_pipe(path: str) -> bool:
     return _kind(path) == _PIPE
 
 
+def is_stream(path: str) -> bool:
+    """Whether a path is a named pipe, or an open file of this process (/dev/stdin, /dev/fd/3)."""
+    return is_pipe(path) or _own_descriptor(path) is not None
+
+
 def is_special(path: str) -> bool:
     """Whether a path cannot be replaced by a file: a pipe, a device, or an open file (/dev/stdout,
     /dev/fd/3).
