@@ -146,7 +146,7 @@ RUN_PARQUET, RUN_COLUMNS = (
 )
 EXCLUDED, EXCLUDED_JSONL = (
     tabs(*[row[:2] for row in _RANKED]),
-    to_lines([{"id": "q1", "excluded_ids": ["d1", "d2"]}]),
+    to_lines([{"query_id": "q1", "doc_id": "d1"}, {"query_id": "q1", "doc_id": "d2"}]),
 )
 PAIRS = to_parquet(
     table("id query doc extra", [(n, "a b", text, n / 2) for n, text in enumerate(_TEXTS)])
