@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 _INTRODUCTION = """# Performance
 
 `make bench` writes this page from `squad.json`: do not edit it. Every figure was
-measured on the machine below, beside its peer and in the same run, and is shown as measured,
+measured on the machine below, beside its peer and in the same run, and is shown as measured, \
 including missed targets.
 To measure on your machine: `python -m benchmarks --squad ARCHIVE`.
 """

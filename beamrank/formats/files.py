@@ -5,7 +5,7 @@ record look like.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
@@ -136,6 +136,10 @@ def input_files(paths: Paths, what: str) -> list[InputFile]:
             _check_one_kind(path, urls)
         files |= {url: InputFile(url, root) for url in urls}
     if not files:
+        for path in paths_of(paths):
+            # A path that no file can have says so.
+            with suppress(OSError):
+                storage.open_binary(path).close()
         raise PreflightError(
             f"there is no {what} {shown_paths(paths)}: give a file, a folder or a glob. {NOT_DATA}",
             kind="no-file",

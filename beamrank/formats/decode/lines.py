@@ -27,6 +27,7 @@ from beamrank.storage.streams import compression
 
 BLOCK_BYTES = 1 << 20
 ROWS_AT_ONCE = 1 << 16
+_MOST_LINE_BYTES = 1 << 28
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
 _LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
 # Where none of so many rows is of a format, the first one says what is wrong.
@@ -437,10 +438,18 @@ def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, 
 
 def whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
     """About `size_bytes` from the position of the file, up to the end of a line; empty at the end
-    of the file.
+    of the file. Raises MemoryError for a line of more than 256 MiB.
     """
     block = file.read(size_bytes)
-    return block if block.endswith(b"\n") or not block else block + file.readline()
+    if block.endswith(b"\n") or not block:
+        return block
+    try:
+        rest = file.readline(_MOST_LINE_BYTES)
+    except TypeError:  # fsspec's files take no limit; they are not packed
+        rest = file.readline()
+    if len(rest) >= _MOST_LINE_BYTES:
+        raise MemoryError(f"a line has more than {_MOST_LINE_BYTES >> 20} MiB")
+    return block + rest
 
 
 def line_starts(block: bytes, offset: int) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ import numpy as np
 from beamrank.formats import files
 from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_utf8, csv_rows, decoded
 from beamrank.formats.columns import PLAIN, read_header
+from beamrank.formats.decode.lines import whole_lines
 from beamrank.formats.texts.units import (
     LONE_CR,
     CorpusUnit,
@@ -26,7 +27,6 @@ from beamrank.storage.streams import compression, open_stream
 BLOCK_BYTES = 1 << 20
 _BATCH_ROWS, _MOST_BLOCK_ROWS = 1024, 1 << 16
 _NEWLINE = ord("\n")
-_MOST_LINE_BYTES = 1 << 28
 
 ParseLine = Callable[[str], tuple[str, str]]
 
@@ -106,19 +106,6 @@ def numbered_lines(url: str) -> Iterator[tuple[int, bytes]]:
             )
             if text:
                 yield number, text
-
-
-def whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
-    """About `size_bytes` from the position of the file, up to the end of a line; empty at the end
-    of the file. Raises MemoryError for a line of more than 256 MiB.
-    """
-    block = file.read(size_bytes)
-    if block.endswith(b"\n") or not block:
-        return block
-    rest = file.readline(_MOST_LINE_BYTES)
-    if len(rest) == _MOST_LINE_BYTES:
-        raise MemoryError(f"a line has more than {_MOST_LINE_BYTES >> 20} MiB")
-    return block + rest
 
 
 def _decoded_lines(block: bytes) -> list[str | bytes]:

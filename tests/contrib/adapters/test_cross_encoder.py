@@ -52,8 +52,11 @@ def test_predict_gives_what_that_of_sentence_transformers_gives(ours, theirs, op
 
 
 def test_predict_prefers_its_own_activation_even_one_without_parts(folder):
-    options = {"activation_fn": torch.nn.Sigmoid()}
-    models = (CrossEncoder(folder, dtype="float32", **options), _Theirs(folder, **options))
+    own = torch.nn.Sigmoid()
+    models = (
+        CrossEncoder(folder, dtype="float32", activation_fn=own),
+        _Theirs(folder, activation_fn=own),
+    )
     found, wanted = (each.predict(_PAIRS, activation_fn=torch.nn.Sequential()) for each in models)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
