@@ -128,7 +128,7 @@ def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
             2,
             "no white space",
         ),
-        (["base.trec", "none", "--method", "rrf", "--output", "o"], 3, "there is no file none"),
+        (["base.trec", "none", "--method", "rrf", "--output", "o"], 3, "there is no run none"),
     ],
 )
 def test_fuse_errors_have_their_exit_codes(two_runs, arguments, code, message):

@@ -8,6 +8,7 @@ import pytest
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import PackedInputs
+from contrib.openvino.backend import OpenvinoBackend
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.engine import ScoringEngine
@@ -54,6 +55,14 @@ def test_openvino_scores_as_torch(name, tmp_path):
     assert np.diff(wanted[np.argsort(found)]).min() > -2e-4
 
 
+def _skip_where_refused(dtype):
+    """Processors without instructions for bfloat16 compute in float32 alone."""
+    try:
+        OpenvinoBackend.resolve("cpu", dtype)
+    except PreflightError as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -64,6 +73,7 @@ def test_openvino_scores_as_torch(name, tmp_path):
     ],
 )
 def test_openvino_score_does_not_depend_on_its_neighbours(name, dtype, tmp_path):
+    _skip_where_refused(dtype)
     folder = save_case(tmp_path, name)
     inputs = _inputs(folder)
     together = _engine(folder, "openvino", dtype, threads=1).score(inputs)
@@ -88,6 +98,7 @@ def test_openvino_score_does_not_depend_on_the_number_of_inputs(
     """So calls need not be filled. It is a property of OpenVINO's kernels, which a new version may
     lose.
     """
+    _skip_where_refused(dtype)
     sizes = {
         "hidden_size": hidden,
         "num_attention_heads": heads,
@@ -114,6 +125,7 @@ def test_openvino_score_does_not_depend_on_the_number_of_inputs(
 
 @pytest.mark.slow
 def test_openvino_rounds_in_bfloat16_as_much_as_torch(tmp_path):
+    _skip_where_refused("bfloat16")
     folder = save_case(tmp_path, "bert")
     inputs = _inputs(folder)
     exact = _engine(folder, "torch").score(inputs).log_odds

@@ -204,7 +204,8 @@ def test_default_prompt_is_refused_unless_it_is_empty(tmp_path):
     )
     with pytest.raises(PreflightError, match=r"puts the prompt '\?' before its inputs"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
-    path.write_text(json.dumps({"prompts": {"q": ""}, "default_prompt_name": "q"}))
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({**settings, "prompts": {"q": ""}}))
     wanted = _predicted(CrossEncoder(str(tmp_path / "model"), device="cpu"))
     assert_parity(_reranker(tmp_path / "model").score(_PAIRS).tolist(), wanted)
 

@@ -293,5 +293,5 @@ def test_tokenizer_without_a_layout_of_pairs_is_refused(tmp_path):
     with pytest.raises(PreflightError, match="puts no token between a query and a doc"):
         resolve_checkpoint(str(folder), "mono")
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(PreflightError, match="cannot read the tokenizer"):
+    with pytest.raises(PreflightError, match="cannot load the tokenizer"):
         resolve_checkpoint(str(folder), "mono")

@@ -126,7 +126,7 @@ def test_given_run_notes_are_reported(tmp_path):
             "line 3: query 'q1' has doc 'a' already on line 1",
         ),
         (["q1\ta\t1", "q1\ta\t2"], "line 2: query 'q1' has doc 'a' already on line 1"),
-        (["q1 Q0 a 1 nan t"], "not finite"),
+        (["q1 Q0 a 1 nan t"], "not a number, finite"),
         (
             ["q1 Q0 a\0b 1 1 t"],
             r"line 1: the row has the id 'a\\x00b', which holds a control character \(U\+0000\)",

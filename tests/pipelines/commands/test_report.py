@@ -104,7 +104,7 @@ def test_report_of_a_run_a_file_and_a_training_is_one_page(output, tmp_path):
         (["--trials", "1_0"], 2, "'1_0' is not a number"),
         (["--k1", "-1"], 2, "--k1 '-1' has a negative number"),
         (["--baseline", "bm25"], 2, "--baseline 'bm25' is not a run of"),
-        (["--qrels", "/nowhere"], 3, "there is no file /nowhere"),
+        (["--qrels", "/nowhere"], 3, "there is no qrels file /nowhere"),
     ],
 )
 def test_report_refuses_wrong_options(output, arguments, code, message):

@@ -391,7 +391,7 @@ def test_iterated_run_has_the_queries_of_the_run(tmp_path):
         assert all(np.array_equal(scores, run.scores[query_id]) for query_id, _, scores, _ in found)
         assert sum(count for *_, count in found) == run.notes.rank_disagreements > 0
     (tmp_path / "run").write_text("".join(rows) + "q9 Q0 d1 1\n")
-    with pytest.raises(PreflightError, match="line 41: 4 columns"):
+    with pytest.raises(PreflightError, match="line 41: the row has 4 columns"):
         list(iterate_run(str(tmp_path / "run")))
 
 
