@@ -7,21 +7,20 @@ count them.
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import RowError, id_of, joined, text_of
-from beamrank.formats.columns import Names, find_texts
+from beamrank.formats.checks import text_of
 from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.reader import TableReader
 from beamrank.formats.run_order import Run, Ties
 from beamrank.formats.runs import read_run
-from beamrank.formats.schemas import QRELS, RUN, Schema, bind
+from beamrank.formats.schemas import DOCS, QRELS, RUN, TOPICS, Schema, bind
 from beamrank.formats.texts.parquet import column_values, holds_texts
+from beamrank.formats.values import RowError, whole_of
 from beamrank.join.schemas import candidates_table
 
 _ROWS_AT_ONCE = 1 << 16
@@ -85,30 +84,46 @@ def texts_of(
     Raises:
         DataError: a column is missing or of another type, a value is null, or an id is there twice.
     """
-    rows = _Rows.of(what, frame)
-    try:
-        header = find_texts(rows.names, Names(meaning, {}))
-    except RowError as error:
-        raise DataError(f"the table of {what} {error}") from error
-    if header is None:
-        raise rows.lacks(f"{meaning}` and `text")
-    if only is not None:
-        found = [row for row, each in enumerate(rows.ids(header.identifier)) if each in only]
-        rows = rows._replace(places=np.array(found, np.int64))
-    titled = len(header.texts) > 1
-    columns = [
-        rows.texts(at, or_empty=titled and number == 0) for number, at in enumerate(header.texts)
-    ]
+    schema = DOCS if meaning == "doc_id" else TOPICS
     texts: dict[str, str] = {}
-    for row, (identifier, *parts) in enumerate(
-        zip(rows.ids(header.identifier), *columns, strict=True)
-    ):
-        if identifier in texts:
-            raise rows.error(
-                row, f"has the {meaning} {identifier!r}, which a row before has too: remove one"
-            )
-        texts[identifier] = joined(parts)
+    try:
+        rows = _Texts(_arrow(what, _wanted(frame, schema)), schema, only)
+        for batch in rows.batches():
+            names = (meaning, "text", "place")
+            for identifier, text, place in zip(*map(batch.column, names), strict=True):
+                rows.add(texts, identifier.as_py(), text.as_py(), place.as_py())
+        rows.check(rows.count)
+    except PreflightError as error:
+        raise DataError(str(error), **error.of_input) from error
     return texts
+
+
+class _Texts(TableReader):
+    """The texts of docs or topics, of some ids only.
+
+    Attributes:
+        count: how many rows there are that can be used.
+    """
+
+    def __init__(self, table: pa.Table, schema: Schema, only: Collection[str] | None) -> None:
+        super().__init__(table, schema)
+        self.count = 0
+        self._only = only
+
+    def bad(self, place: int, error: RowError, row: Any = "") -> None:
+        if self._only is None or str(whole_of(row[0])) in self._only:
+            super().bad(place, error, row)
+
+    def add(self, texts: dict[str, str], identifier: str, text: str, place: int) -> None:
+        """Adds the text of an id; one that is there before is a row that cannot be used."""
+        self.count += 1
+        if self._only is not None and identifier not in self._only:
+            return
+        if identifier in texts:
+            kind = "doc-twice" if self.schema is DOCS else "query-twice"
+            reason = f"has the id {identifier!r}, which a row before has too: remove one"
+            self.bad(place, RowError(reason, kind), [identifier])
+        texts.setdefault(identifier, text)
 
 
 def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]:
@@ -143,12 +158,10 @@ class _Rows(NamedTuple):
     Attributes:
         what: names the frame in messages.
         table: the frame.
-        places: int64[n], where they are in it; None for all.
     """
 
     what: str
     table: Any
-    places: Any = None
 
     @classmethod
     def of(cls, what: str, frame: Frame) -> "_Rows":
@@ -173,49 +186,32 @@ class _Rows(NamedTuple):
         )
 
     def error(self, row: int, reason: str) -> DataError:
-        place = row if self.places is None else self.places[row]
-        return DataError(f"{self.what}: row {place} (from 0) {reason}")
+        return DataError(f"{self.what}: row {row} (from 0) {reason}")
 
-    def ids(self, at: int) -> Iterator[str]:
-        """The ids in a column: strings, or integers as their decimal digits."""
-        fits = partial(holds_texts, number=True)
-        for row, each in enumerate(self._values(at, "strings or integers", fits)):
-            try:
-                yield id_of(each)
-            except RowError as error:
-                raise self.error(row, f"{error}, in the column `{self.names[at]}`") from error
-
-    def texts(self, at: int, or_empty: bool = False) -> list[str]:
-        """The texts in a column; with `or_empty` a null is an empty one."""
+    def texts(self, at: int) -> list[str]:
+        """The texts in a column."""
         found = []
-        for row, each in enumerate(self._values(at, "strings", holds_texts, or_empty)):
+        for row, each in enumerate(self._values(at)):
             try:
-                found.append("" if each is None else text_of(self.names[at], each))
+                found.append(text_of(self.names[at], each))
             except RowError as error:
                 raise self.error(row, str(error)) from error
         return found
 
-    def _values(
-        self, at: int, wanted: str, fits: Callable[[Any], bool], or_null: bool = False
-    ) -> Iterator[Any]:
+    def _values(self, at: int) -> Iterator[Any]:
         column, name = self.table.column(at), self.names[at]
-        if pa.types.is_string_view(column.type):  # these cannot be taken
-            column = column.cast(pa.large_string())
-        column = column if self.places is None else column.take(pa.array(self.places))
-        if column.null_count and not or_null:
+        if column.null_count:
             row = pc.index(column.is_null(), True).as_py()
             raise self.error(
                 row, f"has no value in the column `{name}`: give it one, or remove the row"
             )
-        if column.null_count < len(column) and not fits(column.type):
+        if not holds_texts(column.type):
             raise DataError(
-                f"the column `{name}` of {self.what} is of type {column.type}: it must hold "
-                f"{wanted}"
+                f"the column `{name}` of {self.what} is of type {column.type}: it must hold strings"
             )
         for chunk in column.chunks:
             for start in range(0, len(chunk), _ROWS_AT_ONCE):
-                some = chunk.slice(start, _ROWS_AT_ONCE)
-                yield from column_values(some)
+                yield from column_values(chunk.slice(start, _ROWS_AT_ONCE))
 
 
 def _arrow(what: str, frame: Frame) -> pa.Table:

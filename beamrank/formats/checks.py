@@ -9,15 +9,18 @@ topics, corpora, runs and qrels, where they are read.
 import csv
 import json
 import operator
-import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from numbers import Real
 from string import Formatter
 from typing import Any, TypeAlias
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import DataError
+from beamrank.formats.decode.base import BYTE_ORDER_MARK as BYTE_ORDER_MARK
+from beamrank.formats.decode.base import WrongFormatError as WrongFormatError
+from beamrank.formats.values import RowError as RowError
+from beamrank.formats.values import are_usable, check_id, check_query_id
+from beamrank.formats.values import shown as shown
+from beamrank.formats.values import whole_of as whole_of
 
 # What a template has before, between and after its fields.
 Template: TypeAlias = tuple[str, ...]
@@ -25,10 +28,6 @@ Template: TypeAlias = tuple[str, ...]
 SURROGATE_REASON = (
     "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
 )
-# At the beginning of a file, where it is not part of the first id.
-BYTE_ORDER_MARK = "\ufeff".encode()
-_REFUSED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
-_SHOWN = 40
 _KINDS: Mapping[type, str] = {
     type(None): "null",
     bool: "a boolean",
@@ -41,79 +40,6 @@ _KINDS: Mapping[type, str] = {
 }
 # Python's limit of 128 KiB is for a whole process.
 csv.field_size_limit(sys.maxsize)
-
-
-class RowError(ValueError):
-    """A row cannot be used; the message continues "the row ...".
-
-    Attributes:
-        row: the row, where the reader knows it.
-    """
-
-    row: Any = ""
-
-
-class ContradictionError(RowError):
-    """A row contradicts another: an error, however many rows may be left out."""
-
-
-class WrongFormatError(PreflightError):
-    """A file is not of the format that it is read as; the reader adds the format that it looks
-    like.
-    """
-
-
-def is_usable(identifier: str) -> bool:
-    """Whether a string can be an id: not empty, no white space, control characters, BOM or
-    surrogates.
-    """
-    # Almost every id ends here, several times faster than with the pattern: a corpus has hundreds
-    # of millions.
-    if identifier.isprintable() and " " not in identifier:
-        return identifier != ""
-    return _REFUSED.search(identifier) is None
-
-
-def are_usable(identifiers: Sequence[str]) -> bool:
-    """Whether all of many strings can be ids: as one string, they are checked at once."""
-    return all(identifiers) and (not identifiers or is_usable("".join(identifiers)))
-
-
-def check_doc_id(doc_id: str) -> None:
-    """Raises RowError for an id that `is_usable` refuses."""
-    if is_usable(doc_id):
-        return
-    found = _REFUSED.search(doc_id)
-    if found is None:
-        raise RowError("has an empty id")
-    if "\ud800" <= found[0] <= "\udfff":
-        raise RowError(
-            f"has the id {shown(doc_id)}, which holds half of a surrogate pair: UTF-8 cannot "
-            "carry it"
-        )
-    kind = (
-        "white space"
-        if found[0].isspace()
-        else "a byte order mark"
-        if found[0] == "\ufeff"
-        else "a control character"
-    )
-    raise RowError(
-        f"has the id {shown(doc_id)}, which holds {kind} (U+{ord(found[0]):04X}): "
-        "programs that read runs would take it for a different id"
-    )
-
-
-def check_query_id(query_id: str) -> None:
-    """Raises RowError as `check_doc_id`, and for an id that begins with `#`, a comment to trec_eval
-    10.
-    """
-    check_doc_id(query_id)
-    if query_id.startswith("#"):
-        raise RowError(
-            f"has the id {shown(query_id)}, which begins with `#`: trec_eval would read its lines "
-            "of a run as comments"
-        )
 
 
 def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> None:
@@ -130,7 +56,7 @@ def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> No
         check_query_id(query_id)
         if not are_usable(list(doc_ids)):
             for doc_id in doc_ids:
-                check_doc_id(doc_id)
+                check_id(doc_id)
     except RowError as error:
         raise DataError(f"a row of {what} {error}") from error
 
@@ -153,12 +79,6 @@ def checked_queries(what: str, queries: Any) -> Iterator[tuple[str, Mapping[str,
         yield query_id, docs
 
 
-def shown(value: str | bytes) -> str:
-    """A string or a column of a file, shortened for a message."""
-    text = value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
-
-
 def id_of(value: object) -> str:
     """An id as a string, of an integer its decimal digits; raises RowError for any other value."""
     if type(value) is int:
@@ -173,15 +93,6 @@ def text_of(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise RowError(f"has a field `{name}` that is {_kind(value)}, not a string")
     return value
-
-
-def whole_of(value: Any) -> Any:
-    """A whole number of any type as an integer; any other value as it is."""
-    is_number = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
-    try:
-        return int(value) if is_number and value == int(value) else value
-    except (ValueError, OverflowError):
-        return value
 
 
 def joined(parts: Sequence[str], template: Template | None = None) -> str:

@@ -13,17 +13,10 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import RowError, Template, WrongFormatError, split_template
-from beamrank.formats.columns import (
-    DocColumns,
-    Names,
-    check_header,
-    column_names,
-    find_columns,
-    header_notes,
-    read_header,
-)
-from beamrank.formats.files import AUTO, Beginning, Choice, folder_files, is_packaged
+from beamrank.formats.checks import Template, WrongFormatError, split_template
+from beamrank.formats.columns import DocColumns, check_header, column_names
+from beamrank.formats.files import AUTO, Choice, check_kinds, folder_files, is_packaged
+from beamrank.formats.texts.tabular import header_notes
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat
 from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section
@@ -37,17 +30,15 @@ FORMATS: Registry[TextFormat] = Registry(
     "corpus format",
     "beamrank.corpora",
     {
-        "beir": "beamrank.formats.texts.jsonl:BEIR",
-        "csv": "beamrank.formats.texts.lines:CSV",
-        "jsonl": "beamrank.formats.texts.jsonl:JSONL",
-        "parquet": "beamrank.formats.texts.parquet:PARQUET",
+        "beir": "beamrank.formats.texts.tabular:BEIR",
+        "csv": "beamrank.formats.texts.tabular:CSV",
+        "jsonl": "beamrank.formats.texts.tabular:JSONL",
+        "parquet": "beamrank.formats.texts.tabular:PARQUET",
         "trec": "beamrank.formats.texts.trec:TREC",
-        "tsv": "beamrank.formats.texts.lines:TSV",
+        "tsv": "beamrank.formats.texts.tabular:TSV",
     },
 )
 _CHOICE = Choice("corpus", FORMATS)
-# To raise when the same files are read differently.
-_TEXT_RULES = 1
 # It tells how a file is compressed, and Parquet from text.
 _ENDING = re.compile(r"(\.tar)?\.\w+$")
 _NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
@@ -103,6 +94,8 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         if own.file_in_folder and is_folder:
             return folder_files(corpus.path, own.file_in_folder)
         found = find(corpus.path)
+        if own.has_columns and len(found) > 1:
+            found = check_kinds(corpus.path, found)
         files = [url for url in found if not is_folder or _is_of(url, corpus)]
         if files:
             return files
@@ -120,12 +113,13 @@ def _is_of(url: str, corpus: CorpusConfig) -> bool:
     """
     own, path = FORMATS[corpus.format], url.removeprefix(storage.absolute(corpus.path)).lstrip("/")
     is_other = own.not_docs is not None and own.not_docs.fullmatch(without_compression(path))
-    return has_ending(url, own.endings) and not is_other
+    # Spark's parts can have no ending.
+    has_no_ending = own.has_columns and "." not in storage.name(url)
+    return (has_no_ending or has_ending(url, own.endings)) and not is_other
 
 
 def resolved(corpus: CorpusConfig) -> CorpusConfig:
-    """A corpus with the name of its format, where that is `auto`, and of the id in JSON, where that
-    is not the usual.
+    """A corpus with the name of its format, where that is `auto`.
 
     A folder that has the packaging of a format, such as BEIR's, has that format; otherwise the
     first file that is not empty decides.
@@ -136,24 +130,7 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
     """
     corpus = _with_format(corpus)
     _CHOICE.check_keys(corpus)
-    own = FORMATS[corpus.format].id_field
-    if own is None or corpus.columns is not None:
-        return corpus
-    try:
-        first = corpus_files(corpus)[0]
-    except PreflightError:  # It is reported where they are read.
-        return corpus
-    beginning = Beginning(first)
-    names = [] if beginning.is_parquet else list(beginning.record)
-    try:
-        at = None if own in names else find_columns(names, ["doc_id"], {}).get("doc_id")
-    except RowError as error:
-        raise PreflightError(f"{first}: the first row {error}") from error
-    return (
-        corpus
-        if at is None
-        else corpus.model_copy(update={"columns": DocColumns(doc_id=names[at])})
-    )
+    return corpus
 
 
 def _with_format(corpus: CorpusConfig) -> CorpusConfig:
@@ -171,21 +148,19 @@ def _with_format(corpus: CorpusConfig) -> CorpusConfig:
         return corpus.model_copy(update={"format": name})
 
 
-def _has_header(url: str, corpus: CorpusConfig) -> bool:
-    """Whether the first line of a file of a corpus, whose format is named, is a header."""
-    table = FORMATS[corpus.format].table
-    return table is not None and read_header(url, table, _names(corpus)) is not None
-
-
-def _names(corpus: CorpusConfig) -> Names:
+def _whole(url: str, corpus: CorpusConfig) -> CorpusUnit:
+    """A file of a corpus, whose format is named, as one unit."""
     fields, template = corpus.text_rule
-    return Names("doc_id", column_names(corpus.columns), fields, corpus.header, template)
+    doc_id = column_names(corpus.columns).get("doc_id")
+    own = FORMATS[corpus.format]
+    return CorpusUnit(0, url, own, fields, 0, 0, doc_id, corpus.header, template=template)
 
 
 def notes(corpus: CorpusConfig) -> list[str]:
     """Notes for the user on the headers that were recognized; a CSV always has one."""
-    is_tsv = FORMATS[corpus.format].table == "tsv"
-    return header_notes("corpus", corpus_files(corpus), _names(corpus)) if is_tsv else []
+    if corpus.header is not None or FORMATS[corpus.format].holds != "tsv":
+        return []
+    return header_notes("corpus", (_whole(url, corpus) for url in corpus_files(corpus)))
 
 
 def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
@@ -217,22 +192,18 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
             fields of `fields`.
     """
     corpus = resolved(corpus)
-    own, names, units = FORMATS[corpus.format], column_names(corpus.columns), list[CorpusUnit]()
-    fields, template = corpus.text_rule
+    own, units = FORMATS[corpus.format], list[CorpusUnit]()
     for url in corpus_files(corpus):
         with errors_as(PreflightError, url):
             try:
-                header = _has_header(url, corpus)
-                file = CorpusUnit(
-                    0, url, own, fields, 0, 0, names.get("doc_id"), header, template=template
-                )
+                file = _whole(url, corpus)
                 own.check_unit(file)
             except WrongFormatError as error:
                 hint = (
                     _CHOICE.hint(url, corpus.format)
                     or ". Check `corpus.format` and `corpus.fields`"
                 )
-                raise PreflightError(f"{error}{hint}") from error
+                raise PreflightError(f"{error}{hint}", **error.of_input) from error
             ranges = enumerate(own.ranges(url, unit_bytes), len(units))
         units += (
             replace(file, index=index, start=start, end=end) for index, (start, end) in ranges
@@ -287,8 +258,8 @@ class DigestedCorpus:
 
 
 def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
-    """SHA-256 over the format, the text's fields, the name and content of each file, `columns`, and
-    which have headers.
+    """SHA-256 over the format, the text's fields, the name and content of each file, `columns` and
+    `header`.
 
     Names are relative to the folder that holds all the files, so a corpus may be moved. A remote
     file is not read: its store's checksum represents its content.
@@ -298,14 +269,13 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     folder = os.path.commonpath([storage.parent(url) for url in urls])
     files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]
     names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
-    headers = [name for (name, _), url in zip(names, urls, strict=True) if _has_header(url, corpus)]
-    named = [column_names(corpus.columns), headers]
+    named = [column_names(corpus.columns), corpus.header]
     decides = [
-        _TEXT_RULES,
+        FORMATS[corpus.format].rules,
         corpus.format,
         corpus.fields or corpus.template,
         names,
-        *([named] if any(named) else []),
+        *([named] if named != [{}, None] else []),
     ]
     described = json.dumps(decides, ensure_ascii=True)
     return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
@@ -325,5 +295,5 @@ def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
         unit.end,
         ending and ending.group(),
     ]
-    named = [unit.id_name, unit.header] if unit.id_name or unit.header else []
-    return digest([_TEXT_RULES, *decides, *named])
+    named = [unit.id_name, unit.header]
+    return digest([unit.format.rules, *decides, *(named if named != [None, None] else [])])

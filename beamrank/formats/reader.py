@@ -5,6 +5,7 @@ which also tells what is wrong with it.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Rows, Source
 from beamrank.formats.decode.json_rows import JsonDecoder, is_json
 from beamrank.formats.decode.lines import LinesDecoder, open_lines
 from beamrank.formats.decode.lists import ListDecoder
+from beamrank.formats.decode.packing import check_text
 from beamrank.formats.decode.tables import is_table, open_table_file, table_in_memory
 from beamrank.formats.files import Beginning, FileFormat, InputFile
 from beamrank.formats.rejects import Problems, Rejects
@@ -27,6 +29,7 @@ from beamrank.formats.schemas import (
     Hints,
     Schema,
     bind,
+    has_usual_name,
     plain_name,
 )
 from beamrank.formats.values import RowError, Text, bytes_of, holds_texts, plain_type
@@ -69,7 +72,8 @@ class TableReader:
             PreflightError: the file cannot be read, or has no such columns.
         """
         self.schema = schema
-        self.url = file.url if isinstance(file, InputFile) else f"the table of the {schema.what}"
+        of_table = f"the table of the {schema.what.removeprefix('file of ')}"
+        self.url = file.url if isinstance(file, InputFile) else of_table
         self._problems = Problems(self.url, rejects or Rejects("rows"))
         self._hints = hints
         self.layout = ""
@@ -251,6 +255,7 @@ class TableReader:
                     if meaning in self.schema.columns
                 }
         known = {0: "", **self.schema.other_widths}
+        first = list(map(str, self.decoder.first))
         other = known[max(count for count in known if count <= width)]
         accepted = "; ".join(
             f"{len(meanings)} columns ({' '.join(meanings)})"
@@ -259,7 +264,7 @@ class TableReader:
         raise PreflightError(
             f"{self.url} has {counted(width, 'column')} in its first row, and no header names "
             f"them; accepted: {accepted}. {other}",
-            kind="columns",
+            kind="column-missing" if has_usual_name(self.schema, first) else "columns",
             file=self.url,
             place=1,
         )
@@ -309,7 +314,9 @@ class TableReader:
         name = self.decoder.names[places[number]] if self.decoder.names else ""
         is_title = len(places) > 1 and name.lower() == TITLE
         fields = self._hints.fields is not None and self._hints.template is None
-        return Text(or_empty=is_title and not fields)
+        kind = self.schema.columns[meaning].kind
+        assert isinstance(kind, Text)
+        return replace(kind, or_empty=is_title and not fields)
 
     def _check_header(self, columns: Mapping[str, Any]) -> None:
         """Raises ValueError where a row can be the header again."""
@@ -384,14 +391,15 @@ def _open(
     if named is not None:
         decoder: Decoder = named.open(file)
         return decoder
-    if is_table(file.url):
+    is_text = hints.format in ("csv", "tsv")
+    if is_table(file.url) and not is_text:
         return open_table_file(file.url, file.beginning(), file.partition)
     with source.open() as stream:
         beginning = stream.read(_BEGINNING_BYTES)
-    if is_table(file.url, beginning):
+    if is_table("", beginning) and not is_text:
         return open_table_file(file.url, beginning, file.partition)
-    text = beginning.removeprefix(BYTE_ORDER_MARK)
-    if hints.format not in ("csv", "tsv") and is_json(text):
+    if hints.format == "json" or (not is_text and is_json(beginning.removeprefix(BYTE_ORDER_MARK))):
+        check_text(file.url, beginning)
         titled = any(column.titled for column in schema.columns.values())
         return JsonDecoder(source, [TITLE] if titled else [])
     return open_lines(source, schema, hints)

@@ -125,6 +125,14 @@ def check_query_id(query_id: str) -> str:
     return check_id(query_id)
 
 
+def check_query(text: str) -> None:
+    """Raises RowError for a text that no topic can have."""
+    if "\0" in text:
+        raise RowError("has a NUL character in its text", "topic-nul")
+    if not text.strip():
+        raise RowError("has no text", "topic-empty")
+
+
 def whole_of(value: Any) -> Any:
     """A whole number of any type as an integer; any other value as it is."""
     is_number = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
@@ -271,9 +279,15 @@ def plain_values(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class Text:
-    """A text; `or_empty`: one that is null or missing is empty."""
+    """A text.
+
+    Attributes:
+        or_empty: whether one that is null or missing is empty.
+        check: raises RowError for one that cannot be used.
+    """
 
     or_empty: bool = False
+    check: Callable[[str], None] | None = None
     wanted: ClassVar = pa.string()
     stored: ClassVar = pa.large_string()
 
@@ -282,6 +296,8 @@ class Text:
 
     def value(self, name: str, value: object) -> str:
         if isinstance(value, str):
+            if self.check is not None:
+                self.check(value)
             return _utf8(value)
         if value is None and self.or_empty:
             return ""
@@ -309,6 +325,9 @@ class Text:
                 raise ValueError("values that need a look")
         if texts.null_count and not self.or_empty:
             raise ValueError("a text is missing")
+        if self.check is not None:
+            for text in texts.to_pylist():
+                self.check(text)
         return pc.fill_null(texts, "") if texts.null_count else texts
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,41 +18,41 @@ from beamrank.formats.decode.lines import (
     BLOCK_BYTES,
     ROWS_AT_ONCE,
     blocks_between,
+    byte_ranges,
     line_starts,
     whole_lines,
 )
 from beamrank.formats.values import RowError, type_name
-from beamrank.storage import files as storage
-from beamrank.storage.streams import compression
 
 _LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
 _MOST_LIST_BYTES = 1 << 28
 # A list is one unit, whose places are elements.
 _BEGINNING_BYTES = 1 << 16
 SMALL_BYTES = 1 << 13
+_FIRST_RECORDS = 100
 
 
 class JsonDecoder:
-    """A file of JSON objects, whose fields are the columns of its first one; see `Decoder`."""
+    """A file of JSON objects, whose fields are the columns of its first ones; see `Decoder`."""
 
     def __init__(self, source: Source, optional: Sequence[str]) -> None:
-        """Takes names of columns that an object can lack, also the first one."""
+        """Takes names of columns that all objects can lack."""
         self.types: Mapping[int, pa.DataType] = {}
         self._source = source
         with source.open() as file:
             beginning = file.read(_BEGINNING_BYTES).removeprefix(BYTE_ORDER_MARK)
         self._is_list = _LIST.match(beginning) is not None
         self.noun = "row" if self._is_list else "line"
-        record = next(self._records(_ignore), (0, {}))[1]
-        self.names: tuple[str, ...] = tuple(dict.fromkeys([*record, *optional]))
-        self.width = len(self.names) if record else 0
-        self.first: Sequence[Any] = [record.get(name) for name in self.names] if record else []
+        records = [record for _, record in itertools.islice(self._records(_ignore), _FIRST_RECORDS)]
+        # The first one can lack a field.
+        present = dict.fromkeys(name for record in records for name in record)
+        self.names: tuple[str, ...] = tuple(dict.fromkeys([*present, *optional]))
+        self.width = len(self.names) if present else 0
+        first = ChainMap(*records)
+        self.first: Sequence[Any] = [first.get(name) for name in self.names] if present else []
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
-        if self._is_list or compression(self._source.url) is not None:
-            return [(0, 0)]
-        size = storage.size_bytes(self._source.url)
-        return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
+        return [(0, 0)] if self._is_list else byte_ranges(self._source.url, unit_bytes)
 
     def rows(
         self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad

@@ -19,7 +19,7 @@ from pyarrow import csv as arrow_csv
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
 from beamrank.formats.decode.packing import check_text
-from beamrank.formats.schemas import ColumnsError, Hints, Schema, holds_names, plain_name
+from beamrank.formats.schemas import ColumnsError, Hints, Schema, has_usual_name, holds_names
 from beamrank.formats.values import RowError
 from beamrank.notes import counted
 from beamrank.storage import files as storage
@@ -27,6 +27,8 @@ from beamrank.storage.streams import compression
 
 BLOCK_BYTES = 1 << 20
 ROWS_AT_ONCE = 1 << 16
+# Of rows that are looked at one by one, which can be long.
+_BY_ROW = 1 << 12
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
 _LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
 # Where none of so many rows is of a format, the first one says what is wrong.
@@ -46,6 +48,7 @@ class Dialect(NamedTuple):
         names: of the columns, if the first line has them.
         width: how many columns a row has.
         comments: whether lines that begin with `#` are no rows.
+        lone_cr: whether a carriage return inside a line is part of a text.
         other_widths: of rows of another format, which say that the file is not what it was taken
             for.
     """
@@ -55,6 +58,7 @@ class Dialect(NamedTuple):
     names: tuple[str, ...] = ()
     width: int = 0
     comments: bool = False
+    lone_cr: bool = False
     other_widths: frozenset[int] = frozenset()
 
     def split(self, line: bytes) -> list[bytes]:
@@ -76,7 +80,7 @@ _SEMICOLONS = Dialect(";", quotes=True)
 class LinesDecoder:
     """A file of delimited lines; see `Decoder`."""
 
-    def __init__(self, source: Source, dialect: Dialect) -> None:
+    def __init__(self, source: Source, dialect: Dialect, first: Sequence[str] = ()) -> None:
         self.noun = "line"
         self.types: Mapping[int, pa.DataType] = {}
         self.comments: list[bytes] = []
@@ -84,13 +88,12 @@ class LinesDecoder:
         self._dialect = dialect
         self.names = dialect.names
         self.width = dialect.width
-        self.first: Sequence[Any] = ()
+        self.first: Sequence[Any] = first
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
-        if self._dialect.quotes or compression(self._source.url) is not None:
+        if self._dialect.quotes:
             return [(0, 0)]
-        size = storage.size_bytes(self._source.url)
-        return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
+        return byte_ranges(self._source.url, unit_bytes)
 
     def rows(
         self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
@@ -202,7 +205,7 @@ class LinesDecoder:
             text = line.removesuffix(b"\n").removesuffix(b"\r")
             if is_first and not number:
                 text = text.removeprefix(BYTE_ORDER_MARK)
-            if b"\r" in text:
+            if b"\r" in text and not self._dialect.lone_cr:
                 bad(place, RowError(_LONE_CR, "lone-cr"), text)
                 continue
             if not text.strip():
@@ -247,9 +250,19 @@ class LinesDecoder:
     def _collected(
         rows: Iterator[tuple[int, list[Any]]], wanted: Mapping[int, pa.DataType]
     ) -> Iterator[Rows]:
-        while some := list(itertools.islice(rows, ROWS_AT_ONCE)):
+        while some := list(itertools.islice(rows, _BY_ROW)):
             places, columns = zip(*some, strict=True)
             yield Rows({at: [row[at] for row in columns] for at in wanted}, places)
+
+
+def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is
+    empty.
+    """
+    if compression(url) is not None:
+        return [(0, 0)]
+    size = storage.size_bytes(url)
+    return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
 
 
 def open_lines(source: Source, schema: Schema, hints: Hints) -> LinesDecoder:
@@ -259,29 +272,30 @@ def open_lines(source: Source, schema: Schema, hints: Hints) -> LinesDecoder:
         PreflightError: it is no text, or its header does not fit the hints.
     """
     with source.open() as file:
-        lines = _first_lines(source.url, file, schema.comments)
+        lines = _first_lines(source.url, file, schema)
         line = next(lines, b"")
         dialect = _dialect(source.url, schema, hints, line) if line else Dialect("")
         if line and not dialect.names:
             dialect = dialect._replace(width=_width(schema, dialect, [line, *lines]))
-    return LinesDecoder(source, dialect._replace(comments=schema.comments))
+    dialect = dialect._replace(comments=schema.comments, lone_cr=schema.lone_cr)
+    return LinesDecoder(source, dialect, _names(dialect, line) if line else ())
 
 
-def _first_lines(url: str, file: BinaryIO, comments: bool) -> Iterator[bytes]:
+def _first_lines(url: str, file: BinaryIO, schema: Schema) -> Iterator[bytes]:
     """The first lines that are rows, without their ends."""
     for number, line in enumerate(itertools.islice(file, _FIRST_LINES), 1):
         if number == 1:
             check_text(url, line)
             line = line.removeprefix(BYTE_ORDER_MARK)
         text = line.removesuffix(b"\n").removesuffix(b"\r")
-        if b"\r" in text and number == 1:
+        if b"\r" in text and number == 1 and not schema.lone_cr:
             raise PreflightError(
                 f"{url} cannot be read\n  line 1: the row {_LONE_CR}",
                 kind="lone-cr",
                 file=url,
                 place=number,
             )
-        if text.strip() and not (comments and text.lstrip().startswith(b"#")):
+        if text.strip() and not (schema.comments and text.lstrip().startswith(b"#")):
             yield text
 
 
@@ -307,12 +321,15 @@ def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
             is_meant = (
                 schema.has_numbers
                 or set(names) & set(hints.names.values())
-                or len(names) > max(map(len, schema.unnamed.values()))
+                or len(names) > max(map(len, schema.unnamed.values()), default=0)
             )
             if hints.header is None and not is_meant:
                 continue
             raise error.of(url) from error
-        if is_header or (hints.header and len(names) == 2 and not hints.columns):
+        if hints.header and len(names) == 2 and not is_header and not hints.names:
+            names = [*next(each for each in schema.unnamed.values() if len(each) == len(names))]
+            is_header = True
+        if is_header:
             return dialect._replace(names=tuple(names), width=len(names))
     return _unnamed(url, schema, hints, line, dialects)
 
@@ -341,7 +358,7 @@ def _unnamed(
             f"{url} has no header line with the names of the columns "
             f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add the header, or "
             "leave out `columns` and `header`",
-            kind="header-missing",
+            kind="column-missing" if hints.names else "header-missing",
             file=url,
             place=1,
         )
@@ -351,7 +368,9 @@ def _unnamed(
             f"{url} looks like CSV without a header line, which names the columns "
             f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add one, such as "
             f"{','.join(schema.layouts[0])}, or set `header: false`",
-            kind="column-missing" if _names_any(schema, _names(_CSV, line)) else "header-missing",
+            kind="column-missing"
+            if has_usual_name(schema, _names(_CSV, line))
+            else "header-missing",
             file=url,
             place=1,
         )
@@ -363,12 +382,6 @@ def _fits(schema: Schema, names: Sequence[str], hints: Hints) -> bool:
         return holds_names(schema, names, hints)
     except PreflightError:
         return False
-
-
-def _names_any(schema: Schema, line: Sequence[str]) -> bool:
-    """Whether a line has a name of a column."""
-    groups = [group for column in schema.columns.values() for group in column.groups]
-    return any(plain_name(name) in group for name in line for group in groups)
 
 
 def _is_csv(dialect: Dialect, line: bytes) -> bool:

@@ -19,14 +19,15 @@ from beamrank.storage.streams import errors_as
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 ENDINGS = (*PARQUET_ENDINGS, ".arrow", ".feather", ".ipc")
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 32 << 20
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1\0\0", b"\xff\xff\xff\xff"
 
 
 def is_table(url: str, beginning: bytes = b"") -> bool:
     """Whether a file has the name or the first bytes of a table."""
-    return url.endswith(ENDINGS) or beginning.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM))
+    magics = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
+    return url.lower().endswith(ENDINGS) or beginning.startswith(magics)
 
 
 class _Opened(NamedTuple):
@@ -149,8 +150,9 @@ def _parquet(url: str) -> Iterator[_Opened]:
         def read(numbers: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
             missing = sum(groups[number].num_rows for number in numbers)
             # By number: a name can be there twice, among columns that are not read.
+            size_bytes = sum(groups[number].total_byte_size for number in numbers)
             for batch in file.iter_batches(
-                batch_size=_BATCH_ROWS,
+                batch_size=_rows_at_once(missing, size_bytes),
                 row_groups=list(numbers),
                 columns=[names[at] for at in columns],
             ):
@@ -210,7 +212,13 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     ]
     batch = pa.record_batch(columns, list(map(str, range(len(columns)))))
     batch.validate(full=True)
-    return (batch.slice(at, _BATCH_ROWS) for at in range(0, len(batch), _BATCH_ROWS))
+    rows = _rows_at_once(len(batch), batch.nbytes)
+    return (batch.slice(at, rows) for at in range(0, len(batch), rows))
+
+
+def _rows_at_once(rows: int, size_bytes: int) -> int:
+    """How many rows a batch has, so that it is of a few megabytes."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size_bytes, 1)))
 
 
 def _damaged(url: str, what: str, error: Exception) -> WrongFormatError:

@@ -1,47 +1,30 @@
-"""Formats with a doc or a topic a line, whose units are byte ranges, read in large blocks: TSV,
-CSV.
+"""Formats of packages with a doc or a topic a line, whose units are byte ranges, read in large
+blocks.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
 
-import numpy as np
-
-from beamrank.formats import files
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_utf8, csv_rows, decoded
-from beamrank.formats.columns import PLAIN, read_header
-from beamrank.formats.texts.units import (
-    LONE_CR,
-    CorpusUnit,
-    DocBatch,
-    TextFormat,
-    parse_rows,
-    whole_file,
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, decoded
+from beamrank.formats.decode.lines import (
+    BLOCK_BYTES,
+    blocks_between,
+    byte_ranges,
+    line_starts,
+    whole_lines,
 )
+from beamrank.formats.texts.units import LONE_CR, CorpusUnit, DocBatch, parse_rows
 from beamrank.notes import counted
-from beamrank.storage import files as storage
-from beamrank.storage.streams import compression, open_stream
+from beamrank.storage.streams import open_stream
 
-BLOCK_BYTES = 1 << 20
-_BATCH_ROWS, _MOST_BLOCK_ROWS = 1024, 1 << 16
-_NEWLINE = ord("\n")
+__all__ = ["byte_ranges", "numbered_lines", "parse_tsv", "read_lines"]
+
+_MOST_BLOCK_ROWS = 1 << 16
 
 ParseLine = Callable[[str], tuple[str, str]]
 
 
-def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
-    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is
-    empty.
-    """
-    if compression(url) is not None:
-        return [(0, 0)]
-    size = storage.size_bytes(url)
-    return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
-
-
 def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
-    """The docs or topics of the lines that begin in a unit; a header is none."""
+    """The docs or topics of the lines that begin in a unit."""
     with open_stream(unit.url) as file:
         if unit.end:
             for offset, block in blocks_between(file, unit.start, unit.end):
@@ -58,10 +41,9 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Itera
     line.
     """
     lines = _decoded_lines(block.removeprefix(BYTE_ORDER_MARK) if first == 0 else block)
-    positions = line_starts(block, first) if unit.end else range(first, first + len(lines))
-    if unit.header and first == 0:
-        skip = next((number for number, line in enumerate(lines, 1) if line != ""), len(lines))
-        lines, positions = lines[skip:], positions[skip:]
+    positions = (
+        line_starts(block, first).tolist() if unit.end else [*range(first, first + len(lines))]
+    )
     if unit.of_topics:
         positions = [position for position, line in zip(positions, lines, strict=True) if line]
         lines = [line for line in lines if line]
@@ -83,17 +65,6 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Itera
         yield parse_rows(unit, positions[rows], lines[rows], parse_valid)
 
 
-def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Blocks of the lines that begin in [start, end), each with its offset."""
-    offset = start
-    if start:
-        file.seek(start - 1)
-        offset += len(file.readline()) - 1
-    while offset < end and (block := whole_lines(file, min(BLOCK_BYTES, end - offset))):
-        yield offset, block
-        offset += len(block)
-
-
 def numbered_lines(url: str) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not empty, each with its number from 1, without line ends."""
     with open_stream(url) as file:
@@ -105,14 +76,6 @@ def numbered_lines(url: str) -> Iterator[tuple[int, bytes]]:
             )
             if text:
                 yield number, text
-
-
-def whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
-    """About `size_bytes` from the position of the file, up to the end of a line; empty at the end
-    of the file.
-    """
-    block = file.read(size_bytes)
-    return block if block.endswith(b"\n") or not block else block + file.readline()
 
 
 def _decoded_lines(block: bytes) -> list[str | bytes]:
@@ -136,12 +99,6 @@ def _decoded(line: bytes) -> str | bytes:
         return line
 
 
-def line_starts(block: bytes, offset: int) -> list[int]:
-    """The byte at which each line of a block begins; `offset` is the block's own."""
-    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == _NEWLINE) + 1
-    return [offset, *(ends[ends < len(block)] + offset).tolist()]
-
-
 def parse_tsv(line: str) -> tuple[str, str]:
     """The id and the text of a line; raises RowError if it does not have exactly two columns."""
     columns = line.split("\t")
@@ -152,37 +109,3 @@ def parse_tsv(line: str) -> tuple[str, str]:
             f"has {counted(len(columns), 'column')} where id<TAB>text, exactly 2, are expected"
         )
     return columns[0], columns[1]
-
-
-def _read_tsv(unit: CorpusUnit) -> Iterator[DocBatch]:
-    header = read_header(unit.url, "tsv", unit.names) if unit.header else None
-    return read_lines(
-        unit, parse_tsv if header is None else lambda line: header.parse(line.split("\t"))
-    )
-
-
-def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
-    """The docs of a CSV; a unit is a file, because a column in quotes may hold line ends."""
-    header = (read_header(unit.url, "csv", unit.names) if unit.header else None) or PLAIN
-    with open_stream(unit.url) as file:
-        lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
-        rows = itertools.islice(csv_rows(lines, unit.url), int(unit.header), None)
-        while batch := list(itertools.islice(rows, _BATCH_ROWS)):
-            starts, columns = zip(*batch, strict=True)
-            places = [line - 1 for line in starts]
-            yield parse_rows(unit, places, columns, lambda row: check_utf8(*header.parse(row)))
-
-
-TSV = TextFormat(
-    "tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=files.TSV, has_columns=True, table="tsv"
-)
-CSV = TextFormat(
-    "csv",
-    (".csv",),
-    whole_file,
-    _read_csv,
-    look=files.CSV,
-    has_columns=True,
-    table="csv",
-    noun="row",
-)

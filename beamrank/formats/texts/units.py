@@ -11,14 +11,12 @@ from beamrank.formats.checks import (
     RowError,
     Template,
     WrongFormatError,
-    check_doc_id,
-    check_query_id,
     decoded,
 )
-from beamrank.formats.columns import Names, Table
 from beamrank.formats.files import Look
 from beamrank.formats.rejects import beginning
-from beamrank.records import BadRow
+from beamrank.formats.values import check_id, check_query, check_query_id
+from beamrank.records import INSTRUCTION, BadRow
 from beamrank.storage import files as storage
 
 Row = TypeVar("Row")
@@ -43,11 +41,12 @@ class CorpusUnit:
         end: the end of the range, exclusive; 0, like `start`, for a whole file. A line belongs to
             the unit in which it begins.
         id_name: the column or field of the id, if `columns` names one.
-        header: whether the first line of the file names the columns.
+        header: whether the first line of the file names the columns; None to recognize one.
         meaning: of the ids. A file of topics has one unit, in which empty lines do not count, and a
             query_id and a text must be such that they can be ranked.
         original: whether topics are decoded as the code of 2019 did.
         template: what is around the fields.
+        instruction: the column or field of the instruction of each topic; empty if none is wanted.
     """
 
     index: int
@@ -57,15 +56,11 @@ class CorpusUnit:
     start: int
     end: int
     id_name: str | None = None
-    header: bool = False
+    header: bool | None = None
     meaning: Literal["doc_id", "query_id"] = "doc_id"
     original: bool = False
     template: Template | None = None
-
-    @property
-    def may_lack_title(self) -> bool:
-        """Whether the title of a doc may be missing or null, as empty."""
-        return self.format.has_title and (self.fields is None or self.template is not None)
+    instruction: str = ""
 
     @property
     def of_topics(self) -> bool:
@@ -73,19 +68,14 @@ class CorpusUnit:
         return self.meaning == "query_id"
 
     @property
-    def names(self) -> Names:
-        """What the configuration tells about the columns; of topics, `fields` is that of the
-        text.
+    def columns(self) -> dict[str, str]:
+        """The names of columns that a configuration gives, by their meanings; of topics, `fields`
+        is that of the text.
         """
-        named: dict[str, str] = {} if self.id_name is None else {self.meaning: self.id_name}
-        if not self.of_topics:
-            return Names(self.meaning, named, self.fields, self.header, self.template)
-        return Names(
-            self.meaning,
-            {**named, **({"text": self.fields[0]} if self.fields else {})},
-            None,
-            self.header,
-        )
+        named = {} if self.id_name is None else {self.meaning: self.id_name}
+        if self.of_topics and self.fields:
+            named["text"] = self.fields[0]
+        return {**named, INSTRUCTION: self.instruction} if self.instruction else named
 
     def place(self, position: int) -> str:
         """The place of a doc, for messages."""
@@ -105,6 +95,7 @@ class DocBatch:
         bad_positions: where these are.
         query_ids: the query of each doc, if the format lists the candidates of queries.
         scores: the score of each candidate, if the format has them; None for one without.
+        instructions: that of each topic, if they are wanted.
     """
 
     unit: int
@@ -115,6 +106,7 @@ class DocBatch:
     bad_positions: list[int] = field(default_factory=list)
     query_ids: list[str] = field(default_factory=list)
     scores: list[float | None] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
 
     @property
     def keys(self) -> list[str]:
@@ -151,9 +143,8 @@ class TextFormat:
         look: None if `auto` does not find it.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings
             do not tell apart.
-        id_field: None if JSON's objects have no such field. With a different usual name in its
-            place a file is read.
-        has_title: whether a `title`, which may be missing or null, begins a text.
+        rules: to raise when the same files are read differently.
+        holds: `tsv`, `csv` or `json` where the one reader reads it, `json` with tables too.
         has_original: whether topics have the `decoding: original`.
     """
 
@@ -166,11 +157,10 @@ class TextFormat:
     look: Look | None = None
     file_in_folder: str | None = None
     not_docs: re.Pattern[str] | None = None
-    id_field: str | None = None
-    has_title: bool = False
+    rules: int = 1
+    holds: str = ""
     has_fields: bool = True
     has_columns: bool = False
-    table: Table | None = None
     noun: str = "line"
     repeats: bool = False
     has_original: bool = False
@@ -201,7 +191,9 @@ def check_batches(unit: CorpusUnit, batches: Iterable[DocBatch]) -> None:
     if bad:
         raise WrongFormatError(
             f"none of the first {len(bad)} rows of {unit.url} can be read as `format: "
-            f"{unit.format.name}`. {bad[0].place}: {bad[0].reason}"
+            f"{unit.format.name}`. {bad[0].place}: {bad[0].reason}",
+            kind=bad[0].kind,
+            file=unit.url,
         )
 
 
@@ -224,26 +216,19 @@ def parse_rows(
         try:
             doc_id, text = parse(row)
             if of_topics:
-                _check_topic(doc_id, text)
+                check_query_id(doc_id)
+                check_query(text)
             else:
-                check_doc_id(doc_id)
+                check_id(doc_id)
         except RowError as error:
             reason = f"the {'topic' if of_topics else 'row'} {error}"
-            batch.bad.append(BadRow(unit.place(position), reason, beginning(row)))
+            batch.bad.append(BadRow(unit.place(position), reason, beginning(row), error.kind))
             batch.bad_positions.append(position)
             continue
         add_id(doc_id)
         add_text(text)
         add_position(position)
     return batch
-
-
-def _check_topic(query_id: str, text: str) -> None:
-    check_query_id(query_id)
-    if "\0" in text:
-        raise RowError(f"{query_id!r} has a NUL character in its text")
-    if not text.strip():
-        raise RowError(f"{query_id!r} has no text")
 
 
 def parse_texts(
