@@ -143,17 +143,17 @@ def test_eval_prints_a_table_on_a_terminal(folder):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["none.run", "--qrels", "qrels"], 3, "there is no file"),
-        (["out", "--qrels", "qrels"], 3, "several kinds of files"),
-        (["a.run", "--qrels", "none"], 3, "there is no file"),
-        (["bad.run", "--qrels", "qrels"], 3, "line 2: query 'q1' has doc 'a' already on line 1"),
-        (["qrels", "--qrels", "qrels"], 3, "line 1: 4 columns"),
+        (["none.run", "--qrels", "qrels"], 3, "there is no run"),
+        (["out", "--qrels", "qrels"], 3, "files of several kinds"),
+        (["a.run", "--qrels", "none"], 3, "there is no qrels file"),
+        (["bad.run", "--qrels", "qrels"], 3, "line 2: the row has doc 'a' of"),
+        (["qrels", "--qrels", "qrels"], 3, "has 4 columns in its first row"),
         (["other.run", "--qrels", "qrels"], 3, "no topic in common"),
         (["a.run", "--qrels", "qrels", "--measures", "ndcg@10"], 2, "did you mean nDCG@10?"),
         (
             ["a.run", "--qrels", "qrels", "--against", "a.run", "--against", "none.run"],
             3,
-            "there is no file none.run",
+            "there is no run none.run",
         ),
         (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be between 1 and"),
         (["a.run", "--qrels", "qrels", "--measures", " "], 2, "there are no measures"),
@@ -198,8 +198,11 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted(folder):
         asked = (*command, "a.run", "--qrels", "qrels", "--measures", "RR")
         assert "qrels is not a valid qrels file: 1 problem" in refused(*asked, code=3)
         errors = succeed(*asked, "--max-bad-rows", "1").stderr
-        assert "note: rows of qrels that cannot be used: 1 (qrels:3: relevance 'high'" in errors
-        assert "note: a.run: rows of run that cannot be used: 1 (a.run:5: rank 'one'" in errors
+        assert (
+            "note: rows of qrels that cannot be used: 1 (qrels:3: the row has the relevance 'high'"
+            in errors
+        )
+        assert "note: a.run: rows of run that cannot be used: 1 (a.run:5: the row has the rank 'one'" in errors
     (folder / "qrels").write_text(QRELS)
     assert "a.run is not a valid run: 1 problem" in refused(
         "eval", "a.run", "--qrels", "qrels", code=3

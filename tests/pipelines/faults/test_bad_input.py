@@ -91,9 +91,9 @@ def _sets(run: dict[str, list[str]]) -> dict[str, set[str]]:
         ("corpus.path", "none.tsv", PreflightError, "none.tsv does not exist"),
         ("corpus.path", "given.trec", PreflightError, "as `format: tsv`"),
         ("topics.path", "none.tsv", PreflightError, "no topics at .*none.tsv"),
-        ("qrels", "none.txt", PreflightError, "no file .*none.txt"),
+        ("qrels", "none.txt", PreflightError, "no qrels file .*none.txt"),
         ("candidates.run", "none.trec", PreflightError, "no run .*none.trec"),
-        ("candidates.run", ".", PreflightError, "no run "),
+        ("candidates.run", ".", PreflightError, "files of several kinds"),
         ("mono.checkpoint", "./none", PreflightError, "none"),
         ("mono.checkpoint", ".", PreflightError, "no config.json"),
         ("output", "topics.tsv/out", PreflightError, "cannot write to the output .*topics.tsv/out"),
@@ -205,7 +205,7 @@ def test_plan_accepts_an_output_beside_the_corpus(collection: Collection) -> Non
     ("override", "code", "message"),
     [
         ("duo.k=9", 2, "duo.k 9 is more than"),
-        ("qrels=none", 3, "there is no file"),
+        ("qrels=none", 3, "there is no qrels file"),
         ("output=config.yaml/out", 3, "cannot write to the output"),
     ],
 )
@@ -275,13 +275,13 @@ def test_run_leaves_out_topics_and_judgments_that_it_was_allowed_to(
     errors = capsys.readouterr().err
     for kind, place in (
         ("topics", "topics.tsv:2: the topic has 1 column"),
-        ("qrels", "qrels.txt:3: relevance '\\x1b"),
+        ("qrels", "qrels.txt:3: the row has the relevance '\\x1b"),
     ):
         assert f"rows of {kind} that cannot be used: 1 (" in noted
         assert f"rows of {kind} that cannot be used: 1 (" in errors
         assert place in errors
     rows = {each["kind"]: each["row"] for each in collection.rejects()}
-    assert rows == {"topics": "no tab", "qrels": "q2\t0\td4\t\x1b[31m"}
+    assert rows == {"topics": "no tab", "qrels": "q2\td4\t\x1b[31m"}
     status = json.loads(succeed("status", collection.output, "--json").stdout)
     assert {kind: each["rows"] for kind, each in status["rejects"].items()} == {
         "topics": 1,
