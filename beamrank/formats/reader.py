@@ -13,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Rows, Source
+from beamrank.formats.decode.base import (
+    BYTE_ORDER_MARK,
+    Decoder,
+    Rows,
+    Source,
+    WrongFormatError,
+)
 from beamrank.formats.decode.json_rows import JsonDecoder, is_json
 from beamrank.formats.decode.lines import LinesDecoder, open_lines
 from beamrank.formats.decode.lists import ListDecoder
@@ -196,7 +202,7 @@ class TableReader:
             return None
         return [at for at, kind in decoder.types.items() if holds_texts(plain_type(kind))]
 
-    def _lacking(self) -> PreflightError:
+    def _lacking(self) -> WrongFormatError:
         names = self.decoder.names
         lists = [f"`{name}`" for at, name in enumerate(names) if self._is_list(at)]
         remedy = (
@@ -205,7 +211,7 @@ class TableReader:
             if lists
             else "Rename its columns, or name them in `columns`"
         )
-        return PreflightError(
+        return WrongFormatError(
             f"{self.url} needs columns for {self.schema.needed}, and it has: {', '.join(names)}. "
             f"{remedy}",
             kind="list-column" if lists else "column-missing",
@@ -223,7 +229,7 @@ class TableReader:
             raise self._lacking()
         kind = plain_type(self.decoder.types.get(at, pa.null()))
         fits = pa.types.is_null(kind) or self.schema.columns[meaning].kind.fits(kind)
-        if not fits:
+        if not fits and self._has_values(at):
             raise PreflightError(
                 f"{self.url} has the {meaning} of its rows in the column "
                 f"`{self.decoder.names[at]}`, which is of type {kind}: rename the column, convert "
@@ -231,6 +237,11 @@ class TableReader:
                 kind="column-type",
                 file=self.url,
             )
+
+    def _has_values(self, at: int) -> bool:
+        """Whether a column of a table is not null in every row; programs choose its type then."""
+        rows = self.decoder.rows(0, 0, {at: pa.null()}, lambda *_: None)
+        return any(len(each.places) > each.columns[at].null_count for each in rows)
 
     def _unnamed(self) -> Binding:
         """The places in rows without names: by the configuration's numbers, or by their width."""
@@ -261,7 +272,7 @@ class TableReader:
             f"{len(meanings)} columns ({' '.join(meanings)})"
             for meanings in self.schema.unnamed.values()
         )
-        raise PreflightError(
+        raise WrongFormatError(
             f"{self.url} has {counted(width, 'column')} in its first row, and no header names "
             f"them; accepted: {accepted}. {other}",
             kind="column-missing" if has_usual_name(self.schema, first) else "columns",

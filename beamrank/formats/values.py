@@ -316,7 +316,7 @@ class Text:
             texts = pa.array(column, self.stored)
         else:
             column = plain_values(column)
-            if pa.types.is_null(column.type):
+            if column.null_count == len(column):
                 texts = pa.nulls(len(column), self.stored)
             elif holds_texts(column.type):
                 texts = column.cast(self.stored)

@@ -24,7 +24,8 @@ from beamrank.formats.decode.lines import (
 )
 from beamrank.formats.values import RowError, type_name
 
-_LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
+# A list of objects, or an object that continues on the next line.
+_LIST = re.compile(rb"\s*(\[\s*(\{|\]\s*\Z)|\{\s*\n)")
 _MOST_LIST_BYTES = 1 << 28
 # A list is one unit, whose places are elements.
 _BEGINNING_BYTES = 1 << 16
@@ -44,11 +45,13 @@ class JsonDecoder:
         self._is_list = _LIST.match(beginning) is not None
         self.noun = "row" if self._is_list else "line"
         records = [record for _, record in itertools.islice(self._records(_ignore), _FIRST_RECORDS)]
-        # The first one can lack a field.
-        present = dict.fromkeys(name for record in records for name in record)
+        # The first one can lack a field; one that is null in all is none.
+        present = dict.fromkeys(
+            name for record in records for name, value in record.items() if value is not None
+        )
         self.names: tuple[str, ...] = tuple(dict.fromkeys([*present, *optional]))
         self.width = len(self.names) if present else 0
-        first = ChainMap(*records)
+        first = ChainMap(*({k: v for k, v in each.items() if v is not None} for each in records))
         self.first: Sequence[Any] = [first.get(name) for name in self.names] if present else []
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
@@ -153,7 +156,7 @@ class JsonDecoder:
             raise WrongFormatError(
                 f"{url} is not JSON that can be read: {error}", kind=kind, file=url
             ) from error
-        return list(values)
+        return values if isinstance(values, list) else [values]
 
     def _collected(
         self, records: Iterator[tuple[int, dict[str, Any]]], wanted: Mapping[int, pa.DataType]

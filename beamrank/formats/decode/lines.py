@@ -301,7 +301,7 @@ def _first_lines(url: str, file: BinaryIO, schema: Schema) -> Iterator[bytes]:
 
 def _width(schema: Schema, dialect: Dialect, lines: Sequence[bytes]) -> int:
     """How many columns rows without names have: as the first one that is of a format."""
-    widths = [len(dialect.split(line)) for line in lines]
+    widths = [len(_names(dialect, line)) for line in lines]
     known = set(map(len, schema.unnamed.values()))
     return next((width for width in widths if width in known), widths[0])
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beamrank.errors import DataError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats import files
-from beamrank.formats.decode.base import Source
+from beamrank.formats.decode.base import Source, WrongFormatError
 from beamrank.formats.decode.json_rows import JsonDecoder
 from beamrank.formats.decode.lines import LinesDecoder, byte_ranges
 from beamrank.formats.decode.tables import ENDINGS, TableDecoder, is_table, open_table_file
@@ -81,7 +81,12 @@ class _Rows(TableReader):
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return _Rows(unit).docs()
+    try:
+        yield from _Rows(unit).docs()
+    except WrongFormatError:
+        raise
+    except PreflightError as error:
+        raise DataError(str(error), **error.of_input) from error
 
 
 def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:

@@ -202,7 +202,10 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted(folder):
             "note: rows of qrels that cannot be used: 1 (qrels:3: the row has the relevance 'high'"
             in errors
         )
-        assert "note: a.run: rows of run that cannot be used: 1 (a.run:5: the row has the rank 'one'" in errors
+        assert (
+            "note: a.run: rows of run that cannot be used: 1 (a.run:5: the row has the rank 'one'"
+            in errors
+        )
     (folder / "qrels").write_text(QRELS)
     assert "a.run is not a valid run: 1 problem" in refused(
         "eval", "a.run", "--qrels", "qrels", code=3
