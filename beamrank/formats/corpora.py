@@ -16,7 +16,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.checks import Template, WrongFormatError, split_template
 from beamrank.formats.columns import DocColumns, check_header, column_names
 from beamrank.formats.files import AUTO, Choice, check_kinds, folder_files, is_packaged
-from beamrank.formats.texts.tabular import header_notes
+from beamrank.formats.texts.tabular import has_header, header_notes
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat
 from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section
@@ -198,6 +198,7 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
             try:
                 file = _whole(url, corpus)
                 own.check_unit(file)
+                file = replace(file, header=has_header(file) if own.holds else None)
             except WrongFormatError as error:
                 hint = (
                     _CHOICE.hint(url, corpus.format)
@@ -258,8 +259,8 @@ class DigestedCorpus:
 
 
 def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
-    """SHA-256 over the format, the text's fields, the name and content of each file, `columns` and
-    `header`.
+    """SHA-256 over the format, the text's fields, the name and content of each file, `columns`, and
+    which have headers.
 
     Names are relative to the folder that holds all the files, so a corpus may be moved. A remote
     file is not read: its store's checksum represents its content.
@@ -269,13 +270,16 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     folder = os.path.commonpath([storage.parent(url) for url in urls])
     files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]
     names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
-    named = [column_names(corpus.columns), corpus.header]
+    headers = [
+        name for (name, _), url in zip(names, urls, strict=True) if has_header(_whole(url, corpus))
+    ]
+    named = [column_names(corpus.columns), headers]
     decides = [
         FORMATS[corpus.format].rules,
         corpus.format,
         corpus.fields or corpus.template,
         names,
-        *([named] if named != [{}, None] else []),
+        *([named] if any(named) else []),
     ]
     described = json.dumps(decides, ensure_ascii=True)
     return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
@@ -295,5 +299,5 @@ def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
         unit.end,
         ending and ending.group(),
     ]
-    named = [unit.id_name, unit.header]
-    return digest([unit.format.rules, *decides, *(named if named != [None, None] else [])])
+    named = [unit.id_name, unit.header] if unit.id_name or unit.header else []
+    return digest([unit.format.rules, *decides, *named])

@@ -24,7 +24,12 @@ from beamrank.formats.decode.json_rows import JsonDecoder, is_json
 from beamrank.formats.decode.lines import LinesDecoder, open_lines
 from beamrank.formats.decode.lists import ListDecoder
 from beamrank.formats.decode.packing import check_text
-from beamrank.formats.decode.tables import is_table, open_table_file, table_in_memory
+from beamrank.formats.decode.tables import (
+    TableDecoder,
+    is_table,
+    open_table_file,
+    table_in_memory,
+)
 from beamrank.formats.files import Beginning, FileFormat, InputFile
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.schemas import (
@@ -132,7 +137,7 @@ class TableReader:
             PreflightError: the file cannot be read. Rows that cannot be used are refused by
                 `check`.
         """
-        if not self.binding:
+        if isinstance(self.decoder, TableDecoder) and not self.binding:
             return
         wanted = {
             at: self.schema.columns[meaning].kind.wanted
@@ -142,7 +147,7 @@ class TableReader:
         left_out = {at: pa.null() for places in self._left_out.values() for at in places}
         with errors_as(PreflightError, self.url):
             for rows in self.decoder.rows(start, end, wanted | left_out, self.bad):
-                if len(rows.places):
+                if len(rows.places) and self.binding:
                     yield self._converted(rows)
 
     def bad(self, place: int, error: RowError, row: Any = "") -> None:
@@ -184,14 +189,27 @@ class TableReader:
         if not decoder.names:
             return self._unnamed()
         try:
-            binding = bind(schema, decoder.names, self._hints, self._texts())
+            names = self._names_with_values()
+            binding = bind(schema, names, self._hints, self._texts())
+            if not schema.is_complete(binding):
+                binding = bind(schema, decoder.names, self._hints, self._texts())
         except ColumnsError as error:
             raise error.of(self.url) from error
         if not schema.is_complete(binding):
             raise self._lacking()
         for meaning, places in binding.items():
-            self._check_type(meaning, places[-1])
+            for at in places:
+                self._check_type(meaning, at)
         return binding
+
+    def _names_with_values(self) -> list[str]:
+        """The names of the columns; empty for those of the type null, unless they are given."""
+        given = {*self._hints.names.values(), *(self._hints.fields or ())}
+        types = self.decoder.types
+        return [
+            "" if at in types and pa.types.is_null(types[at]) and name not in given else name
+            for at, name in enumerate(self.decoder.names)
+        ]
 
     def _texts(self) -> list[int] | None:
         """The columns that hold strings; None where all do."""

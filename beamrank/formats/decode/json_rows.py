@@ -79,13 +79,11 @@ class JsonDecoder:
                 blocks = blocks_between(file, start, end)
             else:
                 blocks = _numbered(iter(lambda: whole_lines(file, BLOCK_BYTES), b""))
-            for first, block in blocks:
-                is_first = first == (0 if end else 1)
-                yield first, block.removeprefix(BYTE_ORDER_MARK) if is_first else block
+            yield from blocks
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block, parsed at once; None where a line needs a look."""
-        if len(block) < SMALL_BYTES or b"\n\n" in block:
+        if not wanted or len(block) < SMALL_BYTES or b"\n\n" in block:
             return None
         # An integer is an id too, and any number a score.
         whole = {at for at in wanted if type(self.first[at]) is int}
@@ -94,7 +92,7 @@ class JsonDecoder:
         try:
             block.decode()
             table = arrow_json.read_json(
-                pa.BufferReader(block),
+                pa.BufferReader(self._content(first, block)),
                 arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
                 arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
             )
@@ -105,6 +103,11 @@ class JsonDecoder:
             return None
         return Rows({at: table[self.names[at]].combine_chunks() for at in wanted}, places)
 
+    def _content(self, first: int, block: bytes) -> bytes:
+        """A block without the byte order mark of its file."""
+        is_first = first == (0 if self.noun == "byte" else 1)
+        return block.removeprefix(BYTE_ORDER_MARK) if is_first else block
+
     def _places(self, first: int, block: bytes) -> NDArray[np.int64]:
         if self.noun == "byte":
             return line_starts(block, first)
@@ -112,7 +115,7 @@ class JsonDecoder:
 
     def _of_lines(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
         places = self._places(first, block)
-        for place, line in zip(places, block.split(b"\n"), strict=False):
+        for place, line in zip(places, self._content(first, block).split(b"\n"), strict=False):
             if line.strip():
                 try:
                     yield place, json_object(line)

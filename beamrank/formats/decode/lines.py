@@ -137,7 +137,8 @@ class LinesDecoder:
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block; None where a line is not regular, so that each is looked at."""
-        if not block or len(block) < SMALL_BYTES:
+        # Arrow takes a byte order mark away.
+        if not block or len(block) < SMALL_BYTES or block.startswith(BYTE_ORDER_MARK):
             return None
         content = block.replace(b"\r\n", b"\n") if b"\r" in block else block
         separator = self._separator(content)
@@ -353,12 +354,12 @@ def _unnamed(
             kind="separator",
             file=url,
         )
-    if hints.names or hints.header:
+    if hints.names or hints.header or hints.fields:
         raise PreflightError(
             f"{url} has no header line with the names of the columns "
             f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add the header, or "
-            "leave out `columns` and `header`",
-            kind="column-missing" if hints.names else "header-missing",
+            "leave out `columns`, `fields` and `header`",
+            kind="column-missing" if hints.names or hints.fields else "header-missing",
             file=url,
             place=1,
         )

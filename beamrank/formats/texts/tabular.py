@@ -109,6 +109,12 @@ def _check(unit: CorpusUnit) -> None:
         check_batches(unit, rows.docs())
 
 
+def has_header(unit: CorpusUnit) -> bool:
+    """Whether the first line of a file of text names the columns."""
+    is_text = unit.format.holds in ("csv", "tsv")
+    return is_text and bool(_Rows(unit).decoder.names)
+
+
 def header_notes(key: str, units: Iterable[CorpusUnit]) -> list[str]:
     """What was taken for a header, and what could be one, in files whose configuration does not say
     it.

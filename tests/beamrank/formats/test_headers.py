@@ -54,9 +54,9 @@ def test_header_of_a_tsv_names_its_columns(tmp_path, content, keys, unit_bytes):
 
 def test_each_file_decides_about_its_first_line(tmp_path):
     (tmp_path / "a.tsv").write_text(f"1\t{_LONG}\n2\tid\n")
-    (tmp_path / "b.tsv").write_text(f"id\ttext\n3\t{_LONG}\nid\ttext\n")
+    (tmp_path / "b.tsv").write_text(f"id\ttext\n3\t{_LONG}\nid\ttitle\n")
     corpus = CorpusConfig(path=str(tmp_path), format="tsv")
-    docs = [("1", _LONG), ("2", "id"), ("3", _LONG), ("id", "text")]
+    docs = [("1", _LONG), ("2", "id"), ("3", _LONG), ("id", "title")]
     for unit_bytes in (10, 1 << 20):
         assert docs_of(read_batches(corpus, unit_bytes)) == docs
     no_header = corpus.model_copy(update={"header": False})
@@ -99,19 +99,23 @@ def test_what_decides_about_a_header_is_in_the_digests(tmp_path):
             {"header": True, "columns": {"doc_id": "id"}},
             "has no column `id`, which `columns` names",
         ),
-        ("1\tx\n", {"columns": {"doc_id": "id"}}, "has no header line that names the doc_id"),
+        (
+            "1\tx\n",
+            {"columns": {"doc_id": "id"}},
+            "has no header line with the names of the columns",
+        ),
         (
             "id\ttext\n1\tx\n",
             {"fields": ("body",), "header": True},
             "has no column `body`, which `fields` names",
         ),
         (
-            "docid\tdocno\ttext\n1\tx\ty\n",
+            "pid\tdocno\ttext\n1\tx\ty\n",
             {"header": True},
-            "`docid` and `docno`, and each could be the doc_id",
+            "`pid` and `docno`, and each could be the doc_id",
         ),
-        ("id\ttitle\ttext\n1\tx\n", {}, "1 column|2 columns where the header names 3"),
-        ("id\n1\n", {}, "1 column where id<TAB>text, exactly 2, are expected"),
+        ("id\ttitle\ttext\n1\tx\n", {}, "2 columns, where the header names 3"),
+        ("id\n1\n", {}, "1 column in its first row"),
     ],
 )
 def test_headers_that_do_not_fit_are_refused(tmp_path, content, keys, reason):
@@ -215,7 +219,7 @@ def test_topics_of_parquet_have_named_columns(tmp_path):
             "t.tsv",
             "id\ttext\tlang\n1\ta b\n",
             {},
-            "t.tsv:2: the topic has 2 columns where the header names 3",
+            "t.tsv:2: the topic has 2 columns, where the header names 3",
         ),
         ("t.tsv", b"id\ttext\n1\t\xff\n", {}, "t.tsv:2: the topic is not valid UTF-8"),
         ("t.tsv", "id\ttext\n", {}, "holds no topics"),
