@@ -90,7 +90,9 @@ _KINDS = {
     **dict.fromkeys(("parquet", "pq", "arrow", "feather", "ipc"), "tables"),
     **dict.fromkeys(("jsonl", "ndjson", "json"), "JSON"),
     "csv": "CSV",
+    **dict.fromkeys(("", "tsv", "txt", "trec", "run", "qrels"), "text"),
 }
+_ENDINGS = tuple(f".{ending}" for ending in _KINDS if ending)
 # A folder whose name holds the value of a column for all files below it.
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -161,7 +163,10 @@ def check_kinds(path: str, urls: Sequence[str]) -> list[str]:
     """
     data = [url for url in urls if not _is_beside(url)]
     names = {url: storage.name(without_compression(url)) for url in reversed(data)}
-    by_kind = {_KINDS.get(name.rpartition(".")[2], "text"): url for url, name in names.items()}
+    for url in data:
+        has_ending(url, _ENDINGS)  # raises for a compression that is not read
+    endings = {url: name.rpartition(".")[2] if "." in name else "" for url, name in names.items()}
+    by_kind = {_KINDS[ending]: url for url, ending in endings.items() if ending in _KINDS}
     if len(by_kind) > 1:
         first, second = sorted(by_kind.values())[:2]
         raise PreflightError(

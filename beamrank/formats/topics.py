@@ -181,7 +181,7 @@ def _read_file(unit: CorpusUnit, rejects: Rejects) -> _File:
 def _rows(batch: DocBatch, repeats: bool) -> Any:
     """The topics of a batch; of equal ones only the first, if a format repeats them."""
     lines = [position + 1 for position in batch.positions]
-    instructions = batch.instructions or [None] * len(lines)
+    instructions: list[Any] = list(batch.instructions) or [None] * len(lines)
     rows = list(zip(batch.doc_ids, batch.texts, lines, instructions, strict=True))
     if repeats:
         first: dict[tuple[str, str], tuple[Any, ...]] = {}

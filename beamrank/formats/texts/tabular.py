@@ -3,6 +3,7 @@ and Arrow.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -111,8 +112,10 @@ def _check(unit: CorpusUnit) -> None:
 
 def has_header(unit: CorpusUnit) -> bool:
     """Whether the first line of a file of text names the columns."""
-    is_text = unit.format.holds in ("csv", "tsv")
-    return is_text and bool(_Rows(unit).decoder.names)
+    if unit.format.holds in ("csv", "tsv"):
+        with suppress(PreflightError):  # It is reported where the docs are read.
+            return bool(_Rows(unit).decoder.names)
+    return False
 
 
 def header_notes(key: str, units: Iterable[CorpusUnit]) -> list[str]:

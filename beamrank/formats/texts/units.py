@@ -72,7 +72,7 @@ class CorpusUnit:
         """The names of columns that a configuration gives, by their meanings; of topics, `fields`
         is that of the text.
         """
-        named = {} if self.id_name is None else {self.meaning: self.id_name}
+        named: dict[str, str] = {} if self.id_name is None else {self.meaning: self.id_name}
         if self.of_topics and self.fields:
             named["text"] = self.fields[0]
         return {**named, INSTRUCTION: self.instruction} if self.instruction else named

@@ -131,7 +131,7 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the topic '1' has no text"),
+        ([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the topic has no text"),
         ([], r"test\.jsonl holds no topics"),
     ],
 )

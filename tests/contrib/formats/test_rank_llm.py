@@ -190,7 +190,7 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
             '[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]',
             "the id 'a b', which holds white space",
         ),
-        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "'1' has no text"),
+        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "the topic has no text"),
         (
             json.dumps([REQUESTS[0], REQUESTS[0]]),
             "r.json:1: the topic has the query_id '264014', which line 1 has too",
