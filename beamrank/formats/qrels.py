@@ -44,7 +44,7 @@ QrelsFiles: TypeAlias = Annotated[
 
 
 FORMATS: Registry[FileFormat] = Registry(
-    "qrels format", "beamrank.qrels", {"lotte": "beamrank.formats.decode.lists:LOTTE"}
+    "qrels format", "beamrank.qrels", {"lotte": "beamrank.formats.list_formats:LOTTE"}
 )
 
 

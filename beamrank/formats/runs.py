@@ -45,7 +45,7 @@ _LINE_BITS = 40
 
 
 FORMATS: Registry[FileFormat] = Registry(
-    "run format", "beamrank.runs", {"top_ranked": "beamrank.formats.decode.lists:TOP_RANKED"}
+    "run format", "beamrank.runs", {"top_ranked": "beamrank.formats.list_formats:TOP_RANKED"}
 )
 
 

@@ -1,20 +1,13 @@
-"""Files with a list of docs in a row: MTEB's top_ranked, LoTTE's answers. A list is read only in a
-named format.
-"""
+"""Rows with a list of docs, as a row for each doc."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from beamrank.formats.decode.base import Bad, Decoder, Rows, Source, WrongFormatError
-from beamrank.formats.decode.json_rows import JsonDecoder
-from beamrank.formats.decode.tables import is_table, open_table_file
-from beamrank.formats.files import FileFormat, InputFile
-from beamrank.formats.schemas import RUN, plain_name
+from beamrank.formats.decode.base import Bad, Decoder, Rows, WrongFormatError
+from beamrank.formats.schemas import plain_name
 from beamrank.formats.values import RowError, type_name
-
-_LOTTE = ("qid", "answer_pids")
 
 
 class ListDecoder:
@@ -63,21 +56,3 @@ class ListDecoder:
 
 def _values(column: Any) -> list[Any]:
     return column if isinstance(column, list) else list(column.to_pylist())
-
-
-def _opener(names: tuple[str, str], third: str) -> Callable[[InputFile], ListDecoder]:
-    def opened(file: InputFile) -> ListDecoder:
-        beginning = file.beginning()
-        rows: Decoder
-        if is_table(file.url, beginning):
-            rows = open_table_file(file.url, beginning, file.partition)
-        else:
-            rows = JsonDecoder(Source(file.url), ())
-        return ListDecoder(rows, names, third)
-
-    return opened
-
-
-assert RUN.lists is not None
-TOP_RANKED = FileFormat(None, _opener(RUN.lists, "rank"))
-LOTTE = FileFormat(None, _opener(_LOTTE, "relevance"))
