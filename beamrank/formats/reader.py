@@ -203,12 +203,15 @@ class TableReader:
         return binding
 
     def _names_with_values(self) -> list[str]:
-        """The names of the columns; empty for those of the type null, unless they are given."""
-        given = {*self._hints.names.values(), *(self._hints.fields or ())}
-        types = self.decoder.types
+        """The names of the columns; empty for those without values, unless they are given."""
+        given = {*self._hints.names.values(), *(self._hints.fields or ()), TITLE}
+        decoder = self.decoder
+        nulls = {at for at, kind in decoder.types.items() if pa.types.is_null(kind)}
+        if isinstance(decoder, JsonDecoder):
+            nulls = {at for at, value in enumerate(decoder.first) if value is None}
         return [
-            "" if at in types and pa.types.is_null(types[at]) and name not in given else name
-            for at, name in enumerate(self.decoder.names)
+            "" if at in nulls and name not in given else name
+            for at, name in enumerate(decoder.names)
         ]
 
     def _texts(self) -> list[int] | None:

@@ -45,10 +45,8 @@ class JsonDecoder:
         self._is_list = _LIST.match(beginning) is not None
         self.noun = "row" if self._is_list else "line"
         records = [record for _, record in itertools.islice(self._records(_ignore), _FIRST_RECORDS)]
-        # The first one can lack a field; one that is null in all is none.
-        present = dict.fromkeys(
-            name for record in records for name, value in record.items() if value is not None
-        )
+        # The first one can lack a field.
+        present = dict.fromkeys(name for record in records for name in record)
         self.names: tuple[str, ...] = tuple(dict.fromkeys([*present, *optional]))
         self.width = len(self.names) if present else 0
         first = ChainMap(*({k: v for k, v in each.items() if v is not None} for each in records))

@@ -110,7 +110,7 @@ def test_corpus_reads_docs(tmp_path, name, content, fields, docs):
         ("jsonl", '{"id": ' + "1" * 5000 + ', "contents": ""}', "is JSON that cannot be read"),
         ("jsonl", '["d2", "text"]', "is JSON, but a list, not an object"),
         ("jsonl", '{"name": "d2", "contents": ""}', "has no `doc_id`"),
-        ("jsonl", '{"id": "d2", "body": null}', "has no `contents`"),
+        ("jsonl", '{"id": "d2", "other": null}', "has no `contents`"),
         (
             "jsonl",
             '{"id": "d2", "contents": null}',

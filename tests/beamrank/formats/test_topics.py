@@ -235,7 +235,7 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
             r"needs columns for \(query_id, text\), and it has: key, text",
         ),
         ("jsonl", '{"id": "1", "description": "x"}', "and it has: id, description"),
-        ("jsonl", '{"id": "1", "text": null}', "and it has: id"),
+        ("jsonl", '{"id": "1", "text": null}', "has no `text`"),
         ("jsonl", '{"id": "1", "text": "\\ud800"}', "surrogate"),
         ("jsonl", "1\tx", "looks like columns with a tab"),
         ("car", "A%20b/%FF\n", r"%FF' is not UTF-8 when percent-decoded"),
