@@ -281,7 +281,7 @@ def test_run_leaves_out_topics_and_judgments_that_it_was_allowed_to(
         assert f"rows of {kind} that cannot be used: 1 (" in errors
         assert place in errors
     rows = {each["kind"]: each["row"] for each in collection.rejects()}
-    assert rows == {"topics": "no tab", "qrels": "q2\t0\td4\t\x1b[31m"}
+    assert rows == {"topics": "no tab", "qrels": "q2\td4\t\x1b[31m"}
     status = json.loads(succeed("status", collection.output, "--json").stdout)
     assert {kind: each["rows"] for kind, each in status["rejects"].items()} == {
         "topics": 1,

@@ -15,7 +15,7 @@ from tests.support.scored_outputs import ScoredOutput
 from tests.support.small_collection import small_cascade
 
 # A temporary file of a process that was killed years ago.
-_KILLED = ".part-00000-aaaaaaaaaaaa.parquet.01234567-1-1-0123abcd.tmp"
+_KILLED = ".part-00000-aaaaaaaaaaaa.parquet.01234567-0123456789ab.tmp"
 _TARGETS = ("folder", "file", "gone")
 
 
@@ -90,6 +90,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> ScoredOutput:
 @pytest.fixture
 def output(finished: ScoredOutput, tmp_path: Path) -> Path:
     """A copy to change."""
+    for file in filter(Path.is_file, Path(finished.plan.output).parent.iterdir()):
+        shutil.copy(file, tmp_path)
     return Path(shutil.copytree(finished.plan.output, tmp_path / "out", symlinks=True))
 
 
@@ -275,7 +277,7 @@ def test_gc_keeps_temporary_files_of_the_user(output):
     for path in paths:
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
-    killed = output / "runs" / ".mono.trec.01234567-1-1-0123abcd.tmp"
+    killed = output / "runs" / ".mono.trec.01234567-0123456789ab.tmp"
     killed.touch()
     done = succeed("gc", output, "--yes", "--min-age-hours", "0")
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [str(killed)]
