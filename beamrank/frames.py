@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import RowError, id_of, joined, text_of
+from beamrank.formats.checks import id_of, joined, text_of
 from beamrank.formats.columns import Names, find_texts
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.run_order import Run, Ties
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import QRELS, RUN, Schema, bind
 from beamrank.formats.texts.parquet import column_values, holds_texts
+from beamrank.formats.values import RowError
 from beamrank.join.schemas import candidates_table
 
 _ROWS_AT_ONCE = 1 << 16

@@ -39,7 +39,6 @@ from beamrank.config.yaml import (
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
 from beamrank.formats import corpora, topics
-from beamrank.formats.checks import is_usable
 from beamrank.formats.columns import column_names
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
@@ -48,6 +47,7 @@ from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
+from beamrank.formats.values import is_usable
 from beamrank.plugins import Registry, options_of
 from beamrank.section import (
     DeviceName,

@@ -1,24 +1,14 @@
-"""One row of a file: its ids and its text, or why it cannot be used.
+"""One row of a file: its id and its text, or why it cannot be used."""
 
-In a run, white space ends a column. Readers disagree about which characters are white space (Python
-splits at U+00A0, C does not), and a NUL ends a string in C. So an id that holds white space of any
-kind, or a control character, would be a different id in a different tool. One rule holds for
-topics, corpora, runs and qrels, where they are read.
-"""
-
-import csv
 import json
 import operator
-import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from numbers import Real
 from string import Formatter
 from typing import Any, TypeAlias, TypeVar
 
 from beamrank.errors import DataError
-from beamrank.formats.decode.base import WrongFormatError
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, WrongFormatError
+from beamrank.formats.values import RowError, are_usable, check_id, check_query_id, type_name
 
 # What a template has before, between and after its fields.
 Template: TypeAlias = tuple[str, ...]
@@ -27,89 +17,6 @@ _Number = TypeVar("_Number", int, float)
 SURROGATE_REASON = (
     "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
 )
-# At the beginning of a file, where it is not part of the first id.
-BYTE_ORDER_MARK = "\ufeff".encode()
-_REFUSED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
-_SHOWN = 40
-_KINDS: Mapping[type, str] = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-    str: "a string",
-    bytes: "not valid UTF-8",
-}
-# Python's limit of 128 KiB is for a whole process.
-csv.field_size_limit(sys.maxsize)
-
-
-class RowError(ValueError):
-    """A row cannot be used; the message continues "the row ...".
-
-    Attributes:
-        row: the row, where the reader knows it.
-    """
-
-    row: Any = ""
-
-
-class ContradictionError(RowError):
-    """A row contradicts another: an error, however many rows may be left out."""
-
-
-def is_usable(identifier: str) -> bool:
-    """Whether a string can be an id: not empty, no white space, control characters, BOM or
-    surrogates.
-    """
-    # Almost every id ends here, several times faster than with the pattern: a corpus has hundreds
-    # of millions.
-    if identifier.isprintable() and " " not in identifier:
-        return identifier != ""
-    return _REFUSED.search(identifier) is None
-
-
-def are_usable(identifiers: Sequence[str]) -> bool:
-    """Whether all of many strings can be ids: as one string, they are checked at once."""
-    return all(identifiers) and (not identifiers or is_usable("".join(identifiers)))
-
-
-def check_doc_id(doc_id: str) -> None:
-    """Raises RowError for an id that `is_usable` refuses."""
-    if is_usable(doc_id):
-        return
-    found = _REFUSED.search(doc_id)
-    if found is None:
-        raise RowError("has an empty id")
-    if "\ud800" <= found[0] <= "\udfff":
-        raise RowError(
-            f"has the id {shown(doc_id)}, which holds half of a surrogate pair: UTF-8 cannot "
-            "carry it"
-        )
-    kind = (
-        "white space"
-        if found[0].isspace()
-        else "a byte order mark"
-        if found[0] == "\ufeff"
-        else "a control character"
-    )
-    raise RowError(
-        f"has the id {shown(doc_id)}, which holds {kind} (U+{ord(found[0]):04X}): "
-        "programs that read runs would take it for a different id"
-    )
-
-
-def check_query_id(query_id: str) -> None:
-    """Raises RowError as `check_doc_id`, and for an id that begins with `#`, a comment to trec_eval
-    10.
-    """
-    check_doc_id(query_id)
-    if query_id.startswith("#"):
-        raise RowError(
-            f"has the id {shown(query_id)}, which begins with `#`: trec_eval would read its lines "
-            "of a run as comments"
-        )
 
 
 def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> None:
@@ -126,7 +33,7 @@ def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> No
         check_query_id(query_id)
         if not are_usable(list(doc_ids)):
             for doc_id in doc_ids:
-                check_doc_id(doc_id)
+                check_id(doc_id)
     except RowError as error:
         raise DataError(f"a row of {what} {error}") from error
 
@@ -149,25 +56,19 @@ def checked_queries(what: str, queries: Any) -> Iterator[tuple[str, Mapping[str,
         yield query_id, docs
 
 
-def shown(value: str | bytes) -> str:
-    """A string or a column of a file, shortened for a message."""
-    text = value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
-
-
 def id_of(value: object) -> str:
     """An id as a string, of an integer its decimal digits; raises RowError for any other value."""
     if type(value) is int:
         return str(value)
     if not isinstance(value, str):
-        raise RowError(f"has an id that is {_kind(value)}, not a string")
+        raise RowError(f"has an id that is {type_name(value)}, not a string")
     return value
 
 
 def text_of(name: str, value: object) -> str:
     """The value of a text field; raises RowError if it is not a string."""
     if not isinstance(value, str):
-        raise RowError(f"has a field `{name}` that is {_kind(value)}, not a string")
+        raise RowError(f"has a field `{name}` that is {type_name(value)}, not a string")
     return value
 
 
@@ -179,15 +80,6 @@ def number(kind: Callable[[Any], _Number], text: str | bytes) -> _Number:
     if has_underscore or not text.isascii():
         raise ValueError(f"could not convert to a number: {text!r}")
     return kind(text)
-
-
-def whole_of(value: Any) -> Any:
-    """A whole number of any type as an integer; any other value as it is."""
-    is_number = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
-    try:
-        return int(value) if is_number and value == int(value) else value
-    except (ValueError, OverflowError):
-        return value
 
 
 def joined(parts: Sequence[str], template: Template | None = None) -> str:
@@ -257,7 +149,7 @@ def json_object(line: str) -> dict[str, Any]:
 def object_of(value: object) -> dict[str, Any]:
     """A JSON value that is an object; raises RowError for any other."""
     if not isinstance(value, dict):
-        raise RowError(f"is JSON, but {_kind(value)}, not an object")
+        raise RowError(f"is JSON, but {type_name(value)}, not an object")
     return value
 
 
@@ -278,34 +170,3 @@ def missing_field(name: str, names: object) -> RowError:
     """The error of a row without a field that it must have."""
     there = ", ".join(str(one) for one in names) if isinstance(names, (dict, list)) else ""
     return RowError(f"has no field `{name}`; it has: {there or 'none'}")
-
-
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), f"of type {type(value).__name__}")
-
-
-def csv_rows(lines: Iterable[bytes], url: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, each with its first line; bytes that are not UTF-8 become
-    surrogates.
-    """
-    rows = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
-    line = 0
-    try:
-        for row in rows:
-            if row:
-                yield line + 1, row
-            line = rows.line_num
-    except csv.Error as error:
-        raise DataError(
-            f"{url}:{line + 1}: the row is not CSV as in RFC 4180 ({error}): a column that holds "
-            "a quote, a comma or a line end is in quotes, and a quote in it is written twice"
-        ) from error
-
-
-def csv_row(line: bytes) -> list[str]:
-    """The columns of one line; none if it is not CSV, or has one column."""
-    try:
-        row = next(csv.reader([line.decode("utf-8", "replace")], strict=True), [])
-    except csv.Error:
-        return []
-    return row if len(row) > 1 else []

@@ -9,8 +9,10 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 from pydantic import Field
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, csv_rows, joined
-from beamrank.formats.decode.base import WrongFormatError
+from beamrank.formats.checks import Template, joined
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, WrongFormatError
+from beamrank.formats.decode.lines import csv_rows
+from beamrank.formats.values import RowError
 from beamrank.notes import counted
 from beamrank.section import Section
 from beamrank.storage.streams import errors_as, open_stream

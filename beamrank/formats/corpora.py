@@ -13,7 +13,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import RowError, Template, split_template
+from beamrank.formats.checks import Template, split_template
 from beamrank.formats.columns import (
     DocColumns,
     Names,
@@ -26,6 +26,7 @@ from beamrank.formats.columns import (
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import AUTO, Beginning, Choice, folder_files, is_packaged
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat
+from beamrank.formats.values import RowError
 from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section
 from beamrank.storage import files as storage

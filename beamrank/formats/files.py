@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from pydantic_core import from_json
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, csv_row
 from beamrank.formats.columns import names_columns, split_tsv
-from beamrank.formats.decode.base import Decoder
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder
+from beamrank.formats.decode.lines import csv_row
 from beamrank.formats.decode.packing import packed_as
 from beamrank.storage import files as storage
 from beamrank.storage.globs import NOT_DATA, find, is_data, root_of

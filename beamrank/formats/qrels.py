@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import checked_queries, whole_of
+from beamrank.formats.checks import checked_queries
 from beamrank.formats.columns import QrelsColumns, column_names
 from beamrank.formats.files import FileFormat, input_files
 from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
-from beamrank.formats.values import RowError
+from beamrank.formats.values import RowError, whole_of
 from beamrank.notes import Note
 from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths

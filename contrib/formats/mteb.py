@@ -9,12 +9,13 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from beamrank.formats.checks import SURROGATE_REASON, RowError, json_rows
+from beamrank.formats.checks import SURROGATE_REASON, json_rows
 from beamrank.formats.decode.base import Bad, RecordsDecoder, WrongFormatError
 from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
 from beamrank.formats.texts.parquet import ENDINGS, is_parquet
 from beamrank.formats.texts.tables import numbered, open_table
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
+from beamrank.formats.values import RowError
 from beamrank.storage.streams import open_stream
 
 _RELEVANCE = {"positive": 1, "negative": 0}

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from beamrank.errors import DataError
 from beamrank.formats.checks import (
     SURROGATE_REASON,
-    RowError,
     Template,
     check_utf8,
     id_of,
@@ -34,6 +33,7 @@ from beamrank.formats.texts.units import (
     parse_rows,
     whole_file,
 )
+from beamrank.formats.values import RowError
 from beamrank.storage.streams import open_stream
 
 # The text of a doc is the first of these that it has, after its title.

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, joined
-from beamrank.formats.decode.base import WrongFormatError
+from beamrank.formats.checks import Template, joined
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, WrongFormatError
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_texts, whole_file
+from beamrank.formats.values import RowError
 from beamrank.storage.streams import open_stream
 
 # Title and text.

@@ -6,10 +6,11 @@ The released files have broken lines.
 
 from collections.abc import Iterator
 
-from beamrank.formats.checks import RowError
+from beamrank.formats.decode.lines import byte_ranges
 from beamrank.formats.files import Beginning, Look
-from beamrank.formats.texts.lines import byte_ranges, numbered_lines, parse_tsv, read_lines
+from beamrank.formats.texts.lines import numbered_lines, parse_tsv, read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_texts, whole_file
+from beamrank.formats.values import RowError
 from beamrank.notes import counted
 
 _COLUMNS = ("query_id", "doc_id", "query", "passage")

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, decoded, shown
+from beamrank.formats.checks import decoded
+from beamrank.formats.decode.base import BYTE_ORDER_MARK
 from beamrank.formats.decode.packing import check_text
 from beamrank.formats.decode.tables import is_table
 from beamrank.formats.run_writer import RunFormat, text_formats
 from beamrank.formats.runs import open_run_file, run_files
+from beamrank.formats.values import RowError, shown
 from beamrank.storage.streams import errors_as, open_stream
 
 MAX_LINE_BYTES = 1 << 16

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from beamrank.errors import DataError
-from beamrank.formats.checks import RowError
 from beamrank.formats.files import Beginning, Look
 from beamrank.formats.texts.lines import numbered_lines, read_lines
 from beamrank.formats.texts.units import (
@@ -19,6 +18,7 @@ from beamrank.formats.texts.units import (
     parse_texts,
     whole_file,
 )
+from beamrank.formats.values import RowError
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 from contrib.papers.car_cbor import (

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 import cbor2
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import RowError
 from beamrank.formats.decode.base import WrongFormatError
+from beamrank.formats.values import RowError
 
 _READ_BYTES = 1 << 20
 _MAX_ITEM_BYTES = 64 << 20

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_doc_id, check_query_id
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.decode.base import BYTE_ORDER_MARK
 from beamrank.formats.qrels import qrels_of
 from beamrank.formats.run_writer import write_run
+from beamrank.formats.values import RowError, check_id, check_query_id
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
@@ -101,7 +102,7 @@ class Source:
     def check_id(self, place: str, identifier: str, *, query: bool = False) -> None:
         """Refuses an id that cannot be used."""
         try:
-            (check_query_id if query else check_doc_id)(identifier)
+            (check_query_id if query else check_id)(identifier)
         except RowError as error:
             self.refuse(place, f"the row {error}")
 

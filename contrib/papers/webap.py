@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import RowError, check_doc_id
+from beamrank.formats.values import RowError, check_id
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
@@ -106,7 +106,7 @@ def read_graded(url: str) -> Iterator[Graded]:
 def _graded(url: str, element: ElementTree.Element) -> Graded:
     docno, query_id = (plain(element.findtext(name) or "") for name in ("DOCNO", "TARGET_QID"))
     try:
-        check_doc_id(docno)
+        check_id(docno)
     except RowError as error:
         raise PreflightError(f"{url}: the document of query {query_id!r} {error}") from None
     if not query_id:

@@ -16,8 +16,8 @@ from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.errors import DataError
-from beamrank.formats.checks import RowError, are_usable, check_doc_id
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
+from beamrank.formats.values import RowError, are_usable, check_id
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings, rank_candidates
 from beamrank.records import Topic
@@ -173,7 +173,7 @@ def _check_doc_ids(candidates: pa.Table) -> None:
         return
     for query_id, doc_id in zip(candidates["query_id"].to_pylist(), doc_ids, strict=True):
         try:
-            check_doc_id(doc_id)
+            check_id(doc_id)
         except RowError as error:
             raise DataError(
                 f"a candidate of query {query_id!r} {error}. Build the index again from a corpus "

@@ -17,12 +17,11 @@ from beamrank.formats.decode.lines import (
     BLOCK_BYTES,
     ROWS_AT_ONCE,
     blocks_between,
+    byte_ranges,
     line_starts,
     whole_lines,
 )
 from beamrank.formats.values import RowError, type_name
-from beamrank.storage import files as storage
-from beamrank.storage.streams import compression
 
 _LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
 _MOST_LIST_BYTES = 1 << 28
@@ -48,10 +47,7 @@ class JsonDecoder:
         self.first: Sequence[Any] = [record.get(name) for name in self.names] if record else []
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
-        if self._is_list or compression(self._source.url) is not None:
-            return [(0, 0)]
-        size = storage.size_bytes(self._source.url)
-        return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
+        return [(0, 0)] if self._is_list else byte_ranges(self._source.url, unit_bytes)
 
     def rows(
         self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad

@@ -88,10 +88,9 @@ class LinesDecoder:
         self.first: Sequence[Any] = ()
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
-        if self._dialect.quotes or compression(self._source.url) is not None:
+        if self._dialect.quotes:
             return [(0, 0)]
-        size = storage.size_bytes(self._source.url)
-        return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
+        return byte_ranges(self._source.url, unit_bytes)
 
     def rows(
         self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
@@ -417,12 +416,28 @@ def csv_rows(
         ) from error
 
 
+def csv_row(line: bytes) -> list[str]:
+    """The columns of one line; none if it is not CSV, or has one column."""
+    row = _names(_CSV, line)
+    return row if len(row) > 1 else []
+
+
 def _numbered_blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """The blocks of a file, each with the number of its first line, from 1."""
     line = 1
     while block := whole_lines(file, BLOCK_BYTES):
         yield line, block
         line += block.count(b"\n")
+
+
+def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is
+    empty.
+    """
+    if compression(url) is not None:
+        return [(0, 0)]
+    size = storage.size_bytes(url)
+    return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
 
 
 def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:

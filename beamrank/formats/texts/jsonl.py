@@ -14,8 +14,10 @@ from pydantic_core import from_json
 from beamrank.errors import DataError
 from beamrank.formats import checks, files
 from beamrank.formats.columns import TITLE
+from beamrank.formats.decode.base import BYTE_ORDER_MARK
+from beamrank.formats.decode.lines import byte_ranges
 from beamrank.formats.texts import parquet
-from beamrank.formats.texts.lines import byte_ranges, numbered_lines, read_lines
+from beamrank.formats.texts.lines import numbered_lines, read_lines
 from beamrank.formats.texts.units import (
     CorpusUnit,
     DocBatch,
@@ -24,6 +26,7 @@ from beamrank.formats.texts.units import (
     line_place,
     parse_rows,
 )
+from beamrank.formats.values import RowError
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
@@ -63,7 +66,7 @@ def _parser(unit: CorpusUnit) -> Callable[[dict[str, Any]], tuple[str, str]]:
 
 def _objects(url: str) -> Iterator[dict[str, Any]]:
     for _, line in numbered_lines(url):
-        with suppress(checks.RowError):
+        with suppress(RowError):
             yield checks.json_object(checks.decoded(line))
 
 
@@ -103,7 +106,7 @@ def _elements(url: str, content: bytes) -> list[Any]:
     """
     _check_size(url, len(content))
     try:
-        value: Any = json.loads(content.removeprefix(checks.BYTE_ORDER_MARK))
+        value: Any = json.loads(content.removeprefix(BYTE_ORDER_MARK))
     except json.JSONDecodeError as error:
         raise DataError(
             f"{url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated"
@@ -127,7 +130,7 @@ def _first_elements(beginning: bytes) -> list[Any]:
     """
     try:
         # A character may be cut.
-        text = beginning.removeprefix(checks.BYTE_ORDER_MARK).decode("utf-8", "ignore")
+        text = beginning.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "ignore")
         rows = from_json(text, allow_partial=True) if len(beginning) == _CHECKED_BYTES else None
     except ValueError:
         return []

@@ -4,14 +4,19 @@ CSV.
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
-
-import numpy as np
 
 from beamrank.formats import files
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_utf8, csv_rows, decoded
+from beamrank.formats.checks import check_utf8, decoded
 from beamrank.formats.columns import PLAIN, read_header
-from beamrank.formats.decode.lines import whole_lines
+from beamrank.formats.decode.base import BYTE_ORDER_MARK
+from beamrank.formats.decode.lines import (
+    BLOCK_BYTES,
+    blocks_between,
+    byte_ranges,
+    csv_rows,
+    line_starts,
+    whole_lines,
+)
 from beamrank.formats.texts.units import (
     LONE_CR,
     CorpusUnit,
@@ -20,25 +25,13 @@ from beamrank.formats.texts.units import (
     parse_rows,
     whole_file,
 )
+from beamrank.formats.values import RowError
 from beamrank.notes import counted
-from beamrank.storage import files as storage
-from beamrank.storage.streams import compression, open_stream
+from beamrank.storage.streams import open_stream
 
-BLOCK_BYTES = 1 << 20
 _BATCH_ROWS, _MOST_BLOCK_ROWS = 1024, 1 << 16
-_NEWLINE = ord("\n")
 
 ParseLine = Callable[[str], tuple[str, str]]
-
-
-def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
-    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is
-    empty.
-    """
-    if compression(url) is not None:
-        return [(0, 0)]
-    size = storage.size_bytes(url)
-    return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
 
 
 def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
@@ -59,7 +52,7 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Itera
     line.
     """
     lines = _decoded_lines(block.removeprefix(BYTE_ORDER_MARK) if first == 0 else block)
-    positions = line_starts(block, first) if unit.end else range(first, first + len(lines))
+    positions = line_starts(block, first).tolist() if unit.end else range(first, first + len(lines))
     if unit.header and first == 0:
         skip = next((number for number, line in enumerate(lines, 1) if line != ""), len(lines))
         lines, positions = lines[skip:], positions[skip:]
@@ -82,17 +75,6 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Itera
     for start in range(0, len(lines), _MOST_BLOCK_ROWS):
         rows = slice(start, start + _MOST_BLOCK_ROWS)
         yield parse_rows(unit, positions[rows], lines[rows], parse_valid)
-
-
-def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Blocks of the lines that begin in [start, end), each with its offset."""
-    offset = start
-    if start:
-        file.seek(start - 1)
-        offset += len(file.readline()) - 1
-    while offset < end and (block := whole_lines(file, min(BLOCK_BYTES, end - offset))):
-        yield offset, block
-        offset += len(block)
 
 
 def numbered_lines(url: str) -> Iterator[tuple[int, bytes]]:
@@ -127,12 +109,6 @@ def _decoded(line: bytes) -> str | bytes:
         return line.decode()
     except UnicodeDecodeError:
         return line
-
-
-def line_starts(block: bytes, offset: int) -> list[int]:
-    """The byte at which each line of a block begins; `offset` is the block's own."""
-    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == _NEWLINE) + 1
-    return [offset, *(ends[ends < len(block)] + offset).tolist()]
 
 
 def parse_tsv(line: str) -> tuple[str, str]:

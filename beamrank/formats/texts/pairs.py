@@ -18,10 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import RowError, text_of
+from beamrank.formats.checks import text_of
 from beamrank.formats.decode.parquet import batches_of, open_parquet
 from beamrank.formats.rejects import beginning
 from beamrank.formats.texts.parquet import ENDINGS, check_text_type, column_values
+from beamrank.formats.values import RowError
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange

@@ -12,18 +12,17 @@ from beamrank.errors import PreflightError
 from beamrank.formats import files
 from beamrank.formats.checks import (
     SURROGATE_REASON,
-    RowError,
     check_utf8,
     id_of,
     joined,
     missing_field,
     text_of,
-    whole_of,
 )
 from beamrank.formats.columns import TITLE, find_id
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.decode.parquet import batches_of, open_parquet
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows
+from beamrank.formats.values import RowError, whole_of
 
 ENDINGS = (".parquet", ".pq")
 _TEXT_COLUMNS = ("contents", "text")

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import files
-from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, Template, joined
-from beamrank.formats.decode.base import WrongFormatError
+from beamrank.formats.checks import Template, joined
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, WrongFormatError
 from beamrank.formats.texts.units import (
     CorpusUnit,
     DocBatch,
@@ -24,6 +24,7 @@ from beamrank.formats.texts.units import (
     parse_texts,
     whole_file,
 )
+from beamrank.formats.values import RowError
 from beamrank.storage.streams import open_stream
 
 # Those of Anserini's TrecCollection.

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from beamrank.formats.checks import RowError, Template, check_doc_id, check_query_id, decoded
+from beamrank.formats.checks import Template, decoded
 from beamrank.formats.columns import Names, Table
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import Look
 from beamrank.formats.rejects import beginning
+from beamrank.formats.values import RowError, check_id, check_query_id
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 
@@ -220,7 +221,7 @@ def parse_rows(
             if of_topics:
                 _check_topic(doc_id, text)
             else:
-                check_doc_id(doc_id)
+                check_id(doc_id)
         except RowError as error:
             reason = f"the {'topic' if of_topics else 'row'} {error}"
             batch.bad.append(BadRow(unit.place(position), reason, beginning(row)))

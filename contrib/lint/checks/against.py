@@ -5,8 +5,8 @@ join.
 import numpy as np
 
 from beamrank.evaluation.evaluate import FEWEST_RANKING_JUDGED
-from beamrank.formats.checks import shown
 from beamrank.formats.excluded import OWN_DEPTH, OWN_SHARE
+from beamrank.formats.values import shown
 from contrib.lint.check import Found, RunState
 from contrib.lint.references import IdForm, among, could_be, id_form
 from contrib.lint.run_rows import TopicRows

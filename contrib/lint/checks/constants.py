@@ -2,7 +2,7 @@
 
 from beamrank.config.yaml import parse_yaml
 from beamrank.errors import ConfigError
-from beamrank.formats.checks import shown
+from beamrank.formats.values import shown
 from contrib.lint.check import Found, RunState, matches
 from contrib.lint.run_rows import TopicRows
 

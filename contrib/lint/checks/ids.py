@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from beamrank.formats.checks import RowError, are_usable, check_doc_id, check_query_id, shown
+from beamrank.formats.values import RowError, are_usable, check_id, check_query_id, shown
 from contrib.lint.check import Found, RunState, matches
 from contrib.lint.references import among, id_form
 from contrib.lint.run_rows import TopicRows
@@ -93,7 +93,7 @@ def usable_doc_id(topic: TopicRows, _run: RunState) -> Found:
         return
     for line, text in zip(topic.lines, texts, strict=True):
         try:
-            check_doc_id(text)
+            check_id(text)
         except RowError as error:
             yield line, f"the row {error}"
 

@@ -1,6 +1,6 @@
 """Checks of lines: columns, white space, characters."""
 
-from beamrank.formats.checks import BYTE_ORDER_MARK
+from beamrank.formats.decode.base import BYTE_ORDER_MARK
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.runs import explain_columns
 from contrib.lint.check import Found, RunState

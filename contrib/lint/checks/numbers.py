@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.formats.checks import shown
+from beamrank.formats.values import shown
 from contrib.lint.check import Found, RunState
 from contrib.lint.run_rows import TopicRows, is_rank, is_score
 

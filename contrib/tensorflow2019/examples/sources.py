@@ -22,12 +22,13 @@ import pyarrow as pa
 from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import RowError
 from beamrank.formats.corpora import FORMATS, CorpusConfig, list_units, read_unit
+from beamrank.formats.decode.lines import byte_ranges
 from beamrank.formats.files import Beginning
-from beamrank.formats.texts.lines import byte_ranges, read_lines
+from beamrank.formats.texts.lines import read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, check_batches
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.formats.values import RowError
 from beamrank.join.schemas import special_tokens, token_type
 from beamrank.records import Topic
 from beamrank.storage import files as storage

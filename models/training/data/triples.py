@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import BYTE_ORDER_MARK
+from beamrank.formats.decode.base import BYTE_ORDER_MARK
 from beamrank.formats.decode.packing import check_text
 from beamrank.formats.decode.parquet import batches_of, open_parquet
 from beamrank.formats.files import Beginning, shown_paths

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.formats.checks import RowError
 from beamrank.formats.columns import DocColumns, TopicColumns
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import read_excluded
@@ -31,6 +30,7 @@ from beamrank.formats.schemas import (
 )
 from beamrank.formats.texts.pairs import ID, TEXTS, find_pairs, read_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.formats.values import RowError
 from beamrank.frames import qrels_of_frame, run_of_frame, texts_of
 from beamrank.records import BadRow
 from beamrank.storage.digested import RowRange, digest_file

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import RowError, are_usable, check_doc_id, check_query_id, is_usable
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.formats.values import RowError, are_usable, check_id, check_query_id, is_usable
 
 BAD_CHARACTERS = (
     "\0\t\n\x0b\x0c\r\x1b\x1c\x1f "
@@ -55,7 +55,7 @@ def test_id_refuses_white_space_and_control_characters(text):
     assert is_usable(text) == (text != "" and not bad)
     if not is_usable(text):
         with pytest.raises(RowError, match=rf"U\+{ord(bad[0]):04X}|surrogate" if bad else "empty"):
-            check_doc_id(text)
+            check_id(text)
 
 
 @given(st.lists(_texts, max_size=4))
@@ -65,13 +65,13 @@ def test_ids_are_usable_if_each_is(texts):
 
 @pytest.mark.parametrize("text", GOOD_IDS)
 def test_id_accepts_other_characters(text):
-    check_doc_id(text)
+    check_id(text)
     check_query_id(text)
 
 
 def test_query_id_refuses_a_leading_hash():
     check_query_id("q#1")
-    check_doc_id("#1")
+    check_id("#1")
     with pytest.raises(
         RowError, match="begins with `#`: trec_eval would read its lines of a run as comments"
     ):
@@ -80,7 +80,7 @@ def test_query_id_refuses_a_leading_hash():
 
 def test_id_error_shortens_a_long_id():
     with pytest.raises(RowError) as caught:
-        check_doc_id("x" * 10**6 + " ")
+        check_id("x" * 10**6 + " ")
     assert len(str(caught.value)) < 200
 
 

@@ -249,10 +249,11 @@ def test_unusable_configuration_is_refused_with_the_reason(changes, message, tmp
 
 @pytest.mark.parametrize(
     ("model_type", "message"),
-    # Both are errors that transformers raises and beamrank quotes: XMOD wants a language with each
-    # input; CANINE hashes characters, and its class has no table of embeddings to ask for.
     [
+        # XMOD wants a language with each input.
         ("xmod", "ValueError: Input language unknown"),
+        # CANINE hashes characters: transformers has no table of embeddings of it to give, and
+        # raises this error, which beamrank quotes.
         ("canine", "NotImplementedError: .*get_input_embeddings"),
     ],
 )

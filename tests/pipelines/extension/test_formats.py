@@ -20,11 +20,11 @@ from beamrank.commit.check import Verification
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
-from beamrank.formats.checks import RowError
 from beamrank.formats.decode.base import Bad, RecordsDecoder, WrongFormatError
 from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
 from beamrank.formats.texts.lines import read_lines
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
+from beamrank.formats.values import RowError
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage.streams import open_stream
 from infra.flex_template.launch import parameters
