@@ -126,11 +126,14 @@ def _reading_its_configuration(tmp_path, preexec):
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_a_command_unless_it_was_ignored_at_the_start(tmp_path, number):
-    with _reading_its_configuration(tmp_path, None) as (process, _):
+    # pytest may run under nohup, which ignores SIGHUP.
+    usual, ignore = (
+        partial(signal.signal, number, each) for each in (signal.SIG_DFL, signal.SIG_IGN)
+    )
+    with _reading_its_configuration(tmp_path, usual) as (process, _):
         process.send_signal(number)
         assert process.wait(PATIENCE_SECONDS) == 128 + number
     (tmp_path / "config").unlink()
-    ignore = partial(signal.signal, number, signal.SIG_IGN)
     with _reading_its_configuration(tmp_path, ignore) as (process, content):
         process.send_signal(number)
         content.write("not a mapping")
