@@ -15,18 +15,17 @@ millions of pairs.
 import argparse
 import importlib
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarks import report, results
+from benchmarks.commands import parser_of, work_folder
+from benchmarks.datasets.squad import ARCHIVE
 from benchmarks.subprocess_meter import be_quiet
 from benchmarks.workspace import Settings, Workspace
 
-_ROOT = Path(__file__).resolve().parents[1]
-_RESULTS = _ROOT / "benchmarks" / "results"
+_RESULTS = Path(__file__).with_name("results")
 _REPORT = _RESULTS / "performance.md"
 SQUAD_PARTS = ("tokenize", "retrieve", "mono", "run", "memory")
 _MODULES = {"mono": "score"}
@@ -39,6 +38,7 @@ _SYNTHETIC = {
     "report": ("queries", "k"),
     "examples": ("queries", "k"),
     "mining": ("mined_pairs",),
+    "tables": ("rows", "rounds"),
 }
 
 
@@ -53,13 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from pipelines.runners.workers import prepare_environment
 
     prepare_environment()
-    folder = (
-        nullcontext(str(options.work))
-        if options.work
-        else tempfile.TemporaryDirectory(prefix="beamrank-bench-")
-    )
-    with folder as work:
-        Path(work).mkdir(parents=True, exist_ok=True)
+    with work_folder(options.work) as work:
         if options.part in _SYNTHETIC:
             output = options.output or _RESULTS / f"{options.part}.json"
             values = {name: getattr(options, name) for name in _SYNTHETIC[options.part]}
@@ -67,13 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.measured = file.figures
             _write(
                 file,
-                importlib.import_module(f"benchmarks.parts.{options.part}").measure(
-                    options, Path(work)
-                ),
+                importlib.import_module(f"benchmarks.parts.{options.part}").measure(options, work),
                 None,
             )
         else:
-            workspace = _workspace(options, Path(work))
+            workspace = _workspace(options, work)
             output = options.output or _RESULTS / "squad.json"
             file = results.Results(output, "SQuAD 1.1", workspace.describe(), command, SQUAD_PARTS)
             _write(file, _squad_parts(options, workspace), options.report)
@@ -127,12 +119,8 @@ def _squad_parts(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add, archive = parser.add_argument, _ROOT.parent / "shared" / "data" / "squad_v1.1.tar.gz"
+    parser = parser_of("benchmarks", __doc__)
+    add = parser.add_argument
     parts = ["all", *SQUAD_PARTS, *_SYNTHETIC]
     add(
         "part",
@@ -157,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of scale, report and examples: candidates of a topic (%(default)s)",
     )
     add = parser.add_argument_group("SQuAD").add_argument
-    add("--squad", type=Path, default=archive, help="SQuAD 1.1 as HTML pages in a tar.gz")
+    add("--squad", type=Path, default=ARCHIVE, help="SQuAD 1.1 as HTML pages in a tar.gz")
     add("--questions", type=int, default=500, help="how many dev questions (%(default)s)")
     add("--pairs", type=int, default=1500, help="pairs of the comparison of scoring (%(default)s)")
     add(
@@ -183,6 +171,13 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("engines").add_argument
     add("--runners", nargs="+", default=["local", "prism", "flink", "spark"], help="(%(default)s)")
     add("--shards", type=int, nargs=2, default=[4, 64], help="few and many (%(default)s)")
+    add = parser.add_argument_group("tables").add_argument
+    add(
+        "--rows",
+        type=float,
+        default=1,
+        help="millions of docs and of judgments; runs have ten times as many (%(default)s)",
+    )
     add = parser.add_argument_group("report, examples").add_argument
     add("--queries", type=int, default=6980, help="how many topics (%(default)s)")
     add(

@@ -11,23 +11,21 @@ few others are drawn after a change of the code. With `--work` a run of the same
 it was ended, and runs those again that no test noticed.
 """
 
-import argparse
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from benchmarks.commands import parser_of, work_folder
 from benchmarks.results import Part, Results, command_line
 from models.checkpoints import checkpoint
 
@@ -170,11 +168,7 @@ def measure(work: Path, folder: str, count: int, seed: int) -> Part:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and writes the results."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.mutants",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("benchmarks.mutants", __doc__)
     add = parser.add_argument
     add("folder", choices=FOLDERS)
     add("--count", type=int, default=300, help="mutants (%(default)s)")
@@ -195,13 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     file = Results(
         options.output.resolve(), "mutants", {}, command_line("benchmarks.mutants", given), FOLDERS
     )
-    place = (
-        nullcontext(options.work)
-        if options.work
-        else tempfile.TemporaryDirectory(prefix="beamrank-mutants-")
-    )
-    with place as work:
-        part = measure(Path(work).resolve(), options.folder, options.count, options.seed)
+    with work_folder(options.work) as work:
+        part = measure(work, options.folder, options.count, options.seed)
     file.write(options.folder, part, time.monotonic() - start)
     print(json.dumps(part.figures, indent=1))
 

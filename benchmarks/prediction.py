@@ -6,20 +6,18 @@ Each configuration's index is built, the run is planned with --save and done in 
 `beamrank status` compares.
 """
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from subprocess import check_output
 
+from benchmarks.commands import parser_of
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line of the table for each stage, and for each run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("benchmarks.prediction", __doc__)
     parser.add_argument("configs", nargs="+", type=Path)
     parser.add_argument("--folder", required=True, type=Path)
     options = parser.parse_args(arguments)

@@ -24,8 +24,9 @@ from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.records import Doc
+from benchmarks.commands import parser_of
 from benchmarks.datasets.collection import Collection
-from benchmarks.datasets.squad import read_squad
+from benchmarks.datasets.squad import ARCHIVE, read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 from models.scoring.reuse import find_reused
 from models.stages.core import open_stage
@@ -270,15 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reuse",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add, archive = (
-        parser.add_argument,
-        Path(__file__).parents[2] / "shared" / "data" / "squad_v1.1.tar.gz",
-    )
+    parser = parser_of("benchmarks.reuse", __doc__)
+    add = parser.add_argument
     add("--folder", type=Path, required=True, help="of collections, outputs and rows")
     add(
         "--only",
@@ -291,7 +285,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--compare", action="store_true", help="do each run into an empty output too")
     add("--topics", type=int, default=20, help="(%(default)s)")
     add("--max-length", type=int, default=64, help="input.max_length (%(default)s)")
-    add("--squad", type=Path, default=archive, help="SQuAD 1.1 as HTML pages in a tar.gz")
+    add("--squad", type=Path, default=ARCHIVE, help="SQuAD 1.1 as HTML pages in a tar.gz")
     return parser
 
 

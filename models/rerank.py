@@ -196,16 +196,11 @@ def _rerank_stages(
                 f"the text of doc_id {doc_id!r} is not a string but {type(text).__name__}: give "
                 "its text"
             )
-    most: dict[str, int] = {}
-    for model in (stage.model for stage in stages):
-        most[model.tokenizer.digest] = max(
-            most.get(model.tokenizer.digest, 0), model.max_doc_tokens
-        )
+    most = max(stage.model.max_doc_tokens for stage in stages)
     tokenizers = {stage.model.tokenizer.digest: stage.model.tokenizer for stage in stages}
     some = candidates.filter(pc.less_equal(candidates["rank"], depth))
     tokens = {
-        key: tokenize_shard(each, queries, some, texts, most[key])
-        for key, each in tokenizers.items()
+        key: tokenize_shard(each, queries, some, texts, most) for key, each in tokenizers.items()
     }
     ranking = rank_candidates(candidates)
     for stage in stages:

@@ -61,7 +61,7 @@ class RerankerOptions(TypedDict, total=False):
 
 
 class Reranker:
-    """A checkpoint that scores texts. One that is copied or sent to another process loads it
+    """A checkpoint that scores texts. A copy, also one in another process, loads the checkpoint
     again.
     """
 
@@ -134,7 +134,7 @@ class Reranker:
         )
         settled: dict[str, Any] = {"dtype": where.dtype, "device": where.device, "kernel": chosen}
         settled |= {"threads": threads, "backend": backend, "instruction": instruction, **lengths}
-        self._anew = partial(type(self), found.reference, kind, **settled)
+        self._anew = partial(type(self), found.reference, kind, **settled, **options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._anew, ()

@@ -197,11 +197,7 @@ class CorpusJoin:
 
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
             urls = [storage.join(old, report.docs_file) for report, _ in units]
-            docs = list(
-                pool.map(
-                    lambda url: open_unit_docs(local_copy(LISTS, url, listing.holds_content)), urls
-                )
-            )
+            docs = list(pool.map(lambda url: open_unit_docs(local_copy(LISTS, url)), urls))
             unchanged = np.array([number is not None for _, number in units])
             prefix = self._prefix(self.tasks, "reused")
             is_unread, reusable = find_unread(needed, docs, unchanged, self._folder.url, prefix)

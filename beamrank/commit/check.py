@@ -33,9 +33,14 @@ from beamrank.commit.stage import StageRecord, described
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.notes import SILENT, Progress
 from beamrank.storage import files as storage
-from beamrank.storage.digested import FileState, file_states
-from beamrank.storage.documents import Document, checked_values, digest, sha256
-from beamrank.storage.local_files import final_name
+from beamrank.storage.digested import FileState
+from beamrank.storage.documents import (
+    Document,
+    checked_values,
+    digest,
+    holds_content,
+    sha256,
+)
 from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
 
@@ -129,9 +134,7 @@ def _own_content(folder: str, entry: listing.Entry, place: str = "") -> Iterator
         what, remedy = entry.kind.content
         # A run that has just sealed its stage removes the needed docs.
         with suppress(FileNotFoundError):
-            if not listing.holds_content(
-                entry.name, storage.read_bytes(storage.join(folder, entry.path))
-            ):
+            if not holds_content(entry.name, storage.read_bytes(storage.join(folder, entry.path))):
                 yield Finding(
                     f"{place}{entry.path}", f"does not hold the {what} of its name", remedy
                 )
@@ -299,6 +302,12 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     }
     idle = {name: all(is_old(entry.state) for entry in folders[name]) for name in names}
     idle[""] = all(idle.values())
+    runs = storage.join(output, listing.RUNS)
+    folders[listing.RUNS] = [
+        entry
+        for folder in ("", *sorted(storage.folder_names(runs)))
+        for entry in listing.list_folder(runs, folder, ())
+    ]
     named: set[str] = set()
     for name in names:
         named |= _named(storage.join(output, name), folders[name], current, plans, idle[name])
@@ -315,11 +324,6 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
             if reason is not None and is_old(entry.state):
                 path = storage.join(name, entry.path) if name else entry.path
                 found.append(Garbage(path, entry.state.size_bytes, reason))
-    below = sorted(storage.folder_names(storage.join(output, listing.RUNS)))
-    for folder in (listing.RUNS, *(f"{listing.RUNS}/{each}" for each in below)):
-        for base, state in file_states(storage.join(output, folder)).items():
-            if final_name(base) is not None and is_old(state):
-                found.append(Garbage(f"{folder}/{base}", state.size_bytes, _KILLED))
     return [each for each in found if not storage.leads_away(output, each.file)]
 
 

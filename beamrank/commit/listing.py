@@ -14,7 +14,7 @@ from beamrank.formats.rejects import REJECTS
 from beamrank.logs import FOLDER as LOGS
 from beamrank.storage import files as storage
 from beamrank.storage.digested import FileState, file_states
-from beamrank.storage.documents import SHORT, digest, sha256
+from beamrank.storage.documents import SHORT, digest
 from beamrank.storage.local_files import final_name
 
 RECEIPTS, SCANS, MACHINES, RUNS = "receipts", "scans", "machines", "runs"
@@ -194,11 +194,6 @@ def list_folder(url: str, folder: str = "", kinds: Sequence[Kind] = _OF_STAGE) -
                 )
             )
     return entries
-
-
-def holds_content(name: str, content: bytes) -> bool:
-    """Whether a file that is named after its content holds it."""
-    return name.rpartition("-")[2].partition(".")[0] == sha256(content)[:SHORT]
 
 
 def manifest_name(shard_digests: Sequence[str]) -> str:

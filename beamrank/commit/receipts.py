@@ -406,7 +406,7 @@ class ScanReport(Document):
     examples: tuple[str, ...]
     seconds: Seconds = 0.0
     content: str = ""
-    docs_file: Annotated[str, Field(pattern=rf"^(docs-[0-9a-f]{{{SHORT}}}\.bin)?$")] = ""
+    docs_file: Annotated[str, Field(pattern=rf"^({listing.UNIT_DOCS.pattern})?$")] = ""
     rejects_file: listing.RejectsFile = ""
     twice_encoded: Count = 0
     twice_example: str = ""

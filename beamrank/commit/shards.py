@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beamrank.commit.listing import holds_content
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.join.schemas import FILE_ROWS, topics_like
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
-from beamrank.storage.documents import SHORT, digest, hashes64
+from beamrank.storage.documents import SHORT, digest, hashes64, holds_content
 from beamrank.topic_table import TopicTable
 
 # A shard has 16 topics; from 4,096 shards on as many as keep it at 160 or fewer.

@@ -245,8 +245,8 @@ class FirstStageConfig(StageConfig):
     k: Positive = 1000
     """Candidates of a query, at most."""
     exclude: PathOrSelf | None = None
-    """Leave docs out before `k` is counted: `self` the doc with the query's own id (BEIR's ArguAna
-    and Quora), a file those that it names, a query_id and a doc_id a line, or BRIGHT's JSONL."""
+    """Leave docs out before `k` is counted: `self` (the doc with the query's own id, for BEIR's
+    ArguAna and Quora), or a file with a query_id and a doc_id a row."""
 
 
 class Bm25Config(FirstStageConfig):

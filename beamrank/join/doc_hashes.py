@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from beamrank.errors import DataError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import SHORT, sha256
+from beamrank.storage.documents import SHORT, holds_content, sha256
 from beamrank.storage.local_files import map_numbers
 
 Hashes = npt.NDArray[np.uint64]
@@ -103,13 +103,8 @@ class NeededDocs:
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
 
     @property
-    def shards(self) -> npt.NDArray[np.uint32]:
-        """The shard of each entry."""
-        return self.marks & np.uint32(_HAS_TOKENS - 1)
-
-    @property
     def has_tokens(self) -> Mask:
-        """Of each entry, whether an earlier run has the doc's tokens for the shard."""
+        """Whether an earlier run has the doc's tokens for the shard, of each entry."""
         return self.marks >= _HAS_TOKENS
 
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
@@ -267,10 +262,8 @@ def _places(distinct: Hashes, unit: Hashes) -> npt.NDArray[np.int64]:
     """The places in sorted, distinct hashes of those that a unit has."""
     if not len(distinct):
         return np.empty(0, np.int64)
-    low, high = (
-        np.searchsorted(unit, distinct[0]),
-        np.searchsorted(unit, distinct[-1], side="right"),
-    )
+    low = np.searchsorted(unit, distinct[0])
+    high = np.searchsorted(unit, distinct[-1], side="right")
     hashes = np.asarray(unit[low:high])
     places = np.searchsorted(distinct, hashes)
     return np.asarray(places[distinct[places] == hashes])
@@ -300,7 +293,7 @@ def _open(url: str) -> Any:
         content = np.frombuffer(storage.read_bytes(url), dtype=np.uint8)
     else:
         content = map_numbers(url, np.uint8)
-    if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
+    if not holds_content(storage.name(url), content.data):
         raise DataError(
             f"{url} changed after it was written. Run the same command again, which writes it again"
         )

@@ -21,7 +21,7 @@ import fasteners
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import SHORT, parse_json, sha256
+from beamrank.storage.documents import SHORT, holds_content, parse_json, sha256
 from beamrank.storage.urls import refuse_credentials
 
 _RECORD = ".beamrank-cache.json"
@@ -135,7 +135,7 @@ def discard(folder: Path) -> None:
     (folder / _RECORD).unlink(missing_ok=True)
 
 
-def local_copy(kind: str, url: str, holds_content: Callable[[str, bytes], bool]) -> str:
+def local_copy(kind: str, url: str) -> str:
     """The path of a file that is named by its content; where it is at a store, of a copy that this
     machine makes once.
 

@@ -86,9 +86,25 @@ def usable(kind: type[_Value], values: Any, place: str) -> _Value:
         raise PreflightError(f"{place} cannot be used: {error}") from error
 
 
+def read_usable(kind: type[_Value], url: str, most_bytes: int) -> _Value:
+    """`usable` for a JSON file; raises FileNotFoundError, and PreflightError where the file is
+    damaged or too large.
+    """
+    try:
+        values = parse_json(read_at_most(url, most_bytes))
+    except (ValueError, IsADirectoryError) as error:
+        raise PreflightError(f"{url} is not valid JSON: {error}") from error
+    return usable(kind, values, url)
+
+
 def sha256(content: bytes | memoryview) -> str:
     """The SHA-256 of some bytes, in hex."""
     return hashlib.sha256(content).hexdigest()
+
+
+def holds_content(name: str, content: bytes | memoryview) -> bool:
+    """Whether a file that is named after its content holds it."""
+    return name.rpartition("-")[2].partition(".")[0] == sha256(content)[:SHORT]
 
 
 def digest(value: Any) -> str:

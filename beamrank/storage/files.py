@@ -444,10 +444,7 @@ def replace_stream(url: str, chunks: Iterable[bytes], *, through_link: bool = Fa
             spool.flush()
             upload(spool.name, url)
         return
-    path = absolute(url)
-    target = os.path.realpath(path) if through_link else path
-    local_files.remove_leftovers(*os.path.split(target))
-    local_files.replace_file(path, chunks, through_link=through_link)
+    local_files.replace_file(absolute(url), chunks, through_link=through_link, removes_old=True)
 
 
 def is_link(url: str) -> bool:
@@ -457,8 +454,12 @@ def is_link(url: str) -> bool:
 
 def leads_away(folder: str, path: str) -> bool:
     """Whether what is at a path below a folder is a link, or behind one; the folder may be one."""
-    names = path.split("/")
-    return any(is_link(join(folder, *names[:end])) for end in range(1, len(names) + 1))
+    return any(_links_on_way(folder, path.split("/")))
+
+
+def _links_on_way(folder: str, names: Sequence[str]) -> Iterator[str]:
+    """The links on the way from a folder down to what is below it, from the top."""
+    return filter(is_link, (join(folder, *names[:end]) for end in range(1, len(names) + 1)))
 
 
 def own_folder(folder: str, *names: str) -> str:
@@ -467,17 +468,15 @@ def own_folder(folder: str, *names: str) -> str:
     A link in its place, or on the way, is removed, with a warning: behind it may be other files of
     these names.
     """
-    for end in range(1, len(names) + 1):
-        url = join(folder, *names[:end])
-        if is_link(url):
-            print(
-                shown_message(
-                    f"warning: {url} is a link to {os.readlink(absolute(url))}, and no file is "
-                    "replaced behind a link: a folder takes its place, and the link's target stays"
-                ),
-                file=sys.stderr,
-            )
-            remove(url)
+    for url in _links_on_way(folder, names):
+        print(
+            shown_message(
+                f"warning: {url} is a link to {os.readlink(absolute(url))}, and no file is "
+                "replaced behind a link: a folder takes its place, and the link's target stays"
+            ),
+            file=sys.stderr,
+        )
+        remove(url)
     return join(folder, *names)
 
 

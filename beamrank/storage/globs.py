@@ -46,6 +46,7 @@ class _RemoteEntry(NamedTuple):
 
 
 _Entry: TypeAlias = "os.DirEntry[str] | _RemoteEntry"
+_Globs: TypeAlias = frozenset[tuple[str, ...]]
 
 
 def is_data(base: str) -> bool:
@@ -171,12 +172,9 @@ def path_below(path: str, url: str) -> str | None:
     names = url.removeprefix(f"{folder}/").split("/") if url.startswith(f"{folder}/") else []
     globs = _closure([tuple(pattern)])
     for number, name in enumerate(names, 1):
-        fitting = [each for each in globs if _fits(each[0], name)]
-        if any(_is_last(each) for each in fitting) and (
-            number == len(names) or "**" not in pattern
-        ):
+        is_match, globs = _step(globs, name)
+        if is_match and (number == len(names) or "**" not in pattern):
             return ""
-        globs = _closure(each if each[0] == "**" else each[1:] for each in fitting)
     return None
 
 
@@ -225,14 +223,13 @@ class _Tree:
                 continue
             entered.add((identity, globs))
             for entry in self._entries(folder):
-                fitting = [each for each in globs if _fits(each[0], entry.name)]
-                if not fitting:
+                is_match, below = _step(globs, entry.name)
+                if not (is_match or below):
                     continue
                 path, is_folder = folder + entry.name, self._is_folder(folder, entry)
-                below = _closure(each if each[0] == "**" else each[1:] for each in fitting)
                 if is_folder and below:
                     (links if entry.is_symlink() else folders).append((f"{path}/", below))
-                if any(map(_is_last, fitting)) and (identity, entry.name) not in found:
+                if is_match and (identity, entry.name) not in found:
                     found.add((identity, entry.name))
                     path = self._prefix + path
                     # Each folder would be a match of a glob with `**`.
@@ -341,17 +338,20 @@ class _Tree:
             ) from error
 
 
-def _closure(globs: Iterable[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
+def _step(globs: _Globs, name: str) -> tuple[bool, _Globs]:
+    """Whether a name matches one of some globs, and the globs that are left below it."""
+    fitting = [each for each in globs if _fits(each[0], name)]
+    is_match = any(len(each) == 1 and each != ("**",) for each in fitting)
+    return is_match, _closure(each if each[0] == "**" else each[1:] for each in fitting)
+
+
+def _closure(globs: Iterable[tuple[str, ...]]) -> _Globs:
     """Globs, and what they are where `**` stands for no folder; at the end it stands for all
     files.
     """
     found = [each for each in globs if each]
     found += [each[1:] or ("*",) for each in found if each[0] == "**"]
     return frozenset(found)
-
-
-def _is_last(glob: tuple[str, ...]) -> bool:
-    return len(glob) == 1 and glob != ("**",)
 
 
 def _fits(part: str, base: str) -> bool:

@@ -265,11 +265,14 @@ def publish_file(path: str, content: bytes) -> bool:
         return is_new
 
 
-def replace_file(path: str, chunks: Iterable[bytes], *, through_link: bool = False) -> None:
+def replace_file(
+    path: str, chunks: Iterable[bytes], *, through_link: bool = False, removes_old: bool = False
+) -> None:
     """Writes a file whole, in the place of an existing one or of a link.
 
-    With `through_link`, a link stays, and its target is replaced. A device, a pipe or an open file
-    of this process is written to, as far as an error in the middle.
+    With `through_link`, a link stays, and its target is replaced. With `removes_old`, the temporary
+    files of killed writers of the file are removed first. A device, a pipe or an open file of this
+    process is written to, as far as an error in the middle.
     """
     if through_link or not os.path.islink(path):
         with _naming(path):
@@ -280,6 +283,8 @@ def replace_file(path: str, chunks: Iterable[bytes], *, through_link: bool = Fal
                 return
     if through_link:
         path = os.path.realpath(path)
+    if removes_old:
+        remove_leftovers(*os.path.split(path))
     with _written_beside(path, chunks) as temporary:
         os.replace(temporary, path)
         _sync_folder(path)

@@ -10,6 +10,7 @@ from beamrank.records import Doc, Topic
 from benchmarks.datasets.archives import reading, tar_texts
 from benchmarks.datasets.collection import Collection
 
+ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "data" / "squad_v1.1.tar.gz"
 _PARAGRAPH = re.compile(r"<pre[^>]*>(.*?)</pre>", re.DOTALL)
 _QUESTION = re.compile(r'class="question">(.*?)<.*?class="answer">(.*?)<', re.DOTALL)
 

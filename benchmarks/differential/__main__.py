@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from benchmarks.commands import parser_of
 from benchmarks.results import Part, Results, command_line
 from benchmarks.subprocess_meter import be_quiet
 
@@ -89,11 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.differential",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("benchmarks.differential", __doc__)
     add = parser.add_argument
     add("subjects", nargs="*", metavar="SUBJECT", help="by default all")
     add("--seed", type=int, default=0, help="of the first case (%(default)s)")

@@ -1,9 +1,10 @@
-"""Compares engines that score the same texts on one device, from texts to log-odds, for checkpoints
-of many shapes.
+r"""Compares engines that score the same texts on one device, from texts to log-odds, for
+checkpoints of many shapes.
 
     python -m benchmarks.engine
-    python -m benchmarks.engine --shapes BERT-base --engines "beamrank bfloat16" "OpenVINO int8"
-    --tokens real 128 python -m benchmarks.engine --device cuda
+    python -m benchmarks.engine --shapes BERT-base --tokens real 128 \
+        --engines "beamrank bfloat16" "OpenVINO int8"
+    python -m benchmarks.engine --device cuda
 
 Each engine runs in a process of its own, all of them in turn, and its best pass counts. The figures
 of a call replace those in the results file and keep the others, so that a comparison can be made in
@@ -23,6 +24,8 @@ from typing import Any
 
 from beamrank.machine import describe_machine, usable_cores
 from beamrank.ranking.input_layout import SEGMENTS
+from benchmarks.commands import parser_of
+from benchmarks.datasets.squad import ARCHIVE
 from benchmarks.engine.engines import (
     ENGINES,
     REFERENCE,
@@ -174,15 +177,8 @@ def _machine(place: Place) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.engine",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add, archive = (
-        parser.add_argument,
-        Path(__file__).parents[3] / "shared" / "data" / "squad_v1.1.tar.gz",
-    )
+    parser = parser_of("benchmarks.engine", __doc__)
+    add = parser.add_argument
     few = " and ".join(_COMPLETE)
     add("--device", choices=("cpu", "cuda"), default="cpu", help="(%(default)s)")
     add("--shapes", nargs="+", choices=SHAPES, help="(all; on a GPU two)")
@@ -215,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--print", action="store_true", help="measure nothing, print the tables of the results file"
     )
-    add("--squad", type=Path, default=archive, help="SQuAD 1.1 as HTML pages in a tar.gz")
+    add("--squad", type=Path, default=ARCHIVE, help="SQuAD 1.1 as HTML pages in a tar.gz")
     return parser
 
 

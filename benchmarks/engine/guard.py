@@ -5,7 +5,6 @@ Run it before a change of `models/` is merged; it takes three minutes. `--store`
 that it finds.
 """
 
-import argparse
 import multiprocessing
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from beamrank.machine import usable_cores
+from benchmarks.commands import parser_of
 from benchmarks.engine.engines import Model, Place, load_engine, time_pass
 from benchmarks.engine.shapes import SHAPES
 from benchmarks.engine.texts import even_inputs
@@ -33,7 +33,7 @@ _TABLE = TypeAdapter(dict[str, dict[str, float]])
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints the ratio of each shape, and returns 1 where one is too low."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine.guard", description=__doc__)
+    parser = parser_of("benchmarks.engine.guard", __doc__)
     parser.add_argument("--store", action="store_true", help=f"keep the ratios in {RATIOS.name}")
     options = parser.parse_args(arguments)
     stored, kind = (

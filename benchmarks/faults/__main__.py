@@ -1,9 +1,9 @@
-"""Disturbs random runs with random faults, and checks what must hold afterwards.
+r"""Disturbs random runs with random faults, and checks what must hold afterwards.
 
-    python -m benchmarks.faults --seed 0 --count 1000 [--runners only local] [--folder FOLDER]
-    [--results FILE] python -m benchmarks.faults --seed 0 --only 17 [--keep 0 2]        one case; of
-    its faults only these python -m benchmarks.faults --table                                the
-    outcomes so far, by kind
+    python -m benchmarks.faults --seed 0 --count 1000 [--runners only local] \
+        [--folder FOLDER] [--results FILE]
+    python -m benchmarks.faults --seed 0 --only 17 [--keep 0 2]   one case; of its faults only these
+    python -m benchmarks.faults --table                           the outcomes so far, by kind
 
 A case is a run with a random configuration and one to four faults, decided by the seed and its
 number. Afterwards the run is started until it is done. Its bytes must be those of an undisturbed
@@ -15,13 +15,13 @@ and the command of what remains is printed.
 import argparse
 import json
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchmarks.commands import parser_of, work_folder
 from benchmarks.faults.cases import RUNNERS, Case, draw_case
 from benchmarks.faults.play import Outcome, play
 from benchmarks.faults.weather import Stores
@@ -36,18 +36,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.table:
         print("\n".join(table(read(options.results))))
         return 0
-    with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
+    with work_folder(options.folder) as folder:
         if options.only is None:
             return campaign(
-                options.seed, range(options.count), options.runners, Path(folder), options.results
+                options.seed, range(options.count), options.runners, folder, options.results
             )
         case = draw_case(options.seed, options.only, options.runners)
         case = case if options.keep is None else case.keep(options.keep)
         print(case, file=sys.stderr)
         with ExitStack() as stack:
-            outcome = play(
-                case, Worlds(case.seed, Path(folder)), Stores(stack), Path(folder) / "case"
-            )
+            outcome = play(case, Worlds(case.seed, folder), Stores(stack), folder / "case")
         print(outcome)
         return int(bool(outcome.broken))
 
@@ -138,11 +136,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.faults",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("benchmarks.faults", __doc__)
     add = parser.add_argument
     add("--seed", type=int, default=0, help="of all that is random (%(default)s)")
     add("--count", type=int, default=100, help="cases, from 0 (%(default)s)")

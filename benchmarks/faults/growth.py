@@ -1,7 +1,7 @@
-"""Repeats a small run, in one process and as separate commands, and measures what grows.
+r"""Repeats a small run, in one process and as separate commands, and measures what grows.
 
-    MALLOC_ARENA_MAX=1 python -m benchmarks.faults.growth --minutes 90 [--apart] [--folder FOLDER]
-    [--results FILE]
+    MALLOC_ARENA_MAX=1 python -m benchmarks.faults.growth --minutes 90 [--apart] \
+        [--folder FOLDER] [--results FILE]
 
 After each run: resident memory without mapped files, open files, threads, temporary files and files
 of the cache; of separate commands the peak of memory in place of the first three. Each is a line of
@@ -11,7 +11,6 @@ their own caches). With MALLOC_ARENA_MAX=1, one arena for all threads, memory di
 to run.
 """
 
-import argparse
 import gc
 import json
 import os
@@ -19,11 +18,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import psutil
+
+from benchmarks.commands import parser_of, work_folder
 
 Sample = Mapping[str, float]
 _WARM_UP = 0.2
@@ -103,18 +103,13 @@ def _run_apart(config: Path) -> Callable[[Path], Sample]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and prints the slopes as a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.faults.growth",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
+    parser = parser_of("benchmarks.faults.growth", __doc__)
     parser.add_argument("--minutes", type=float, default=90, help="how long (%(default)s)")
     parser.add_argument("--apart", action="store_true", help="each run is a command of its own")
     parser.add_argument("--folder", type=Path, help="of the collection and the outputs")
     parser.add_argument("--results", type=Path, help="JSON lines, one a run")
     options = parser.parse_args(arguments)
-    with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with work_folder(options.folder) as folder:
         for each in ("tmp", "cache"):
             (folder / each).mkdir(parents=True, exist_ok=True)
         os.environ |= {"TMPDIR": str(folder / "tmp"), "BEAMRANK_CACHE": str(folder / "cache")}

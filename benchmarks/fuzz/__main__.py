@@ -6,7 +6,6 @@ other inputs. An input that was read is a seed of later ones. What fails is kept
 its traceback, once for each place. `python -m benchmarks.fuzz.guided` lets Atheris choose.
 """
 
-import argparse
 import fnmatch
 import json
 import os
@@ -25,6 +24,7 @@ from typing import Any
 import psutil
 
 from beamrank.storage import digested
+from benchmarks.commands import parser_of
 from benchmarks.fuzz.inputs import mutate
 from benchmarks.fuzz.seeds import ROOT
 from benchmarks.fuzz.targets import TARGETS, Target
@@ -161,7 +161,7 @@ def forked(target: Target, run: Callable[[Path], Counts], seconds: float, kept: 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the campaign; returns 1 where something was found."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
+    parser = parser_of("benchmarks.fuzz", __doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="of the processor, in sum")
     parser.add_argument("--targets", default="*", help="a pattern of names")
     parser.add_argument("--seed", default="0")

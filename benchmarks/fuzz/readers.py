@@ -27,7 +27,7 @@ from beamrank.formats.texts.pairs import find_pairs, read_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.run_units import DigestedRun, RunReader
 from beamrank.storage.digested import DigestedFile, RowRange, digest_file
-from beamrank.storage.documents import SHORT, sha256
+from beamrank.storage.documents import SHORT, holds_content, sha256
 from beamrank.storage.row_files import open_rows, read_rows
 from beamrank.storage.streams import open_stream
 from benchmarks.fuzz.seeds import ROOT
@@ -189,7 +189,7 @@ def output(path: str) -> int:
         find_garbage(folder, 1e12, 0.0)
     findings = verify_stages(folder).findings
     if path.endswith(".parquet"):
-        assert bool(findings) != listing.holds_content(path, Path(path).read_bytes()), (
+        assert bool(findings) != holds_content(path, Path(path).read_bytes()), (
             f"verify finds {findings}"
         )
     plan = read_plan(folder)

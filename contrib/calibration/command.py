@@ -79,7 +79,8 @@ def calibrate(
     stage: Annotated[
         str | None,
         option(
-            "Whose scores; by default the last stage that scores docs one by one.", metavar="NAME"
+            "The stage of the scores; by default the last that scores docs one by one.",
+            metavar="NAME",
         ),
     ] = None,
     rel: Annotated[int, option("The lowest label of a relevant doc.", min=1)] = 1,

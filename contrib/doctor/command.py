@@ -47,7 +47,7 @@ def doctor(
         ),
     ] = None,
     kind: Annotated[
-        str | None, one_of("--kind", SEGMENTS, "What the checkpoint is used as; by default mono.")
+        str | None, one_of("--kind", SEGMENTS, "How the checkpoint is used; by default mono.")
     ] = None,
     options: CheckpointOptions = None,
     as_json: AsJson = False,

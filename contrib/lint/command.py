@@ -21,7 +21,7 @@ from pipelines.console.terminal import write_error, write_line
 def lint(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="TREC or MS MARCO runs, compressed or not."),
+        typer.Argument(metavar="RUN", help="TREC or MS MARCO runs, compressed or not."),
     ],
     topics: Annotated[
         str | None, typer.Option(metavar="FILE", help="The topics, or a list of query_ids.")
@@ -39,9 +39,8 @@ def lint(
     exclude: Annotated[
         str | None,
         option(
-            "The docs that no ranking should hold: `self` the one with the query's own id "
-            "(ArguAna, Quora), FILE those that it names, a query_id and a doc_id a line, or "
-            "BRIGHT's JSONL.",
+            "The docs that no ranking should hold: `self` (the doc with the query's own id: "
+            "ArguAna, Quora), or those of FILE, a query_id and a doc_id a row.",
             metavar="self|FILE",
         ),
     ] = None,

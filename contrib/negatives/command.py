@@ -65,7 +65,7 @@ def negatives(
     stage: Annotated[
         str | None,
         option(
-            "Whose ranking and scores; by default the last that scores docs one by one.",
+            "The stage that ranked; by default the last that scores docs one by one.",
             metavar="NAME",
         ),
     ] = None,

@@ -1,8 +1,8 @@
-"""A measure against inferences: mono to a fixed depth beside one that `--deepen` spends
+r"""A measure against inferences: mono to a fixed depth beside one that `--deepen` spends
 (docs/guide/resume.md).
 
-    python -m experiments.deepening.study --cacm FOLDER --nfcorpus nfcorpus.zip --squad
-    squad_v1.1.tar.gz
+    python -m experiments.deepening.study --cacm FOLDER --nfcorpus nfcorpus.zip \
+        --squad squad_v1.1.tar.gz
 
 One run of each collection scores all candidates. Its stored scores give every fixed depth, and what
 the stages of `--deepen` decide for as many inferences. Results are written to --output.
@@ -11,10 +11,8 @@ the stages of `--deepen` decide for as many inferences. Results are written to -
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import beamrank
 from beamrank.evaluation.evaluate import Evaluator
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.ranking.rankings import Ranking
+from benchmarks.commands import parser_of, work_folder
 from benchmarks.datasets.cacm import read_cacm
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.nfcorpus import read_nfcorpus
@@ -48,13 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(given)
     be_quiet()
     found: dict[str, Any] = {}
-    with (
-        nullcontext(options.work)
-        if options.work
-        else tempfile.TemporaryDirectory(prefix="beamrank-deep-") as work
-    ):
+    with work_folder(options.work) as work:
         for name, write in _writers(options).items():
-            folder = Path(work).resolve() / name
+            folder = work / name
             topics = write(folder)
             output = beamrank.run(
                 _config(folder, topics, options.k), output=folder / "out", quiet=False
@@ -171,11 +166,7 @@ def _writers(options: argparse.Namespace) -> dict[str, Callable[[Path], Mapping[
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.deepening.study",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("experiments.deepening.study", __doc__)
     parser.add_argument(
         "--cacm", type=Path, help="a folder with cacm.tar.gz, topics.cacm.txt and qrels.cacm.txt"
     )

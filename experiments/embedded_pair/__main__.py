@@ -9,6 +9,7 @@ import torch
 
 from beamrank.errors import BeamrankError, ConfigError
 from beamrank.storage.local_files import new_folder
+from benchmarks.commands import parser_of
 from experiments.embedded_pair.bi_encoder import embed_texts, is_bi_encoder
 from experiments.embedded_pair.make_pair import wired_duo, wired_mono
 from experiments.embedded_pair.mining import mine_groups
@@ -82,9 +83,7 @@ def _mine(options: argparse.Namespace, bi_encoder: str) -> list[Group]:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.embedded_pair", description=__doc__
-    )
+    parser = parser_of("experiments.embedded_pair", __doc__)
     parser.add_argument("model", choices=["mono", "duo"])
     parser.add_argument(
         "--bi-encoder", required=True, help="mono is made of it, and it finds negatives; a folder"

@@ -26,6 +26,7 @@ from beamrank.formats.run_writer import run_lines
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from benchmarks import results
+from benchmarks.commands import parser_of
 from benchmarks.subprocess_meter import BEAMRANK, be_quiet, run_metered
 from experiments.embedded_pair.bi_encoder import embed_texts
 from experiments.embedded_pair.measured import (
@@ -130,11 +131,7 @@ def _writers(options: argparse.Namespace) -> dict[str, Callable[[Path], Measured
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.embedded_pair.figures",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("experiments.embedded_pair.figures", __doc__)
     parser.add_argument("--squad", type=Path, help="SQuAD 1.1 as HTML pages in a tar.gz")
     parser.add_argument("--nfcorpus", type=Path, help="BEIR's NFCorpus, a zip")
     parser.add_argument("--no-demo", dest="demo", action="store_false", help="leave the demo out")

@@ -1,8 +1,8 @@
-"""The study of passage length on MedQuAD (Mass et al. 2019), written to
+r"""The study of passage length on MedQuAD (Mass et al. 2019), written to
 benchmarks/results/passage-length.json and .md.
 
-    python -m experiments.passage_length.study --medquad medquad.tar.gz --work DIR --output
-    study.json [--only BERTlets]
+    python -m experiments.passage_length.study --medquad medquad.tar.gz --work DIR \
+        --output study.json [--only BERTlets]
 
 A row is one training: a method, an input and a held-out fold. Rows that are in the results are not
 trained again, and with --work an interrupted training resumes from its last state, which is at most
@@ -13,13 +13,12 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from benchmarks.commands import parser_of, work_folder
 from benchmarks.subprocess_meter import run_apart
 from experiments.passage_length import length_pictures, length_table
 from experiments.passage_length.length_study import (
@@ -45,13 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     settings = Settings(**{each.name: getattr(options, each.name) for each in fields(Settings)})
     results = _open(options.output, settings)
-    folder = (
-        nullcontext(str(options.work))
-        if options.work
-        else tempfile.TemporaryDirectory(prefix="beamrank-length-")
-    )
-    with folder as work:
-        data = Path(work).resolve() / f"questions-{settings.questions or 'all'}-k{settings.k}"
+    with work_folder(options.work) as work:
+        data = work / f"questions-{settings.questions or 'all'}-k{settings.k}"
         run_apart(prepare, options.medquad, settings.questions, settings.k, data)
         for row in _missing(options, results):
             print(
@@ -102,11 +96,7 @@ def _write(path: Path, results: dict[str, Any]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.passage_length.study",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("experiments.passage_length.study", __doc__)
     inputs = [each.name for each in INPUTS]
     parser.add_argument(
         "--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz"

@@ -1,8 +1,8 @@
-"""RR@10 against the training pairs seen (Nogueira and Cho 2019, figure 1), with target corpus
+r"""RR@10 against the training pairs seen (Nogueira and Cho 2019, figure 1), with target corpus
 pre-training and without.
 
-    python -m experiments.training_pairs.study --medquad medquad.tar.gz [--start BERT] [--pairs N]
-    [--work DIR]
+    python -m experiments.training_pairs.study --medquad medquad.tar.gz [--start BERT] \
+        [--pairs N] [--work DIR]
 
 Trains on MedQuAD from a BERT, and with --pretraining also from the same BERT after pre-training on
 MedQuAD's passages. With --general the BERT is made here: a small one with random weights,
@@ -15,10 +15,8 @@ import argparse
 import csv
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ import yaml
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import compare_values
+from benchmarks.commands import parser_of, work_folder
 from benchmarks.machine import measured_on
 from benchmarks.results import command_line
 from benchmarks.subprocess_meter import be_quiet, run_apart
@@ -67,12 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"{archive} does not exist: give --medquad, a tar.gz of MedQuAD's XML files")
     be_quiet()
     settings = Settings(**(options | ({"start": None} if general else {"general_steps": 0})))
-    with (
-        nullcontext(work)
-        if work
-        else tempfile.TemporaryDirectory(prefix="beamrank-pairs-") as place
-    ):
-        folder = Path(place).resolve()
+    with work_folder(work) as folder:
         run_apart(prepare, archive, settings.questions, settings.k, folder)
         found = measure(settings, folder, general, vocabulary)
     start = "small" if settings.start is None else start_name(settings.start)
@@ -186,11 +180,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.training_pairs.study",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("experiments.training_pairs.study", __doc__)
     parser.add_argument(
         "--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz"
     )

@@ -68,7 +68,7 @@ class ModelFiles:
         instruction: takes the place of the checkpoint's own in its prompt; None for that.
         default_prompt: the text that sentence-transformers puts before inputs, or gives a chat
             template as the instruction.
-        transformer: sentence_bert_config.json, if there are modules.
+        modalities: the kinds of input that sentence-transformers takes, with how it reads them.
         options: of the architecture, as the user gives them.
     """
 
@@ -79,7 +79,7 @@ class ModelFiles:
     folder: str = ""
     instruction: str | None = None
     default_prompt: str = ""
-    transformer: Mapping[str, Any] = field(default_factory=dict)
+    modalities: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -95,11 +95,10 @@ class ModelFiles:
         """The prompt of the chat template that sentence-transformers renders; None where it renders
         none.
         """
-        stated = self.transformer.get("modality_config", {})
-        is_read = not self.modules or "message" in stated
+        is_read = not self.modules or "message" in self.modalities
         if not is_read or not TokenizerFiles(self.folder).has_chat_template:
             return None
-        form = stated.get("message", {}).get("format")
+        form = self.modalities.get("message", {}).get("format")
         return self.read_prompt(PromptTemplate(self.folder, self.reference, form=form), segments)
 
     def read_prompt(self, template: PromptTemplate, segments: int) -> Prompt:

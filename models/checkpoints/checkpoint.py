@@ -29,13 +29,12 @@ from models.checkpoints.files import (
     digest_of,
     read_config,
     read_modules,
-    read_transformer,
     tensor_reader,
     tensor_shapes,
     weight_files,
     weighted_modules,
 )
-from models.checkpoints.settings import check_case, check_settings, saved_length
+from models.checkpoints.settings import check_case, check_settings, read_settings, saved_length
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 from models.tokenizers.base import Tokenizer
 from models.tokenizers.files import TOKENIZER_FILES, TokenizerFiles
@@ -178,15 +177,23 @@ def resolve_checkpoint(
     config = read_config(folder, definite)
     modules = read_modules(folder)
     default, options = default_prompt(folder), options or {}
-    check_settings(folder, definite, config)
+    settings = read_settings(folder)
+    check_settings(settings, folder, definite, config)
     weights = weight_files(folder)
     tensors = tensor_shapes(folder, definite)
     for module in weighted_modules(modules):
         shapes = tensor_shapes(os.path.join(folder, module.folder), definite)
         tensors |= {f"{module.folder}/{name}": shape for name, shape in shapes.items()}
     found = ModelFiles(
-        *(definite, config, tensors, modules, folder, instruction, default),
-        *(read_transformer(folder), options),
+        definite,
+        config,
+        tensors,
+        modules,
+        folder,
+        instruction,
+        default,
+        settings.modality_config,
+        options,
     )
     architecture = read_architecture(found, SEGMENTS[kind])
     if unread := options.keys() - {*getattr(find_reader(config), "options", ())}:

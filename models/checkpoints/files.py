@@ -4,8 +4,8 @@ a digest.
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from beamrank.errors import PreflightError
 from beamrank.storage.digested import DigestedFile, digest_file
-from beamrank.storage.documents import digest, parse_json, read_at_most, usable
+from beamrank.storage.documents import digest, parse_json, read_usable
 from models.architectures.protocol import ELSEWHERE, Module
 from models.tokenizers.files import TOKENIZER_FILES
 
@@ -46,6 +46,7 @@ CHECKPOINT_FILES = (
     *_MODULES_BELOW,
 )
 _MOST_JSON_BYTES = 1 << 26
+_Value = TypeVar("_Value")
 _DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 """By the names of safetensors."""
 _FLOATS = frozenset({*_DTYPES, *(f"torch.{name}" for name in _DTYPES.values())})
@@ -81,13 +82,6 @@ class _Prompts:
     default_prompt_name: str | None = None
 
 
-@dataclass(frozen=True)
-class _Transformer:
-    """The Transformer of a sentence-transformers model: which inputs it takes, and how."""
-
-    modality_config: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
 def read_modules(folder: str) -> tuple[Module, ...]:
     """The modules of a sentence-transformers model; none in a folder without modules.json."""
     path = os.path.join(folder, SENTENCE_TRANSFORMERS)
@@ -103,7 +97,7 @@ def read_modules(folder: str) -> tuple[Module, ...]:
             Module(
                 entry.type.rpartition(".")[2],
                 entry.path,
-                read_object(config) if os.path.isfile(config) else {},
+                read_json(dict[str, Any], config) if os.path.isfile(config) else {},
             )
         )
     if modules and modules[0].folder:
@@ -120,19 +114,7 @@ def module_folders(url: str) -> tuple[str, ...]:
 
 
 def _read_entries(url: str) -> list[_Module]:
-    return usable(
-        list[_Module], read_json(url), f"the list of the modules of sentence-transformers {url}"
-    )
-
-
-def read_transformer(folder: str) -> dict[str, Any]:
-    """sentence_bert_config.json, as far as it decides inputs; empty without modules."""
-    path = os.path.join(folder, TRANSFORMER)
-    if not all(
-        os.path.isfile(os.path.join(folder, name)) for name in (SENTENCE_TRANSFORMERS, TRANSFORMER)
-    ):
-        return {}
-    return asdict(usable(_Transformer, read_json(path), path))
+    return read_json(list[_Module], url)
 
 
 def default_prompt(folder: str) -> str:
@@ -140,7 +122,7 @@ def default_prompt(folder: str) -> str:
     path = os.path.join(folder, PROMPTS)
     if not os.path.isfile(path):
         return ""
-    found = usable(_Prompts, read_json(path), path)
+    found = read_json(_Prompts, path)
     name = found.default_prompt_name
     if name is not None and name not in found.prompts:
         raise PreflightError(
@@ -190,20 +172,15 @@ def digest_of(files: Sequence[DigestedFile], folder: str) -> str:
     return digest({os.path.relpath(file.url, folder): file.sha256 for file in files})
 
 
-def read_json(path: str) -> Any:
-    """The JSON document in a file; raises FileNotFoundError, and PreflightError where it is not
-    valid or too large.
-    """
-    try:
-        return parse_json(read_at_most(path, _MOST_JSON_BYTES))
-    except (ValueError, IsADirectoryError) as error:
-        raise PreflightError(f"{path} is not valid JSON: {error}") from error
+def read_json(kind: type[_Value], path: str) -> _Value:
+    """`read_usable` for a small file."""
+    return read_usable(kind, path, _MOST_JSON_BYTES)
 
 
 def read_config(folder: str, reference: str) -> dict[str, Any]:
     """The config.json of a checkpoint."""
     try:
-        return read_object(os.path.join(folder, CONFIG))
+        return read_json(dict[str, Any], os.path.join(folder, CONFIG))
     except FileNotFoundError as error:
         refuse_adapter(folder)
         raise PreflightError(
@@ -211,11 +188,6 @@ def read_config(folder: str, reference: str) -> dict[str, Any]:
             "`beamrank convert` makes such a folder of a TensorFlow checkpoint "
             "(docs/reference/checkpoints.md)"
         ) from error
-
-
-def read_object(path: str) -> dict[str, Any]:
-    """The JSON object in a file."""
-    return usable(dict[str, Any], read_json(path), path)
 
 
 def refuse_adapter(folder: str) -> None:
@@ -265,8 +237,7 @@ def weight_files(folder: str) -> tuple[str, ...]:
 
 def _read_index(folder: str, name: str) -> dict[str, str]:
     """The file of each tensor."""
-    path = os.path.join(folder, name)
-    return usable(_Index, read_json(path), f"the index of weights {path}").weight_map
+    return read_json(_Index, os.path.join(folder, name)).weight_map
 
 
 def tensor_shapes(folder: str, reference: str) -> dict[str, tuple[int, ...]]:

@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import AliasChoices, ConfigDict, Field, StrictBool
 
 from beamrank.errors import PreflightError
-from beamrank.storage.documents import usable
-from models.checkpoints.files import CONFIG, SENTENCE_TRANSFORMERS, TRANSFORMER, read_object
+from models.checkpoints.files import CONFIG, SENTENCE_TRANSFORMERS, TRANSFORMER, read_json
 from models.tokenizers.base import Tokenizer
 from models.tokenizers.files import TokenizerFiles
 
@@ -32,7 +31,7 @@ _OUTPUTS = ("logits", "last_hidden_state", ["logits"], ["last_hidden_state"])
 
 
 @dataclass(frozen=True)
-class _Settings:
+class Settings:
     """sentence_bert_config.json. Texts of a re-ranker have no task, as the last keys need."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -77,19 +76,19 @@ class SavedLength(NamedTuple):
     is_own: bool = False
 
 
-def _read(folder: str) -> _Settings:
+def read_settings(folder: str) -> Settings:
     """The settings; the usual ones where sentence-transformers reads no others."""
     files = [os.path.join(folder, name) for name in (SENTENCE_TRANSFORMERS, TRANSFORMER)]
-    if not all(map(os.path.isfile, files)):
-        return _Settings()
-    return usable(_Settings, read_object(files[1]), files[1])
+    return read_json(Settings, files[1]) if all(map(os.path.isfile, files)) else Settings()
 
 
-def check_settings(folder: str, reference: str, config: Mapping[str, Any]) -> None:
+def check_settings(
+    settings: Settings, folder: str, reference: str, config: Mapping[str, Any]
+) -> None:
     """Raises PreflightError where sentence-transformers makes another model or other inputs of a
     checkpoint than its config.json and its tokenizer's files say.
     """
-    for setting, advice in _differences(_read(folder), folder, config):
+    for setting, advice in _differences(settings, folder, config):
         raise PreflightError(
             f"{TRANSFORMER} of the checkpoint {reference} has {setting}, with which "
             f"sentence-transformers scores otherwise than beamrank: {advice}"
@@ -97,13 +96,13 @@ def check_settings(folder: str, reference: str, config: Mapping[str, Any]) -> No
 
 
 def _differences(
-    settings: _Settings, folder: str, config: Mapping[str, Any]
+    settings: Settings, folder: str, config: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """The settings that change scores, and what to do about each."""
-    if settings == _Settings():
-        return
-    files = TokenizerFiles(folder)
-    tokenizer = {**files.settings(), "truncation_side": "left" if files.keeps_ends else "right"}
+    tokenizer: _Options = {}
+    if settings.processor_kwargs:
+        files = TokenizerFiles(folder)
+        tokenizer = {**files.settings(), "truncation_side": "left" if files.keeps_ends else "right"}
     written = "write it into {}, if the model was trained so"
     for options, known, advice in (
         (settings.config_kwargs, config, written.format(CONFIG)),
@@ -129,7 +128,7 @@ def check_case(folder: str, reference: str, tokenizer: Tokenizer) -> None:
     """Raises PreflightError where sentence-transformers writes texts in lower case and the
     tokenizer does not, or the other way round.
     """
-    settings = _read(folder)
+    settings = read_settings(folder)
     lowers = settings.processor_kwargs.get("do_lower_case", settings.do_lower_case or None)
     text = "The Quick BROWN Fox É"
     upper, lower = tokenizer.encode([text, text.lower()], 512).ids.to_pylist()
@@ -143,7 +142,7 @@ def check_case(folder: str, reference: str, tokenizer: Tokenizer) -> None:
 
 def saved_length(folder: str) -> SavedLength | None:
     """The length for which a checkpoint was saved."""
-    settings = _read(folder)
+    settings = read_settings(folder)
     by_key = {
         "processing_kwargs": settings.call.get("max_length"),
         "processor_kwargs": settings.processor_kwargs.get(_LENGTH),

@@ -37,7 +37,7 @@ _LUCENE_MAGIC = bytes.fromhex("3fd76c17")
 # that wrote it, and the major one that began the index.
 _LUCENE_VERSION = re.compile(rb".{4}\x08segments.{20}.[0-9a-z]+([^0-9a-z])(.)(.)(.)", re.DOTALL)
 _HEAD_BYTES = 64
-# That of the pinned pyserini, which reads indexes of this one and of the one before.
+# The version of the pinned pyserini, which also reads indexes of the version before.
 LUCENE = 9
 
 
@@ -138,11 +138,11 @@ class LocalIndex:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Makes sure that no file was written since the hashes were taken and before the `with`
-        block ends.
+        """Makes sure that no file is written from the time of its hash to the end of the `with`
+        block.
 
         Raises:
-            RewrittenError: one was, or was added or removed.
+            RewrittenError: a file was written, added or removed.
         """
         try:
             yield
@@ -386,15 +386,11 @@ def check_kind(url: str, info: IndexInfo, kind: IndexKind) -> None:
         )
 
 
-def check_index(url: str, corpus_digest: str | None, kind: IndexKind = PLAIN) -> IndexInfo:
-    """The metadata of an index, which must be of this corpus and kind where these are known."""
+def check_index(url: str, corpus_digest: str, kind: IndexKind = PLAIN) -> IndexInfo:
+    """The metadata of an index, which must be of this corpus and kind where it says its own."""
     info = read_index_info(url)
     check_kind(url, info, kind)
-    if (
-        corpus_digest is not None
-        and info.corpus_digest is not None
-        and info.corpus_digest != corpus_digest
-    ):
+    if info.corpus_digest is not None and info.corpus_digest != corpus_digest:
         raise PreflightError(
             f"the index {url} was built from another corpus: its digest is "
             f"{info.corpus_digest[:SHORT]}, that of the configured corpus "

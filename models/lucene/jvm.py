@@ -33,8 +33,8 @@ _LARGEST_DEFAULT_HEAP_BYTES = 4 << 30
 _SMALLEST_HEAP_BYTES = 64 << 20
 # Java reads and writes the names of files in the encoding of the locale with which it starts.
 UTF8_NAMES = {"LC_ALL": "C.UTF-8"}
-# Java would write them to /tmp whatever TMPDIR is, and leave them there when it is killed, or when
-# this process ends without Java's own end.
+# Without these, Java writes files of its own to /tmp, whatever TMPDIR is, and leaves them there
+# when it is killed, or when this process ends without ending Java.
 NO_OWN_FILES = ("-XX:+DisableAttachMechanism", "-XX:-UsePerfData")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -99,12 +99,15 @@ def java_home() -> JavaRuntime:
 
 
 def check_language(language: str) -> None:
-    """Raises PreflightError where Lucene cannot find words of a language without data that the Java
-    here lacks.
+    """Raises PreflightError where the Java here lacks the data with which Lucene finds the words of
+    a language.
     """
+    # Other languages need no data, and a launcher that only plans may have no Java.
+    if language != "th":
+        return
     runtime = java_home()
     modules = runtime.home / "lib" / "modules"
-    if language != "th" or not modules.exists():
+    if not modules.exists():
         return
     with open(modules, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
         has_words = content.find(_THAI_WORDS) >= 0
@@ -131,19 +134,22 @@ def _release_version(home: Path) -> str | None:
     return found[1] if found else None
 
 
-def anserini_jar() -> Path:
-    """The jar with Anserini and Lucene that the package pyserini brings; pyserini itself is not
-    imported.
-    """
+def pyserini_folder() -> Path:
+    """The folder of the package pyserini, which is not imported."""
     spec = importlib.util.find_spec("pyserini")
     if spec is None or spec.origin is None:
         raise PreflightError(
             "BM25 needs Lucene, which the package pyserini brings: pip install pyserini"
         )
-    jars = sorted((Path(spec.origin).parent / "resources" / "jars").glob("anserini-*-fatjar.jar"))
+    return Path(spec.origin).parent
+
+
+def anserini_jar() -> Path:
+    """The jar with Anserini and Lucene that the package pyserini brings."""
+    jars = sorted((pyserini_folder() / "resources" / "jars").glob("anserini-*-fatjar.jar"))
     if not jars:
         raise PreflightError(
-            f"the package pyserini ({spec.origin}) has no anserini-*-fatjar.jar: reinstall it"
+            f"the package pyserini ({pyserini_folder()}) has no anserini-*-fatjar.jar: reinstall it"
         )
     return jars[-1]
 

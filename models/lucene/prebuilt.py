@@ -6,7 +6,6 @@ The names come from the files of the package pyserini, which is not imported, an
 import ast
 import difflib
 import hashlib
-import importlib.util
 import json
 import shutil
 import tarfile
@@ -163,10 +162,7 @@ def _topics_constants() -> dict[str, str]:
     """The names of topics, each with the constant of Anserini that it stands for, from pyserini's
     source.
     """
-    spec = importlib.util.find_spec("pyserini")
-    if spec is None or spec.origin is None:
-        raise PreflightError("names of topics come from the package pyserini: pip install pyserini")
-    source = (Path(spec.origin).parent / "search" / "_base.py").read_text(encoding="utf-8")
+    source = (jvm.pyserini_folder() / "search" / "_base.py").read_text(encoding="utf-8")
     for node in ast.parse(source).body:
         match node:
             case ast.Assign(targets=[ast.Name(id="topics_mapping")], value=ast.Dict() as table):

@@ -23,14 +23,7 @@ from beamrank.ranking.input_layout import (
 )
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Prepared, Scores, StageCounts
-from models.scoring.packing import (
-    ChosenDocs,
-    ShardTokens,
-    choose_docs,
-    distinct,
-    number_texts,
-    read_shard,
-)
+from models.scoring.packing import ChosenDocs, choose_docs, distinct, number_texts
 from models.scoring.reuse import ReusableScores
 
 Asked: TypeAlias = npt.NDArray[np.bool_]
@@ -71,7 +64,7 @@ def prepare_pairs(
 ) -> Prepared:
     """Prepares the pairs that are asked among the chosen docs of each query."""
     compared = _compare(model, tokens, chosen, limits)
-    shard, docs = compared.shard, compared.chosen
+    shard, docs = compared.chosen.shard, compared.chosen
     first, second, cells = _pairs(compared, asked)
     texts = number_texts(shard.tokens, shard.doc_starts[docs.docs], compared.doc_kept)
     rows, inverse = distinct(docs.queries[first], texts[first], texts[second])
@@ -137,7 +130,6 @@ class _Compared:
     int64[a], as i or j.
     """
 
-    shard: ShardTokens
     chosen: ChosenDocs
     template: InputTemplate
     query_kept: Lengths
@@ -145,14 +137,14 @@ class _Compared:
 
     def inputs(self, first: Lengths, second: Lengths) -> PackedInputs:
         """The inputs of pairs, by place among the chosen docs."""
-        query, docs = self.chosen.queries[first], self.chosen.docs
+        shard, query = self.chosen.shard, self.chosen.queries[first]
         starts = [
-            self.shard.query_starts[query],
-            *(self.shard.doc_starts[docs[each]] for each in (first, second)),
+            shard.query_starts[query],
+            *(shard.doc_starts[self.chosen.docs[each]] for each in (first, second)),
         ]
         kept = [self.query_kept[query], self.doc_kept[first], self.doc_kept[second]]
         return PackedInputs(
-            self.shard.tokens, np.stack(starts, axis=1), np.stack(kept, axis=1), self.template
+            shard.tokens, np.stack(starts, axis=1), np.stack(kept, axis=1), self.template
         )
 
 
@@ -162,22 +154,22 @@ def _compare(
     received: Mapping[str, Sequence[str]],
     limits: InputLimits,
 ) -> _Compared:
-    shard = read_shard(tokens)
-    chosen = choose_docs(shard, received)
+    chosen = choose_docs(tokens, received)
+    shard = chosen.shard
     template = model.template(schemas.special_tokens(tokens.schema))
     lengths, none = shard.doc_lengths[chosen.docs], np.zeros_like(shard.query_lengths)
     query_kept, _, _ = duo_kept(template, limits, shard.query_lengths, none, none)
     _, doc_kept, _ = duo_kept(
         template, limits, shard.query_lengths[chosen.queries], lengths, lengths
     )
-    return _Compared(shard, chosen, template, query_kept, doc_kept)
+    return _Compared(chosen, template, query_kept, doc_kept)
 
 
 def _pairs(compared: _Compared, asked: FindAsked) -> tuple[Lengths, Lengths, Lengths]:
     """The p pairs that are asked: int64[p], twice by place among the chosen docs, and by cell of
     the flat matrices.
     """
-    shard, chosen = compared.shard, compared.chosen
+    shard, chosen = compared.chosen.shard, compared.chosen
     found: list[list[Lengths]] = [[np.empty(0, np.int64)] for _ in range(3)]
     start = cell = 0
     for query, count in enumerate(chosen.counts.tolist()):

@@ -22,14 +22,7 @@ from beamrank.ranking.input_layout import (
 )
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Prepared, Scores, StageCounts
-from models.scoring.packing import (
-    ChosenDocs,
-    ShardTokens,
-    choose_docs,
-    distinct,
-    number_texts,
-    read_shard,
-)
+from models.scoring.packing import ChosenDocs, choose_docs, distinct, number_texts
 from models.scoring.reuse import ReusableScores
 
 
@@ -49,7 +42,7 @@ def prepare_mono(
     the docs of each query, best first. Without a rule for segments, each doc is scored as a whole.
     """
     laid_out = _lay_out(model, tokens, received, limits, segment_rule)
-    shard, inputs = laid_out.shard, laid_out.inputs
+    shard, inputs = laid_out.chosen.shard, laid_out.inputs
     *_, query_kept, doc_kept = inputs.kept.T
     queries, candidates = laid_out.queries, laid_out.chosen.docs
     read = np.zeros(len(shard.doc_lengths), np.int64)
@@ -116,7 +109,6 @@ class _LaidOut:
         inputs: n of them.
     """
 
-    shard: ShardTokens
     chosen: ChosenDocs
     segments: Segments
     docs: Lengths
@@ -125,10 +117,11 @@ class _LaidOut:
 
     def table(self, log_odds: npt.NDArray[np.float32]) -> pa.Table:
         """`beamrank.join.schemas.MONO` in the order of the inputs."""
+        shard = self.chosen.shard
         return pa.table(
             [
-                self.shard.query_ids.take(pa.array(self.queries)),
-                self.shard.doc_ids.take(pa.array(self.docs)),
+                shard.query_ids.take(pa.array(self.queries)),
+                shard.doc_ids.take(pa.array(self.docs)),
                 pa.array(self.segments.numbers, pa.int16()),
                 pa.array(self.chosen.places[self.segments.docs] + 1, pa.int32()),
                 pa.array(log_odds),
@@ -144,8 +137,8 @@ def _lay_out(
     limits: InputLimits,
     segment_rule: SegmentRule | None,
 ) -> _LaidOut:
-    shard = read_shard(tokens)
-    chosen = choose_docs(shard, received)
+    chosen = choose_docs(tokens, received)
+    shard = chosen.shard
     segments = cut_segments(shard.doc_lengths[chosen.docs], segment_rule)
     docs, queries = chosen.docs[segments.docs], chosen.queries[segments.docs]
     template = model.template(schemas.special_tokens(tokens.schema))
@@ -164,4 +157,4 @@ def _lay_out(
     inputs = PackedInputs(
         shard.tokens, np.stack(starts, axis=1), np.stack([*instructions, *kept], axis=1), template
     )
-    return _LaidOut(shard, chosen, segments, docs, queries, inputs)
+    return _LaidOut(chosen, segments, docs, queries, inputs)

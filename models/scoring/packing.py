@@ -59,22 +59,25 @@ class ChosenDocs:
     """The a docs of a shard that a stage scores, in the order in which it receives them.
 
     Attributes:
+        shard: the shard.
         docs: int64[a], the row of each in the shard.
         queries: int64[a], the row of its query.
         places: int64[a], its place among the docs that the stage receives, from 0.
         counts: int64[q], how many a query has.
     """
 
+    shard: ShardTokens
     docs: Lengths
     queries: Lengths
     places: Lengths
     counts: Lengths
 
 
-def choose_docs(shard: ShardTokens, received: Mapping[str, Sequence[str]]) -> ChosenDocs:
-    """Finds the docs that a stage receives, best first, but for those that the corpus lacks, which
-    have no tokens.
+def choose_docs(tokens: pa.Table, received: Mapping[str, Sequence[str]]) -> ChosenDocs:
+    """Reads a table of `beamrank.join.schemas.tokenized`, and finds the docs that a stage receives,
+    best first. Docs that the corpus lacks have no tokens, and are left out.
     """
+    shard = _read_shard(tokens)
     query_ids, doc_ids = shard.query_ids.to_pylist(), shard.doc_ids.to_pylist()
     foreign = received.keys() - set(query_ids)
     if foreign:
@@ -86,11 +89,10 @@ def choose_docs(shard: ShardTokens, received: Mapping[str, Sequence[str]]) -> Ch
         wanted = enumerate(received.get(query_ids[query], ()))
         found += [(row_of[doc_id], query, place) for place, doc_id in wanted if doc_id in row_of]
     docs, queries, places = np.array(found, np.int64).reshape(-1, 3).T
-    return ChosenDocs(docs, queries, places, np.bincount(queries, minlength=len(query_ids)))
+    return ChosenDocs(shard, docs, queries, places, np.bincount(queries, minlength=len(query_ids)))
 
 
-def read_shard(table: pa.Table) -> ShardTokens:
-    """Flattens a table of `beamrank.join.schemas.tokenized`."""
+def _read_shard(table: pa.Table) -> ShardTokens:
     column = {name: table.column(name).combine_chunks() for name in table.column_names}
     query_tokens, docs_of_query = column["query_tokens"], column["doc_tokens"]
     docs = docs_of_query.flatten()

@@ -25,8 +25,12 @@ from models.stages.planning import Planning
 from models.stages.tokenize import TokenizeDocs
 
 _CORE: tuple[type[Stage], ...] = (
-    *(RetrieveBm25, GivenRun, TokenizeDocs),
-    *(ScoreMono, ScoreDuo, ScorePairs),
+    RetrieveBm25,
+    GivenRun,
+    TokenizeDocs,
+    ScoreMono,
+    ScoreDuo,
+    ScorePairs,
 )
 _BY_KIND: dict[str, type[Any]] = {each.type_name: each for each in _CORE}
 

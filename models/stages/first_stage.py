@@ -122,15 +122,15 @@ class FirstStage(ShardStage):
             added["own_docs"] = int(own)
         found = set(candidates["query_id"].unique().to_pylist())
         missing = [topic.query_id for topic in task.topics if topic.query_id not in found]
-        found_counts = {
-            "topics": len(task.topics),
-            "topics_without_candidates": len(missing),
-            "candidates": candidates.num_rows,
-        }
         return task.commit(
             candidates,
             seconds=time.monotonic() - start,
-            counts=found_counts | added,
+            counts={
+                "topics": len(task.topics),
+                "topics_without_candidates": len(missing),
+                "candidates": candidates.num_rows,
+                **added,
+            },
             examples=[
                 *examples,
                 *(f"query {query_id!r} has no candidates" for query_id in missing),

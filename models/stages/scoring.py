@@ -106,7 +106,7 @@ class ModelStage(ShardStage):
         """
         options = json.dumps(self.options, sort_keys=True)
         return _checkpoint(
-            *(self.checkpoint, self.checkpoint_digest, self.kind, self.instruction, options)
+            self.checkpoint, self.checkpoint_digest, self.kind, self.instruction, options
         )
 
     def engine(self) -> ScoringEngine:
@@ -133,7 +133,11 @@ class ModelStage(ShardStage):
                 _loads.append(ModelLoad(time.monotonic() - start, checkpoint.weights_bytes))
                 _log.info(
                     "loaded %s in %.3f s: %s, %s, attention by %s",
-                    *(checkpoint.reference, _loads[-1].seconds, device, self.dtype, self.kernel),
+                    checkpoint.reference,
+                    _loads[-1].seconds,
+                    device,
+                    self.dtype,
+                    self.kernel,
                 )
             return _engines[key]
 

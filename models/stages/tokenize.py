@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.commit.listing import SCANS, holds_content
+from beamrank.commit.listing import SCANS
 from beamrank.commit.receipts import Receipt, ScanReport, StageFolder, read_scans
 from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.config.cascade import ConfiguredStage
@@ -363,7 +363,7 @@ def _open_tokenizer(checkpoint: str, digest: str, joins: Joins | None) -> Tokeni
 @lru_cache(maxsize=2)
 def _opened(urls: tuple[str, ...]) -> OpenedList:
     """A list of docs, whose files this machine copies once where they are at a store."""
-    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(LISTS, url, holds_content)))
+    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(LISTS, url)))
 
 
 def _first(candidates: InputPart, k: int) -> pa.Table:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import parse_json, read_at_most, usable
+from beamrank.storage.documents import read_at_most, read_usable
 
 FAST, VOCABULARY = "tokenizer.json", "vocab.txt"
 _SETTINGS, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -157,20 +157,14 @@ class TokenizerFiles:
     @property
     def keeps_ends(self) -> bool:
         """Whether the tokenizer cuts the beginnings of texts, where it cuts them."""
-        side, fast = self.config.truncation_side, self.read_fast()
-        if side is None and fast is not None:
+        side = self.config.truncation_side
+        if side is None and (fast := self.read_fast()) is not None:
             side = (fast[0].truncation or {}).get("direction")
         return side == "left"
 
     def _read(self, name: str, kind: type[_T]) -> _T | None:
         url = storage.join(self.folder, name)
-        if not storage.exists(url):
-            return None
-        try:
-            content = parse_json(read_at_most(url, MOST_BYTES))
-        except ValueError as error:
-            raise PreflightError(f"{url} is not valid JSON: {error}") from error
-        return usable(kind, content, f"the tokenizer's configuration {url}")
+        return read_usable(kind, url, MOST_BYTES) if storage.exists(url) else None
 
 
 def is_control(token: str, named: Collection[str]) -> bool:

@@ -352,15 +352,15 @@ def fold_configs(
     """
     keys = (f"folds.count={count}", "folds.held_out=0", _ONCE)
     first = load_train_config(path, kind, [*overrides, *keys], output)
-    folds = first.folds
-    assert folds is not None
-
-    def held_out(number: int) -> TrainConfig:
-        place = storage.join(first.output, f"fold-{number}")
-        changed = {"folds": folds.model_copy(update={"held_out": number}), "output": place}
-        return first.model_copy(update=changed)
-
-    return [held_out(number) for number in range(count)]
+    return [
+        first.model_copy(
+            update={
+                "folds": FoldsConfig(count=count, held_out=number),
+                "output": storage.join(first.output, f"fold-{number}"),
+            }
+        )
+        for number in range(count)
+    ]
 
 
 def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:

@@ -22,13 +22,7 @@ from beamrank.report.report import Report
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document
 
-FOLDER, RECORD, STEPS, DEV, PICTURE = (
-    TRAINING,
-    "training.json",
-    "curve.csv",
-    "dev.csv",
-    "curves.svg",
-)
+RECORD, STEPS, DEV, PICTURE = "training.json", "curve.csv", "dev.csv", "curves.svg"
 # The first column of the row of the candidates, which belong to no step.
 GIVEN = "as given"
 _SMOOTHED_SHARE = 50
@@ -63,7 +57,7 @@ class TrainingRecord(Document):
 
     def write(self, output: str) -> None:
         """Writes it to the output of the training."""
-        storage.replace(storage.join(output, FOLDER, RECORD), self.to_json())
+        storage.replace(storage.join(output, TRAINING, RECORD), self.to_json())
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ def begin_curves(output: str, record: TrainingRecord, step: int) -> None:
     """Writes the record; keeps the rows up to a step, and drops later ones of an interrupted
     training.
     """
-    folder = Path(output, FOLDER)
+    folder = Path(output, TRAINING)
     folder.mkdir(parents=True, exist_ok=True)
     record.write(output)
     kept = {
@@ -118,7 +112,7 @@ def _write(folder: Path, name: str, rows: Sequence[tuple[object, ...]]) -> None:
 
 def add_rows(output: str, name: str, rows: Sequence[Row]) -> None:
     """Appends steps or measurements to the file of their curve."""
-    with open(Path(output, FOLDER, name), "a", encoding="utf-8", newline="") as file:
+    with open(Path(output, TRAINING, name), "a", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(row if name == STEPS else row[:2] for row in rows)
 
 
@@ -126,24 +120,24 @@ def draw_curves(output: str) -> None:
     """Draws the curves of a training into its folder."""
     training = read_training(output)
     storage.replace(
-        storage.join(output, FOLDER, PICTURE), learning_curves([training], dev=bool(training.dev))
+        storage.join(output, TRAINING, PICTURE), learning_curves([training], dev=bool(training.dev))
     )
 
 
 def is_training(folder: str) -> bool:
     """Whether a folder is the output of a training."""
-    return storage.exists(storage.join(folder, FOLDER, RECORD))
+    return storage.exists(storage.join(folder, TRAINING, RECORD))
 
 
 def read_training(folder: str) -> Training:
     """Reads the output of a training; PreflightError if it is damaged."""
-    url = storage.join(folder, FOLDER, RECORD)
+    url = storage.join(folder, TRAINING, RECORD)
     record = TrainingRecord.from_json(storage.read_bytes(url))
     if record is None:
         raise PreflightError(
             f"{url} is damaged: run the same `beamrank train` again, which writes it"
         )
-    records = storage.join(folder, FOLDER)
+    records = storage.join(folder, TRAINING)
     return Training(
         storage.name(folder), record, read_rows(records, STEPS), read_rows(records, DEV)
     )
@@ -261,19 +255,15 @@ def training_blocks(report: Report) -> Sequence[Block]:
 
 def _table(trainings: Sequence[Training]) -> Table:
     columns = [
-        *(
-            Column("training"),
-            Column("model"),
-            Column("steps", COUNT),
-            Column("of", COUNT),
-            Column("inputs", COUNT),
-        ),
-        *(
-            Column("measure"),
-            Column("as given", MEAN),
-            Column("best", MEAN),
-            Column("after inputs", COUNT),
-        ),
+        Column("training"),
+        Column("model"),
+        Column("steps", COUNT),
+        Column("of", COUNT),
+        Column("inputs", COUNT),
+        Column("measure"),
+        Column("as given", MEAN),
+        Column("best", MEAN),
+        Column("after inputs", COUNT),
         Column("last loss", MEAN),
     ]
     rows: list[list[Cell]] = []

@@ -14,6 +14,7 @@ from accelerate import PartialState
 from accelerate.utils import send_to_device
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
+from beamrank.commit.listing import TRAINING
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.machine import usable_threads
@@ -30,7 +31,6 @@ from models.training.data.store import DataFolder, Source, TrainingData, data_fi
 from models.training.data.texts import is_in, normal_text
 from models.training.dev import DevSet, read_dev
 from models.training.initial_model import Start
-from models.training.report_section import FOLDER
 from models.training.states import StateFolder, publish
 from models.training.tasks import DuoTask, MaskedTask, MonoTask, Task
 
@@ -92,7 +92,7 @@ class Session:
         if config.dev is not None:
             _check_measure(config.dev.measure)
         self.states = StateFolder(
-            Path(config.output, FOLDER), training_identity(config, kind, self.start, processes)
+            Path(config.output, TRAINING), training_identity(config, kind, self.start, processes)
         )
         self.before = self.states.read()
         # A training may have been killed while it published a model.
@@ -142,7 +142,7 @@ class Session:
         return [*self.data.lines, *(_trained_topics(self.dev, self.source) if self.dev else ())]
 
     def _read_data(self, temporary: bool) -> TrainingData:
-        config, folder = self.config, Path(self.config.output) / FOLDER
+        config, folder = self.config, Path(self.config.output) / TRAINING
         if temporary:
             # Each process has its own.
             self._temporary = tempfile.TemporaryDirectory(prefix="beamrank-train-")
@@ -235,10 +235,10 @@ def _check_output(output: str, start_folder: str) -> None:
             f"output: {output} is also the start, which would be overwritten: give another folder"
         )
     found = [name for name in (CONFIG, *WEIGHTS) if os.path.exists(os.path.join(output, name))]
-    if found and not os.path.isdir(os.path.join(output, FOLDER)):
+    if found and not os.path.isdir(os.path.join(output, TRAINING)):
         raise ConfigError(
             f"output: {output} holds a model that was not made by a training here ({found[0]} "
-            f"without {FOLDER}/) and would be overwritten: give another folder, or remove it"
+            f"without {TRAINING}/) and would be overwritten: give another folder, or remove it"
         )
 
 

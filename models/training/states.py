@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from beamrank.commit.listing import TRAINING
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document
 from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.tokenizers.files import TOKENIZER_FILES
-from models.training.report_section import FOLDER
 
 _PREFIX, _STATE = "checkpoint-", "state.json"
 # A pickle that Trainer writes, and that nothing reads.
@@ -108,12 +108,9 @@ class StateFolder:
         steps = {
             int(number): path
             for path in self._states()
-            if (number := path.name.removeprefix(_PREFIX)).isdigit()
+            if (number := path.name.removeprefix(_PREFIX)).isdigit() and (path / _STATE).exists()
         }
-        return max(
-            ((step, path) for step, path in steps.items() if (path / _STATE).exists()),
-            default=(0, None),
-        )[1]
+        return steps.get(max(steps, default=0))
 
     def is_unfinished(self) -> bool:
         """Whether there are files of a state that was not completed, or lost its state.json, and no
@@ -151,7 +148,7 @@ def synced_hash(path: Path) -> str:
 
 def candidate_folder(output: str) -> Path:
     """Where a model is written before it is published to the output folder."""
-    return Path(output, FOLDER, "candidate")
+    return Path(output, TRAINING, "candidate")
 
 
 def candidate_hashes(output: str) -> dict[str, str]:

@@ -72,8 +72,8 @@ def qrels_option(help_text: str) -> Any:
 Exclude = Annotated[
     str | None,
     option(
-        "Leave docs out of the rankings: `self` the doc with the query's own id (ArguAna, Quora), "
-        "FILE those that it names, a query_id and a doc_id a line, or BRIGHT's JSONL.",
+        "Leave docs out of the rankings: `self` (the doc with the query's own id: ArguAna, "
+        "Quora), or those of FILE, a query_id and a doc_id a row.",
         metavar="self|FILE",
     ),
 ]

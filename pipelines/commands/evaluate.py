@@ -216,8 +216,8 @@ def compare(
     names: Annotated[
         str | None,
         option(
-            "What the runs are called, in their order; that of a --baseline which is not among "
-            "them comes last.",
+            "Names of the runs, in their order; last the name of a --baseline that is not among "
+            "them.",
             metavar="NAME,NAME",
         ),
     ] = None,

@@ -53,7 +53,7 @@ def report(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR|RUN...",
+            metavar="DIR|RUN",
             help="Outputs of runs and of trainings, finished or not; run files of any system.",
         ),
     ],

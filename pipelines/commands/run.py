@@ -69,7 +69,7 @@ def plan(
     reuse: args.Reuse = None,
     price: Annotated[
         float | None,
-        option("What a machine costs an hour, in any currency: shows the cost.", min=0),
+        option("The price of a machine per hour, in any currency: shows the cost.", min=0),
     ] = None,
     machine: Annotated[
         str, option("With --price: the machine's name, for the reader.", metavar="NAME")
@@ -235,8 +235,8 @@ def run(
     only: Annotated[
         str | None,
         option(
-            "Only the shards of process I, from 0, of N: all stages, here, without an engine. Who "
-            "finishes the last shard writes the runs.",
+            "Only the shards of process I, from 0, of N: all stages, here, without an engine. The "
+            "process that finishes the last shard writes the runs.",
             metavar="I/N",
         ),
     ] = None,
@@ -249,7 +249,9 @@ def run(
     grace_seconds: Annotated[
         float,
         option(
-            "What the first SIGTERM leaves to the shards in progress; no other is started.", min=0
+            "Time for the shards in progress after the first SIGTERM or SIGHUP; no other is "
+            "started.",
+            min=0,
         ),
     ] = GRACE_SECONDS,
     verbose: args.Verbose = False,
@@ -337,16 +339,14 @@ def score(
     backend: Annotated[
         str, option("The library that runs the model: torch, openvino or auto.")
     ] = "torch",
-    kernel: Annotated[
-        str, option("What computes attention on a CPU: torch, compiled or auto.")
-    ] = "auto",
+    kernel: Annotated[str, option("The attention on a CPU: torch, compiled or auto.")] = "auto",
     threads: Annotated[
         int | None, option("Threads of a process; by default all cores that it may use.")
     ] = None,
     shard_rows: Annotated[int, option("Rows of a shard, the unit of work and of resuming.")] = 4096,
     max_bad_rows: Annotated[
         int,
-        option("Give up to N rows that cannot be used no score; more are an error.", metavar="N"),
+        option("Up to N rows that cannot be used get no score; more are an error.", metavar="N"),
     ] = 0,
     stall_minutes: Annotated[
         float | None,

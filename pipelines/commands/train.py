@@ -77,8 +77,8 @@ def train(
         int | None,
         typer.Option(
             min=2,
-            help="Cross-validation: train as often, each time hold out a part, and measure all "
-            "parts.",
+            help="Cross-validation: train N models, each without one part of the topics, and "
+            "measure all parts.",
         ),
     ] = None,
     dry_run: Annotated[

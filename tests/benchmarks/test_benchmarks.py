@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sentence_transformers import SentenceTransformer
 
@@ -25,7 +26,7 @@ from benchmarks.datasets.medquad import read_medquad
 from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
 from benchmarks.hash_backend import HashBackend
-from benchmarks.parts import engines, scale, score, topics
+from benchmarks.parts import engines, scale, score, tables, topics
 from benchmarks.report import render
 from benchmarks.results import Part, Results, Target, command_line
 from benchmarks.synthetic_output import write_output
@@ -434,3 +435,12 @@ def test_targets_are_linear_seconds_and_a_flat_launcher(seconds, met):
     assert {each.met for each in found[1:]} == {met}
     assert len(topics.targets("local", [row(1000, 1, 500), row(10_000, 2, 2000)])) == 1
     assert not topics.targets("flink", [row(1000, 1, 500), row(10_000, 2, 700)])[0].met
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_tables_of_the_readers_have_the_rows_that_pandas_reads(tmp_path: Path, name: str):
+    table, path = tables.TABLES[name], tmp_path / name
+    table.write(path, 3000)
+    table.ours(str(path))
+    function, arguments = table.pandas
+    assert len(getattr(pd, function)(path, **arguments)) == 3000

@@ -52,7 +52,7 @@ def convert_msmarco(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="top1000 files, triples, outputs of `beamrank run` whose tokenize stage is "
             "finished, or TFRecord and Parquet files of examples.",
         ),
@@ -72,8 +72,8 @@ def convert_msmarco(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            help="Whose BERT tokenizer reads texts; by default embedded:mono. If given, ids of "
-            "examples must be in its vocabulary."
+            help="The checkpoint with the BERT tokenizer; by default embedded:mono. If given, ids "
+            "of examples must be in its vocabulary."
         ),
     ] = None,
     truncation: Annotated[

@@ -108,11 +108,12 @@ def run_pairs(
             for each, docs in run.order.items()
         )
         pairs, _ = _collected(whole, ids)
-    line = (
+    if not disagreements:
+        return pairs, []
+    return pairs, [
         f"rows of {url} whose rank disagrees with the scores: {disagreements:,}; the scores "
-        "decide, the rank"
-    )
-    return pairs, [f"{line} column is not read"] if disagreements else []
+        "decide, the rank column is not read"
+    ]
 
 
 def check_teacher(taught: Pairs, url: str) -> list[str]:

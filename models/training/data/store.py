@@ -79,10 +79,10 @@ class DataFolder:
         """
         self._config, self._tokenizer, self._max_tokens = config, tokenizer, max_tokens
         data, steps, batch_size = config.data, config.optimizer.steps, config.optimizer.batch_size
-        blocks = (
-            None if steps is None else 1 if dry_run else math.ceil(steps * batch_size / (2 * BLOCK))
-        )
-        self._needed = None if blocks is None or data.triples is None else blocks * BLOCK
+        self._needed: int | None = None
+        if steps is not None and data.triples is not None:
+            blocks = 1 if dry_run else math.ceil(steps * batch_size / (2 * BLOCK))
+            self._needed = blocks * BLOCK
         try:
             versions = {url: file_version(url) for url in data_files(data)}
         except FileNotFoundError as error:

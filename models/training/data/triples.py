@@ -143,8 +143,9 @@ def _read_lines(url: str) -> Iterator[bytes]:
     negative of a row.
     """
     for number, each in enumerate(find(url)):
-        if not Beginning(each).is_parquet:
-            check_text(each, Beginning(each).content)
+        beginning = Beginning(each)
+        if not beginning.is_parquet:
+            check_text(each, beginning.content)
             with errors_as(PreflightError, each), open_stream(each) as file:
                 yield from file
             continue

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beamrank.commit.listing import holds_content
 from beamrank.errors import DataError, PreflightError
 from beamrank.join.doc_hashes import open_unit_docs, publish_unit_docs
 from beamrank.storage import disk_cache
@@ -143,29 +142,27 @@ def test_file_of_a_store_is_copied_once(stored, tmp_path, monkeypatch):
         download(url, path)
 
     monkeypatch.setattr(storage, "download", noted)
-    path = local_copy("lists", stored, holds_content)
+    path = local_copy("lists", stored)
     assert open_unit_docs(path).tolist() == [0, 1, 2]
-    assert local_copy("lists", stored, holds_content) == path
+    assert local_copy("lists", stored) == path
     assert copies == [stored]
-    assert local_copy("lists", str(tmp_path / "here.bin"), holds_content) == str(
-        tmp_path / "here.bin"
-    )
+    assert local_copy("lists", str(tmp_path / "here.bin")) == str(tmp_path / "here.bin")
 
 
 def test_file_of_a_store_that_changed_is_not_copied(stored):
     storage.replace(stored, bytes(24))
     with pytest.raises(DataError, match="changed after it was written"):
-        local_copy("lists", stored, holds_content)
+        local_copy("lists", stored)
     assert not [path for path in cache_folder("lists").iterdir() if path.is_dir()]
 
 
 def test_copy_that_is_a_day_old_is_removed_when_another_is_made(stored):
-    old = Path(local_copy("lists", stored, holds_content)).parent
+    old = Path(local_copy("lists", stored)).parent
     os.utime(old, (0, 0))
-    assert local_copy("lists", stored, holds_content) == str(old / old.name)
+    assert local_copy("lists", stored) == str(old / old.name)
     folder = stored.rpartition("/")[0]
     other = f"{folder}/{publish_unit_docs(folder, np.arange(4, dtype=np.uint64))}"
-    new = Path(local_copy("lists", other, holds_content)).parent
+    new = Path(local_copy("lists", other)).parent
     assert [path.name for path in cache_folder("lists").iterdir() if path.is_dir()] == [new.name]
 
 

@@ -1,5 +1,6 @@
 """The options `prompt` and `answers` in the section of a stage."""
 
+import copy
 import json
 from typing import Any
 
@@ -77,3 +78,10 @@ def test_model_without_the_option_refuses_it(tmp_path):
     folder = save_generator(tmp_path, "monoT5")
     with pytest.raises(PreflightError, match="has no token 'truth', its answer"):
         Reranker(folder, **{**options, "answers": ["truth", "false"]})
+
+
+def test_copied_reranker_keeps_its_options(tmp_path):
+    folder = save_generator(tmp_path, "monoT5")
+    first = Reranker(folder, **GENERATORS["monoT5"].options)
+    scores = copy.deepcopy(first).score([("a wok", "A pan.")])
+    assert scores.tolist() == first.score([("a wok", "A pan.")]).tolist()

@@ -129,9 +129,7 @@ def test_config_that_is_a_folder_is_refused(folder):
 )
 def test_malformed_modules_are_refused(folder, text):
     (folder / "modules.json").write_text(text)
-    with pytest.raises(
-        PreflightError, match=r"modules of sentence-transformers .*modules\.json cannot be used"
-    ):
+    with pytest.raises(PreflightError, match=r"modules\.json cannot be used"):
         resolve_checkpoint(str(folder), "mono")
 
 

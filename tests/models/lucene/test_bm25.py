@@ -16,7 +16,7 @@ from beamrank.records import Topic
 from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher
 from models.lucene.build import build_index, run_anserini
-from models.lucene.index import IndexKind, check_index, holds_doc_vectors
+from models.lucene.index import IndexKind, holds_doc_vectors, read_index_info
 from tests.support.corpora import read_cacm, save_corpus
 from tests.support.processes import refused, succeed
 from tests.support.small_collection import DOCS as SMALL_DOCS
@@ -332,7 +332,7 @@ def test_run_expands_queries(tmp_path):
     assert "`beamrank index CONFIG`" in message
     expanded += ["--set", "index.path=vectors"]
     succeed("run", collection.path, *expanded)
-    assert check_index(str(tmp_path / "vectors"), None, _VECTORS).docs == len(SMALL_DOCS)
+    assert read_index_info(str(tmp_path / "vectors")).docs == len(SMALL_DOCS)
     runs = [(tmp_path / name / "runs" / "bm25.trec").read_text() for name in ("plain", "out")]
     assert runs[0] != runs[1]
     assert "expansion: rm3" in (tmp_path / "out" / "runs" / "bm25.trec.metadata.yaml").read_text()

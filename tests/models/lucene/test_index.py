@@ -227,7 +227,7 @@ def test_folder_without_index_is_refused(tmp_path, files, message):
     for name in files:
         (folder / name).write_text("text")
     with pytest.raises(PreflightError, match=message):
-        check_index(str(folder), None)
+        read_index_info(str(folder))
     if files:
         with pytest.raises(PreflightError, match=message):
             build_index(corpus, str(folder), threads=1)
@@ -327,7 +327,7 @@ def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     memory.rm("/test_index/remote/index/beamrank.json")
     memory.pipe("/test_index/remote/index/beamrank.uploading", b"")
     with pytest.raises(PreflightError, match="upload did not finish"):
-        check_index(url, None)
+        read_index_info(url)
     again = build_index(corpus, url, threads=1)
     assert {Path(name).name for name in memory.ls("/test_index/remote/index", detail=False)} == {
         *again.files,

@@ -117,9 +117,9 @@ def test_index_of_another_language_is_refused(english):
     with pytest.raises(
         PreflightError, match=r"built with `index.language: en`, not de.*beamrank index CONFIG"
     ):
-        check_index(str(english / "index"), None, IndexKind("de"))
+        check_index(str(english / "index"), "", IndexKind("de"))
     (english / "index" / "beamrank.json").rename(english / "record")
-    assert check_index(str(english / "index"), None, IndexKind("de")).corpus_digest is None
+    assert check_index(str(english / "index"), "", IndexKind("de")).corpus_digest is None
     (english / "record").rename(english / "index" / "beamrank.json")
 
 

@@ -1,0 +1,179 @@
+"""Rows a second and peak memory of the readers of docs, runs and qrels, beside pandas, which reads
+a whole file at once.
+
+Each file is read in a process of its own, by both in turn; the best round counts. Memory
+is what a process has more at its peak than before it reads.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.runs import iterate_run
+from benchmarks import synthetic
+from benchmarks.results import Part
+from benchmarks.subprocess_meter import run_apart
+
+_MILLION = 1_000_000
+_K = 1000
+_AT_ONCE = 1 << 16
+_SEED = 20_261_128
+_RUN_COLUMNS = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
+
+
+class Table(NamedTuple):
+    """A file and its readers.
+
+    Attributes:
+        millions: its rows.
+        write: writes a number of rows.
+        ours: reads it with beamrank, all that it holds.
+        pandas: the function of pandas that reads it, with its arguments.
+    """
+
+    millions: int
+    write: Callable[[Path, int], None]
+    ours: Callable[[str], object]
+    pandas: tuple[str, dict[str, object]]
+
+
+def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part]]:
+    """Yields a part for each file, with the figures of its first tenth too."""
+    for name, table in TABLES.items():
+        print(name, file=sys.stderr)
+        rows = round(table.millions * options.rows * _MILLION)
+        path = work / name
+        figures: dict[str, float] = {"rows": rows}
+        for part, count in (("tenth", rows // 10), ("whole", rows)):
+            table.write(path, count)
+            for reader in ("beamrank", "pandas"):
+                usage = [run_apart(_read, name, str(path), reader) for _ in range(options.rounds)]
+                figures[f"{reader}_{part}_seconds"] = min(seconds for seconds, _ in usage)
+                figures[f"{reader}_{part}_peak_mib"] = min(peak for _, peak in usage) >> 20
+            path.unlink()
+        for reader in ("beamrank", "pandas"):
+            figures[f"{reader}_rows_per_second"] = round(rows / figures[f"{reader}_whole_seconds"])
+        yield name, Part(figures)
+
+
+def _read(name: str, path: str, reader: str) -> tuple[float, int]:
+    """The seconds and the peak memory, in bytes, of one reading."""
+    table = TABLES[name]
+    if reader == "pandas":
+        import pandas as pd
+
+        function, arguments = table.pandas
+        read: Callable[[str], object] = partial(getattr(pd, function), **arguments)
+    else:
+        read = table.ours
+    before, start = _peak_bytes(), time.perf_counter()
+    read(path)
+    return round(time.perf_counter() - start, 3), _peak_bytes() - before
+
+
+def _peak_bytes() -> int:
+    # The figure of getrusage begins with the peak of the process that started this one.
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
+def _docs(path: str) -> None:
+    for unit in list_units(CorpusConfig(path=path)):
+        deque(read_unit(unit), maxlen=0)
+
+
+def _run(path: str) -> None:
+    deque(iterate_run(path), maxlen=0)
+
+
+def _write_docs(path: Path, docs: int) -> None:
+    lines = path.with_name("docs.lines")
+    synthetic.write_corpus(lines, docs)
+    if path.suffix == ".tsv":
+        lines.replace(path)
+        return
+    table = arrow_csv.read_csv(
+        lines,
+        arrow_csv.ReadOptions(column_names=["id", "contents"]),
+        arrow_csv.ParseOptions(delimiter="\t"),
+        arrow_csv.ConvertOptions(column_types={"id": pa.string()}),
+    )
+    lines.unlink()
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=_AT_ONCE)
+        return
+    with path.open("w", encoding="ascii") as file:
+        for batch in table.to_batches(_AT_ONCE):
+            file.writelines(f"{json.dumps(row)}\n" for row in batch.to_pylist())
+
+
+def _run_batches(rows: int) -> Iterator[pa.RecordBatch]:
+    rng = np.random.default_rng(_SEED)
+    for query in range(rows // _K):
+        docs = rng.integers(8_841_823, size=2 * _K)
+        docs = docs[np.sort(np.unique(docs, return_index=True)[1])][:_K]
+        scores = np.sort(rng.random(_K, np.float32))[::-1]
+        yield pa.record_batch(
+            {
+                "query_id": pa.array([str(query)] * _K),
+                "doc_id": pa.array(docs.astype(str)),
+                "rank": pa.array(np.arange(1, _K + 1, dtype=np.int32)),
+                "score": pa.array(scores),
+            }
+        )
+
+
+def _write_run(path: Path, rows: int) -> None:
+    if path.suffix == ".parquet":
+        batches = list(_run_batches(rows))
+        pq.write_table(pa.Table.from_batches(batches), path, row_group_size=_AT_ONCE)
+        return
+    with path.open("w", encoding="ascii") as file:
+        for batch in _run_batches(rows):
+            file.writelines(
+                f"{query} Q0 {doc} {rank} {score:.6f} bm25\n"
+                for query, doc, rank, score in zip(
+                    *(column.to_pylist() for column in batch.columns), strict=True
+                )
+            )
+
+
+def _write_qrels(path: Path, rows: int) -> None:
+    with path.open("w", encoding="ascii") as file:
+        file.writelines(
+            f"{row // 20} 0 D{row * 7919 % 8_841_823} {row % 4}\n" for row in range(rows)
+        )
+
+
+_LINES: dict[str, object] = {"header": None, "sep": " ", "names": _RUN_COLUMNS}
+_STRINGS = {"query_id": str, "doc_id": str}
+TABLES = {
+    "docs.jsonl": Table(
+        1, _write_docs, _docs, ("read_json", {"lines": True, "dtype": {"id": str}})
+    ),
+    "docs.parquet": Table(1, _write_docs, _docs, ("read_parquet", {})),
+    "docs.tsv": Table(
+        1, _write_docs, _docs, ("read_csv", {"header": None, "sep": "\t", "dtype": str})
+    ),
+    "run.trec": Table(10, _write_run, _run, ("read_csv", _LINES | {"dtype": _STRINGS})),
+    "run.parquet": Table(10, _write_run, _run, ("read_parquet", {})),
+    "some.qrels": Table(
+        1,
+        _write_qrels,
+        read_qrels,
+        ("read_csv", _LINES | {"names": ("query_id", "Q0", "doc_id", "relevance")}),
+    ),
+}
