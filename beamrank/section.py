@@ -1,18 +1,20 @@
 """The base of all sections of a configuration, types of their keys, and lists of texts."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, TypeAlias, get_args
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     StringConstraints,
+    ValidationError,
+    WrapValidator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -43,15 +45,16 @@ Glob = Annotated[str, Field(min_length=1), Relative.GLOB]
 PathOrSelf = Annotated[str, Field(min_length=1), Relative.PATH_OR_SELF]
 
 
-def check_paths(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    """One path or several; ValueError if one is missing."""
-    if not paths or not all(paths):
-        raise ValueError("a path is missing: give a path, a glob, or a list of them")
-    return paths
+def _check_paths(paths: Any, check: Callable[[Any], Any]) -> Any:
+    with suppress(ValidationError):
+        checked = check(paths)
+        if checked and all(checked):
+            return checked
+    raise ValueError("a path is missing: give a path, a glob, or a list of them, in UTF-8")
 
 
 # One file or several.
-Paths = Annotated[str | tuple[str, ...], AfterValidator(check_paths), Relative.GLOB]
+Paths = Annotated[str | tuple[str, ...], WrapValidator(_check_paths), Relative.GLOB]
 # A path, a Hugging Face id or embedded:NAME.
 CheckpointName = Annotated[str, Relative.CHECKPOINT]
 DeviceName = Annotated[str, StringConstraints(pattern=f"^({DEVICE_PATTERN})$")]
@@ -68,6 +71,8 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+    short: ClassVar[str] = ""
+    """The key that a value in place of the section stands for."""
 
     @classmethod
     def fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, FieldInfo]:  # noqa: ARG003
@@ -103,6 +108,24 @@ class Section(BaseModel):
                 )
         return values
 
+    @model_validator(mode="before")
+    @classmethod
+    def _write_out(cls, values: Any) -> Any:
+        return cls.written_out(values)
+
+    @classmethod
+    def written_out(cls, values: Any) -> Any:
+        """A document's value with each short form in it as a section: `x` as `{path: x}`."""
+        if cls.short and not isinstance(values, Mapping | Section | None):
+            values = {cls.short: values}
+        if not isinstance(values, dict):
+            return values
+        sections = {name: section_of(field) for name, field in cls.model_fields.items()}
+        return {
+            name: value if (section := sections.get(name)) is None else section.written_out(value)
+            for name, value in values.items()
+        }
+
 
 def section_of(field: FieldInfo | None) -> type[Section] | None:
     """The section that a key holds; None if it holds a value."""
@@ -129,7 +152,7 @@ def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInf
     """Every key that can hold a value, in order, with its dotted name; none that has no `repr`."""
     for name, field in model.model_fields.items():
         section = section_of(field)
-        if field.repr and (section is None or str in _kinds(field.annotation)):
+        if field.repr and section is None:
             yield prefix + name, field
         if section is not None:
             yield from keys(section, f"{prefix}{name}.")

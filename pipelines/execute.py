@@ -242,8 +242,9 @@ def _write_runs(launcher: Launcher, settings: RunConfig) -> RunResult:
         console.note(f"{status.stage}: {', '.join(cost_words(status))}")
     for path in written.paths.values():
         console.note(f"wrote {path}")
-    if settings.qrels is None:
-        console.note("no qrels are given: the runs are not evaluated")
+    if settings.judgments is None:
+        missing = "qrels" if settings.qrels is None else "measures"
+        console.note(f"no {missing} are given: the runs are not evaluated")
     warn_of_losses(written.evaluations, console)
     runs = {
         file.name: path

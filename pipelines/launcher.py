@@ -52,6 +52,7 @@ from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline, shuffle_room
 from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched, watch
 from pipelines.runs.run_file import ShardWriter
+from pipelines.runs.run_files import warn_of_candidates
 from transforms.shards import RunShards, SpreadTasks, WriteShards
 
 _log = logging.getLogger(__name__)
@@ -455,6 +456,9 @@ class Launcher:
                 scan = read_scans(self.plan.folder(stage.name).url, stage.scan_digest)
                 for line in self._stages[stage.name].review(manifest, scan):
                     self.console.note(line)
+            if stage == self.plan.stages[0] and isinstance(self.config, RunConfig):
+                first = self._stages[stage.name]
+                warn_of_candidates(self.plan, self.config, first, manifest, self.console)
         return manifest
 
     def _check_corpus(self, stage: StageRecord) -> None:

@@ -16,6 +16,7 @@ from beamrank.config.stages import (
     StageConfig,
 )
 from beamrank.errors import PreflightError
+from beamrank.findings import problem_of
 from beamrank.plugins import Registry
 
 FIRST_STAGES: dict[str, type[FirstStageConfig]] = {
@@ -106,8 +107,10 @@ def one_stage(entry: Any) -> tuple[str, dict[str, Any]]:
         return entry, {}
     if isinstance(entry, Mapping) and len(entry) == 1:
         ((kind, settings),) = entry.items()
-        if isinstance(kind, str) and isinstance(settings, Mapping | None):
-            return kind, dict(settings or {})
+        if isinstance(kind, str):
+            settings = section_of_stage(kind).written_out(settings)
+            if isinstance(settings, Mapping | None):
+                return kind, dict(settings or {})
     raise ValueError(
         "each stage is one key, its kind, with its settings below: `- mono: {checkpoint: ..., k: "
         "100}`"
@@ -142,17 +145,26 @@ def _listed(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
                 yield str(settings.get("name", kind)), str(kind), settings
 
 
+def _write_out_stages(document: dict[str, Any]) -> None:
+    """Writes the short forms of the list, and of the sections of packages, out."""
+    if "cascade" in document:
+        document["cascade"] = _normalized(document["cascade"])
+    for kind in document.keys() & {*PLUGINS}:
+        with suppress(ValueError):  # It is refused when the document is checked.
+            document[kind] = section_of_stage(kind).written_out(document[kind])
+
+
 def find_section(document: dict[str, Any], name: str) -> dict[str, Any] | None:
     """The settings of a stage of the list, for `--set NAME.k=20`; None if the list has no such
     stage.
     """
-    if "cascade" in document:
-        document["cascade"] = _normalized(document["cascade"])
+    _write_out_stages(document)
     return next((settings for found, _, settings in _listed(document) if found == name), None)
 
 
 def remove_null_stages(document: dict[str, Any]) -> None:
     """Takes the stages out of the list that `--set NAME=null` names."""
+    _write_out_stages(document)
     removed = {
         name: kind
         for name, kind, _ in _listed(document)
@@ -180,11 +192,7 @@ def stage_paths(document: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig]
 def _lines(kind: str, error: ValidationError) -> Iterator[str]:
     for finding in error.errors():
         where = ".".join(map(str, (kind, *finding["loc"])))
-        is_unknown = finding["type"] == "extra_forbidden"
-        yield (
-            f"{where}: "
-            f"{'unknown key' if is_unknown else finding['msg'].removeprefix('Value error, ')}"
-        )
+        yield f"{where}: {problem_of(finding)}"
 
 
 def checked_names(
@@ -218,7 +226,8 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
     before.
     """
     values = {key: dict(each) if isinstance(each, dict) else each for key, each in values.items()}
-    listed = _normalized(values.get("cascade"))
+    _write_out_stages(values)
+    listed = values.get("cascade")
     if plugins := [name for name in _plugins_first() if values.get(name) is not None]:
         # With both forms the configuration is refused, as it is without a plugin.
         short = SHORT_FORM if listed is None else ()

@@ -43,7 +43,7 @@ from beamrank.formats.columns import column_names
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.files import shown_paths
-from beamrank.formats.qrels import QrelsFiles
+from beamrank.formats.qrels import QrelsConfig
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
@@ -74,10 +74,9 @@ class MaxBadRows(Section):
     error.
     """
 
+    short = "docs"
     docs: NotNegative = 100
-    """Corpus rows that cannot be used; more stop the run before scoring. `max_bad_rows: N` sets it
-    too.
-    """
+    """Corpus rows that cannot be used; more stop the run before scoring."""
     topics: NotNegative = 0
     """Topics that cannot be used; more are an error before the start, as for `run` and `qrels`."""
     run: NotNegative = 0
@@ -85,11 +84,6 @@ class MaxBadRows(Section):
     """
     qrels: NotNegative = 0
     """Judgments that cannot be used."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_docs(cls, values: Any) -> Any:
-        return {"docs": values} if isinstance(values, int) else values
 
     def rejects(self, kind: Literal["docs", "topics", "run", "qrels"]) -> Rejects:
         """What takes the rows of an input that are left out."""
@@ -133,9 +127,8 @@ class RunConfig(_Job):
     """The docs."""
     topics: RunTopicsConfig
     """The topics."""
-    qrels: QrelsFiles | None = None
-    """Judgments, a file, a glob, or a list of them; or a mapping with `path` and `columns`. Without
-    them nothing is evaluated."""
+    qrels: QrelsConfig | None = None
+    """The judgments. Without them nothing is evaluated."""
     index: IndexConfig | None = None
     """The Lucene index."""
     bm25: Bm25Config | None = None
@@ -153,7 +146,8 @@ class RunConfig(_Job):
     uses in an output, such as `runs` or `report`.
     """
     measures: tuple[str, ...] = DEFAULT_MEASURES
-    """Names of ir_measures or trec_eval; stages are compared by the first."""
+    """Names of ir_measures or trec_eval; stages are compared by the first. `[]`: nothing is
+    evaluated."""
     reuse: tuple[Path, ...] = ()
     """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are
     reused.
@@ -192,7 +186,7 @@ class RunConfig(_Job):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, values: Any) -> Any:
-        return completed(values) if isinstance(values, dict) else values
+        return completed(cls.written_out(values)) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _check_topics(self) -> Self:
@@ -255,6 +249,11 @@ class RunConfig(_Job):
             depth, source = section.k, f"{name} scores ({name}.k)"
             section.check_input(name, self.input)
         return self
+
+    @property
+    def judgments(self) -> QrelsConfig | None:
+        """The qrels with which runs are measured; None where nothing is evaluated."""
+        return self.qrels if self.measures else None
 
     @property
     def reads_instructions(self) -> bool:
@@ -355,7 +354,7 @@ def load_config(
     """
     refuse_credentials(output or "", "--output")
     refuse_credentials(list(reuse), "--reuse")
-    document = read_document(source, overrides, find_section)
+    document = read_document(source, RunConfig, overrides, find_section)
     remove_null_stages(document)
     folder = folder_of(source)
     anchor_paths(document, RunConfig, folder)

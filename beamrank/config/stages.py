@@ -12,6 +12,7 @@ from beamrank.plugins import Registry
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section
+from beamrank.storage.documents import validated
 
 # Those of Anserini's analyzers; the terms of `pretokenized` texts, and of ha, so, sw and yo, are
 # what spaces separate.
@@ -104,7 +105,7 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if name not in MODEL_OPTIONS:
             raise ValueError(f"{name!r} is unknown; known: {', '.join(MODEL_OPTIONS)}")
-        found[name] = TypeAdapter(MODEL_OPTIONS[name]).validate_python(value)
+        found[name] = validated(TypeAdapter(MODEL_OPTIONS[name]), value)
     return found
 
 
@@ -140,6 +141,8 @@ class ModelOptions(Section):
 
 class ModelConfig(StageConfig, ModelOptions):
     """The section of a stage with a checkpoint."""
+
+    short = "checkpoint"
 
     def doc_tokens(self, input_tokens: int) -> int:
         """The most wordpieces of a doc that are scored, where its inputs together hold
@@ -212,6 +215,7 @@ class DuoConfig(ModelConfig):
 class IndexConfig(Section):
     """The Lucene index."""
 
+    short = "path"
     path: Path = ""
     """Its folder; built from the corpus if it does not exist."""
     prebuilt: str | None = None
@@ -267,6 +271,7 @@ class Bm25Config(FirstStageConfig):
 class CandidatesConfig(FirstStageConfig):
     """An existing run as the first stage, in place of BM25."""
 
+    short = "run"
     run: Paths
     """A run, or an MS MARCO top1000 file, in place of `index` and `bm25`: a file, a folder, a glob,
     or several.

@@ -16,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.findings import problem_of
 from beamrank.formats.checks import number as number_of
 from beamrank.section import NAMED, SELF, Relative, Section, check_ordered, relative, section_of
 from beamrank.storage import files as storage
@@ -187,11 +188,12 @@ FindSection = Callable[[dict[str, Any], str], dict[str, Any] | None]
 
 def read_document(
     source: str | Mapping[str, Any],
+    model: type[Section],
     overrides: Sequence[str] = (),
     find: FindSection = lambda *_: None,
 ) -> dict[str, Any]:
-    """Reads a YAML mapping, from a file or as its content, and applies overrides,
-    `section.key=value`, to it.
+    """Reads a YAML mapping, from a file or as its content, applies overrides, `section.key=value`,
+    to it, and writes out the short forms of the sections of `model`.
 
     `find` finds sections that overrides can name, beside the keys of the mapping.
 
@@ -202,11 +204,13 @@ def read_document(
     """
     if isinstance(source, str):
         refuse_credentials(source, "CONFIG")
-        document = _load_yaml(source)
+        given = _load_yaml(source)
     else:
-        document = _copied(source)
+        given = _copied(source)
+    document: dict[str, Any] = model.written_out(given)
     for override in overrides:
         _apply_override(document, override, find)
+        document = model.written_out(document)
     _check_order(document)
     refuse_credentials(document, source if isinstance(source, str) else "CONFIG")
     return document
@@ -330,20 +334,13 @@ def _cut(name: str) -> str:
 
 
 def explain(error: ValidationError, model: type[Section]) -> str:
-    """Pydantic's findings in one line each, without its links."""
+    """Pydantic's findings in one line each, in our words."""
     lines = []
     findings = error.errors()
     for finding in findings[:_MOST_FINDINGS]:
         where = ".".join(_cut(str(part)) for part in finding["loc"]) or "configuration"
-        message = finding["msg"].removeprefix("Value error, ")
-        if finding["type"] == "extra_forbidden":
-            message = f"unknown key{_suggest(finding['loc'], model)}"
-        elif finding["type"] == "string_unicode":
-            message = (
-                "it is not UTF-8, as the files must be that hold the configuration: give "
-                "another name"
-            )
-        lines.append(f"{where}: {message}")
+        hint = _suggest(finding["loc"], model) if finding["type"] == "extra_forbidden" else ""
+        lines.append(f"{where}: {problem_of(finding)}{hint}")
     if len(findings) > _MOST_FINDINGS:
         lines.append(f"and {len(findings) - _MOST_FINDINGS:,} more")
     return "\n  ".join(["invalid configuration", *lines])

@@ -58,6 +58,7 @@ _NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
 class CorpusConfig(Section):
     """The docs."""
 
+    short = "path"
     path: Glob
     """A file, a folder or a glob."""
     format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO

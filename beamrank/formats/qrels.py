@@ -3,12 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries
@@ -20,27 +19,18 @@ from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
 from beamrank.formats.values import RowError, whole_of
 from beamrank.notes import Note
 from beamrank.plugins import Registry
-from beamrank.section import Paths, Relative, Section, check_paths
+from beamrank.section import Paths, Section
 from beamrank.storage.id_places import IdMapping, IdPlaces, repeated_rows
 
 
 class QrelsConfig(Section):
-    """Judgments whose columns have names."""
+    """The judgments."""
 
+    short = "path"
     path: Paths
     """A file, a glob, or a list of them."""
     columns: QrelsColumns | None = None
     """Where columns or fields have other names than usual."""
-
-
-def _check_qrels(qrels: str | tuple[str, ...] | QrelsConfig) -> str | tuple[str, ...] | QrelsConfig:
-    return qrels if isinstance(qrels, QrelsConfig) else check_paths(qrels)
-
-
-# What a configuration gives as qrels.
-QrelsFiles: TypeAlias = Annotated[
-    str | tuple[str, ...] | QrelsConfig, AfterValidator(_check_qrels), Relative.GLOB
-]
 
 
 FORMATS: Registry[FileFormat] = Registry(
@@ -121,6 +111,11 @@ class Judgments(IdMapping[Mapping[str, int]]):
     def count(self) -> int:
         """How many docs are judged, over all topics."""
         return len(self._levels)
+
+    @property
+    def has_relevant(self) -> bool:
+        """Whether any doc is relevant."""
+        return bool((self._levels > 0).any())
 
     def of_topics(self, query_ids: Collection[str]) -> "Judgments":
         """Those of some topics."""

@@ -51,6 +51,7 @@ _IS_FOLDER = "the topics {} are a folder: give `topics.path` a file"
 class TopicsConfig(Section):
     """The topics."""
 
+    short = "path"
     path: Paths
     """A file, a glob, or a list of them."""
     format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO

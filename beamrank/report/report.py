@@ -206,8 +206,8 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
     """
     plan, measures = runs.plan, runs.config.measures
     qrels = None
-    if runs.config.qrels is not None:
-        qrels = read_qrels(runs.config.qrels, rejects=runs.config.max_bad_rows.rejects("qrels"))
+    if runs.config.judgments is not None:
+        qrels = read_qrels(runs.config.judgments, rejects=runs.config.max_bad_rows.rejects("qrels"))
         qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance)) if plan.limited else qrels
     missing = [
         f"{each.stage} is not finished ({each.done:,} of {each.shards:,} shards): what needs it "
@@ -215,7 +215,7 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
         for each in runs.statuses
         if not each.finished
     ]
-    fast, not_drawn = by_position(measures)
+    fast, not_drawn = by_position(measures) if measures else ({}, ())
     report = Report(
         title=f"{plan.run_tag}: {plan.output}",
         runs=list(runs.all),

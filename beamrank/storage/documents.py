@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from beamrank.errors import PreflightError
+from beamrank.findings import place_of, problem_of
 from beamrank.storage import files as storage
 
 # In a receipt, for example. Sums and rates of these are numbers that can be printed.
@@ -65,11 +66,9 @@ def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
     try:
         return kind.validate_python(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        # Pydantic's own message names our class.
-        problem = "Input should be an object" if first["type"] == "dataclass_type" else first["msg"]
+        first = error.errors(include_url=False)[0]
         raise ValueError(
-            ": ".join(filter(None, (".".join(map(str, first["loc"])), problem)))
+            ": ".join(filter(None, (place_of(first, values), problem_of(first))))
         ) from None
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None

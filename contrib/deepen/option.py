@@ -8,6 +8,7 @@ import typer
 
 from beamrank.config.cascade import FIRST_STAGES, SHORT_FORM
 from beamrank.config.run import RunConfig
+from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def with_deeper(
         *later,
     ]
     given = {name: getattr(config, name) for name in config.model_fields_set - SHORT_FORM.keys()}
-    return RunConfig.model_validate(given | {"cascade": stages})
+    return check_document(given | {"cascade": stages}, RunConfig, "--deepen")
 
 
 def _inferences(plan: "Plan") -> dict[str, int]:

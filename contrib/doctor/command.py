@@ -74,7 +74,7 @@ def doctor(
     # They import torch, and other checks say where that cannot be done.
     from contrib.doctor.checkpoint import WRONG, check_checkpoint
 
-    document = read_document({"checkpoint": checkpoint}, options or ())
+    document = read_document({"checkpoint": checkpoint}, ModelConfig, options or ())
     section = check_document(document, ModelConfig, "beamrank doctor")
     found = check_checkpoint(checkpoint, kind or "mono", section.options)
     rows = [[each.check, each.state, each.found] for each in found]

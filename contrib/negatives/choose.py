@@ -42,8 +42,8 @@ class Rules:
 
     Attributes:
         rel: the lowest label of a positive; all other docs can be negatives.
-        range_min: so many first docs of the ranking are passed over.
-        range_max: docs below this rank are passed over.
+        range_min: so many first docs that pass the other filters are passed over.
+        range_max: docs below this rank are passed over; positives have none.
         max_score: of a negative.
         absolute_margin: a negative's score is at least this much below the positive's.
         relative_margin: it is at least this share of the positive's magnitude below it.
@@ -95,7 +95,7 @@ class Rules:
         scores, order = ranking.scores[: ranking.scored], self._order(query_id, doc_ids)
         for place in np.flatnonzero(relevant).tolist():
             kept = ~relevant
-            for name, passes in self._filters(scores, scores[place]):
+            for name, passes in self._filters(scores, scores[place], kept):
                 counts[name] += int((kept & ~passes).sum())
                 kept &= passes
             places = order[kept[order]][: self.num_negatives + _SPARE]
@@ -115,16 +115,17 @@ class Rules:
         )
 
     def _filters(
-        self, scores: NDArray[np.float64], positive: float
+        self, scores: NDArray[np.float64], positive: float, kept: NDArray[np.bool_]
     ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-        """The name of each filter and which docs pass it, bool[n]."""
-        ranks = np.arange(len(scores)) + 1
-        yield "--range-min", ranks > self.range_min
+        """The name of each filter and which docs pass it, bool[n]; `kept` are those that passed the
+        filters before.
+        """
         if self.range_max is not None:
-            yield "--range-max", ranks <= self.range_max
+            yield "--range-max", np.cumsum(kept) <= self.range_max
         if self.absolute_margin is not None:
             yield "--absolute-margin", scores + self.absolute_margin <= positive
         if self.relative_margin is not None:
             yield "--relative-margin", scores <= positive - abs(positive) * self.relative_margin
         if self.max_score is not None:
             yield "--max-score", scores <= self.max_score
+        yield "--range-min", np.cumsum(kept) > self.range_min

@@ -72,8 +72,12 @@ def negatives(
     rel: Annotated[
         int, option("The lowest label of a positive; all other docs can be negatives.", min=1)
     ] = 1,
-    range_min: Annotated[int, option("Pass over so many first docs of the ranking.", min=0)] = 0,
-    range_max: Annotated[int | None, option("Pass over docs below this rank.", min=1)] = None,
+    range_min: Annotated[
+        int, option("Pass over so many first docs that pass the other filters.", min=0)
+    ] = 0,
+    range_max: Annotated[
+        int | None, option("Pass over docs below this rank; positives have none.", min=1)
+    ] = None,
     max_score: Annotated[float | None, option("The highest score of a negative.")] = None,
     absolute_margin: Annotated[
         float | None,
@@ -181,6 +185,7 @@ class Mining:
     def decided_by(self) -> dict[str, Any]:
         """What decides each part, as JSON can hold it."""
         source = {
+            "version": 2,
             "plan": self.runs.plan.digest,
             "stage": self.stage,
             "manifest": self.runs.manifests[self.stage].digest,

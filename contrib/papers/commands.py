@@ -1,5 +1,5 @@
-"""`beamrank convert nfl6|webap|wikipassageqa` and `beamrank add-relevant`: data as Mass et al. 2019
-measure with it.
+"""`beamrank convert nfl6|squad|webap|wikipassageqa`, and `beamrank add-relevant`: data as Mass et
+al. 2019 measure with it.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from beamrank.formats.runs import read_run
 from beamrank.storage import files as storage
 from contrib.papers.collection import Collection, check_empty, write_collection
 from contrib.papers.questions import read_nfl6, read_wikipassageqa
+from contrib.papers.squad import read_squad
 from contrib.papers.webap import read_webap
 from pipelines.commands.arguments import (
     ResultFormat,
@@ -36,6 +37,18 @@ def convert_nfl6(
     """Convert nfL6: Yahoo's non-factoid questions, each with one answer."""
     check_empty(output)
     _write(read_nfl6(source), output, result_format)
+
+
+def convert_squad(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="SQuAD's JSON, 1.1 or 2.0, compressed or not.")
+    ],
+    output: _Output,
+    result_format: ResultFormat = "table",
+) -> None:
+    """Convert SQuAD: paragraphs are docs, and that of a question's answer is relevant."""
+    check_empty(output)
+    _write(read_squad(source), output, result_format)
 
 
 def convert_webap(

@@ -35,7 +35,7 @@ class _Entry:
 
     def __post_init__(self) -> None:
         if self.pooling == "attention" and not self.attention_size:
-            raise ValueError("attention_size: Field required")
+            raise ValueError("`attention` needs an attention_size: give it")
 
 
 @dataclass(frozen=True)

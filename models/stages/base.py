@@ -27,7 +27,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
-from beamrank.storage.documents import adapter
+from beamrank.storage.documents import adapter, validated
 from models.stages.planning import Planning, Sample
 
 CANDIDATE_BYTES = 12
@@ -233,7 +233,7 @@ class Stage(ABC):
         version.
         """
         try:
-            stage: Self = adapter(cls).validate_python({**record.keys, **record.settings})
+            stage: Self = validated(adapter(cls), {**record.keys, **record.settings})
         except ValueError as error:
             raise PreflightError(
                 f"the plan's stage {record.name} does not have the settings of "

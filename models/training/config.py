@@ -17,7 +17,7 @@ from beamrank.config.stages import InputConfig
 from beamrank.config.yaml import anchor_paths, check_document, folder_of, read_document
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import CorpusConfig
-from beamrank.formats.qrels import QrelsFiles
+from beamrank.formats.qrels import QrelsConfig
 from beamrank.formats.topics import TopicsConfig
 from beamrank.section import CheckpointName, Path, Positive, Section
 from beamrank.storage import files as storage
@@ -57,8 +57,8 @@ class DataConfig(Section):
     negatives`, neither."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
-    qrels: QrelsFiles | None = None
-    """The positives: a file, a glob, or a list of them; or a mapping with `path` and `columns`."""
+    qrels: QrelsConfig | None = None
+    """The positives."""
     run: Path | None = None
     """The candidates: a TREC or MS MARCO run."""
     teacher: Path | None = None
@@ -152,8 +152,8 @@ class DevConfig(Section):
     """A run that the model re-ranks every `every_steps`; the best model is kept."""
 
     topics: TopicsConfig
-    qrels: QrelsFiles
-    """Its judgments; the measure is over its judged topics."""
+    qrels: QrelsConfig
+    """Its judgments."""
     run: Path
     """The run that is re-ranked."""
     corpus: CorpusConfig | None = None
@@ -163,7 +163,8 @@ class DevConfig(Section):
     max_topics: Positive | None = None
     """Only the first so many judged topics that the run has, in the order of `dev.topics`."""
     measure: str = "RR@10"
-    """One measure, by its name in ir_measures or trec_eval; none that counts docs or judgments."""
+    """One measure over the judged topics, by its name in ir_measures or trec_eval; none that counts
+    docs or judgments."""
     every_steps: Positive = 1000
     """Steps between measurements; there is one more at the end."""
 
@@ -332,7 +333,7 @@ def load_train_config(
     `output` replaces that of the configuration, relative to the current folder.
     """
     refuse_credentials(output or "", "--output")
-    document = with_recipe(read_document(path, overrides), kind)
+    document = with_recipe(read_document(path, TrainConfig, overrides), kind)
     if kind == "tcp" and isinstance(document.get("input", {}), dict):
         # There are no queries, so their limit leaves no room to anything.
         document["input"] = {**document.get("input", {}), "max_query_length": _LEAST_QUERY_TOKENS}

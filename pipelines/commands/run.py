@@ -391,7 +391,7 @@ def score(
         "kernel": kernel,
         "stall_minutes": stall_minutes,
     }
-    document |= read_document({}, options or ())
+    document |= read_document({}, ScoreConfig, options or ())
     anchor_paths(document, ScoreConfig, storage.absolute("."))
     settings = check_document(document, ScoreConfig, "beamrank score")
     # Beam takes seconds to import, and other commands do without.

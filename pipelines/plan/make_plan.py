@@ -81,7 +81,8 @@ class _Warnings(Silent):
 def _decide(
     config: RunConfig, console: PlanningProgress, scoring: Device | None, builds: bool = True
 ) -> Plan:
-    parse_measures(config.measures)
+    if config.measures:
+        parse_measures(config.measures)
     topics, left_out, rejects = chosen_topics(config)
     for note in (note for each in rejects for note in each.notes()):
         console.warn(str(note))
@@ -117,7 +118,7 @@ def _decide(
         each.kind: Rejected(each.count, each.publish(config.output) if builds else each.named()[0])
         for each in rejects
     }
-    qrels = {} if config.qrels is None else hash_files(config.qrels)
+    qrels = {} if config.judgments is None else hash_files(config.judgments)
     plan = Plan(config.run_tag, config.output, shards, records, values, rejected, corpus, qrels)
     return plan.measured_before()
 
@@ -132,8 +133,8 @@ def _exclusions(config: RunConfig, topics: TopicTable) -> list[Note]:
         check_regular(exclude)
     relevance = (
         {}
-        if config.qrels is None
-        else read_qrels(config.qrels, rejects=config.max_bad_rows.rejects("qrels")).relevance
+        if config.judgments is None
+        else read_qrels(config.judgments, rejects=config.max_bad_rows.rejects("qrels")).relevance
     )
     excluded = read_excluded(exclude)
     return excluded.facts(topics.those_of(excluded.pairs or ()), relevance)
@@ -150,19 +151,26 @@ class ChosenTopics(NamedTuple):
 
 
 def chosen_topics(config: RunConfig) -> ChosenTopics:
-    """The topics to run. Qrels are always read, to find errors in them now."""
+    """The topics to run. The qrels are read, to find errors in them now."""
     rejects = config.max_bad_rows.rejects("topics"), config.max_bad_rows.rejects("qrels")
     topics, limit = (
         read_topics(config.topics, rejects[0], config.reads_instructions),
         config.topics.limit,
     )
-    judged = None
-    if config.qrels is not None:
+    judged, qrels = None, config.qrels if config.topics.only_judged else config.judgments
+    if qrels is not None:
         # They are read again for the measures.
-        for url in find_files(config.qrels):
+        for url in find_files(qrels):
             check_regular(url)
-        judged = read_qrels(config.qrels, rejects=rejects[1]).relevance
-        paths, total = shown_paths(config.qrels), len(topics)
+        judged = read_qrels(qrels, rejects=rejects[1]).relevance
+        paths, total = shown_paths(qrels), len(topics)
+        if config.measures and not judged.has_relevant:
+            raise PreflightError(
+                f"no doc is relevant in {paths}: every measure would be 0. Give other qrels, or "
+                "`measures: []` to evaluate nothing",
+                kind="no-relevant-doc",
+                file=paths,
+            )
         chosen = topics.of_queries(judged)
         if not len(chosen):
             raise PreflightError(

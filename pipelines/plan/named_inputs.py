@@ -85,7 +85,7 @@ def _collection(
             update={"path": _files(topics.path, "queries", progress)}
         )
     if qrels is not None:
-        changed["qrels"] = _files(qrels, "qrels", progress)
+        changed["qrels"] = qrels.model_copy(update={"path": _files(qrels.path, "qrels", progress)})
     return changed
 
 

@@ -26,9 +26,9 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ReceiptError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
-from beamrank.formats.files import hash_files
+from beamrank.formats.files import hash_files, shown_paths
 from beamrank.formats.qrels import read_qrels
-from beamrank.notes import SILENT, Progress, counted
+from beamrank.notes import SILENT, Progress, counted, first_few
 from beamrank.storage import files as storage
 from beamrank.storage.documents import sha256
 from models.stages.core import open_stages
@@ -82,7 +82,7 @@ def write_runs(
         for line in count_lines(manifest):
             progress.note(line)
     files = run_files(stages, config)
-    judged = {} if config.qrels is None else hash_files(config.qrels)
+    judged = {} if config.judgments is None else hash_files(config.judgments)
     evaluators = run_evaluators(plan, config, files)
     paths = write_run_files(plan, config, files, stages, manifests, evaluators, write_parts)
     evaluations = finish_evaluations(plan, evaluators)
@@ -164,13 +164,34 @@ def check_places(plan: Plan, folders: Iterable[PartFolder]) -> None:
 
 
 def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> Evaluators:
-    """The evaluator of each run of `run_files`, regardless of its formats; none without qrels."""
-    if config.qrels is None:
+    """The evaluator of each run of `run_files`, in any format; none where nothing is evaluated."""
+    if config.judgments is None:
         return {}
-    qrels = read_qrels(config.qrels, rejects=config.max_bad_rows.rejects("qrels"))
+    qrels = read_qrels(config.judgments, rejects=config.max_bad_rows.rejects("qrels"))
     if plan.limited:
         qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance))
     return {file: Evaluator(qrels, config.measures) for file in files[:: len(config.run_formats)]}
+
+
+def warn_of_candidates(
+    plan: Plan, config: RunConfig, first: Stage, manifest: Manifest, progress: Progress
+) -> None:
+    """Warns before the scoring where no candidate of the sealed `first` stage is judged."""
+    if config.judgments is None:
+        return
+    rejects = config.max_bad_rows.rejects("qrels")
+    relevance = read_qrels(config.judgments, rejects=rejects).relevance
+    queries = plan.topics.those_of(relevance)
+    for parts in iter_shards(plan, [first], {first.name: manifest}, queries):
+        for query_id, ranking in parts.rankings(first.name).items():
+            if not relevance[query_id].keys().isdisjoint(ranking.doc_ids):
+                return
+    query_id = min(queries)
+    progress.warn(
+        f"no doc that {shown_paths(config.judgments)} judges is a candidate: every measure will be "
+        f"0. Of topic {query_id!r} these are judged: {first_few(relevance[query_id])}. Give the "
+        "qrels of this corpus"
+    )
 
 
 def evaluate_shard(parts: ShardParts, evaluators: Evaluators) -> None:
@@ -321,8 +342,10 @@ def verify_runs(
 def _evaluators(
     plan: Plan, config: RunConfig, files: Sequence[RunFile], found: Verification
 ) -> Evaluators:
-    if config.qrels is None:
-        found.notes.append(f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels")
+    if config.judgments is None:
+        found.notes.append(
+            f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels or no measures"
+        )
     try:
         return run_evaluators(plan, config, files)
     except (BeamrankError, OSError) as error:

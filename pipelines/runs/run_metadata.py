@@ -84,7 +84,9 @@ def write_run_metadata(
     ((name, _),) = Counter(receipt.machine for receipt in sealed.receipts).most_common(1)
     machine = read_machine(plan.output, name) or describe_machine()
     goal = (
-        {} if config.qrels is None else {"evaluation": {"reported measures": list(config.measures)}}
+        {}
+        if config.judgments is None
+        else {"evaluation": {"reported measures": list(config.measures)}}
     )
     retrieval = list(describe_retrieval(stages, file))
     write_metadata(file.url(plan), config.run_tag, machine, retrieval, describe_data(config), goal)
@@ -125,7 +127,7 @@ def describe_data(config: RunConfig) -> Component:
     found = {
         "name": storage.name(config.corpus.path),
         "source": config.corpus.path,
-        "qrels": getattr(config.qrels, "path", config.qrels),
+        "qrels": getattr(config.qrels, "path", None),
         "topics": config.topics.path,
     }
     return {"test collection": {key: value for key, value in found.items() if value is not None}}

@@ -17,7 +17,7 @@ from beamrank.config.yaml import read_document
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from contrib.papers.collection import wikipassageqa_configs
-from models.training.config import load_train_config
+from models.training.config import TrainConfig, load_train_config
 from pipelines.cli import app
 from pipelines.plan.make_plan import chosen_topics, planned
 from tests import ROOT
@@ -124,7 +124,7 @@ def test_configuration_of_a_training_is_valid_to_its_inputs(folder, command):
     )
     assert done.exit_code == 0, (done.output, done.exception)
     assert (
-        read_document(str(folder / name))["recipe"]
+        read_document(str(folder / name), TrainConfig)["recipe"]
         in (ROOT / "docs/reference/training.md").read_text()
     )
 

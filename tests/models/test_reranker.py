@@ -124,7 +124,7 @@ def test_reranker_refuses_inputs_without_an_order(checkpoints):
 
 
 def test_reranker_refuses_a_checkpoint_that_is_not_a_string():
-    with pytest.raises(ConfigError, match="checkpoint: Input should be a valid string"):
+    with pytest.raises(ConfigError, match="checkpoint: it must be text"):
         Reranker(None)  # type: ignore[arg-type]
 
 

@@ -2,18 +2,23 @@
 shipped are valid.
 """
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from beamrank.config.run import RunConfig, load_config
-from beamrank.config.yaml import read_document
+from beamrank.config.yaml import check_document, read_document
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import corpus_files
+from beamrank.formats.files import paths_of
 from beamrank.formats.qrels import read_qrels
-from models.training.config import Kind, load_train_config
+from beamrank.section import keys
+from models.training.config import Kind, TrainConfig, load_train_config
 from tests import ROOT
 
 _TEXT = """
@@ -104,6 +109,95 @@ def test_overrides_are_yaml(path):
     assert load_config(str(path), ["measures=[AP]"]).measures == ("AP",)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "override", "section"),
+    [
+        ("corpus", "/c.jsonl", "corpus.format=jsonl", {"path": "/c.jsonl", "format": "jsonl"}),
+        ("topics", ["/a", "/b"], "topics.limit=5", {"path": ("/a", "/b"), "limit": 5}),
+        ("qrels", "/q", "qrels.columns.doc_id=d", {"path": "/q"}),
+        ("index", "/i", "index.language=de", {"path": "/i", "language": "de"}),
+        ("mono", "org/x", "mono.k=7", {"checkpoint": "org/x", "k": 7}),
+        ("max_bad_rows", 3, "max_bad_rows.topics=2", {"docs": 3, "topics": 2}),
+    ],
+)
+@pytest.mark.parametrize("is_override", [True, False])
+def test_value_in_place_of_a_section_is_its_short_form(
+    path, name, value, override, section, is_override
+):
+    if not is_override:
+        path.write_text(yaml.safe_dump({**yaml.safe_load(_TEXT), name: value}))
+    overrides = [f"{name}={json.dumps(value)}", override] if is_override else [override]
+    found = getattr(load_config(str(path), overrides), name)
+    assert {key: getattr(found, key) for key in section} == section
+
+
+def test_short_forms_of_paths_are_relative_to_the_file(path):
+    path.write_text("corpus: c\ntopics: [t]\nqrels: q\nindex: i\noutput: o\n")
+    config, folder = load_config(str(path)), path.parent
+    assert (config.corpus.path, config.qrels.path) == (str(folder / "c"), str(folder / "q"))
+    assert (config.topics.path, config.index.path) == ((str(folder / "t"),), str(folder / "i"))
+
+
+@pytest.mark.parametrize("override", ["candidates=run.trec", "candidates=[run.trec]"])
+def test_run_in_place_of_candidates_is_their_run(path, override):
+    config = load_config(str(path), [override, "index=null", "candidates.ties=doc_id"])
+    assert config.candidates.ties == "doc_id"
+    assert paths_of(config.candidates.run) == (str(path.parent / "run.trec"),)
+
+
+def test_checkpoint_in_place_of_a_stage_of_the_list(path):
+    text = _TEXT.replace("mono: {", "cascade: [mono: ./small, duo: {name: last, ")
+    path.write_text(text.replace("k: 100}", "k: 9}]"))
+    config = load_config(str(path), ["mono.k=20"])
+    assert config.cascade is not None
+    assert [(stage.name, stage.section.k) for stage in config.cascade] == [
+        ("mono", 20),
+        ("last", 9),
+    ]
+    assert config.cascade[0].section.checkpoint == str(path.parent / "small")
+
+
+_ODD: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    1.5,
+    10**30,
+    float("inf"),
+    "",
+    "x",
+    [],
+    [[]],
+    {},
+    {"x": 1},
+    {1: 2},
+    object(),
+)
+
+
+@pytest.mark.parametrize("model", [RunConfig, TrainConfig])
+def test_no_message_of_pydantic_reaches_a_user(model):
+    """Each key gets values of every kind."""
+    messages = 0
+    for name in [*model.model_fields, *(key for key, _ in keys(model))]:
+        for value in _ODD:
+            document: dict[str, Any] = {}
+            section = document
+            *parents, last = name.split(".")
+            for parent in parents:
+                section = section.setdefault(parent, {})
+            section[last] = value
+            with pytest.raises(ConfigError) as refusal:
+                check_document(document, model, "config")
+            for finding in refusal.value.__cause__.errors():
+                if finding["type"] != "value_error":
+                    assert finding["msg"] not in str(refusal.value)
+                    messages += 1
+                else:
+                    assert "validation error" not in finding["msg"]
+    assert messages > 500
+
+
 def test_output_that_is_not_utf8_is_refused(path):
     with pytest.raises(ConfigError, match="output: it is not UTF-8"):
         load_config(str(path), [], os.fsdecode(b"out\xff"))
@@ -116,28 +210,28 @@ def test_output_that_is_not_utf8_is_refused(path):
         ("momo=1", "momo: unknown key: did you mean mono?"),
         ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, exclude, k1, b, expansion)"),
         (f"{'a' * 5000}=1", f"{'a' * 80}...: unknown key"),
-        ("corpus.fields=[]", "corpus.fields: Tuple should have at least 1 item"),
-        ("bm25.expansion=rm4", "bm25.expansion: Input should be 'rm3' or 'rocchio'"),
+        ("corpus.fields=[]", "corpus.fields: it is too short"),
+        ("bm25.expansion=rm4", "bm25.expansion: it must be 'rm3' or 'rocchio'"),
         ("index.language=klingon", "index.language: 'klingon' is unknown; accepted: ar, bn"),
         (
             "index.language=no",
             "index: language is False: true, false, yes, no, on and off are not values of it "
             "unless",
         ),
-        ("bm25.k1=-1", "bm25.k1: Input should be greater than or equal to 0"),
-        ("bm25.k1=.inf", "bm25.k1: Input should be a finite number"),
-        ("bm25.k1=1e400", "bm25.k1: Input should be a finite number"),
-        ("bm25.b=1.1", "bm25.b: Input should be less than or equal to 1"),
-        ("bm25.b=-0.1", "bm25.b: Input should be greater than or equal to 0"),
-        ("bm25.b=.nan", "bm25.b: Input should be a finite number"),
-        ("stall_minutes=.nan", "stall_minutes: Input should be a finite number"),
-        ("mono.k=0", "mono.k: Input should be greater than or equal to 1"),
+        ("bm25.k1=-1", "bm25.k1: it must be 0 or more"),
+        ("bm25.k1=.inf", "bm25.k1: it must be a finite number"),
+        ("bm25.k1=1e400", "bm25.k1: it must be a finite number"),
+        ("bm25.b=1.1", "bm25.b: it must be 1 or less"),
+        ("bm25.b=-0.1", "bm25.b: it must be 0 or more"),
+        ("bm25.b=.nan", "bm25.b: it must be a finite number"),
+        ("stall_minutes=.nan", "stall_minutes: it must be a finite number"),
+        ("mono.k=0", "mono.k: it must be 1 or more"),
         ("mono.k=1001", "mono.k 1001 is more than the 1000 candidates"),
-        ("mono.k=2147483648", "mono.k: Input should be less than or equal to 2147483647"),
+        ("mono.k=2147483648", "mono.k: it must be 2147483647 or less"),
         ("mono.k=true", "mono: k is True: true, false, yes, no, on and off are not values of it"),
         ("threads=no", "threads is False"),
         ("mono.k='1_0'", "mono: k is '1_0': a number has no underscore"),
-        ("mono.k=\u0661\u0660", "mono.k: Input should be a valid integer"),
+        ("mono.k=\u0661\u0660", "mono.k: it must be a whole number"),
         ("device=cuda:\u0661", "device"),
         ("duo={checkpoint: x, k: 101}", "duo.k 101 is more than the 100 candidates"),
         ("duo={checkpoint: x, k: 5, aggregation: sample}", "give both or neither"),
@@ -154,14 +248,11 @@ def test_output_that_is_not_utf8_is_refused(path):
             "run_tag: is a column of the runs: it must not hold a control character",
         ),
         ('run_tag="\\ufeffa"', "or a byte order mark"),
-        ("run_formats=[]", "run_formats: Tuple should have at least 1 item"),
+        ("run_formats=[]", "run_formats: it is too short"),
         ("run_formats=[trec, x]", "run_formats.1: 'x' is unknown; accepted: trec, msmarco"),
+        *[(f"{key}=''", f"{key}: it is too short") for key in ("output", "corpus.path")],
         *[
-            (f"{key}=''", f"{key}: String should have at least 1 char")
-            for key in ("output", "corpus.path")
-        ],
-        *[
-            (f"qrels={value}", "qrels: a path is missing: give a path, a glob, or a list")
+            (f"qrels={value}", "qrels.path: a path is missing: give a path, a glob, or a list")
             for value in ("''", "[a, '']")
         ],
         ("mono", "must look like mono.k=100"),
@@ -184,7 +275,7 @@ def test_config_that_holds_itself_is_refused():
     values: dict[str, object] = {}
     values["corpus"] = values
     with pytest.raises(ConfigError, match="CONFIG is nested too deeply, or holds itself"):
-        read_document(values)
+        read_document(values, RunConfig)
 
 
 def test_config_error_for_many_keys_is_short(path):
@@ -266,8 +357,8 @@ reuse: [earlier]
     )
     assert config.mono.checkpoint == f"{literal}/model"
     with pytest.raises(PreflightError, match="there is no qrels file"):
-        read_qrels(config.qrels or "")
+        read_qrels(config.qrels)
     (tmp_path / "exp[1]" / "q.txt").write_text("q 0 d 1\n")
     found = load_config(str(tmp_path / "exp[1]" / "c.yaml"))
-    assert found.qrels == f"{literal}/q.txt"
+    assert found.qrels.path == f"{literal}/q.txt"
     assert read_qrels(found.qrels).relevance == {"q": {"d": 1}}

@@ -1,6 +1,7 @@
 """Docs that are left out of rankings: how they are named, and what is left."""
 
 import gzip
+import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +31,27 @@ def test_excluded_docs_are_read_in_every_form(write, name, content, pairs):
     assert (found.pairs, found.repeated) == (pairs, 0)
     packed = read_excluded(write(f"{name}.gz", gzip.compress(content.encode())))
     assert (packed.pairs, packed.digest) == (pairs, found.digest)
+
+
+@pytest.mark.parametrize("names", ["qid docno", "topic_id pid", "docid query-id"])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_excluded_docs_have_the_usual_names_of_columns(tmp_path, names, kind):
+    """found/253."""
+    ours = names.split()
+    table = pa.table({name: ["q1" if name[0] in "qt" else "d1"] for name in ours})
+    path = tmp_path / f"x.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        (row,) = table.to_pylist()
+        between = "," if kind == "csv" else "\t"
+        lines = (
+            [json.dumps(row)]
+            if kind == "jsonl"
+            else [between.join(ours), between.join(row.values())]
+        )
+        path.write_text("".join(f"{line}\n" for line in lines))
+    assert read_excluded(str(path)).pairs == {"q1": {"d1"}}
 
 
 def test_lists_of_excluded_docs_are_refused(tmp_path):

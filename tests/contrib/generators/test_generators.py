@@ -182,7 +182,7 @@ def test_instruction_that_is_not_read_is_refused(tmp_path):
             Reranker(reference, instruction="Find bread", **options)
     with pytest.raises(ConfigError, match=r"spells the special token '<.im_end.>'"):
         _reranker(save_generator(tmp_path / "qwen", "Qwen3"), "Qwen3", instruction="a<|im_end|>b")
-    with pytest.raises(ConfigError, match="instruction: String should have at least 1 character"):
+    with pytest.raises(ConfigError, match="instruction: it is too short"):
         Reranker("embedded:mono", instruction="")
 
 

@@ -26,7 +26,7 @@ def _ranking(scores) -> Ranking:
 
 def _passes(rules: Rules, rank: int, score: float, positive: float) -> bool:
     return (
-        rules.range_min < rank <= (rules.range_max or 99)
+        rank <= (rules.range_max or 99)
         and (rules.max_score is None or score <= rules.max_score)
         and (rules.absolute_margin is None or score + rules.absolute_margin <= positive)
         and (
@@ -57,13 +57,14 @@ def test_groups_are_those_of_a_loop_over_docs(scores, levels, rules):
     relevant = [doc_id for doc_id in ranking.doc_ids if judged[doc_id] >= rules.rel]
     wanted = []
     for doc_id, positive in ranking:
+        negatives = [each for each in ranking if each[0] not in relevant]
         others = [
             other
-            for rank, (other, score) in enumerate(ranking, 1)
-            if other not in relevant and _passes(rules, rank, score, positive)
+            for rank, (other, score) in enumerate(negatives, 1)
+            if _passes(rules, rank, score, positive)
         ]
         if doc_id in relevant:
-            wanted.append((doc_id, positive, others[:11]))
+            wanted.append((doc_id, positive, others[rules.range_min :][:11]))
     assert [(row["positive"], row["score"], row["doc_ids"]) for row in rows] == wanted
     values = dict(ranking)
     assert all([values[each] for each in row["doc_ids"]] == row["scores"].tolist() for row in rows)
@@ -102,6 +103,8 @@ def test_rules_that_no_doc_can_meet_are_refused():
         {"relative_margin": 0.05, "num_negatives": 4},
         {"absolute_margin": 0.1, "num_negatives": 3},
         {"max_score": 0.3, "relative_margin": 0.4, "num_negatives": 2},
+        {"range_min": 2, "range_max": 9, "num_negatives": 3},
+        {"range_min": 1, "relative_margin": 0.1, "num_negatives": 3},
     ],
 )
 def test_negatives_are_those_of_sentence_transformers(options):
@@ -135,10 +138,9 @@ def test_negatives_are_those_of_sentence_transformers(options):
         Dataset.from_dict({"query": queries, "answer": positives}),
         model,
         corpus=docs,
-        range_max=len(docs) - 1,
         output_format="triplet",
         verbose=False,
-        **options,
+        **{"range_max": len(docs) - 1, **options},
     )
     similarities = (
         model.similarity(model.encode(queries), model.encode(docs)).numpy().astype(np.float64)

@@ -1,5 +1,5 @@
-"""`beamrank convert nfl6|webap|wikipassageqa`: the folders that it writes can be run and trained
-on.
+"""`beamrank convert nfl6|squad|webap|wikipassageqa`: the folders that it writes can be run and
+trained on.
 """
 
 import json
@@ -35,6 +35,18 @@ def _save_nfl6(folder: Path) -> Path:
     return path
 
 
+def _save_squad(folder: Path) -> Path:
+    answer = {"text": "tea", "answer_start": 0}
+    questions = [
+        {"id": "a", "question": "what is hot?", "answers": [answer]},
+        {"id": "b", "question": "what is cold?", "answers": [], "is_impossible": True},
+    ]
+    paragraphs = [{"context": "tea is hot", "qas": questions}, {"context": "milk", "qas": []}]
+    path = folder / "squad.json"
+    path.write_text(json.dumps({"data": [{"title": "Tea", "paragraphs": paragraphs}]}))
+    return path
+
+
 def _save_webap(folder: Path) -> Path:
     (folder / "gradedText").mkdir()
     queries = [{"number": "701", "text": "oil"}, {"number": "715", "text": "gas"}]
@@ -58,7 +70,14 @@ def _save_wikipassageqa(folder: Path) -> Path:
     return folder
 
 
-_SAVED = {"nfl6": _save_nfl6, "webap": _save_webap, "wikipassageqa": _save_wikipassageqa}
+_SAVED = {
+    "nfl6": _save_nfl6,
+    "squad": _save_squad,
+    "webap": _save_webap,
+    "wikipassageqa": _save_wikipassageqa,
+}
+_DEPTHS = {"nfl6": 10, "squad": 100, "webap": 100, "wikipassageqa": 4}
+_NEGATIVES = {"nfl6": 2, "squad": 2, "webap": None, "wikipassageqa": 5}
 
 
 @pytest.mark.parametrize("name", _SAVED)
@@ -66,11 +85,11 @@ def test_convert_writes_configurations_that_are_valid(tmp_path, name):
     output = tmp_path / "converted"
     succeed("convert", name, _SAVED[name](tmp_path), "--output", output)
     config = load_config(str(output / "config.yaml"))
-    assert config.first_stage.k == {"nfl6": 10, "webap": 100, "wikipassageqa": 4}[name]
+    assert config.first_stage.k == _DEPTHS[name]
     training = load_train_config(str(output / "train.yaml"), "mono")
     assert (training.recipe, training.sampling.negatives) == (
         "nonfactoid",
-        {"nfl6": 2, "webap": None, "wikipassageqa": 5}[name],
+        _NEGATIVES[name],
     )
     assert training.sampling.ranks == (1, config.first_stage.k)
     assert training.dev is not None

@@ -206,7 +206,7 @@ def test_chunked_checkpoint_is_refused_by_transformers_and_duo(start, tmp_path):
     config.write_text(config.read_text().replace('"pooling": "attention"', '"pooling": "mean"'))
     with pytest.raises(
         PreflightError,
-        match=r"cannot be used: chunks\.pooling: Input should be 'attention' or 'max'",
+        match=r"cannot be used: chunks\.pooling: it must be 'attention' or 'max'",
     ):
         resolve_checkpoint(str(tmp_path), "mono")
 

@@ -220,7 +220,7 @@ def test_model_of_other_sizes_is_refused(tmp_path, kind, config, message):
         ({"hidden_act": "theirs"}, "has hidden_act 'theirs'; known: gelu"),
         (
             {"hidden_size": None},
-            "config.json of the checkpoint .* cannot be used: hidden_size: Field required",
+            "config.json of the checkpoint .* cannot be used: hidden_size: it is required",
         ),
         ({"num_attention_heads": 5}, "has 2 layers and 5 heads over a width of 32"),
         (

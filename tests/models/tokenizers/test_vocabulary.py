@@ -145,7 +145,7 @@ def test_vocabulary_of_another_tokenizer_is_refused_by_name(tmp_path, changes, m
         (
             "tokenizer_config.json",
             b"[]",
-            r"tokenizer_config\.json cannot be used: Input should be an object",
+            r"tokenizer_config\.json cannot be used: it must be keys with values",
         ),
         (
             "tokenizer_config.json",

@@ -170,7 +170,7 @@ def test_configuration_paths_are_relative_to_its_file(load, tmp_path):
         ({"optimiser": {}}, "optimiser: unknown key: did you mean optimizer?"),
         (
             {"optimizer": {"learning_rate": 1e300}},
-            "optimizer.learning_rate: Input should be less than or equal to 1",
+            "optimizer.learning_rate: it must be 1 or less",
         ),
         (
             {"optimizer": {"leaning_rate": 1}},

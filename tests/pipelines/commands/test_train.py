@@ -149,7 +149,7 @@ def test_train_with_two_processes_gives_the_same_weights(config, tmp_path):
         (
             ("--set", "optimizer.learning_rate=1e38"),
             2,
-            "optimizer.learning_rate: Input should be less than or equal",
+            "optimizer.learning_rate: it must be 1 or less",
         ),
     ],
 )

@@ -348,6 +348,43 @@ def test_bm25_of_stop_words_and_a_long_query(collection: Collection) -> None:
     assert collection.count("mono", "truncated_queries") == 1
 
 
+@pytest.mark.parametrize("levels", [("0", "0"), ("-1", "0")])
+def test_qrels_without_a_relevant_doc_are_refused_before_the_scoring(
+    collection: Collection, levels
+) -> None:
+    collection.with_qrels()
+    collection.write("qrels.txt", [f"q{at} 0 d1 {level}" for at, level in enumerate(levels, 1)])
+    with pytest.raises(PreflightError) as refusal:
+        collection.plan()
+    assert refusal.value.kind == "no-relevant-doc"
+    assert refusal.value.file.endswith("qrels.txt")
+    assert collection.plan("measures=[]")
+
+
+@pytest.mark.parametrize(("judged", "is_warned"), [("d4", True), ("d1", False)])
+def test_judged_docs_that_are_no_candidates_are_a_warning_before_the_scoring(
+    collection: Collection, judged, is_warned
+) -> None:
+    collection.with_qrels({"q1": judged, "q2": "d3"})
+    before, _, after = succeed("run", collection.path).stderr.partition("tokenize-")
+    assert ("qrels.txt judges is a candidate" in before) == is_warned
+    assert ("judged topics of the run that rank any judged doc: 0 of 2" in after) == is_warned
+    measures = json.loads((collection.output / "runs/measures.json").read_text())
+    assert (measures["mono"]["RR@10"] == 0) == is_warned
+
+
+def test_empty_list_of_measures_evaluates_nothing(collection: Collection) -> None:
+    collection.with_qrels({"q1": "d1", "q2": "d9"}, [])
+    noted = succeed("run", collection.path).stderr
+    assert "no measures are given: the runs are not evaluated" in noted
+    assert not (collection.output / "runs/measures.json").exists()
+    succeed("report", collection.output, "--no-texts")
+    assert not read_plan(str(collection.output)).qrels
+    collection.write("qrels.txt", ["q9 0 d1 1"])
+    with pytest.raises(PreflightError, match="none of the 2 topics"):
+        collection.plan("topics.only_judged=true")
+
+
 @pytest.mark.jvm
 def test_run_without_candidates_measures_zero(collection: Collection) -> None:
     collection.with_index(8).with_qrels({"none": "d1"}, ("RR@10", "AP"))

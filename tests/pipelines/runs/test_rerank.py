@@ -148,7 +148,7 @@ def test_aggregate_equals_the_file_that_the_command_writes(
         ({"runner": "gpu"}, "runner 'gpu' does not exist: give one of local, embed"),
         ({"stage": "rank"}, "no stage rank: give one of retrieve"),
         ({"set": {"mono.depth": 3}}, "unknown key"),
-        ({"set": {"mono.k": "many"}}, "mono.k: Input should be a valid integer"),
+        ({"set": {"mono.k": "many"}}, "mono.k: it must be a whole number"),
     ],
 )
 def test_run_refuses_wrong_arguments(collection: SmallCollection, changes, message) -> None:
@@ -255,7 +255,7 @@ def test_rerank_refuses_bad_input(mono, changes, message) -> None:
         ({"k0": 0}, "k is k0"),
         ({"aggregation": "median"}, "aggregation: 'median' is unknown; accepted: sum"),
         ({"aggregation": "sample"}, "opponents"),
-        ({"truncation": "none"}, "truncation: Input should be 'original'"),
+        ({"truncation": "none"}, "truncation: it must be 'original'"),
         ({"truncation": "hf", "duo": "embedded:duo"}, "`hf` is defined for pairs only"),
         (
             {"device": "tpu"},
