@@ -121,6 +121,11 @@ class DisturbedRun:
         self, process: int = 0, fault: Fault | None = None, more: tuple[str, ...] = ()
     ) -> Launch:
         """Starts a launcher; of those of `--only` the one with this number."""
+        flags = [word.format(process) for word in self._flags]
+        return self.command([*self.words(), *more, *flags], fault)
+
+    def words(self) -> list[str]:
+        """The command of a run on the local runner."""
         setup = self.case.setup
         words = [
             "run",
@@ -130,12 +135,12 @@ class DisturbedRun:
             "--retries",
             str(setup.retries),
         ]
-        words += ["--set", f"shards={setup.shards}", *more]
+        words += ["--set", f"shards={setup.shards}"]
         if setup.reuse:
             words += ["--reuse", str(self.folder / "earlier")]
         if setup.store != "disk" and self.first == "bm25":
             words += ["--set", f"index.path={self.url}-index"]
-        return self.command([*words, *(word.format(process) for word in self._flags)], fault)
+        return words
 
     def command(self, words: list[str], fault: Fault | None = None) -> Launch:
         """Starts any command."""

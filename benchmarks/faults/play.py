@@ -32,6 +32,7 @@ _MOST_RESUMES = 8
 # What a process writes that ended in a way that it did not foresee.
 _TRACES = ("Traceback (most recent call last)", "Fatal Python error", "Segmentation fault")
 _OF_INDEX = re.compile(r"(?i)remove the folder|(build it|build the index) again")
+_OF_PLAN = "run it once without --only"
 _LIMITED = ("a memory limit", "a limit of open files")
 
 
@@ -168,6 +169,8 @@ class _Player(DisturbedRun):
         advice = " ".join([said, *(finding["remedy"] for finding in found["findings"])])
         if self.indexes[0].files() and _OF_INDEX.search(advice):
             self.indexes[0].remove()
+        if _OF_PLAN in advice:
+            self._command(*self.words(), "--stage", "retrieve")
         for name in set(remedied(found["findings"])) & set(self.files.files()):
             self.files.write(name, None)
 
