@@ -218,14 +218,13 @@ def checked_names(
         seen.add(name)
 
 
-def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+def completed(values: dict[str, Any]) -> dict[str, Any]:
     """A document in which every stage has its place and its depth.
 
     A first stage of ours is the section of its name, that of a plugin is the first of the list, and
     an index without either is searched with BM25. Each default `k` is at most that of the stage
     before.
     """
-    values = {key: dict(each) if isinstance(each, dict) else each for key, each in values.items()}
     _write_out_stages(values)
     listed = values.get("cascade")
     if plugins := [name for name in _plugins_first() if values.get(name) is not None]:
