@@ -15,8 +15,8 @@ from beamrank.config.stages import (
     MonoConfig,
     StageConfig,
 )
+from beamrank.config.yaml import problems_of
 from beamrank.errors import PreflightError
-from beamrank.findings import problem_of
 from beamrank.plugins import Registry
 
 FIRST_STAGES: dict[str, type[FirstStageConfig]] = {
@@ -86,7 +86,7 @@ def parse_stage(entry: Any) -> ConfiguredStage:
     try:
         return ConfiguredStage(name, kind, section.model_validate(settings))
     except ValidationError as error:
-        raise ValueError("; ".join(_lines(kind, error))) from error
+        raise ValueError("; ".join(problems_of(error, section, kind))) from error
 
 
 def _dump(stage: ConfiguredStage) -> dict[str, Any]:
@@ -187,12 +187,6 @@ def stage_paths(document: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig]
     ):
         with suppress(ValueError):  # It is refused when the document is checked.
             yield section_of_stage(kind), settings
-
-
-def _lines(kind: str, error: ValidationError) -> Iterator[str]:
-    for finding in error.errors():
-        where = ".".join(map(str, (kind, *finding["loc"])))
-        yield f"{where}: {problem_of(finding)}"
 
 
 def checked_names(
