@@ -81,37 +81,20 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_numbers(cls, values: Any) -> Any:
-        """Pydantic would read `k: "1_0"` as 10."""
-        for name, field in cls.model_fields.items():
-            text = values.get(name) if isinstance(values, dict) else None
-            kinds = _kinds(field.annotation)
-            if (
-                isinstance(text, str)
-                and "_" in text
-                and {int, float} & {*kinds}
-                and str not in kinds
-            ):
-                raise ValueError(f"{name} is {text!r}: a number has no underscore")
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_truth_values(cls, values: Any) -> Any:
-        """Pydantic would read `k: yes` as 1."""
-        for name, field in cls.model_fields.items():
-            is_truth = isinstance(values, dict) and isinstance(values.get(name), bool)
-            if is_truth and bool not in (field.annotation, *get_args(field.annotation)):
+    def _check_values(cls, values: Any) -> Any:
+        """Pydantic would read `k: "1_0"` as 10, and `k: yes` as 1."""
+        values = cls.written_out(values)
+        for name, field in cls.model_fields.items() if isinstance(values, dict) else ():
+            value, kinds = values.get(name), _kinds(field.annotation)
+            is_number = str not in kinds and (int in kinds or float in kinds)
+            if is_number and isinstance(value, str) and "_" in value:
+                raise ValueError(f"{name} is {value!r}: a number has no underscore")
+            if isinstance(value, bool) and bool not in kinds:
                 raise ValueError(
-                    f"{name} is {values[name]}: true, false, yes, no, on and off are not values "
-                    "of it unless quoted"
+                    f"{name} is {value}: true, false, yes, no, on and off are not values of it "
+                    "unless quoted"
                 )
         return values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _write_out(cls, values: Any) -> Any:
-        return cls.written_out(values)
 
     @classmethod
     def written_out(cls, values: Any) -> Any:

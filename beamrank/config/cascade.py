@@ -15,8 +15,8 @@ from beamrank.config.stages import (
     MonoConfig,
     StageConfig,
 )
+from beamrank.config.yaml import problems_of
 from beamrank.errors import PreflightError
-from beamrank.findings import problem_of
 from beamrank.plugins import Registry
 
 FIRST_STAGES: dict[str, type[FirstStageConfig]] = {
@@ -86,7 +86,7 @@ def parse_stage(entry: Any) -> ConfiguredStage:
     try:
         return ConfiguredStage(name, kind, section.model_validate(settings))
     except ValidationError as error:
-        raise ValueError("; ".join(_lines(kind, error))) from error
+        raise ValueError("; ".join(problems_of(error, section, kind))) from error
 
 
 def _dump(stage: ConfiguredStage) -> dict[str, Any]:
@@ -189,12 +189,6 @@ def stage_paths(document: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig]
             yield section_of_stage(kind), settings
 
 
-def _lines(kind: str, error: ValidationError) -> Iterator[str]:
-    for finding in error.errors():
-        where = ".".join(map(str, (kind, *finding["loc"])))
-        yield f"{where}: {problem_of(finding)}"
-
-
 def checked_names(
     stages: Sequence[ConfiguredStage], taken: Collection[str], first: str = ""
 ) -> None:
@@ -218,14 +212,13 @@ def checked_names(
         seen.add(name)
 
 
-def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+def completed(values: dict[str, Any]) -> dict[str, Any]:
     """A document in which every stage has its place and its depth.
 
     A first stage of ours is the section of its name, that of a plugin is the first of the list, and
     an index without either is searched with BM25. Each default `k` is at most that of the stage
     before.
     """
-    values = {key: dict(each) if isinstance(each, dict) else each for key, each in values.items()}
     _write_out_stages(values)
     listed = values.get("cascade")
     if plugins := [name for name in _plugins_first() if values.get(name) is not None]:

@@ -333,17 +333,22 @@ def _cut(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
-def explain(error: ValidationError, model: type[Section]) -> str:
-    """Pydantic's findings in one line each, in our words."""
-    lines = []
-    findings = error.errors()
-    for finding in findings[:_MOST_FINDINGS]:
-        where = ".".join(_cut(str(part)) for part in finding["loc"]) or "configuration"
+def problems_of(error: ValidationError, model: type[Section], *place: str) -> list[str]:
+    """What pydantic found in a section at a place of the configuration: its key and our words."""
+    problems = []
+    for finding in error.errors():
+        where = ".".join(_cut(str(part)) for part in (*place, *finding["loc"])) or "configuration"
         hint = _suggest(finding["loc"], model) if finding["type"] == "extra_forbidden" else ""
-        lines.append(f"{where}: {problem_of(finding)}{hint}")
-    if len(findings) > _MOST_FINDINGS:
-        lines.append(f"and {len(findings) - _MOST_FINDINGS:,} more")
-    return "\n  ".join(["invalid configuration", *lines])
+        problems.append(f"{where}: {problem_of(finding)}{hint}")
+    return problems
+
+
+def explain(error: ValidationError, model: type[Section]) -> str:
+    """`problems_of` a whole configuration, one a line."""
+    problems = problems_of(error, model)
+    if len(problems) > _MOST_FINDINGS:
+        problems[_MOST_FINDINGS:] = [f"and {len(problems) - _MOST_FINDINGS:,} more"]
+    return "\n  ".join(["invalid configuration", *problems])
 
 
 def _suggest(location: tuple[int | str, ...], model: type[Section]) -> str:
