@@ -106,7 +106,10 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if name not in MODEL_OPTIONS:
             raise ValueError(f"{name!r} is unknown; known: {', '.join(MODEL_OPTIONS)}")
-        found[name] = validated(TypeAdapter(MODEL_OPTIONS[name]), value)
+        try:
+            found[name] = validated(TypeAdapter(MODEL_OPTIONS[name]), value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     return found
 
 

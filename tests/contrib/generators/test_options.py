@@ -45,8 +45,8 @@ def test_plan_holds_the_prompt_of_a_file_beside_the_configuration(tmp_path):
     [
         ({"prompt": "absent.txt"}, "cannot read the prompt .*absent.txt"),
         ({"prompt": 3}, "prompt|options"),
-        ({"answers": []}, "at least 1 item"),
-        ({"answers": ["yes", "no", "maybe"]}, "at most 2 items"),
+        ({"answers": []}, "answers: it is too short"),
+        ({"answers": ["yes", "no", "maybe"]}, "answers: it is too long"),
         ({"answer": ["yes"]}, "unknown key"),
         ({"options": {"answer": ["yes"]}}, "'answer' is unknown; known: answers, prompt"),
     ],

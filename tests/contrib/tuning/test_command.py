@@ -32,8 +32,8 @@ def test_tuned_points_are_every_combination():
     [
         ("0.9,x", None, r"--k1 '0.9,x': could not convert string to float: 'x'"),
         ("", None, "could not convert string to float"),
-        (None, "0.4,1.5", "less than or equal to 1"),
-        ("-1", None, "greater than or equal to 0"),
+        (None, "0.4,1.5", "it must be 1 or less"),
+        ("-1", None, "it must be 0 or more"),
         ("nan", None, "finite number"),
     ],
 )
