@@ -3,15 +3,18 @@
 import logging
 import os
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation, evaluate_one, without
 from beamrank.evaluation.measures import parse_measures, split_measures
 from beamrank.formats import qrels, run_writer, runs
+from beamrank.formats.columns import TABLES, Columns, checked_hints
 from beamrank.formats.excluded import excluded_of
 from beamrank.formats.run_writer import text_formats
 from beamrank.formats.runs import RunScores
+from beamrank.formats.schemas import QRELS, RUN
 from beamrank.frames import Frame, qrels_of_frame, run_of_frame
 from beamrank.section import Texts, texts_of
 
@@ -21,35 +24,57 @@ _FILES = (str, bytes, os.PathLike)
 _log = logging.getLogger(__name__)
 
 
-def read_run(path: _Path) -> RunScores:
+def read_run(
+    path: _Path,
+    *,
+    columns: Columns = MappingProxyType({}),
+    format: str = TABLES[0],
+    quotes: bool = False,
+) -> RunScores:
     """The scores of a TREC or MS MARCO run: {query_id: {doc_id: score}}.
 
     Args:
         path: a file or a URL, compressed or not.
+        columns: the names of columns, or their numbers from 1 in a file without a header, by
+            `query_id`, `doc_id`, `rank` and `score`.
+        format: `tsv`, `csv`, `json` or a named one, such as `top_ranked`; `auto` recognizes it.
+        quotes: whether a TSV has quotes, as a CSV has.
 
     Returns:
         Queries in the order of the file, docs best first: by score, ties by doc_id, descending, as
         in trec_eval. A run without scores is ordered by rank, and a score is minus the rank.
 
     Raises:
+        ConfigError: there is no such format, or column of such files.
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
     """
-    return runs.read_run(os.fsdecode(path)).to_dict()
+    hints = checked_hints(RUN, runs.FORMATS, columns, format, quotes)
+    return runs.read_run(os.fsdecode(path), hints=hints).to_dict()
 
 
-def read_qrels(path: _Path) -> dict[str, dict[str, int]]:
+def read_qrels(
+    path: _Path,
+    *,
+    columns: Columns = MappingProxyType({}),
+    format: str = TABLES[0],
+    quotes: bool = False,
+) -> dict[str, dict[str, int]]:
     """The judgments of a TREC, MS MARCO or BEIR file: {query_id: {doc_id: relevance}}.
 
     Args:
         path: a file or a URL, compressed or not.
+        columns: the names of columns, or their numbers from 1 in a file without a header, by
+            `query_id`, `doc_id` and `relevance`.
+        format: `tsv`, `csv`, `json` or a named one, such as `lotte`; `auto` recognizes it.
+        quotes: whether a TSV has quotes, as a CSV has.
 
     Raises:
+        ConfigError: there is no such format, or column of such files.
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
     """
-    return {
-        query_id: dict(docs)
-        for query_id, docs in qrels.read_qrels(os.fsdecode(path)).relevance.items()
-    }
+    hints = checked_hints(QRELS, qrels.FORMATS, columns, format, quotes)
+    found = qrels.read_qrels(os.fsdecode(path), hints).relevance
+    return {query_id: dict(docs) for query_id, docs in found.items()}
 
 
 def write_run(

@@ -17,6 +17,7 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Run
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import NO_FILE_HINTS, FileHints
 from beamrank.notes import SILENT, Note, Progress, of_files
 from beamrank.storage import files as storage
 
@@ -213,6 +214,7 @@ def compare_runs(
     names: Mapping[str, str] | None = None,
     agree: bool = True,
     max_bad_rows: int = 0,
+    hints: FileHints = NO_FILE_HINTS,
     progress: Progress = SILENT,
 ) -> RunComparison:
     """Compares run files with a baseline. Two runs are in memory at a time.
@@ -220,7 +222,8 @@ def compare_runs(
     Without `qrels_url` only the rankings are compared. `test` and `correction` are names in
     `significance.TESTS` and `significance.CORRECTIONS`; `names` are those of the runs, by their
     paths, by default those of the files. With `agree`, the agreement of the rankings is computed.
-    At most `max_bad_rows` unusable rows of each run and of the qrels are left out.
+    At most `max_bad_rows` unusable rows of each run and of the qrels are left out. `hints` say how
+    the files are laid out.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
@@ -231,7 +234,9 @@ def compare_runs(
         name for name, measure in parse_measures(measures).items() if measure.NAME != NOT_TESTED
     ]
     qrels = (
-        None if qrels_url is None else read_qrels(qrels_url, rejects=Rejects("qrels", max_bad_rows))
+        None
+        if qrels_url is None
+        else read_qrels(qrels_url, hints.qrels, Rejects("qrels", max_bad_rows))
     )
     missing = "no qrels: measures, differences and tests need judgments (--qrels)"
     notes = [missing] if qrels is None else qrels.notes.lines()
@@ -242,9 +247,9 @@ def compare_runs(
     warnings: list[str] = []
 
     def read(url: str) -> tuple[Run, ComparedRun, Evaluation | None]:
-        run = without(
-            read_run(url, rejects=Rejects("run", max_bad_rows), progress=progress), excluded, qrels
-        )
+        rejects = Rejects("run", max_bad_rows)
+        run = read_run(url, hints=hints.run, rejects=rejects, progress=progress)
+        run = without(run, excluded, qrels)
         compared = ComparedRun(url, shown[url], len(run.order), {})
         if qrels is None:
             facts[noted[url]] = [*run.notes.facts(), *own_facts(run.order)]

@@ -29,6 +29,7 @@ from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Run, RunNotes
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import NO_FILE_HINTS, FileHints
 from beamrank.notes import Note, first_few
 from beamrank.storage.id_places import IdMapping, IdPlaces, missing_ids
 
@@ -398,12 +399,13 @@ def evaluate_run_files(
     measures: Sequence[str],
     excluded: Excluded | None = None,
     max_bad_rows: int = 0,
+    hints: FileHints = NO_FILE_HINTS,
 ) -> list[RunEvaluation]:
     """Measures several run files against a qrels file, which is read once, without the docs that
     are left out.
 
     Of each run and of the qrels, at most `max_bad_rows` rows that cannot be used are left out, and
-    noted.
+    noted. `hints` say how the files are laid out.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
@@ -411,10 +413,11 @@ def evaluate_run_files(
             common.
     """
     parse_measures(measures)
-    qrels = read_qrels(qrels_url, rejects=Rejects("qrels", max_bad_rows))
+    qrels = read_qrels(qrels_url, hints.qrels, Rejects("qrels", max_bad_rows))
     found = []
     for url in run_urls:
-        run = without(read_run(url, rejects=Rejects("run", max_bad_rows)), excluded, qrels)
+        run = read_run(url, hints=hints.run, rejects=Rejects("run", max_bad_rows))
+        run = without(run, excluded, qrels)
         found.append(evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}"))
     return found
 

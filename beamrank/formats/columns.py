@@ -2,12 +2,14 @@
 `columns`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
-from beamrank.formats.schemas import Hints
+from beamrank.errors import ConfigError
+from beamrank.formats.schemas import Hints, Schema
 from beamrank.section import Section
 
 # What `format` can be beside a named one.
@@ -80,6 +82,28 @@ def hints_of(section: _Described) -> Hints:
     """What a section says about its files."""
     named = "" if section.format == TABLES[0] else section.format
     return Hints(column_names(section.columns), quotes=section.quotes, format=named)
+
+
+def checked_hints(
+    schema: Schema,
+    formats: Collection[str],
+    columns: Columns = MappingProxyType({}),
+    format: str = TABLES[0],
+    quotes: bool = False,
+) -> Hints:
+    """What a caller says about files; raises ConfigError for a format or a meaning that they do not
+    have.
+    """
+    for name, given, accepted in (
+        ("format", [format], [*TABLES, *formats]),
+        ("columns", columns, schema.columns),
+    ):
+        unknown = next((repr(each) for each in given if each not in accepted), None)
+        if unknown is not None:
+            raise ConfigError(
+                f"{unknown} is no {name} of a {schema.what}; accepted: {', '.join(accepted)}"
+            )
+    return Hints(columns, quotes=quotes, format="" if format == TABLES[0] else format)
 
 
 def column_names(columns: Section | None) -> dict[str, str | int]:

@@ -116,6 +116,16 @@ class Hints(NamedTuple):
 NO_HINTS = Hints()
 
 
+class FileHints(NamedTuple):
+    """What options say about the columns of runs and of qrels."""
+
+    run: Hints = NO_HINTS
+    qrels: Hints = NO_HINTS
+
+
+NO_FILE_HINTS = FileHints()
+
+
 class ColumnsError(PreflightError):
     """The columns of a file do not fit; the message continues the name of the file."""
 

@@ -12,7 +12,14 @@ from beamrank.formats.runs import read_run
 from beamrank.notes import of_files
 from beamrank.storage import files as storage
 from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
-from pipelines.commands.arguments import check_run_output, one_of, write_result_run
+from pipelines.commands.arguments import (
+    Columns,
+    RunFormat,
+    check_run_output,
+    file_hints,
+    one_of,
+    write_result_run,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_error
 from pipelines.runs.run_metadata import Component
@@ -56,6 +63,8 @@ def fuse_runs(
     k: Annotated[
         int | None, typer.Option(min=1, help="Docs of a query in the fused run; default: all.")
     ] = None,
+    run_format: RunFormat = None,
+    columns: Columns = None,
     tag: Annotated[
         str | None, typer.Option(help="The run tag; default: `fused-` and the method.")
     ] = None,
@@ -71,7 +80,8 @@ def fuse_runs(
         )
     check_run_output(output, run)
     with ConsoleProgress().bar("fuse") as bar:
-        runs = [read_run(url, progress=bar) for url in run]
+        hints = file_hints(run_format, columns=columns).run
+        runs = [read_run(url, hints=hints, progress=bar) for url in run]
     fused = fuse(runs, method, weights=numbers, norm=norm, k=k)
     for line in of_files({url: found.notes.facts() for url, found in zip(run, runs, strict=True)}):
         write_error(f"note: {line}")

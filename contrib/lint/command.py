@@ -14,7 +14,14 @@ from contrib.lint.fix import Fix, check_fixable, fix_run
 from contrib.lint.linter import Report, lint_run
 from contrib.lint.references import read_references
 from contrib.lint.registry import CHECKS
-from pipelines.commands.arguments import MaxBadRows, option
+from pipelines.commands.arguments import (
+    Columns,
+    MaxBadRows,
+    QrelsFormat,
+    RunFormat,
+    file_hints,
+    option,
+)
 from pipelines.console.terminal import write_error, write_line
 
 
@@ -48,6 +55,9 @@ def lint(
         str, typer.Option(metavar="NAME", help=f"The rules: {', '.join(TRACKS)}.")
     ] = "generic",
     max_bad_rows: MaxBadRows = 0,
+    run_format: RunFormat = None,
+    qrels_format: QrelsFormat = None,
+    columns: Columns = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="Rewrite what has one right answer, in place.")
     ] = False,
@@ -64,13 +74,14 @@ def lint(
         if fix:
             check_fixable(run)
     rejects = {kind: Rejects(kind, max_bad_rows) for kind in ("topics", "qrels", "run")}
-    references = read_references(rejects, topics, qrels, corpus, first_stage, exclude)
+    hints = file_hints(run_format, qrels_format, columns)
+    references = read_references(rejects, hints, topics, qrels, corpus, first_stage, exclude)
     for note in (note for each in rejects.values() for note in each.notes()):
         write_error(str(note))
     objects = []
     clean = True
     for run in runs:
-        report = lint_run(run, references, TRACKS[track])
+        report = lint_run(run, references, TRACKS[track], hints.run)
         report, done = fix_run(report) if fix else (report, Fix())
         clean = clean and report.is_clean(max_bad_rows)
         if as_json:

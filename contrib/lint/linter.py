@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from beamrank.formats.schemas import NO_HINTS, Hints
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import is_pipe
 from contrib.lint.check import TRACKS, RunState, Track
@@ -91,7 +92,10 @@ class Report:
 
 
 def lint_run(
-    url: str, references: References | None = None, track: Track = TRACKS["generic"]
+    url: str,
+    references: References | None = None,
+    track: Track = TRACKS["generic"],
+    hints: Hints = NO_HINTS,
 ) -> Report:
     """Checks a run: a file, compressed or not, a folder or a glob.
 
@@ -104,10 +108,10 @@ def lint_run(
     references = references or References()
     if not is_pipe_url(url):
         try:
-            return _lint(url, RunState(references, track), is_contiguous=True)
+            return _lint(url, RunState(references, track), hints, is_contiguous=True)
         except TopicReturnsError:
             pass
-    return _lint(url, RunState(references, track), is_contiguous=False)
+    return _lint(url, RunState(references, track), hints, is_contiguous=False)
 
 
 def is_pipe_url(url: str) -> bool:
@@ -115,7 +119,7 @@ def is_pipe_url(url: str) -> bool:
     return not storage.is_remote(url) and is_pipe(url)
 
 
-def _lint(url: str, state: RunState, *, is_contiguous: bool) -> Report:
+def _lint(url: str, state: RunState, hints: Hints, *, is_contiguous: bool) -> Report:
     findings = Findings()
 
     def inspect(line: Line) -> None:
@@ -124,7 +128,7 @@ def _lint(url: str, state: RunState, *, is_contiguous: bool) -> Report:
             if message is not None:
                 findings.add(line.number, code, message)
 
-    rows = RunRows(url, inspect)
+    rows = RunRows(url, inspect, hints)
     state.comments = rows.comments
     for topic in _topics(rows, is_contiguous):
         for code, check in TOPIC_CHECKS.items():

@@ -20,6 +20,7 @@ from beamrank.formats.files import Beginning, Choice
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import NO_FILE_HINTS, FileHints
 from beamrank.formats.topics import FORMATS as TOPICS_FORMATS
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
@@ -80,6 +81,7 @@ class References:
 
 def read_references(
     rejects: Mapping[str, Rejects] = MappingProxyType({}),
+    hints: FileHints = NO_FILE_HINTS,
     /,
     topics: str | None = None,
     qrels: str | None = None,
@@ -91,16 +93,17 @@ def read_references(
     their content.
 
     `rejects` takes rows of `topics`, `qrels` and `run` (the first stage) that cannot be used;
-    without it, each is an error. Those of a corpus are left out.
+    without it, each is an error. Those of a corpus are left out. `hints` say how runs and qrels are
+    laid out.
 
     Hashes stand for doc_ids, 8 bytes for each: they are Python's, so they hold in this process
     only.
     """
     return References(
         None if topics is None else frozenset(_read_query_ids(topics, rejects.get("topics"))),
-        None if qrels is None else _read_judgments(qrels, rejects.get("qrels")),
+        None if qrels is None else _read_judgments(qrels, hints, rejects.get("qrels")),
         None if corpus is None else _hashes(_read_doc_ids(corpus)),
-        None if first_stage is None else _read_first_stage(first_stage, rejects.get("run")),
+        None if first_stage is None else _read_first_stage(first_stage, hints, rejects.get("run")),
         None if exclude is None else read_excluded(exclude),
     )
 
@@ -122,8 +125,10 @@ def _read_query_ids(url: str, rejects: Rejects | None) -> Iterator[bytes]:
     )
 
 
-def _read_judgments(url: str, rejects: Rejects | None) -> dict[bytes, dict[bytes, int]]:
-    relevance = read_qrels(url, rejects=rejects).relevance
+def _read_judgments(
+    url: str, hints: FileHints, rejects: Rejects | None
+) -> dict[bytes, dict[bytes, int]]:
+    relevance = read_qrels(url, hints.qrels, rejects).relevance
     return {
         query_id.encode(): {doc_id.encode(): level for doc_id, level in docs.items()}
         for query_id, docs in relevance.items()
@@ -170,8 +175,8 @@ def _beginning(url: str) -> Beginning:
     return Beginning(url)
 
 
-def _read_first_stage(url: str, rejects: Rejects | None) -> dict[bytes, Hashes]:
-    order = read_run(url, rejects=rejects).order
+def _read_first_stage(url: str, hints: FileHints, rejects: Rejects | None) -> dict[bytes, Hashes]:
+    order = read_run(url, hints=hints.run, rejects=rejects).order
     return {
         query_id.encode(): _hashes(map(str.encode, doc_ids)) for query_id, doc_ids in order.items()
     }

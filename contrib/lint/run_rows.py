@@ -23,6 +23,7 @@ from beamrank.formats.files import InputFile
 from beamrank.formats.reader import TableReader
 from beamrank.formats.run_writer import RunFormat, text_formats
 from beamrank.formats.runs import open_run_file, run_files
+from beamrank.formats.schemas import NO_HINTS, Hints
 from beamrank.formats.values import RowError, shown
 from beamrank.storage.streams import errors_as
 
@@ -228,10 +229,11 @@ class RunRows:
         comments: the comments, by line.
     """
 
-    def __init__(self, url: str, inspect: Callable[[Line], None]) -> None:
+    def __init__(self, url: str, inspect: Callable[[Line], None], hints: Hints = NO_HINTS) -> None:
         """`inspect` is given each line that is not simply a row like the first one, and the first
-        row.
+        row; `hints` say how the files are laid out.
         """
+        self._hints = hints
         self._files = run_files(url)
         self.url, self.places = url, Places([file.url for file in self._files])
         self.format: RunFormat | None = None
@@ -299,7 +301,7 @@ class RunRows:
 
     def _rows(self) -> Iterator[tuple[int, list[bytes]]]:
         for place, file in enumerate(self._files):
-            first, named = place << _LINE_BITS, _with_names(file)
+            first, named = place << _LINE_BITS, _with_names(file, self._hints)
             if named is None:
                 yield from self._text_rows(file, first + 1)
             else:
@@ -355,15 +357,15 @@ class RunRows:
         self.separator = other if text.rstrip(b"\r") == other.join(columns) else usual
 
 
-def _with_names(file: InputFile) -> TableReader | None:
+def _with_names(file: InputFile, hints: Hints) -> TableReader | None:
     """The reader of a file whose columns have names; None for rows by the places of columns."""
     try:
-        rows = open_run_file(file)
+        rows = open_run_file(file, hints)
     except PreflightError as error:
         if error.kind in _LINES and not is_table(file.url):
             return None
         raise
-    return rows if rows.decoder.names else None
+    return rows if rows.decoder.names or hints.numbers else None
 
 
 def _lines(file: InputFile) -> Iterator[bytes]:

@@ -9,7 +9,10 @@ import typer
 from beamrank.commit.plan import read_plan
 from beamrank.config.run import RunConfig, load_config, stored_config
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats import qrels, runs
+from beamrank.formats.columns import TABLES, checked_hints
 from beamrank.formats.run_writer import Ranking, write_run
+from beamrank.formats.schemas import QRELS, RUN, FileHints, Schema
 from beamrank.machine import describe_machine
 from beamrank.plugins import options_of
 from beamrank.storage import files as storage
@@ -83,6 +86,23 @@ MaxBadRows = Annotated[
         "Leave out, and count, up to N rows of each file that cannot be used; more are an error.",
         min=0,
         metavar="N",
+    ),
+]
+RunFormat = Annotated[
+    str | None,
+    option("The format of the runs; default: recognized.", "--run-format", metavar="NAME"),
+]
+QrelsFormat = Annotated[
+    str | None,
+    option("The format of the qrels; default: recognized.", "--qrels-format", metavar="NAME"),
+]
+Columns = Annotated[
+    str | None,
+    option(
+        "Columns with other names than usual, or their numbers in files without a header: "
+        "relevance=stars, run.doc_id=2.",
+        "--columns",
+        metavar="MEANING=NAME,...",
     ),
 ]
 ConfigPath = Annotated[
@@ -208,3 +228,32 @@ def write_result_run(
         return
     write_metadata(output, run_tag, describe_machine(), retrieval)
     write_line(output)
+
+
+def file_hints(
+    run_format: str | None = None, qrels_format: str | None = None, columns: str | None = None
+) -> FileHints:
+    """What the options say about the files; raises ConfigError where they mean nothing."""
+    of_runs, of_qrels = _columns(RUN, columns), _columns(QRELS, columns)
+    return FileHints(
+        checked_hints(RUN, runs.FORMATS, of_runs, run_format or TABLES[0]),
+        checked_hints(QRELS, qrels.FORMATS, of_qrels, qrels_format or TABLES[0]),
+    )
+
+
+def _columns(schema: Schema, columns: str | None) -> dict[str, str | int]:
+    """The names or numbers of columns of one kind of file."""
+    kinds = {"run": RUN, "qrels": QRELS}
+    named: dict[str, str | int] = {}
+    for each in columns.split(",") if columns else ():
+        key, _, name = (part.strip() for part in each.partition("="))
+        kind, _, meaning = key.rpartition(".")
+        of = [kinds[kind]] if kind in kinds else [] if kind else [*kinds.values()]
+        if not name or not any(meaning in each.columns for each in of):
+            raise ConfigError(
+                f"--columns {each!r} is not a meaning and a column, such as relevance=stars or "
+                f"run.doc_id=2; the meanings are {', '.join({**RUN.columns, **QRELS.columns})}"
+            )
+        if schema in of and meaning in schema.columns:
+            named[meaning] = int(name) if name.isdecimal() else name
+    return named

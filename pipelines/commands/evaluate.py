@@ -25,9 +25,13 @@ from beamrank.formats.excluded import read_excluded
 from beamrank.notes import of_files
 from pipelines.commands.arguments import (
     AsJson,
+    Columns,
     Exclude,
     MaxBadRows,
+    QrelsFormat,
     ResultFormat,
+    RunFormat,
+    file_hints,
     one_of,
     option,
     qrels_option,
@@ -64,6 +68,9 @@ def eval_run(
     ] = None,
     exclude: Exclude = None,
     max_bad_rows: MaxBadRows = 0,
+    run_format: RunFormat = None,
+    qrels_format: QrelsFormat = None,
+    columns: Columns = None,
     per_query: Annotated[
         bool, option("Also print the values of each topic.", "--per-query")
     ] = False,
@@ -74,7 +81,10 @@ def eval_run(
     names = split_measures(measures)
     _note(explain_names(names))
     excluded = None if exclude is None else read_excluded(exclude)
-    found, *others = evaluate_run_files([run, *baselines], qrels, names, excluded, max_bad_rows)
+    hints = file_hints(run_format, qrels_format, columns)
+    found, *others = evaluate_run_files(
+        [run, *baselines], qrels, names, excluded, max_bad_rows, hints
+    )
     _note(found.lines())
     for name, each in zip(
         ["", *(f"{name}: " for name in baselines)], [found, *others], strict=True
@@ -213,6 +223,9 @@ def compare(
     ] = "holm",
     exclude: Exclude = None,
     max_bad_rows: MaxBadRows = 0,
+    run_format: RunFormat = None,
+    qrels_format: QrelsFormat = None,
+    columns: Columns = None,
     names: Annotated[
         str | None,
         option(
@@ -253,6 +266,7 @@ def compare(
             names=_named(names, list(dict.fromkeys([*run, first]))),
             agree=agreement or qrels is None,
             max_bad_rows=max_bad_rows,
+            hints=file_hints(run_format, qrels_format, columns),
             progress=bar,
         )
     _note([*explain_names(measured), *found.notes])

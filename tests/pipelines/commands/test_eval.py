@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from tests import ROOT
-from tests.support.processes import refused, succeed
+from tests.support.processes import beamrank_here, refused, succeed
 
 RUN = "q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq1 Q0 c 3 2 t\nq9 Q0 a 1 1 t\n"
 QRELS = "q1 0 c 1\nq2 0 a 1\n"
@@ -207,4 +207,28 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted(folder):
     (folder / "qrels").write_text(QRELS)
     assert "a.run is not a valid run: 1 problem" in refused(
         "eval", "a.run", "--qrels", "qrels", code=3
+    )
+
+
+def test_commands_take_the_format_and_the_columns_of_files(folder):
+    (folder / "named.csv").write_text("topic,item,sim\nq1,a,3\nq1,c,2\n")
+    (folder / "other.csv").write_text("topic,item,sim\nq1,c,3\n")
+    (folder / "numbers").write_text("q1 c 1 0.0\nq2 a 1 0.0\n")
+    run = "run.query_id=topic,run.doc_id=item,score=sim"
+    columns = "qrels.query_id=1,qrels.doc_id=2,relevance=3," + run
+    files = ("--qrels", "numbers", "--columns", columns, "--run-format", "csv")
+    done = succeed("eval", "named.csv", *files, "--measures", "RR")
+    assert done.stdout == "RR\t0.25\n"
+    done = succeed("compare", "named.csv", "other.csv", *files, "--measures", "RR")
+    assert "0.25" in done.stdout
+    done = beamrank_here("lint", "named.csv", *files)
+    assert "1 query, 2 rows, Judged@10 0.5000" in done.stderr
+    fused = ("--method", "rrf", "--output", "fused.trec", "--columns", run)
+    succeed("fuse", "named.csv", "named.csv", *fused)
+    assert [line.split()[2] for line in (folder / "fused.trec").read_text().splitlines()] == [
+        "a",
+        "c",
+    ]
+    assert "is no format of a run" in refused(
+        "eval", "named.csv", "--qrels", "qrels", "--run-format", "x", code=2
     )
