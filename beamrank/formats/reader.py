@@ -199,7 +199,7 @@ class TableReader:
             f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
             "the format of the file in `format`"
             if lists
-            else "Rename its columns, or name them in `columns`"
+            else self.schema.remedy
         )
         return PreflightError(
             f"{self.url} needs columns for {self.schema.needed}, and it has: {', '.join(names)}. "
@@ -309,7 +309,9 @@ class TableReader:
         name = self.decoder.names[places[number]] if self.decoder.names else ""
         is_title = len(places) > 1 and name.lower() == TITLE
         fields = self._hints.fields is not None and self._hints.template is None
-        return Text(or_empty=is_title and not fields)
+        kind = self.schema.columns[meaning].kind
+        assert isinstance(kind, Text)
+        return Text(or_empty=kind.or_empty or (is_title and not fields))
 
     def _check_header(self, columns: Mapping[str, Any]) -> None:
         """Raises ValueError where a row can be the header again."""
