@@ -7,25 +7,20 @@ count them.
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import id_of, joined, text_of
-from beamrank.formats.columns import Names, find_texts
 from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.reader import TableReader
 from beamrank.formats.run_order import Run, Ties
 from beamrank.formats.runs import read_run
-from beamrank.formats.schemas import QRELS, RUN, Schema, bind
-from beamrank.formats.texts.parquet import column_values, holds_texts
-from beamrank.formats.values import RowError
+from beamrank.formats.schemas import DOCS, QRELS, RUN, TOPICS, Column, ColumnsError, Schema, bind
+from beamrank.formats.values import RowError, Text, whole_of
 from beamrank.join.schemas import candidates_table
 
-_ROWS_AT_ONCE = 1 << 16
 _Read = TypeVar("_Read")
 
 
@@ -54,10 +49,8 @@ def qrels_of_frame(frame: Frame) -> Qrels:
 def _read(
     read: Callable[..., _Read], what: str, schema: Schema, frame: Frame, **options: Any
 ) -> _Read:
-    try:
+    with _as_data_error():
         return read(_arrow(what, _wanted(frame, schema)), **options)
-    except PreflightError as error:
-        raise DataError(str(error), **error.of_input) from error
 
 
 def _wanted(frame: Any, schema: Schema) -> Any:
@@ -65,7 +58,10 @@ def _wanted(frame: Any, schema: Schema) -> Any:
     names = None if isinstance(frame, pa.Table) else getattr(frame, "columns", None)
     if names is None or not all(isinstance(name, str) for name in names):
         return frame
-    binding = bind(schema, list(names))
+    try:
+        binding = bind(schema, list(names))
+    except ColumnsError as error:
+        raise error.of(f"the table of the {schema.what.removeprefix('file of ')}") from error
     # What is missing is said of all columns.
     if not schema.is_complete(binding):
         return frame
@@ -86,48 +82,67 @@ def texts_of(
     Raises:
         DataError: a column is missing or of another type, a value is null, or an id is there twice.
     """
-    rows = _Rows.of(what, frame)
-    try:
-        header = find_texts(rows.names, Names(meaning, {}))
-    except RowError as error:
-        raise DataError(f"the table of {what} {error}") from error
-    if header is None:
-        raise rows.lacks(f"{meaning}` and `text")
-    if only is not None:
-        found = [row for row, each in enumerate(rows.ids(header.identifier)) if each in only]
-        rows = rows._replace(places=np.array(found, np.int64))
-    titled = len(header.texts) > 1
-    columns = [
-        rows.texts(at, or_empty=titled and number == 0) for number, at in enumerate(header.texts)
-    ]
+    schema = DOCS if meaning == "doc_id" else TOPICS
     texts: dict[str, str] = {}
-    for row, (identifier, *parts) in enumerate(
-        zip(rows.ids(header.identifier), *columns, strict=True)
-    ):
-        if identifier in texts:
-            raise rows.error(
-                row, f"has the {meaning} {identifier!r}, which a row before has too: remove one"
-            )
-        texts[identifier] = joined(parts)
+    with _as_data_error():
+        rows = _Texts(_arrow(what, _wanted(frame, schema)), schema, only)
+        for batch in rows.batches():
+            names = (meaning, "text", "place")
+            for identifier, text, place in zip(*map(batch.column, names), strict=True):
+                rows.add(texts, identifier.as_py(), text.as_py(), place.as_py())
+        rows.check(rows.count)
     return texts
+
+
+class _Texts(TableReader):
+    """The texts of docs or topics, of some ids only.
+
+    Attributes:
+        count: how many rows there are that can be used.
+    """
+
+    def __init__(self, table: pa.Table, schema: Schema, only: Collection[str] | None) -> None:
+        super().__init__(table, schema)
+        self.count = 0
+        self._only = only
+
+    def bad(self, place: int, error: RowError, row: Any = "") -> None:
+        if self._only is None or str(whole_of(row[0])) in self._only:
+            super().bad(place, error, row)
+
+    def add(self, texts: dict[str, str], identifier: str, text: str, place: int) -> None:
+        """Adds the text of an id; one that is there before is a row that cannot be used."""
+        self.count += 1
+        if self._only is not None and identifier not in self._only:
+            return
+        if identifier in texts:
+            kind = "doc-twice" if self.schema is DOCS else "query-twice"
+            reason = f"has the id {identifier!r}, which a row before has too: remove one"
+            self.bad(place, RowError(reason, kind), [identifier])
+        texts.setdefault(identifier, text)
 
 
 def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]:
     """The texts in some columns; raises DataError where one is missing or of another type, or a
     value is null.
     """
-    rows = _Rows.of(what, frame)
-    missing = next((name for name in names if name not in rows.names), None)
-    if missing is not None:
-        raise rows.lacks(missing)
-    return [rows.texts(rows.names.index(name)) for name in names]
+    named = what.removeprefix("the ")
+    schema = Schema(named, {name: Column(((name,),), Text()) for name in names}, (tuple(names),))
+    columns: list[list[str]] = [[] for _ in names]
+    with _as_data_error():
+        rows = TableReader(_arrow(what, _wanted(frame, schema)), schema)
+        for batch in rows.batches():
+            for texts, name in zip(columns, names, strict=True):
+                texts += batch.column(name).to_pylist()
+        rows.check()
+    return columns
 
 
 def run_like(frame: Frame, run: Mapping[str, Mapping[str, float]]) -> Any:
     """A run as a frame with the columns query_id, doc_id, rank and score.
 
-    It has the class of a frame if that class or its package has `from_arrow`, as in pandas 3 and
-    polars; else it is an Arrow table.
+    It has the class of a frame if that class or its package makes one of an Arrow table, as pandas
+    3 and polars do; else it is an Arrow table.
     """
     docs = run.values()
     table = candidates_table(
@@ -135,88 +150,18 @@ def run_like(frame: Frame, run: Mapping[str, Mapping[str, float]]) -> Any:
     )
     package = sys.modules[type(frame).__module__.partition(".")[0]]
     from_arrow = getattr(type(frame), "from_arrow", None) or getattr(package, "from_arrow", None)
-    return table if from_arrow is None else from_arrow(table)
+    try:
+        return table if from_arrow is None else from_arrow(table)
+    except Exception:  # narwhals needs more; what was scored must not be lost
+        return table
 
 
-class _Rows(NamedTuple):
-    """Rows of a frame.
-
-    Attributes:
-        what: names the frame in messages.
-        table: the frame.
-        places: int64[n], where they are in it; None for all.
-    """
-
-    what: str
-    table: Any
-    places: Any = None
-
-    @classmethod
-    def of(cls, what: str, frame: Frame) -> "_Rows":
-        """Raises DataError where Arrow cannot read it, or a column is there twice."""
-        rows = cls(what, _arrow(what, frame))
-        twice = next((name for name in rows.names if rows.names.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(
-                f"the table of {what} has more than one column `{twice}`: give each its own name"
-            )
-        return rows
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.table.schema.names)
-
-    def lacks(self, column: str) -> DataError:
-        names = ", ".join(self.names)
-        return DataError(
-            f"the table of {self.what} has no column `{column}`; it has: {names}. Rename its "
-            "columns"
-        )
-
-    def error(self, row: int, reason: str) -> DataError:
-        place = row if self.places is None else self.places[row]
-        return DataError(f"{self.what}: row {place} (from 0) {reason}")
-
-    def ids(self, at: int) -> Iterator[str]:
-        """The ids in a column: strings, or integers as their decimal digits."""
-        fits = partial(holds_texts, number=True)
-        for row, each in enumerate(self._values(at, "strings or integers", fits)):
-            try:
-                yield id_of(each)
-            except RowError as error:
-                raise self.error(row, f"{error}, in the column `{self.names[at]}`") from error
-
-    def texts(self, at: int, or_empty: bool = False) -> list[str]:
-        """The texts in a column; with `or_empty` a null is an empty one."""
-        found = []
-        for row, each in enumerate(self._values(at, "strings", holds_texts, or_empty)):
-            try:
-                found.append("" if each is None else text_of(self.names[at], each))
-            except RowError as error:
-                raise self.error(row, str(error)) from error
-        return found
-
-    def _values(
-        self, at: int, wanted: str, fits: Callable[[Any], bool], or_null: bool = False
-    ) -> Iterator[Any]:
-        column, name = self.table.column(at), self.names[at]
-        if pa.types.is_string_view(column.type):  # these cannot be taken
-            column = column.cast(pa.large_string())
-        column = column if self.places is None else column.take(pa.array(self.places))
-        if column.null_count and not or_null:
-            row = pc.index(column.is_null(), True).as_py()
-            raise self.error(
-                row, f"has no value in the column `{name}`: give it one, or remove the row"
-            )
-        if column.null_count < len(column) and not fits(column.type):
-            raise DataError(
-                f"the column `{name}` of {self.what} is of type {column.type}: it must hold "
-                f"{wanted}"
-            )
-        for chunk in column.chunks:
-            for start in range(0, len(chunk), _ROWS_AT_ONCE):
-                some = chunk.slice(start, _ROWS_AT_ONCE)
-                yield from column_values(some)
+@contextmanager
+def _as_data_error() -> Iterator[None]:
+    try:
+        yield
+    except PreflightError as error:
+        raise DataError(str(error), **error.of_input) from error
 
 
 def _arrow(what: str, frame: Frame) -> pa.Table:

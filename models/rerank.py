@@ -170,11 +170,9 @@ def rerank(
 def _read(run: Mapping[str, Mapping[str, float]] | Frame | str | os.PathLike[str]) -> Run:
     if isinstance(run, Frame):
         return run_of_frame(run, ties="rank")
-    return (
-        run_of(run, ties="rank")
-        if isinstance(run, Mapping)
-        else read_run(os.fsdecode(run), ties="rank")
-    )
+    if isinstance(run, str | bytes | os.PathLike):
+        return read_run(os.fsdecode(run), ties="rank")
+    return run_of(run, ties="rank")
 
 
 def _rerank_stages(

@@ -6,8 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 from pydantic.fields import FieldInfo
 
-from beamrank.formats.columns import RunColumns
+from beamrank.formats.columns import TABLES, RunColumns
 from beamrank.formats.run_order import Ties
+from beamrank.formats.runs import FORMATS as RUN_FORMATS
 from beamrank.plugins import Registry
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import SegmentPooling, Truncation
@@ -273,5 +274,9 @@ class CandidatesConfig(FirstStageConfig):
     """
     columns: RunColumns | None = None
     """Where columns or fields of the run have other names than usual."""
+    format: Annotated[str, OneOf(RUN_FORMATS, TABLES)] = TABLES[0]
+    """The format of the run; `auto` recognizes it."""
+    quotes: bool = False
+    """Whether a TSV has quotes, as a CSV has."""
     ties: Ties = "rank"
     """The order of tied scores: by `rank`, or by `doc_id`, descending, as in trec_eval."""

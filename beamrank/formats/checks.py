@@ -1,13 +1,11 @@
 """One row of a file: its id and its text, or why it cannot be used."""
 
-import json
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from string import Formatter
 from typing import Any, TypeAlias, TypeVar
 
 from beamrank.errors import DataError
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, WrongFormatError
 from beamrank.formats.values import RowError, are_usable, check_id, check_query_id, type_name
 
 # What a template has before, between and after its fields.
@@ -131,39 +129,6 @@ def check_utf8(identifier: str, text: str, reason: str = "is not valid UTF-8") -
     except UnicodeEncodeError as error:
         raise RowError(reason) from error
     return identifier, text
-
-
-def json_object(line: str) -> dict[str, Any]:
-    """A line of JSONL; raises RowError if it is not a JSON object."""
-    if not line:
-        raise RowError("is empty")
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise RowError(f"is not JSON: {error.msg} (character {error.pos})") from error
-    except (ValueError, RecursionError) as error:
-        raise RowError(f"is JSON that cannot be read: {error}") from error
-    return object_of(row)
-
-
-def object_of(value: object) -> dict[str, Any]:
-    """A JSON value that is an object; raises RowError for any other."""
-    if not isinstance(value, dict):
-        raise RowError(f"is JSON, but {type_name(value)}, not an object")
-    return value
-
-
-def json_rows(lines: Iterable[bytes], url: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file's lines that are not empty, with the lines' numbers; raises
-    WrongFormatError for others.
-    """
-    for line, text in enumerate(lines, 1):
-        try:
-            row = json_object(decoded(text.removeprefix(BYTE_ORDER_MARK))) if text.strip() else None
-        except RowError as error:
-            raise WrongFormatError(f"{url}:{line}: the row {error}") from error
-        if row is not None:
-            yield line, row
 
 
 def missing_field(name: str, names: object) -> RowError:

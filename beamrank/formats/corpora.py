@@ -14,19 +14,11 @@ from pydantic import Field, model_validator
 
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import Template, split_template
-from beamrank.formats.columns import (
-    DocColumns,
-    Names,
-    check_header,
-    column_names,
-    find_columns,
-    header_notes,
-    read_header,
-)
+from beamrank.formats.columns import DocColumns, check_header, column_names
 from beamrank.formats.decode.base import WrongFormatError
-from beamrank.formats.files import AUTO, Beginning, Choice, folder_files, is_packaged
+from beamrank.formats.files import AUTO, Choice, check_kinds, folder_files, is_packaged
+from beamrank.formats.texts.tabular import has_header, header_notes
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat
-from beamrank.formats.values import RowError
 from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section
 from beamrank.storage import files as storage
@@ -39,17 +31,15 @@ FORMATS: Registry[TextFormat] = Registry(
     "corpus format",
     "beamrank.corpora",
     {
-        "beir": "beamrank.formats.texts.jsonl:BEIR",
-        "csv": "beamrank.formats.texts.lines:CSV",
-        "jsonl": "beamrank.formats.texts.jsonl:JSONL",
-        "parquet": "beamrank.formats.texts.parquet:PARQUET",
+        "beir": "beamrank.formats.texts.tabular:BEIR",
+        "csv": "beamrank.formats.texts.tabular:CSV",
+        "jsonl": "beamrank.formats.texts.tabular:JSONL",
+        "parquet": "beamrank.formats.texts.tabular:PARQUET",
         "trec": "beamrank.formats.texts.trec:TREC",
-        "tsv": "beamrank.formats.texts.lines:TSV",
+        "tsv": "beamrank.formats.texts.tabular:TSV",
     },
 )
 _CHOICE = Choice("corpus", FORMATS)
-# To raise when the same files are read differently.
-_TEXT_RULES = 1
 # It tells how a file is compressed, and Parquet from text.
 _ENDING = re.compile(r"(\.tar)?\.\w+$")
 _NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
@@ -69,17 +59,18 @@ class CorpusConfig(Section):
     """In place of `fields`: the text of a doc, with fields in braces, such as `"{title}\\n{text}"`.
     """
     columns: DocColumns | None = None
-    """Where the id has a different name than usual."""
+    """Where the id or the text has a different name than usual."""
     header: bool | None = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
     said.
     """
+    quotes: bool = False
+    """Whether a TSV has quotes, as a CSV has."""
 
     @model_validator(mode="after")
     def _check_header(self) -> Self:
-        check_header(
-            self.header, {"columns": self.columns, "fields": self.fields, "template": self.template}
-        )
+        named = {"fields": self.fields, "template": self.template}
+        check_header(self.header, self.columns, named)
         if self.fields is not None and self.template is not None:
             raise ValueError(
                 "`fields` and `template` both say what makes a text: give one or the other"
@@ -105,6 +96,8 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         if own.file_in_folder and is_folder:
             return folder_files(corpus.path, own.file_in_folder)
         found = find(corpus.path)
+        if own.has_columns and len(found) > 1:
+            found = check_kinds(corpus.path, found)
         files = [url for url in found if not is_folder or _is_of(url, corpus)]
         if files:
             return files
@@ -122,12 +115,13 @@ def _is_of(url: str, corpus: CorpusConfig) -> bool:
     """
     own, path = FORMATS[corpus.format], url.removeprefix(storage.absolute(corpus.path)).lstrip("/")
     is_other = own.not_docs is not None and own.not_docs.fullmatch(without_compression(path))
-    return has_ending(url, own.endings) and not is_other
+    # Spark's parts can have no ending.
+    has_no_ending = own.has_columns and "." not in storage.name(url)
+    return (has_no_ending or has_ending(url, own.endings)) and not is_other
 
 
 def resolved(corpus: CorpusConfig) -> CorpusConfig:
-    """A corpus with the name of its format, where that is `auto`, and of the id in JSON, where that
-    is not the usual.
+    """A corpus with the name of its format, where that is `auto`.
 
     A folder that has the packaging of a format, such as BEIR's, has that format; otherwise the
     first file that is not empty decides.
@@ -138,24 +132,12 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
     """
     corpus = _with_format(corpus)
     _CHOICE.check_keys(corpus)
-    own = FORMATS[corpus.format].id_field
-    if own is None or corpus.columns is not None:
-        return corpus
-    try:
-        first = corpus_files(corpus)[0]
-    except PreflightError:  # It is reported where they are read.
-        return corpus
-    beginning = Beginning(first)
-    names = [] if beginning.is_parquet else list(beginning.record)
-    try:
-        at = None if own in names else find_columns(names, ["doc_id"], {}).get("doc_id")
-    except RowError as error:
-        raise PreflightError(f"{first}: the first row {error}") from error
-    return (
-        corpus
-        if at is None
-        else corpus.model_copy(update={"columns": DocColumns(doc_id=names[at])})
-    )
+    return corpus
+
+
+def text_rules(corpus: CorpusConfig) -> int:
+    """The `rules` of its format."""
+    return FORMATS[_with_format(corpus).format].rules
 
 
 def _with_format(corpus: CorpusConfig) -> CorpusConfig:
@@ -173,21 +155,20 @@ def _with_format(corpus: CorpusConfig) -> CorpusConfig:
         return corpus.model_copy(update={"format": name})
 
 
-def _has_header(url: str, corpus: CorpusConfig) -> bool:
-    """Whether the first line of a file of a corpus, whose format is named, is a header."""
-    table = FORMATS[corpus.format].table
-    return table is not None and read_header(url, table, _names(corpus)) is not None
-
-
-def _names(corpus: CorpusConfig) -> Names:
+def _whole(url: str, corpus: CorpusConfig) -> CorpusUnit:
+    """A file of a corpus, whose format is named, as one unit."""
     fields, template = corpus.text_rule
-    return Names("doc_id", column_names(corpus.columns), fields, corpus.header, template)
+    own, named = FORMATS[corpus.format], tuple(column_names(corpus.columns).items())
+    return CorpusUnit(
+        *(0, url, own, fields, 0, 0, named, corpus.header), template=template, quotes=corpus.quotes
+    )
 
 
 def notes(corpus: CorpusConfig) -> list[str]:
     """Notes for the user on the headers that were recognized; a CSV always has one."""
-    is_tsv = FORMATS[corpus.format].table == "tsv"
-    return header_notes("corpus", corpus_files(corpus), _names(corpus)) if is_tsv else []
+    if FORMATS[corpus.format].holds != "tsv":
+        return []
+    return header_notes("corpus", (_whole(url, corpus) for url in corpus_files(corpus)))
 
 
 def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
@@ -219,28 +200,32 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
             fields of `fields`.
     """
     corpus = resolved(corpus)
-    own, names, units = FORMATS[corpus.format], column_names(corpus.columns), list[CorpusUnit]()
-    fields, template = corpus.text_rule
+    own, units = FORMATS[corpus.format], list[CorpusUnit]()
     for url in corpus_files(corpus):
         with errors_as(PreflightError, url):
             try:
-                header = _has_header(url, corpus)
-                file = CorpusUnit(
-                    0, url, own, fields, 0, 0, names.get("doc_id"), header, template=template
-                )
+                file = _whole(url, corpus)
                 own.check_unit(file)
+                file = replace(file, header=has_header(file) if own.holds else None)
             except WrongFormatError as error:
-                hint = (
-                    _CHOICE.hint(url, corpus.format)
-                    or ". Check `corpus.format` and `corpus.fields`"
+                if error.kind == "no-rows":
+                    continue
+                hint = _CHOICE.hint(url, corpus.format) or (
+                    f". It is read as `format: {corpus.format}`: check `corpus.format` and "
+                    "`corpus.fields`"
                 )
-                raise PreflightError(f"{error}{hint}") from error
-            ranges = enumerate(own.ranges(url, unit_bytes), len(units))
+                raise PreflightError(f"{error}{hint}", **error.of_input) from error
+            # A row in quotes can have several lines.
+            ranges = [(0, 0)] if corpus.quotes else own.ranges(url, unit_bytes)
         units += (
-            replace(file, index=index, start=start, end=end) for index, (start, end) in ranges
+            replace(file, index=index, start=start, end=end)
+            for index, (start, end) in enumerate(ranges, len(units))
         )
     if not units:
-        raise PreflightError(f"the corpus {corpus.path} holds no docs: its files are empty")
+        raise PreflightError(
+            f"the corpus {corpus.path} holds no docs: its files are empty, or have only a header",
+            kind="no-rows",
+        )
     return units
 
 
@@ -252,6 +237,7 @@ def read_unit(unit: CorpusUnit, batch_docs: int = 1024) -> Iterator[DocBatch]:
 
     Raises:
         DataError: the file cannot be read, or is cut short.
+        WrongFormatError: it is not of its format, or is damaged.
     """
     for batch in unit.format.read(unit):
         yield from batch.split(batch_docs)
@@ -300,10 +286,12 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     folder = os.path.commonpath([storage.parent(url) for url in urls])
     files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]
     names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
-    headers = [name for (name, _), url in zip(names, urls, strict=True) if _has_header(url, corpus)]
-    named = [column_names(corpus.columns), headers]
+    headers = [
+        name for (name, _), url in zip(names, urls, strict=True) if has_header(_whole(url, corpus))
+    ]
+    named = [column_names(corpus.columns), headers, corpus.quotes]
     decides = [
-        _TEXT_RULES,
+        FORMATS[corpus.format].rules,
         corpus.format,
         corpus.fields or corpus.template,
         names,
@@ -327,5 +315,6 @@ def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
         unit.end,
         ending and ending.group(),
     ]
-    named = [unit.id_name, unit.header] if unit.id_name or unit.header else []
-    return digest([_TEXT_RULES, *decides, *named])
+    named = [unit.named, unit.header, unit.quotes]
+    named = named if any(named) else []
+    return digest([unit.format.rules, *decides, *named])

@@ -4,7 +4,7 @@ record look like.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,11 +15,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic_core import from_json
 
-from beamrank.errors import PreflightError
-from beamrank.formats.columns import names_columns, split_tsv
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Source, WrongFormatError
+from beamrank.formats.decode.json_rows import JsonDecoder
 from beamrank.formats.decode.lines import csv_row
 from beamrank.formats.decode.packing import packed_as
+from beamrank.formats.decode.tables import is_table, open_table_file
+from beamrank.formats.schemas import (
+    DOCS,
+    NO_HINTS,
+    TOPICS,
+    ColumnsError,
+    has_usual_name,
+    holds_names,
+)
+from beamrank.formats.values import RowError, values_of
 from beamrank.storage import files as storage
 from beamrank.storage.globs import NOT_DATA, find, is_data, root_of
 from beamrank.storage.streams import errors_as, has_ending, open_stream, without_compression
@@ -29,7 +39,7 @@ AUTO = "auto"
 _BEGINNING_BYTES = 1 << 18
 _HUB_ENDINGS = (".parquet", ".jsonl")
 _GLOB = re.compile(r"[*?\[]")
-_LIST = re.compile(rb"\s*\[\s*\{")
+_LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
 # XML's declaration, comments and the element around all topics may come before the first one.
 _TREC = re.compile(
     rb"\s*<(top|doc)\b|\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=",
@@ -65,7 +75,7 @@ def find_files(paths: Paths) -> list[str]:
     for path in paths_of(paths):
         with errors_as(PreflightError, path):
             is_glob = _GLOB.search(path) and not storage.exists(path)
-            found = find(path, folders=True) if is_glob else [path]
+            found = check_kinds(path, find(path, folders=True)) if is_glob else [path]
         if not found:
             raise PreflightError(
                 f"no file matches {path}: give a path, a glob, or a list of them. {NOT_DATA}"
@@ -83,6 +93,13 @@ def hash_files(paths: Paths) -> dict[str, str]:
 _BESIDE = re.compile(
     r"(readme|license).*|.*\.crc|(dataset_info|dataset_dict|state)\.json", re.IGNORECASE
 )
+_KINDS = {
+    **dict.fromkeys(("parquet", "pq", "arrow", "feather", "ipc"), "tables"),
+    **dict.fromkeys(("jsonl", "ndjson", "json"), "JSON"),
+    **{ending: ending for ending in ("csv", "trec", "run", "qrels")},
+    **dict.fromkeys(("", "tsv", "txt"), "text"),
+}
+_ENDINGS = tuple(f".{ending}" for ending in _KINDS if ending)
 # A folder whose name holds the value of a column for all files below it.
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -110,10 +127,51 @@ class InputFile:
             for name, value in _PARTITION.findall(below)
         }
 
+    @cached_property
+    def source(self) -> Source:
+        """What opens it; a named pipe can so be opened again."""
+        return Source(self.url)
+
     def beginning(self, size_bytes: int = 16) -> bytes:
         """Its first bytes, not decompressed."""
         with storage.open_binary(self.url) as file:
             return file.read(size_bytes)
+
+
+def open_records(file: InputFile) -> Decoder:
+    """Opens a file of records with names: a table, or else JSON."""
+    beginning = file.beginning()
+    if is_table(file.url, beginning):
+        return open_table_file(file.url, beginning, file.partition)
+    return JsonDecoder(file.source, ())
+
+
+def records(url: str, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The values in some columns of each row of such a file, with the row's place; those that are
+    null are left out.
+
+    Raises:
+        WrongFormatError: a row cannot be read.
+    """
+
+    def bad(place: int, error: RowError, row: Any) -> None:  # noqa: ARG001
+        raise wrong_row(url, place, error)
+
+    with errors_as(DataError, url):
+        decoder = open_records(InputFile(url))
+        wanted = [at for at, name in enumerate(decoder.names) if name in names]
+        for rows in decoder.rows(0, 0, dict.fromkeys(wanted, pa.null()), bad):
+            columns = [values_of(rows.columns[at]) for at in wanted]
+            for place, *values in zip(rows.places, *columns, strict=True):
+                named = zip(wanted, values, strict=True)
+                yield int(place), {decoder.names[at]: v for at, v in named if v is not None}
+
+
+def wrong_row(url: str, place: int, error: RowError) -> WrongFormatError:
+    """The error of a file of which a row cannot be read."""
+    return WrongFormatError(
+        f"{url}:{place}: the row {error}", kind=error.kind, file=url, place=place
+    )
 
 
 def input_files(paths: Paths, what: str) -> list[InputFile]:
@@ -130,10 +188,8 @@ def input_files(paths: Paths, what: str) -> list[InputFile]:
         with errors_as(PreflightError, path):
             is_file = storage.exists(path) and not storage.is_folder(path)
             # A pipe is no file that can be listed.
-            urls = [path] if is_file else [url for url in find(path) if not _is_beside(url)]
+            urls = [path] if is_file else check_kinds(path, find(path))
             root = "" if is_file else root_of(path)
-        if not is_file:
-            _check_one_kind(path, urls)
         files |= {url: InputFile(url, root) for url in urls}
     if not files:
         for path in paths_of(paths):
@@ -151,21 +207,26 @@ def _is_beside(url: str) -> bool:
     return _BESIDE.fullmatch(storage.name(url)) is not None
 
 
-def _check_one_kind(path: str, urls: Sequence[str]) -> None:
-    """Raises PreflightError where files have several endings, and so are of several kinds."""
-    by_ending = {
-        storage.name(without_compression(url)).rpartition(".")[2]
-        if "." in storage.name(without_compression(url))
-        else "": url
-        for url in reversed(urls)
-    }
-    if len(by_ending) > 1:
-        first, second = sorted(by_ending.values())[:2]
+def check_kinds(path: str, urls: Sequence[str]) -> list[str]:
+    """The files of a folder or a glob that are data.
+
+    Raises:
+        PreflightError: their names have endings of several kinds.
+    """
+    data = [url for url in urls if not _is_beside(url)]
+    names = {url: storage.name(without_compression(url)) for url in reversed(data)}
+    for url in data:
+        has_ending(url, _ENDINGS)  # raises for a compression that is not read
+    endings = {url: name.rpartition(".")[2] if "." in name else "" for url, name in names.items()}
+    by_kind = {_KINDS[ending]: url for url, ending in endings.items() if ending in _KINDS}
+    if len(by_kind) > 1:
+        first, second = sorted(by_kind.values())[:2]
         raise PreflightError(
             f"{path} holds files of several kinds, such as {first} and {second}, and they are read "
             "as one input: give a glob that matches those of one kind",
             kind="mixed-files",
         )
+    return data
 
 
 class FileFormat(NamedTuple):
@@ -206,6 +267,10 @@ class Beginning:
     @property
     def is_parquet(self) -> bool:
         return self.content.startswith(b"PAR1")
+
+    @property
+    def is_table(self) -> bool:
+        return is_table("", self.content)
 
     @property
     def is_list(self) -> bool:
@@ -275,6 +340,8 @@ class Choice(NamedTuple):
         name = self.guess(beginning)
         if name is not None:
             return name
+        if not beginning.content.strip():
+            raise PreflightError(f"{url} holds no rows: it is empty", kind="no-rows", file=url)
         columns = beginning.line.count(b"\t") + 1
         described = (
             f": its first line has {columns} columns, and no header names them"
@@ -284,7 +351,9 @@ class Choice(NamedTuple):
         described += packed_as(beginning.content)
         raise PreflightError(
             f"the format of {url} cannot be guessed{described}. Set `{self.key}.format` to one of "
-            f"{', '.join(self.formats)}"
+            f"{', '.join(self.formats)}",
+            kind="packed" if packed_as(beginning.content) else "format-unknown",
+            file=url,
         )
 
     def hint(self, url: str, read_as: str) -> str:
@@ -319,10 +388,11 @@ class Choice(NamedTuple):
             "fields": own.has_fields,
             "template": own.has_fields,
             "columns": own.has_columns,
-            "header": own.table is not None,
+            "header": own.holds in ("csv", "tsv"),
+            "quotes": own.holds == "tsv",
         }
         for name, is_usable in usable.items():
-            if getattr(section, name, None) is not None and not is_usable:
+            if getattr(section, name, None) not in (None, False) and not is_usable:
                 raise PreflightError(
                     f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out"
                 )
@@ -366,8 +436,8 @@ def is_packaged(path: str, base: str) -> bool:
     return name == base or name.startswith(f"{base}.")
 
 
-def _is_parquet(beginning: Beginning) -> bool:
-    return beginning.is_parquet
+def _is_table(beginning: Beginning) -> bool:
+    return beginning.is_table or (not beginning.content and is_table(beginning.url))
 
 
 def _is_beir(beginning: Beginning) -> bool:
@@ -388,16 +458,27 @@ def _is_trec(beginning: Beginning) -> bool:
 
 
 def _is_tsv(beginning: Beginning) -> bool:
-    return beginning.line.count(b"\t") == 1 or names_columns(split_tsv(beginning.line))
+    names = beginning.line.decode("utf-8", "replace").rstrip("\r").split("\t")
+    return len(names) == 2 or (
+        len(names) > 1 and any(has_usual_name(schema, names) for schema in (DOCS, TOPICS))
+    )
 
 
 def _is_csv(beginning: Beginning) -> bool:
-    return without_compression(beginning.url).endswith(".csv") or names_columns(
+    return without_compression(beginning.url).endswith(".csv") or _names_columns(
         csv_row(beginning.line)
     )
 
 
-PARQUET = Look("Parquet", _is_parquet, general=True)
+def _names_columns(line: Sequence[str]) -> bool:
+    """Whether a line names the id and the text of docs or topics."""
+    try:
+        return any(holds_names(schema, line, NO_HINTS) for schema in (DOCS, TOPICS))
+    except ColumnsError:
+        return True
+
+
+PARQUET = Look("Parquet or Arrow", _is_table, general=True)
 BEIR = Look("BEIR's JSONL (`_id`)", _is_beir, general=True)
 JSONL = Look("JSONL", _is_json, general=True)
 JSONL_WITHOUT_BEIR_ID = Look("JSONL", _is_json_without_beir_id, general=True)

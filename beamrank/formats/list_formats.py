@@ -2,11 +2,8 @@
 
 from collections.abc import Callable
 
-from beamrank.formats.decode.base import Decoder, Source
-from beamrank.formats.decode.json_rows import JsonDecoder
 from beamrank.formats.decode.lists import ListDecoder
-from beamrank.formats.decode.tables import is_table, open_table_file
-from beamrank.formats.files import FileFormat, InputFile
+from beamrank.formats.files import FileFormat, InputFile, open_records
 from beamrank.formats.schemas import RUN
 
 _LOTTE = ("qid", "answer_pids")
@@ -14,13 +11,7 @@ _LOTTE = ("qid", "answer_pids")
 
 def _opener(names: tuple[str, str], third: str) -> Callable[[InputFile], ListDecoder]:
     def opened(file: InputFile) -> ListDecoder:
-        beginning = file.beginning()
-        rows: Decoder
-        if is_table(file.url, beginning):
-            rows = open_table_file(file.url, beginning, file.partition)
-        else:
-            rows = JsonDecoder(Source(file.url), ())
-        return ListDecoder(rows, names, third)
+        return ListDecoder(open_records(file), names, third)
 
     return opened
 

@@ -12,16 +12,20 @@ from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries
-from beamrank.formats.columns import QrelsColumns, column_names
+from beamrank.formats.columns import TABLES, QrelsColumns, hints_of
 from beamrank.formats.files import FileFormat, input_files
-from beamrank.formats.reader import TableReader
+from beamrank.formats.reader import TableReader, notes_of
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
 from beamrank.formats.values import RowError, whole_of
 from beamrank.notes import Note
 from beamrank.plugins import Registry
-from beamrank.section import Paths, Relative, Section, check_paths
+from beamrank.section import OneOf, Paths, Relative, Section, check_paths
 from beamrank.storage.id_places import IdMapping, IdPlaces, repeated_rows
+
+FORMATS: Registry[FileFormat] = Registry(
+    "qrels format", "beamrank.qrels", {"lotte": "beamrank.formats.list_formats:LOTTE"}
+)
 
 
 class QrelsConfig(Section):
@@ -31,6 +35,10 @@ class QrelsConfig(Section):
     """A file, a glob, or a list of them."""
     columns: QrelsColumns | None = None
     """Where columns or fields have other names than usual."""
+    format: Annotated[str, OneOf(FORMATS, TABLES)] = TABLES[0]
+    """The format of the files; `auto` recognizes it."""
+    quotes: bool = False
+    """Whether a TSV has quotes, as a CSV has."""
 
 
 def _check_qrels(qrels: str | tuple[str, ...] | QrelsConfig) -> str | tuple[str, ...] | QrelsConfig:
@@ -41,11 +49,6 @@ def _check_qrels(qrels: str | tuple[str, ...] | QrelsConfig) -> str | tuple[str,
 QrelsFiles: TypeAlias = Annotated[
     str | tuple[str, ...] | QrelsConfig, AfterValidator(_check_qrels), Relative.GLOB
 ]
-
-
-FORMATS: Registry[FileFormat] = Registry(
-    "qrels format", "beamrank.qrels", {"lotte": "beamrank.formats.list_formats:LOTTE"}
-)
 
 
 _JUDGMENT = ("query_id", "doc_id", "relevance")
@@ -69,7 +72,7 @@ class QrelsNotes:
         format: its name in `FORMATS`; of several files, that of the first.
         repeated: judgments that appear again, with the same relevance.
         comments: lines that begin with `#`.
-        rejected: what was left out because it cannot be used.
+        rejected: what was left out because it cannot be used, and what the files' columns are.
     """
 
     format: str
@@ -164,7 +167,7 @@ def read_qrels(
             with different relevance. The first of each kind is listed.
     """
     if isinstance(paths, QrelsConfig):
-        hints = Hints(column_names(paths.columns))
+        hints = hints_of(paths)
     inputs: Sequence[Any] = (
         [paths] if isinstance(paths, pa.Table) else input_files(paths, "qrels file")
     )
@@ -193,10 +196,8 @@ def read_qrels(
             pa.array(np.isin(np.arange(len(table)), [row for row, _ in again], invert=True))
         )
     relevance = Judgments(table)
-    comments, rejected = (
-        sum(len(file.comments) for file in files),
-        () if rejects is None else rejects.notes(),
-    )
+    comments = sum(len(file.comments) for file in files)
+    rejected = (*(() if rejects is None else rejects.notes()), *notes_of(files))
     name = files[0].layout or "header"
     return Qrels(
         relevance, QrelsNotes(name, len(relevance), relevance.count, len(again), comments, rejected)

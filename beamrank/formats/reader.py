@@ -4,19 +4,33 @@ A whole block of rows is converted column by column. Only where that fails, each
 which also tells what is wrong with it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.errors import DataError, PreflightError
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Rows, Source
+from beamrank.errors import PreflightError
+from beamrank.formats.checks import joined
+from beamrank.formats.decode.base import (
+    BYTE_ORDER_MARK,
+    Decoder,
+    Rows,
+    Source,
+    WrongFormatError,
+)
 from beamrank.formats.decode.json_rows import JsonDecoder, is_json
 from beamrank.formats.decode.lines import LinesDecoder, open_lines
 from beamrank.formats.decode.lists import ListDecoder
-from beamrank.formats.decode.tables import is_table, open_table_file, table_in_memory
+from beamrank.formats.decode.packing import check_text
+from beamrank.formats.decode.tables import (
+    TableDecoder,
+    is_table,
+    open_table_file,
+    table_in_memory,
+)
 from beamrank.formats.files import Beginning, FileFormat, InputFile
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.schemas import (
@@ -27,10 +41,11 @@ from beamrank.formats.schemas import (
     Hints,
     Schema,
     bind,
+    has_usual_name,
     plain_name,
 )
-from beamrank.formats.values import RowError, Text, bytes_of, holds_texts, plain_type
-from beamrank.notes import counted
+from beamrank.formats.values import RowError, Text, holds_texts, plain_type, values_of
+from beamrank.notes import Note, counted
 from beamrank.storage.streams import errors_as
 
 _BEGINNING_BYTES = 1 << 12
@@ -69,7 +84,8 @@ class TableReader:
             PreflightError: the file cannot be read, or has no such columns.
         """
         self.schema = schema
-        self.url = file.url if isinstance(file, InputFile) else f"the table of the {schema.what}"
+        of_table = f"the table of the {schema.what.removeprefix('file of ')}"
+        self.url = file.url if isinstance(file, InputFile) else of_table
         self._problems = Problems(self.url, rejects or Rejects("rows"))
         self._hints = hints
         self.layout = ""
@@ -100,6 +116,23 @@ class TableReader:
         """The lines that begin with `#`, of what was read."""
         return self.decoder.comments if isinstance(self.decoder, LinesDecoder) else []
 
+    @property
+    def notes(self) -> list[Note]:
+        """What a user should know about the file."""
+        decoder = self.decoder
+        if not isinstance(decoder, TableDecoder):
+            return list(decoder.notes) if isinstance(decoder, LinesDecoder) else []
+        return [
+            Note(
+                f"the {meaning} is the number of a class",
+                ", ".join(f"{number} {name}" for number, name in enumerate(names)),
+                "the numbers are read, not their names",
+            )
+            for meaning, places in self.binding.items()
+            for names in [decoder.classes(places[-1])]
+            if names
+        ]
+
     def type_of(self, meaning: str) -> pa.DataType | None:
         """The Arrow type of a column in the file, without its encoding; None in text."""
         kind = self.decoder.types.get(self.binding[meaning][-1])
@@ -122,7 +155,7 @@ class TableReader:
             PreflightError: the file cannot be read. Rows that cannot be used are refused by
                 `check`.
         """
-        if not self.binding:
+        if isinstance(self.decoder, TableDecoder) and not self.binding:
             return
         wanted = {
             at: self.schema.columns[meaning].kind.wanted
@@ -132,7 +165,7 @@ class TableReader:
         left_out = {at: pa.null() for places in self._left_out.values() for at in places}
         with errors_as(PreflightError, self.url):
             for rows in self.decoder.rows(start, end, wanted | left_out, self.bad):
-                if len(rows.places):
+                if len(rows.places) and self.binding:
                     yield self._converted(rows)
 
     def bad(self, place: int, error: RowError, row: Any = "") -> None:
@@ -173,15 +206,38 @@ class TableReader:
             return {}
         if not decoder.names:
             return self._unnamed()
+        if self._hints.numbers:
+            raise ColumnsError(
+                f"{self.url} has names for its columns: {', '.join(decoder.names)}. `columns` "
+                "needs names, not numbers",
+                kind="column-missing",
+                file=self.url,
+            )
         try:
-            binding = bind(schema, decoder.names, self._hints, self._texts())
+            names = self._names_with_values()
+            binding = bind(schema, names, self._hints, self._texts())
+            if not schema.is_complete(binding):
+                binding = bind(schema, decoder.names, self._hints, self._texts())
         except ColumnsError as error:
             raise error.of(self.url) from error
         if not schema.is_complete(binding):
             raise self._lacking()
         for meaning, places in binding.items():
-            self._check_type(meaning, places[-1])
+            for at in places:
+                self._check_type(meaning, at)
         return binding
+
+    def _names_with_values(self) -> list[str]:
+        """The names of the columns; empty for those without values, unless they are given."""
+        given = {*self._hints.names.values(), *(self._hints.fields or ()), TITLE}
+        decoder = self.decoder
+        nulls = {at for at, kind in decoder.types.items() if pa.types.is_null(kind)}
+        if isinstance(decoder, JsonDecoder):
+            nulls = {at for at, value in enumerate(decoder.first) if value is None}
+        return [
+            "" if at in nulls and name not in given else name
+            for at, name in enumerate(decoder.names)
+        ]
 
     def _texts(self) -> list[int] | None:
         """The columns that hold strings; None where all do."""
@@ -192,8 +248,9 @@ class TableReader:
             return None
         return [at for at, kind in decoder.types.items() if holds_texts(plain_type(kind))]
 
-    def _lacking(self) -> PreflightError:
-        names = self.decoder.names
+    def _lacking(self) -> WrongFormatError:
+        decoder = self.decoder
+        names = decoder.present if isinstance(decoder, JsonDecoder) else decoder.names
         lists = [f"`{name}`" for at, name in enumerate(names) if self._is_list(at)]
         remedy = (
             f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
@@ -201,7 +258,7 @@ class TableReader:
             if lists
             else self.schema.remedy
         )
-        return PreflightError(
+        return WrongFormatError(
             f"{self.url} needs columns for {self.schema.needed}, and it has: {', '.join(names)}. "
             f"{remedy}",
             kind="list-column" if lists else "column-missing",
@@ -219,7 +276,7 @@ class TableReader:
             raise self._lacking()
         kind = plain_type(self.decoder.types.get(at, pa.null()))
         fits = pa.types.is_null(kind) or self.schema.columns[meaning].kind.fits(kind)
-        if not fits:
+        if not fits and self._has_values(at):
             raise PreflightError(
                 f"{self.url} has the {meaning} of its rows in the column "
                 f"`{self.decoder.names[at]}`, which is of type {kind}: rename the column, convert "
@@ -227,6 +284,11 @@ class TableReader:
                 kind="column-type",
                 file=self.url,
             )
+
+    def _has_values(self, at: int) -> bool:
+        """Whether a column of a table is not null in every row; programs choose its type then."""
+        rows = self.decoder.rows(0, 0, {at: pa.null()}, lambda *_: None)
+        return any(len(each.places) > each.columns[at].null_count for each in rows)
 
     def _unnamed(self) -> Binding:
         """The places in rows without names: by the configuration's numbers, or by their width."""
@@ -251,15 +313,17 @@ class TableReader:
                     if meaning in self.schema.columns
                 }
         known = {0: "", **self.schema.other_widths}
+        first = list(map(str, self.decoder.first))
         other = known[max(count for count in known if count <= width)]
+        other = f". {other}" if other else ""
         accepted = "; ".join(
             f"{len(meanings)} columns ({' '.join(meanings)})"
             for meanings in self.schema.unnamed.values()
         )
-        raise PreflightError(
+        raise WrongFormatError(
             f"{self.url} has {counted(width, 'column')} in its first row, and no header names "
-            f"them; accepted: {accepted}. {other}",
-            kind="columns",
+            f"them; accepted: {accepted}{other}",
+            kind="column-missing" if has_usual_name(self.schema, first) else "columns",
             file=self.url,
             place=1,
         )
@@ -311,7 +375,7 @@ class TableReader:
         fields = self._hints.fields is not None and self._hints.template is None
         kind = self.schema.columns[meaning].kind
         assert isinstance(kind, Text)
-        return Text(or_empty=kind.or_empty or (is_title and not fields))
+        return replace(kind, or_empty=kind.or_empty or (is_title and not fields))
 
     def _check_header(self, columns: Mapping[str, Any]) -> None:
         """Raises ValueError where a row can be the header again."""
@@ -322,7 +386,7 @@ class TableReader:
                 raise ValueError("a row can be the header")
 
     def _by_row(self, rows: Rows) -> pa.RecordBatch:
-        lists = {at: _values(column) for at, column in rows.columns.items()}
+        lists = {at: values_of(column) for at, column in rows.columns.items()}
         found: dict[str, list[Any]] = {meaning: [] for meaning in self.binding}
         places = []
         for number, place in enumerate(rows.places):
@@ -381,19 +445,20 @@ def _open(
     file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, FileFormat]
 ) -> Decoder:
     """Opens a file: by its format, its name, or else its first bytes."""
-    source = Source(file.url)
+    source = file.source
     named = _named_format(source, hints, formats)
     if named is not None:
         decoder: Decoder = named.open(file)
         return decoder
-    if is_table(file.url):
+    is_text = hints.format in ("csv", "tsv")
+    if is_table(file.url) and not is_text:
         return open_table_file(file.url, file.beginning(), file.partition)
     with source.open() as stream:
         beginning = stream.read(_BEGINNING_BYTES)
-    if is_table(file.url, beginning):
+    if is_table("", beginning) and not is_text:
         return open_table_file(file.url, beginning, file.partition)
-    text = beginning.removeprefix(BYTE_ORDER_MARK)
-    if hints.format not in ("csv", "tsv") and is_json(text):
+    if hints.format == "json" or (not is_text and is_json(beginning.removeprefix(BYTE_ORDER_MARK))):
+        check_text(file.url, beginning)
         titled = any(column.titled for column in schema.columns.values())
         return JsonDecoder(source, [TITLE] if titled else [])
     return open_lines(source, schema, hints)
@@ -414,14 +479,9 @@ def _named_format(
     return None
 
 
-def joined(parts: list[str], template: tuple[str, ...] | None) -> str:
-    """The text of a row: its parts with one space between them, empty ones left out, or as a
-    template has them.
-    """
-    if template is not None:
-        around = (part + after for part, after in zip(parts, template[1:], strict=True))
-        return template[0] + "".join(around)
-    return parts[0] if len(parts) == 1 else " ".join(filter(None, parts))
+def notes_of(files: Iterable[TableReader]) -> list[Note]:
+    """The notes of files, each once."""
+    return list(dict.fromkeys(note for file in files for note in file.notes))
 
 
 def join_texts(parts: list[pa.Array], template: tuple[str, ...] | None) -> pa.Array:
@@ -452,29 +512,6 @@ def _is_list(kind: pa.DataType) -> bool:
 def _first(column: Any) -> Any:
     value = column[0]
     return value.as_py() if isinstance(value, pa.Scalar) else value
-
-
-def _values(column: Any) -> list[Any]:
-    """A column as Python values; text that is not UTF-8 is bytes."""
-    if isinstance(column, list):
-        return column
-    if holds_texts(plain_type(column.type)):
-        return [_decoded(value) for value in bytes_of(column).to_pylist()]
-    try:
-        values = column.to_pylist()
-        if pa.types.is_floating(column.type):  # its type tells which whole numbers are exact
-            make = column.type.to_pandas_dtype()
-            return [None if value is None else make(value) for value in values]
-        return list(values)
-    except (ValueError, OverflowError) as error:
-        raise DataError(f"a value cannot be read: {error}", kind="damaged") from error
-
-
-def _decoded(value: bytes | None) -> Any:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return value
 
 
 def _check_null(column: Any) -> None:

@@ -14,7 +14,7 @@ from beamrank.errors import DataError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.decode.lines import ROWS_AT_ONCE
 from beamrank.formats.files import FileFormat, InputFile, Paths, input_files
-from beamrank.formats.reader import TableReader
+from beamrank.formats.reader import TableReader, notes_of
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import (
     Ordered,
@@ -199,7 +199,7 @@ def read_run(
     files.check(rows)
     comments = [comment for file in files.files for comment in file.comments]
     in_columns = sum(len(comment.split()) == first.decoder.width for comment in comments)
-    rejected = () if rejects is None else rejects.notes()
+    rejected = (*(() if rejects is None else rejects.notes()), *notes_of(files.files))
     return replace(
         run,
         notes=replace(

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
-from beamrank.formats.values import Id, Kind, Number, Text, check_query_id
+from beamrank.formats.values import Id, Kind, Number, RowError, Text, check_query, check_query_id
+from beamrank.records import INSTRUCTION
 
 # What stands before, between and after the fields of a text.
 Template: TypeAlias = tuple[str, ...]
@@ -56,6 +57,7 @@ class Schema:
         lists: the columns of a file, and no others, that hold a ranking in each row: the query_id,
             and a list of docs, best first.
         comments: whether lines that begin with `#` are no rows.
+        lone_cr: whether a carriage return (CR) inside a line is part of a text.
         other_widths: what a file of so many columns, or more, is, for messages.
         remedy: what to do about a file without these columns, for messages.
     """
@@ -66,6 +68,7 @@ class Schema:
     unnamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lists: tuple[str, str] | None = None
     comments: bool = False
+    lone_cr: bool = False
     other_widths: Mapping[int, str] = field(default_factory=dict)
     remedy: str = "Rename its columns, or name them in `columns`"
 
@@ -98,7 +101,7 @@ class Hints(NamedTuple):
         template: what stands around them; None for a space between them.
         header: whether the first line names the columns; None to recognize one.
         quotes: whether a TSV has quotes, as a CSV has.
-        format: `tsv` or `csv`; empty to recognize the columns.
+        format: `tsv`, `csv` or `json`, or a named format; empty to recognize it.
     """
 
     columns: Mapping[str, str | int] = {}
@@ -235,6 +238,12 @@ def holds_names(schema: Schema, line: Sequence[str], hints: Hints) -> bool:
     return schema.is_complete(binding) or (len(binding) > 1 and len(schema.layouts[0]) > 2)
 
 
+def has_usual_name(schema: Schema, line: Sequence[str]) -> bool:
+    """Whether a line has a name of a column."""
+    groups = [group for column in schema.columns.values() for group in column.groups]
+    return any(plain_name(name) in group for name in line for group in groups)
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -263,15 +272,23 @@ DOCS = Schema(
     },
     (("doc_id", "text"),),
     {"two columns": ("doc_id", "text")},
+    lone_cr=True,
 )
+_QUERY = Text(check=check_query)
 TOPICS = Schema(
     "file of topics",
     {
         "query_id": Column((_QUERY_IDS, _OWN_IDS), Id(check_query_id)),
-        "text": Column((("text", "query", "question", "query_text"), (TITLE,)), Text()),
+        "text": Column((("text", "query", "question", "query_text"), (TITLE,)), _QUERY),
     },
     (("query_id", "text"),),
     {"two columns": ("query_id", "text")},
+)
+TOPICS_WITH_INSTRUCTIONS = replace(
+    TOPICS,
+    columns={**TOPICS.columns, INSTRUCTION: Column(((INSTRUCTION,),), _QUERY)},
+    layouts=(("query_id", "text", INSTRUCTION),),
+    unnamed={},
 )
 RUN = Schema(
     "run",
@@ -370,9 +387,16 @@ _TRIPLE = {
         _sided(_OTHER, _PART_IDS),
     ),
 }
+
+
+def _check_full(text: str) -> None:
+    if not text.strip():
+        raise RowError("has no text", "no-text")
+
+
 TRIPLES = Schema(
     "file of triples",
-    {meaning: Column(groups, Text()) for meaning, groups in _TRIPLE.items()},
+    {meaning: Column(groups, Text(check=_check_full)) for meaning, groups in _TRIPLE.items()},
     (tuple(_TRIPLE),),
     {"triples": tuple(_TRIPLE)},
     remedy="Rename its columns. " + LABELLED_PAIRS,

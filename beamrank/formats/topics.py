@@ -6,21 +6,14 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import model_validator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.columns import (
-    Names,
-    TopicColumns,
-    check_header,
-    column_names,
-    header_notes,
-    read_header,
-)
+from beamrank.formats.columns import TopicColumns, check_header, column_names
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import AUTO, Choice, find_files, folder_files, shown_paths
 from beamrank.formats.rejects import Problems, Rejects
+from beamrank.formats.texts.tabular import header_notes
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat
 from beamrank.notes import counted
 from beamrank.plugins import Registry
@@ -30,18 +23,25 @@ from beamrank.storage import files as storage
 from beamrank.storage.id_places import repeated_rows
 from beamrank.topic_table import TopicTable
 
-_ROWS = pa.schema({"query_id": pa.string(), "text": pa.string(), "line": pa.int64()})
+_ROWS = pa.schema(
+    {
+        "query_id": pa.string(),
+        "text": pa.string(),
+        "line": pa.int64(),
+        INSTRUCTION: pa.string(),
+    }
+)
 
 FORMATS: Registry[TextFormat] = Registry(
     "topics format",
     "beamrank.topics",
     {
-        "beir": "beamrank.formats.texts.jsonl:BEIR_TOPICS",
-        "csv": "beamrank.formats.texts.lines:CSV",
-        "jsonl": "beamrank.formats.texts.jsonl:TOPICS",
-        "parquet": "beamrank.formats.texts.parquet:PARQUET",
+        "beir": "beamrank.formats.texts.tabular:BEIR_TOPICS",
+        "csv": "beamrank.formats.texts.tabular:CSV",
+        "jsonl": "beamrank.formats.texts.tabular:JSONL_TOPICS",
+        "parquet": "beamrank.formats.texts.tabular:PARQUET",
         "trec": "beamrank.formats.texts.trec:TOPICS",
-        "tsv": "beamrank.formats.texts.lines:TSV",
+        "tsv": "beamrank.formats.texts.tabular:TSV",
     },
 )
 _CHOICE = Choice("topics", FORMATS)
@@ -67,12 +67,14 @@ class TopicsConfig(Section):
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
     said.
     """
+    quotes: bool = False
+    """Whether a TSV has quotes, as a CSV has."""
     only_judged: bool = False
     """Keep only the topics of the qrels (BEIR has the topics of all splits in one file)."""
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        check_header(self.header, {"columns": self.columns})
+        check_header(self.header, self.columns)
         if (
             self.decoding == "original"
             and self.format != AUTO
@@ -105,7 +107,15 @@ def read_topics(
     """
     config = resolved(config)
     own, rejects = FORMATS[config.format], rejects or Rejects("topics")
-    files = [_read_file(url, config, rejects) for url in topics_files(config)]
+    name = (config.columns or TopicColumns()).instruction or INSTRUCTION
+    if instructions and not own.holds:
+        raise PreflightError(
+            f"{shown_paths(config.path)} has no `{name}` of each topic, which a stage with "
+            '`instruction: "{instruction}"` reads: '
+            f"`format: {config.format}` has none. Write the topics as JSONL, with this field"
+        )
+    units = [_unit(url, config, name if instructions else "") for url in topics_files(config)]
+    files = [_read_file(unit, rejects) for unit in units]
     table = _each_once(files, own.repeats)
     for file in files:
         if file.problems.are_refused:
@@ -113,42 +123,24 @@ def read_topics(
                 f"{counted(file.problems.count, own.noun)} of {file.url} cannot be read as topics "
                 "of `format: "
                 f"{config.format}`{file.problems.allowed}{_CHOICE.hint(file.url, config.format)}"
-                f"{file.problems.listed(f'{file.url}:')}"
+                f"{file.problems.listed(f'{file.url}:')}",
+                kind=file.problems.first.kind,
+                file=file.url,
+                place=file.problems.first.line,
             )
     if not len(table):
         hint = _CHOICE.hint(files[0].url, config.format)
         raise PreflightError(
             f"{shown_paths(config.path)} holds no topics (read as `format: {config.format}`): "
-            f"there is nothing to rank{hint}"
+            f"there is nothing to rank{hint}",
+            kind="no-rows",
+            file=files[0].url,
         )
     if config.ids == "order":
         table = table.set_column(
             0, "query_id", pa.array(np.arange(1, len(table) + 1)).cast(pa.string())
         )
-    table = table.select(["query_id", "text"])
-    if instructions:
-        table = table.append_column(
-            INSTRUCTION, _read_instructions(config, table["query_id"], rejects.limit)
-        )
-    return TopicTable(table)
-
-
-def _read_instructions(config: TopicsConfig, query_ids: Any, limit: int) -> Any:
-    columns = config.columns or TopicColumns()
-    name = columns.instruction or INSTRUCTION
-    columns = columns.model_copy(update={"text": name})
-    found = read_topics(
-        config.model_copy(update={"columns": columns}), Rejects("topics", limit)
-    ).table
-    rows = pc.index_in(query_ids, found["query_id"].combine_chunks())
-    if rows.null_count or (config.ids == "order" and len(found) != len(rows)):
-        first = query_ids.filter(pc.is_null(rows)).to_pylist()[:1]
-        raise PreflightError(
-            f"{shown_paths(config.path)} has topics {first} without a `{name}`, which a stage "
-            "with `instruction: "
-            f'"{{instruction}}"` reads: give each topic one'
-        )
-    return found["text"].take(rows)
+    return TopicTable(table.select(["query_id", "text", *([INSTRUCTION] if instructions else [])]))
 
 
 @dataclass(frozen=True)
@@ -160,42 +152,48 @@ class _File:
     problems: Problems
 
 
-def _read_file(url: str, config: TopicsConfig, rejects: Rejects) -> _File:
-    own, problems, columns = (
-        FORMATS[config.format],
-        Problems(url, rejects),
-        column_names(config.columns),
+def _unit(url: str, config: TopicsConfig, instruction: str = "") -> CorpusUnit:
+    """A file of topics."""
+    own, columns = FORMATS[config.format], column_names(config.columns)
+    columns.pop(INSTRUCTION, None)
+    return CorpusUnit(
+        *(0, url, own, None, 0, 0),
+        named=tuple(columns.items()),
+        header=config.header,
+        quotes=config.quotes,
+        meaning="query_id",
+        original=config.decoding == "original",
+        instruction=instruction,
     )
-    batches, text, original = [], columns.get("text"), config.decoding == "original"
+
+
+def _read_file(unit: CorpusUnit, rejects: Rejects) -> _File:
+    own, url, batches = unit.format, unit.url, []
+    problems = Problems(url, rejects)
     try:
-        has_header = (
-            own.table is not None and read_header(url, own.table, _names(config)) is not None
-        )
-        id_name, fields = columns.get("query_id"), None if text is None else (text,)
-        unit = CorpusUnit(0, url, own, fields, 0, 0, id_name, has_header, "query_id", original)
         for batch in own.read(unit):
             for position, bad in zip(batch.bad_positions, batch.bad, strict=True):
-                problems.add(position + 1, bad.reason, bad.row)
+                problems.add(position + 1, bad.reason, bad.row, kind=bad.kind)
             batches.append(_rows(batch, own.repeats))
     except WrongFormatError as error:
-        raise PreflightError(f"{error}{_CHOICE.hint(url, config.format)}") from error
+        raise PreflightError(f"{error}{_CHOICE.hint(url, own.name)}", **error.of_input) from error
     except DataError as error:
-        raise PreflightError(str(error)) from error
+        raise PreflightError(str(error), **error.of_input) from error
     return _File(url, pa.Table.from_batches(batches, _ROWS), problems)
 
 
 def _rows(batch: DocBatch, repeats: bool) -> Any:
     """The topics of a batch; of equal ones only the first, if a format repeats them."""
-    rows = list(
-        zip(batch.doc_ids, batch.texts, (position + 1 for position in batch.positions), strict=True)
-    )
+    lines = [position + 1 for position in batch.positions]
+    instructions: list[Any] = list(batch.instructions) or [None] * len(lines)
+    rows = list(zip(batch.doc_ids, batch.texts, lines, instructions, strict=True))
     if repeats:
-        first: dict[tuple[str, str], tuple[str, str, int]] = {}
+        first: dict[tuple[str, str], tuple[Any, ...]] = {}
         for row in rows:
             first.setdefault(row[:2], row)
         rows = list(first.values())
-    ids, texts, lines = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.record_batch([ids, texts, lines], schema=_ROWS)
+    columns = zip(*rows, strict=True) if rows else [()] * len(_ROWS)
+    return pa.record_batch(list(columns), schema=_ROWS)
 
 
 def _each_once(files: Sequence[_File], repeats: bool) -> Any:
@@ -218,7 +216,11 @@ def _each_once(files: Sequence[_File], repeats: bool) -> Any:
             )
             problem = now["query_id"], now["text"]
             files[here].problems.add(
-                now["line"], reason, problem, always=now["text"] != before["text"]
+                now["line"],
+                reason,
+                problem,
+                always=now["text"] != before["text"],
+                kind="query-twice",
             )
     return (
         table.filter(pa.array(np.isin(np.arange(len(table)), again, invert=True)))
@@ -244,7 +246,9 @@ def topics_files(config: TopicsConfig) -> list[str]:
 
 def _is_folder(path: str) -> bool:
     if not storage.exists(path):
-        raise PreflightError(f"there are no topics at {path}: give `topics.path` a file")
+        raise PreflightError(
+            f"there are no topics at {path}: give `topics.path` a file", kind="no-file"
+        )
     return storage.is_folder(path)
 
 
@@ -265,11 +269,8 @@ def resolved(config: _Config) -> _Config:
     return config
 
 
-def _names(config: TopicsConfig) -> Names:
-    return Names("query_id", column_names(config.columns), None, config.header)
-
-
 def notes(config: TopicsConfig) -> list[str]:
     """Notes for the user on the headers that were recognized; a CSV always has one."""
-    is_tsv = FORMATS[config.format].table == "tsv"
-    return header_notes("topics", topics_files(config), _names(config)) if is_tsv else []
+    if FORMATS[config.format].holds != "tsv":
+        return []
+    return header_notes("topics", (_unit(url, config) for url in topics_files(config)))

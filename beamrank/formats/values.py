@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.errors import DataError
+
 _REFUSED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 # Printable ASCII: an id of such bytes needs no look at its characters.
 _PLAIN = bytes(range(0x21, 0x7F))
@@ -125,6 +127,14 @@ def check_query_id(query_id: str) -> str:
     return check_id(query_id)
 
 
+def check_query(text: str) -> None:
+    """Raises RowError for a text that no topic can have."""
+    if "\0" in text:
+        raise RowError("has a NUL character in its text", "topic-nul")
+    if not text.strip():
+        raise RowError("has no text", "topic-empty")
+
+
 def whole_of(value: Any) -> Any:
     """A whole number of any type as an integer; any other value as it is."""
     is_number = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
@@ -191,6 +201,45 @@ class Id:
             values = ids.to_pylist()
             if not are_usable(values) or any(value[0] == "#" for value in values):
                 raise ValueError("an id needs a look")
+        return ids
+
+
+@dataclass(frozen=True)
+class Label:
+    """An id that is only passed on: any string, or a whole number.
+
+    Attributes:
+        stored: string, or an integer type.
+    """
+
+    stored: pa.DataType
+
+    @property
+    def wanted(self) -> pa.DataType:
+        return self.stored
+
+    def fits(self, kind: pa.DataType) -> bool:
+        return holds_texts(kind) or _is_of(kind, *_NUMBER_TYPES)
+
+    def value(self, name: str, value: object) -> Any:
+        if value is None:
+            raise RowError(f"has no `{name}`", "null")
+        if isinstance(value, bytes):
+            raise RowError(f"has an id in `{name}` that is not valid UTF-8", "not-utf8")
+        if isinstance(value, str) and pa.types.is_string(self.stored):
+            return value
+        number = int(_written_number(name, value))
+        try:
+            return pa.scalar(number, self.stored).as_py()
+        except (OverflowError, pa.ArrowException) as error:
+            reason = f"has the `{name}` {number}, which is no {self.stored}"
+            raise RowError(reason, "number-range") from error
+
+    def array(self, column: Any) -> pa.Array:
+        ids = strings_of(column).cast(self.stored)
+        ids.validate(full=True)
+        if ids.null_count:
+            raise ValueError("an id is missing")
         return ids
 
 
@@ -271,9 +320,15 @@ def plain_values(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class Text:
-    """A text; `or_empty`: one that is null or missing is empty."""
+    """A text.
+
+    Attributes:
+        or_empty: whether one that is null or missing is empty.
+        check: raises RowError for one that cannot be used.
+    """
 
     or_empty: bool = False
+    check: Callable[[str], None] | None = None
     wanted: ClassVar = pa.string()
     stored: ClassVar = pa.large_string()
 
@@ -282,6 +337,8 @@ class Text:
 
     def value(self, name: str, value: object) -> str:
         if isinstance(value, str):
+            if self.check is not None:
+                self.check(value)
             return _utf8(value)
         if value is None and self.or_empty:
             return ""
@@ -300,7 +357,7 @@ class Text:
             texts = pa.array(column, self.stored)
         else:
             column = plain_values(column)
-            if pa.types.is_null(column.type):
+            if column.null_count == len(column):
                 texts = pa.nulls(len(column), self.stored)
             elif holds_texts(column.type):
                 texts = column.cast(self.stored)
@@ -309,12 +366,39 @@ class Text:
                 raise ValueError("values that need a look")
         if texts.null_count and not self.or_empty:
             raise ValueError("a text is missing")
+        if self.check is not None:
+            for text in texts.to_pylist():
+                self.check(text)
         return pc.fill_null(texts, "") if texts.null_count else texts
 
 
 def bytes_of(column: Any) -> Any:
     """A column of texts as bytes, which need not be UTF-8."""
     return plain_values(column).cast(pa.large_binary())
+
+
+def values_of(column: Any) -> list[Any]:
+    """A column as Python values; text that is not UTF-8 is bytes."""
+    if isinstance(column, list):
+        return column
+    if holds_texts(plain_type(column.type)):
+        return [None if value is None else decoded(value) for value in bytes_of(column).to_pylist()]
+    try:
+        values = column.to_pylist()
+        if pa.types.is_floating(column.type):  # its type tells which whole numbers are exact
+            make = column.type.to_pandas_dtype()
+            return [None if value is None else make(value) for value in values]
+        return list(values)
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"a value cannot be read: {error}", kind="damaged") from error
+
+
+def decoded(column: bytes) -> str | bytes:
+    """Bytes as text; as they are where they are not UTF-8."""
+    try:
+        return column.decode()
+    except UnicodeDecodeError:
+        return column
 
 
 def holds_texts(kind: pa.DataType) -> bool:

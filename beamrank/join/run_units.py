@@ -19,7 +19,7 @@ from beamrank.formats.files import Beginning, Choice, InputFile, Paths, shown_pa
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import RunLayout
 from beamrank.formats.runs import INFINITE, open_run_file, run_files
-from beamrank.formats.schemas import Hints
+from beamrank.formats.schemas import NO_HINTS, Hints
 from beamrank.formats.texts.units import CorpusUnit, DocBatch
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, changed, digest_file
@@ -287,9 +287,10 @@ def _layout(file: InputFile, hints: Hints) -> RunLayout:
     ).guess(Beginning(file.url))
     if listed is None:
         return RunLayout.of(open_run_file(file, hints))
-    if hints.columns:
+    if hints != NO_HINTS:
         raise PreflightError(
-            f"{file.url} looks like {listed}, whose fields have fixed names: leave `columns` out"
+            f"{file.url} looks like {listed}, whose fields have fixed names: leave `columns`, "
+            "`format` and `quotes` out"
         )
     return RunLayout(file.url, listed)
 

@@ -9,19 +9,23 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from beamrank.formats.checks import SURROGATE_REASON, json_rows
-from beamrank.formats.decode.base import Bad, RecordsDecoder, WrongFormatError
-from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
-from beamrank.formats.texts.parquet import ENDINGS, is_parquet
-from beamrank.formats.texts.tables import numbered, open_table
+from beamrank.formats.checks import SURROGATE_REASON
+from beamrank.formats.decode.base import Bad, RecordsDecoder
+from beamrank.formats.decode.tables import ENDINGS
+from beamrank.formats.files import (
+    Beginning,
+    FileFormat,
+    InputFile,
+    Look,
+    records,
+    wrong_row,
+)
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
 from beamrank.formats.values import RowError
-from beamrank.storage.streams import open_stream
 
 _RELEVANCE = {"positive": 1, "negative": 0}
 _COLUMNS = ("query", *_RELEVANCE)
 _ID_DIGITS = 16
-_BATCH_ROWS = 64
 _ORDER = "the candidates of a query are in the order of their ids, which are hashes of the texts"
 
 
@@ -70,22 +74,11 @@ def _texts(name: str, value: object) -> list[str]:
 
 def samples(url: str) -> Iterator[Sample]:
     """The rows of a file; raises WrongFormatError for one that cannot be read."""
-    for line, row in _records(url) if is_parquet(url) else _lines(url):
+    for line, row in records(url, _COLUMNS):
         try:
             yield sample_of(line, row)
         except RowError as error:
-            raise WrongFormatError(f"{url}:{line}: the row {error}") from error
-
-
-def _records(url: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    with open_table(url) as table:
-        for first, batch in table.batches(0, None, _COLUMNS, _BATCH_ROWS):
-            yield from numbered(url, first, batch)
-
-
-def _lines(url: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    with open_stream(url) as file:
-        yield from json_rows(file, url)
+            raise wrong_row(url, line, error) from error
 
 
 def _is_mteb(beginning: Beginning) -> bool:

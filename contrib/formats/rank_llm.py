@@ -12,19 +12,17 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from beamrank.errors import DataError
 from beamrank.formats.checks import (
     SURROGATE_REASON,
     Template,
     check_utf8,
     id_of,
     joined,
-    json_rows,
     missing_field,
     text_of,
 )
 from beamrank.formats.decode.base import WrongFormatError
-from beamrank.formats.files import Beginning, Look
+from beamrank.formats.files import Beginning, Look, records
 from beamrank.formats.texts.units import (
     CorpusUnit,
     DocBatch,
@@ -34,16 +32,14 @@ from beamrank.formats.texts.units import (
     whole_file,
 )
 from beamrank.formats.values import RowError
-from beamrank.storage.streams import open_stream
 
+_NAMES = ("query", "candidates", "hits")
 # The text of a doc is the first of these that it has, after its title.
 _TITLE, _TEXTS = "title", ("text", "segment", "contents", "content", "body", "passage")
 
 
 class Request(NamedTuple):
-    """A query and its candidates, and the line on which they begin; the list of one file is on line
-    1.
-    """
+    """A query and its candidates, and their line, or their place in the list of a file."""
 
     line: int
     query_id: str
@@ -53,19 +49,8 @@ class Request(NamedTuple):
 
 def requests(url: str) -> Iterator[Request]:
     """The requests of a file; raises WrongFormatError if it holds something else."""
-    is_list = Beginning(url).line.startswith(b"[")
-    with open_stream(url) as file:
-        rows = _whole_list(url, file.read()) if is_list else json_rows(file, url)
-        yield from (_request(url, line, row) for line, row in rows)
-
-
-def _whole_list(url: str, content: bytes) -> Iterator[tuple[int, Any]]:
-    try:
-        yield from ((1, row) for row in json.loads(content))
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"{url} is not JSON: {error}. It may be truncated: fetch it again"
-        ) from error
+    for place, row in records(url, _NAMES):
+        yield _request(url, place, row)
 
 
 def _request(url: str, line: int, row: Any) -> Request:

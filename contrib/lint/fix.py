@@ -67,6 +67,8 @@ def fix_run(report: Report) -> tuple[Report, Fix]:
         return report, Fix(
             refused=f"a row could be lost: first correct {', '.join(sorted(blocking))} by hand"
         )
+    if report.state.format is not None and report.state.format.is_table:
+        return report, Fix(refused="its columns have names: write the run again")
     fix = Fix()
     _replace(report.run, packed(report.run, _lines(report, fix)))
     after = lint_run(report.run, report.state.references, report.state.track)

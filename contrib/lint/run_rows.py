@@ -18,14 +18,17 @@ from numpy.typing import NDArray
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import decoded
 from beamrank.formats.decode.base import BYTE_ORDER_MARK
-from beamrank.formats.decode.packing import check_text
 from beamrank.formats.decode.tables import is_table
+from beamrank.formats.files import InputFile
+from beamrank.formats.reader import TableReader
 from beamrank.formats.run_writer import RunFormat, text_formats
 from beamrank.formats.runs import open_run_file, run_files
 from beamrank.formats.values import RowError, shown
-from beamrank.storage.streams import errors_as, open_stream
+from beamrank.storage.streams import errors_as
 
 MAX_LINE_BYTES = 1 << 16
+# What is wrong with lines has a check of its own.
+_LINES = ("columns", "lone-cr", "header-missing", "damaged")
 _LINE_BITS = 40
 
 
@@ -295,24 +298,24 @@ class RunRows:
         return TopicRows(query_id, self.format, places=self.places)
 
     def _rows(self) -> Iterator[tuple[int, list[bytes]]]:
-        if is_table(self.places.files[0]):
-            yield from self._table_rows()
-            return
-        for place, file in enumerate(self.places.files):
-            yield from self._text_rows(file, (place << _LINE_BITS) + 1)
+        for place, file in enumerate(self._files):
+            first, named = place << _LINE_BITS, _with_names(file)
+            if named is None:
+                yield from self._text_rows(file, first + 1)
+            else:
+                yield from self._named_rows(named, first)
 
-    def _table_rows(self) -> Iterator[tuple[int, list[bytes]]]:
-        """The rows of a table, whose values are checked as they are read."""
-        for place, rows in enumerate(map(open_run_file, self._files)):
-            for batch in rows.batches():
-                names = [name for name in batch.schema.names if name in rows.binding]
-                self.format = self.format or RunFormat("Parquet", tuple(names), "\t", "parquet")
-                columns = [batch.column(name).to_pylist() for name in ("place", *names)]
-                for line, *values in zip(*columns, strict=True):
-                    yield (place << _LINE_BITS) + line, [str(value).encode() for value in values]
-            rows.check()
+    def _named_rows(self, rows: TableReader, first: int) -> Iterator[tuple[int, list[bytes]]]:
+        """The rows of a file whose columns have names, which are checked as they are read."""
+        for batch in rows.batches():
+            names = [name for name in batch.schema.names if name in rows.binding]
+            self.format = self.format or RunFormat("named", tuple(names), "", "parquet")
+            columns = [batch.column(name).to_pylist() for name in ("place", *names)]
+            for line, *values in zip(*columns, strict=True):
+                yield first + line, [str(value).encode() for value in values]
+        rows.check()
 
-    def _text_rows(self, file: str, first: int) -> Iterator[tuple[int, list[bytes]]]:
+    def _text_rows(self, file: InputFile, first: int) -> Iterator[tuple[int, list[bytes]]]:
         for number, line in enumerate(_lines(file), first):
             text = line.removesuffix(b"\n")
             columns = text.split()
@@ -352,15 +355,21 @@ class RunRows:
         self.separator = other if text.rstrip(b"\r") == other.join(columns) else usual
 
 
-def _lines(url: str) -> Iterator[bytes]:
-    """The lines of a file, which may be a pipe; raises PreflightError where it cannot be read or is
-    packed.
-    """
-    with errors_as(PreflightError, url), open_stream(url, pipe=True) as file:
-        for number, line in enumerate(file):
-            if not number:
-                check_text(url, line)
-            yield line
+def _with_names(file: InputFile) -> TableReader | None:
+    """The reader of a file whose columns have names; None for rows by the places of columns."""
+    try:
+        rows = open_run_file(file)
+    except PreflightError as error:
+        if error.kind in _LINES and not is_table(file.url):
+            return None
+        raise
+    return rows if rows.decoder.names else None
+
+
+def _lines(file: InputFile) -> Iterator[bytes]:
+    """The lines of a file; raises PreflightError where it cannot be read."""
+    with errors_as(PreflightError, file.url), file.source.open() as lines:
+        yield from lines
 
 
 def _is_utf8(text: bytes) -> bool:

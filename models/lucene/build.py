@@ -26,7 +26,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.errors import BeamrankError, DataError
-from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units, read_unit
+from beamrank.formats.corpora import (
+    CorpusConfig,
+    digest_corpus,
+    list_units,
+    read_unit,
+    text_rules,
+)
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, duplicate_doc
 from beamrank.notes import SILENT, Progress
 from beamrank.records import BadRow
@@ -109,7 +115,7 @@ def build_index(
         digested = digest_corpus(corpus)
         outdated = update and is_outdated(url, digested.digest)
         if not needs_building(url) and not outdated:
-            return check_index(url, digested.digest, kind)
+            return check_index(url, digested.digest, kind, text_rules(corpus))
         prefix = f"{base.name}.building-"
         for stale in base.parent.iterdir():
             if stale.name.startswith(prefix):
@@ -120,7 +126,8 @@ def build_index(
         try:
             with digested.unchanged():
                 info = build.update(url) if outdated else None
-                info = (info or build.anew()).model_copy(update={"corpus_digest": digested.digest})
+                of_corpus = {"corpus_digest": digested.digest, "text_rules": text_rules(corpus)}
+                info = (info or build.anew()).model_copy(update=of_corpus)
             _install(build.folder, url, info)
         except OSError as error:
             raise BeamrankError(f"cannot write the index {url}: {error}") from error

@@ -71,6 +71,7 @@ class IndexInfo(BaseModel):
         bad_examples: the first of them.
         anserini: the version that built it.
         language: for which it was built.
+        text_rules: `text_rules` of the corpus.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,6 +85,7 @@ class IndexInfo(BaseModel):
     bad_examples: tuple[BadRow, ...] = ()
     anserini: str | None = None
     language: str = "en"
+    text_rules: int = 1
 
     def to_json(self) -> bytes:
         """The content of `beamrank.json`."""
@@ -386,20 +388,27 @@ def check_kind(url: str, info: IndexInfo, kind: IndexKind) -> None:
         )
 
 
-def check_index(url: str, corpus_digest: str | None, kind: IndexKind = PLAIN) -> IndexInfo:
+def check_index(
+    url: str, corpus_digest: str | None, kind: IndexKind = PLAIN, text_rules: int = 1
+) -> IndexInfo:
     """The metadata of an index, which must be of this corpus and kind where these are known."""
     info = read_index_info(url)
     check_kind(url, info, kind)
-    if (
-        corpus_digest is not None
-        and info.corpus_digest is not None
-        and info.corpus_digest != corpus_digest
-    ):
-        raise PreflightError(
-            f"the index {url} was built from another corpus: its digest is "
-            f"{info.corpus_digest[:SHORT]}, that of the configured corpus "
-            f"{corpus_digest[:SHORT]}. It would find docs that this corpus does not have. Give "
-            "index.path another folder, set `index.update: true` if the corpus has changed, or "
-            "remove the folder to have it built again"
+    if corpus_digest is None or info.corpus_digest in (None, corpus_digest):
+        return info
+    built_from = info.corpus_digest or ""
+    if info.text_rules != text_rules:
+        reason = (
+            f"is old: another version of beamrank built it, which reads other texts from such "
+            f"files (rules {info.text_rules}, here {text_rules}; see CHANGELOG.md)"
         )
-    return info
+    else:
+        reason = (
+            f"was built from another corpus: its digest is {built_from[:SHORT]}, that of "
+            f"the configured corpus {corpus_digest[:SHORT]}. It would find docs that this corpus "
+            "does not have"
+        )
+    raise PreflightError(
+        f"the index {url} {reason}. Give index.path another folder, set `index.update: true` to "
+        "have it updated, or remove the folder to have it built again"
+    )

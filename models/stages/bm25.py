@@ -13,6 +13,7 @@ from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import Bm25Config
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora import text_rules
 from beamrank.machine import usable_threads
 from beamrank.records import Topic
 from beamrank.storage import files as storage
@@ -216,7 +217,7 @@ def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> 
             progress.warn(
                 f"{info.bad_rows} rows of the corpus are not in the index (first: {first})"
             )
-    info = check_index(path, corpus, kind)
+    info = check_index(path, corpus, kind, text_rules(config.corpus))
     if info.empty_docs:
         progress.note(
             f"{info.empty_docs:,} docs of the corpus have no text: BM25 finds none of them"

@@ -18,12 +18,12 @@ from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import CandidatesConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.columns import RunColumns, column_names
+from beamrank.formats.columns import TABLES, RunColumns, hints_of
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import shown_paths
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import Ties
-from beamrank.formats.schemas import Hints
+from beamrank.formats.schemas import NO_HINTS
 from beamrank.join.join import by_shard
 from beamrank.join.run_shards import ShardRun, in_place_order, order_shard, sent
 from beamrank.join.run_units import (
@@ -56,6 +56,7 @@ _TIES: dict[Ties, str] = {
     "order here too",
     "doc_id": "ordered by doc_id, descending, as `beamrank eval` and trec_eval do",
 }
+_RULES = 2
 # (shard, rows of a run)
 SentRows = tuple[int, pa.RecordBatch]
 
@@ -73,6 +74,10 @@ class GivenRun(FirstStage):
     run_digest: Annotated[str, Key("candidates.run")]
     ties: Annotated[Ties, Key("candidates.ties")] = "rank"
     columns: Annotated[RunColumns | None, Key("candidates.columns")] = None
+    format: Annotated[str, Key("candidates.format")] = TABLES[0]
+    quotes: Annotated[bool, Key("candidates.quotes")] = False
+    # To raise when the same files are read differently.
+    rules: Annotated[int, Key("candidates.run")] = 1
     url: str | tuple[str, ...]
     max_bad_rows: dict[str, int] = field(default_factory=dict)
 
@@ -80,7 +85,7 @@ class GivenRun(FirstStage):
     def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
         run, max_bad_rows = own.section.run, planning.config.max_bad_rows.model_dump()
         of_run = {"run_digest": digest_run(run).digest, "url": run, "max_bad_rows": max_bad_rows}
-        return super().settings(own, planning) | of_run
+        return super().settings(own, planning) | of_run | {"rules": _RULES}
 
     def trial(self, topics: Sequence[Topic]) -> Trial:  # noqa: ARG002
         """The docs of the first rows; the time is negligible. None where a corpus lists them: they
@@ -110,8 +115,8 @@ class GivenRun(FirstStage):
 
     @property
     def scan_digest(self) -> str:
-        columns = column_names(self.columns)
-        return digest([self.run_digest, columns]) if columns else self.run_digest
+        hints = hints_of(self)
+        return self.run_digest if hints == NO_HINTS else digest([self.run_digest, hints])
 
     def open(self) -> tuple[RunReader, list[RunUnit]]:
         """Reads how the run is laid out, and divides it.
@@ -120,7 +125,7 @@ class GivenRun(FirstStage):
             PreflightError: it cannot be read, or has no rows.
             DataError: it changed after its digest was taken.
         """
-        return open_run(self.url, Hints(column_names(self.columns)), self.run_digest)
+        return open_run(self.url, hints_of(self), self.run_digest)
 
     def run(self, task: ShardTask) -> Receipt:
         scan = RunScan(

@@ -107,10 +107,8 @@ class ScorePairs(ModelStage):
         """The scores of some rows, `schemas.scores` and the other columns; those of bad rows are
         null.
         """
-        passed = [name for name, _ in self.passed]
-        pairs = read_pairs(
-            rows, self.columns, pa.type_for_alias(self.id_type), self.renamed, passed
-        )
+        id_type = pa.type_for_alias(self.id_type)
+        pairs = read_pairs(rows, self.columns, id_type, self.renamed, self.passed)
         with self.resolved().unchanged():
             engine = self.engine()
             tokenizer = tokenizer_of(self.resolved())

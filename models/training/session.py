@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import send_to_device
@@ -155,7 +156,7 @@ class Session:
         """A line about topics of the dev run that are trained on, under any id."""
         texts = list(dev.queries.values())
         keys = keys_of(texts, self.start.tokenizer.encode(texts, self._max_tokens).ids)
-        trained = is_in(keys, self.source.queries).any(axis=1).tolist()
+        trained = np.asarray(is_in(keys, self.source.queries).any(axis=1))
         found = [query_id for query_id, each in zip(dev.queries, trained, strict=True) if each]
         line = (
             f"topics of the dev run that are also trained on: {len(found):,} of {len(trained):,} "

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,28 +24,38 @@ from beamrank.formats.decode.lines import (
 )
 from beamrank.formats.values import RowError, type_name
 
-_LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
+# A list of objects, or an object that continues on the next line.
+_LIST = re.compile(rb"\s*(\[\s*(\{|\]\s*\Z)|\{\s*\n)")
 _MOST_LIST_BYTES = 1 << 28
 # A list is one unit, whose places are elements.
 _BEGINNING_BYTES = 1 << 16
 SMALL_BYTES = 1 << 13
+_FIRST_RECORDS = 100
 
 
 class JsonDecoder:
-    """A file of JSON objects, whose fields are the columns of its first one; see `Decoder`."""
+    """A file of JSON objects, whose fields are the columns of its first ones; see `Decoder`.
+
+    Attributes:
+        present: the names that the first ones have.
+    """
 
     def __init__(self, source: Source, optional: Sequence[str]) -> None:
-        """Takes names of columns that an object can lack, also the first one."""
+        """Takes names of columns that all objects can lack."""
         self.types: Mapping[int, pa.DataType] = {}
         self._source = source
         with source.open() as file:
             beginning = file.read(_BEGINNING_BYTES).removeprefix(BYTE_ORDER_MARK)
         self._is_list = _LIST.match(beginning) is not None
         self.noun = "row" if self._is_list else "line"
-        record = next(self._records(_ignore), (0, {}))[1]
-        self.names: tuple[str, ...] = tuple(dict.fromkeys([*record, *optional]))
-        self.width = len(self.names) if record else 0
-        self.first: Sequence[Any] = [record.get(name) for name in self.names] if record else []
+        records = [record for _, record in itertools.islice(self._records(_ignore), _FIRST_RECORDS)]
+        # The first one can lack a field.
+        present = dict.fromkeys(name for record in records for name in record)
+        self.present = tuple(present)
+        self.names: tuple[str, ...] = tuple(dict.fromkeys([*present, *optional]))
+        self.width = len(self.names) if present else 0
+        first = ChainMap(*({k: v for k, v in each.items() if v is not None} for each in records))
+        self.first: Sequence[Any] = [first.get(name) for name in self.names] if present else []
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         return [(0, 0)] if self._is_list else byte_ranges(self._source.url, unit_bytes)
@@ -71,13 +82,11 @@ class JsonDecoder:
                 blocks = blocks_between(file, start, end)
             else:
                 blocks = _numbered(iter(lambda: whole_lines(file, BLOCK_BYTES), b""))
-            for first, block in blocks:
-                is_first = first == (0 if end else 1)
-                yield first, block.removeprefix(BYTE_ORDER_MARK) if is_first else block
+            yield from blocks
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block, parsed at once; None where a line needs a look."""
-        if len(block) < SMALL_BYTES or b"\n\n" in block:
+        if not wanted or len(block) < SMALL_BYTES or b"\n\n" in block:
             return None
         # An integer is an id too, and any number a score.
         whole = {at for at in wanted if type(self.first[at]) is int}
@@ -86,7 +95,7 @@ class JsonDecoder:
         try:
             block.decode()
             table = arrow_json.read_json(
-                pa.BufferReader(block),
+                pa.BufferReader(self._content(first, block)),
                 arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
                 arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
             )
@@ -97,6 +106,11 @@ class JsonDecoder:
             return None
         return Rows({at: table[self.names[at]].combine_chunks() for at in wanted}, places)
 
+    def _content(self, first: int, block: bytes) -> bytes:
+        """A block without the byte order mark of its file."""
+        is_first = first == (0 if self.noun == "byte" else 1)
+        return block.removeprefix(BYTE_ORDER_MARK) if is_first else block
+
     def _places(self, first: int, block: bytes) -> NDArray[np.int64]:
         if self.noun == "byte":
             return line_starts(block, first)
@@ -104,7 +118,7 @@ class JsonDecoder:
 
     def _of_lines(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
         places = self._places(first, block)
-        for place, line in zip(places, block.split(b"\n"), strict=False):
+        for place, line in zip(places, self._content(first, block).split(b"\n"), strict=False):
             if line.strip():
                 try:
                     yield place, json_object(line)
@@ -148,7 +162,7 @@ class JsonDecoder:
             raise WrongFormatError(
                 f"{url} is not JSON that can be read: {error}", kind=kind, file=url
             ) from error
-        return list(values)
+        return values if isinstance(values, list) else [values]
 
     def _collected(
         self, records: Iterator[tuple[int, dict[str, Any]]], wanted: Mapping[int, pa.DataType]

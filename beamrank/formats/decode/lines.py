@@ -19,15 +19,17 @@ from pyarrow import csv as arrow_csv
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
 from beamrank.formats.decode.packing import check_text
-from beamrank.formats.schemas import ColumnsError, Hints, Schema, holds_names, plain_name
-from beamrank.formats.values import RowError
-from beamrank.notes import counted
+from beamrank.formats.schemas import ColumnsError, Hints, Schema, has_usual_name, holds_names
+from beamrank.formats.values import RowError, decoded
+from beamrank.notes import Note, counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression
 
 BLOCK_BYTES = 1 << 20
 ROWS_AT_ONCE = 1 << 16
 _MOST_LINE_BYTES = 1 << 28
+# Of rows that are looked at one by one, which can be long.
+_BY_ROW = 1 << 12
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
 _LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
 # Where none of so many rows is of a format, the first one says what is wrong.
@@ -47,6 +49,7 @@ class Dialect(NamedTuple):
         names: of the columns, if the first line has them.
         width: how many columns a row has.
         comments: whether lines that begin with `#` are no rows.
+        lone_cr: whether a carriage return inside a line is part of a text.
         other_widths: of rows of another format, which say that the file is not what it was taken
             for.
     """
@@ -56,6 +59,7 @@ class Dialect(NamedTuple):
     names: tuple[str, ...] = ()
     width: int = 0
     comments: bool = False
+    lone_cr: bool = False
     other_widths: frozenset[int] = frozenset()
 
     def split(self, line: bytes) -> list[bytes]:
@@ -74,18 +78,37 @@ _CSV, _TSV, _WORDS = Dialect(",", quotes=True), Dialect("\t"), Dialect("")
 _SEMICOLONS = Dialect(";", quotes=True)
 
 
-class LinesDecoder:
-    """A file of delimited lines; see `Decoder`."""
+_QUOTED = Note(
+    "columns between tabs that begin and end with a quote",
+    "in the first rows",
+    "the quotes are part of the values; `quotes: true` reads them as in CSV",
+)
 
-    def __init__(self, source: Source, dialect: Dialect) -> None:
+
+class LinesDecoder:
+    """A file of delimited lines; see `Decoder`.
+
+    Attributes:
+        comments: the lines that begin with `#`, of what was read.
+        notes: what a user should know about the file.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        dialect: Dialect,
+        first: Sequence[str] = (),
+        notes: Sequence[Note] = (),
+    ) -> None:
         self.noun = "line"
         self.types: Mapping[int, pa.DataType] = {}
         self.comments: list[bytes] = []
+        self.notes = notes
         self._source = source
         self._dialect = dialect
         self.names = dialect.names
         self.width = dialect.width
-        self.first: Sequence[Any] = ()
+        self.first: Sequence[Any] = first
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         if self._dialect.quotes:
@@ -134,7 +157,8 @@ class LinesDecoder:
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block; None where a line is not regular, so that each is looked at."""
-        if not block or len(block) < SMALL_BYTES:
+        # Arrow takes a byte order mark away.
+        if not block or len(block) < SMALL_BYTES or block.startswith(BYTE_ORDER_MARK):
             return None
         content = block.replace(b"\r\n", b"\n") if b"\r" in block else block
         separator = self._separator(content)
@@ -202,7 +226,7 @@ class LinesDecoder:
             text = line.removesuffix(b"\n").removesuffix(b"\r")
             if is_first and not number:
                 text = text.removeprefix(BYTE_ORDER_MARK)
-            if b"\r" in text:
+            if b"\r" in text and not self._dialect.lone_cr:
                 bad(place, RowError(_LONE_CR, "lone-cr"), text)
                 continue
             if not text.strip():
@@ -247,9 +271,19 @@ class LinesDecoder:
     def _collected(
         rows: Iterator[tuple[int, list[Any]]], wanted: Mapping[int, pa.DataType]
     ) -> Iterator[Rows]:
-        while some := list(itertools.islice(rows, ROWS_AT_ONCE)):
+        while some := list(itertools.islice(rows, _BY_ROW)):
             places, columns = zip(*some, strict=True)
             yield Rows({at: [row[at] for row in columns] for at in wanted}, places)
+
+
+def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is
+    empty.
+    """
+    if compression(url) is not None:
+        return [(0, 0)]
+    size = storage.size_bytes(url)
+    return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
 
 
 def open_lines(source: Source, schema: Schema, hints: Hints) -> LinesDecoder:
@@ -259,35 +293,46 @@ def open_lines(source: Source, schema: Schema, hints: Hints) -> LinesDecoder:
         PreflightError: it is no text, or its header does not fit the hints.
     """
     with source.open() as file:
-        lines = _first_lines(source.url, file, schema.comments)
+        lines = _first_lines(source.url, file, schema)
         line = next(lines, b"")
         dialect = _dialect(source.url, schema, hints, line) if line else Dialect("")
+        rows = [line, *lines] if line else []
         if line and not dialect.names:
-            dialect = dialect._replace(width=_width(schema, dialect, [line, *lines]))
-    return LinesDecoder(source, dialect._replace(comments=schema.comments))
+            dialect = dialect._replace(width=_width(schema, dialect, rows))
+    notes = [_QUOTED] if dialect.separator == "\t" and _have_quotes(dialect, rows) else []
+    dialect = dialect._replace(comments=schema.comments, lone_cr=schema.lone_cr)
+    return LinesDecoder(source, dialect, _names(dialect, line) if line else (), notes)
 
 
-def _first_lines(url: str, file: BinaryIO, comments: bool) -> Iterator[bytes]:
+def _have_quotes(dialect: Dialect, lines: Sequence[bytes]) -> bool:
+    """Whether a column begins and ends with a quote that is part of it."""
+    columns = (column for line in lines if b'"' in line for column in dialect.split(line))
+    return not dialect.quotes and any(
+        len(column) > 1 and column.startswith(b'"') and column.endswith(b'"') for column in columns
+    )
+
+
+def _first_lines(url: str, file: BinaryIO, schema: Schema) -> Iterator[bytes]:
     """The first lines that are rows, without their ends."""
     for number, line in enumerate(itertools.islice(file, _FIRST_LINES), 1):
         if number == 1:
             check_text(url, line)
             line = line.removeprefix(BYTE_ORDER_MARK)
         text = line.removesuffix(b"\n").removesuffix(b"\r")
-        if b"\r" in text and number == 1:
+        if b"\r" in text and number == 1 and not schema.lone_cr:
             raise PreflightError(
                 f"{url} cannot be read\n  line 1: the row {_LONE_CR}",
                 kind="lone-cr",
                 file=url,
                 place=number,
             )
-        if text.strip() and not (comments and text.lstrip().startswith(b"#")):
+        if text.strip() and not (schema.comments and text.lstrip().startswith(b"#")):
             yield text
 
 
 def _width(schema: Schema, dialect: Dialect, lines: Sequence[bytes]) -> int:
     """How many columns rows without names have: as the first one that is of a format."""
-    widths = [len(dialect.split(line)) for line in lines]
+    widths = [len(_names(dialect, line)) for line in lines]
     known = set(map(len, schema.unnamed.values()))
     return next((width for width in widths if width in known), widths[0])
 
@@ -307,12 +352,15 @@ def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
             is_meant = (
                 schema.has_numbers
                 or set(names) & set(hints.names.values())
-                or len(names) > max(map(len, schema.unnamed.values()))
+                or len(names) > max(map(len, schema.unnamed.values()), default=0)
             )
             if hints.header is None and not is_meant:
                 continue
             raise error.of(url) from error
-        if is_header or (hints.header and len(names) == 2 and not hints.columns):
+        if hints.header and len(names) == 2 and not is_header and not hints.names:
+            names = [*next(each for each in schema.unnamed.values() if len(each) == len(names))]
+            is_header = True
+        if is_header:
             return dialect._replace(names=tuple(names), width=len(names))
     return _unnamed(url, schema, hints, line, dialects)
 
@@ -336,22 +384,32 @@ def _unnamed(
             kind="separator",
             file=url,
         )
-    if hints.names or hints.header:
+    if hints.names or hints.header or hints.fields:
         raise PreflightError(
             f"{url} has no header line with the names of the columns "
             f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add the header, or "
-            "leave out `columns` and `header`",
-            kind="header-missing",
+            "leave out `columns`, `fields` and `header`",
+            kind="column-missing" if hints.names or hints.fields else "header-missing",
             file=url,
             place=1,
         )
     dialect = dialects[-1]
     if hints.header is None and (hints.format == "csv" or _is_csv(dialect, line)):
+        has_header = has_usual_name(schema, _names(_CSV, line))
+        reason = (
+            f"needs columns for {schema.needed}, and its header has"
+            if has_header
+            else f"looks like CSV without a header line, which names the columns {schema.needed}; "
+            "it has"
+        )
+        remedy = (
+            "Rename its columns, or name them in `columns`"
+            if has_header
+            else f"Add one, such as {','.join(schema.layouts[0])}, or set `header: false`"
+        )
         raise WrongFormatError(
-            f"{url} looks like CSV without a header line, which names the columns "
-            f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add one, such as "
-            f"{','.join(schema.layouts[0])}, or set `header: false`",
-            kind="column-missing" if _names_any(schema, _names(_CSV, line)) else "header-missing",
+            f"{url} {reason}: {line.decode('utf-8', 'replace')[:200]}. {remedy}",
+            kind="column-missing" if has_header else "header-missing",
             file=url,
             place=1,
         )
@@ -365,22 +423,8 @@ def _fits(schema: Schema, names: Sequence[str], hints: Hints) -> bool:
         return False
 
 
-def _names_any(schema: Schema, line: Sequence[str]) -> bool:
-    """Whether a line has a name of a column."""
-    groups = [group for column in schema.columns.values() for group in column.groups]
-    return any(plain_name(name) in group for name in line for group in groups)
-
-
 def _is_csv(dialect: Dialect, line: bytes) -> bool:
     return not dialect.separator and len(line.split()) == 1 and len(_names(_CSV, line)) > 1
-
-
-def decoded(column: bytes) -> str | bytes:
-    """A column as text; bytes where it is not UTF-8."""
-    try:
-        return column.decode()
-    except UnicodeDecodeError:
-        return column
 
 
 def _valid(column: str) -> str | bytes:
@@ -428,16 +472,6 @@ def _numbered_blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     while block := whole_lines(file, BLOCK_BYTES):
         yield line, block
         line += block.count(b"\n")
-
-
-def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
-    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is
-    empty.
-    """
-    if compression(url) is not None:
-        return [(0, 0)]
-    size = storage.size_bytes(url)
-    return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
 
 
 def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:

@@ -1,6 +1,4 @@
-"""Files with a list of docs in a row: MTEB's top_ranked, LoTTE's answers. A list is read only in a
-named format.
-"""
+"""Rows with a list of docs, as a row for each doc."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +7,7 @@ import pyarrow as pa
 
 from beamrank.formats.decode.base import Bad, Decoder, Rows, WrongFormatError
 from beamrank.formats.schemas import plain_name
-from beamrank.formats.values import RowError, type_name
+from beamrank.formats.values import RowError, type_name, values_of
 
 
 class ListDecoder:
@@ -42,7 +40,10 @@ class ListDecoder:
             columns: list[list[Any]] = [[], [], []]
             places = []
             for query_id, doc_ids, place in zip(
-                _values(rows.columns[query]), _values(rows.columns[docs]), rows.places, strict=True
+                values_of(rows.columns[query]),
+                values_of(rows.columns[docs]),
+                rows.places,
+                strict=True,
             ):
                 if not isinstance(doc_ids, list):
                     reason = f"has {type_name(doc_ids)}, where a list of docs is expected"
@@ -54,7 +55,3 @@ class ListDecoder:
                 places += [place] * len(doc_ids)
             self.noun = self._rows.noun
             yield Rows({at: columns[at] for at in wanted}, places)
-
-
-def _values(column: Any) -> list[Any]:
-    return column if isinstance(column, list) else list(column.to_pylist())

@@ -4,8 +4,10 @@ memory.
 Only wanted columns are decoded. pyarrow.dataset reads no streams, and opens files in its own way.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +27,15 @@ from beamrank.storage.streams import errors_as
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 ENDINGS = (*PARQUET_ENDINGS, ".arrow", ".feather", ".ipc")
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 32 << 20
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1\0\0", b"\xff\xff\xff\xff"
 
 
 def is_table(url: str, beginning: bytes = b"") -> bool:
     """Whether a file has the name or the first bytes of a table."""
-    return url.endswith(ENDINGS) or beginning.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM))
+    magics = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
+    return url.lower().endswith(ENDINGS) or beginning.startswith(magics)
 
 
 class _Opened(NamedTuple):
@@ -41,13 +44,15 @@ class _Opened(NamedTuple):
     Attributes:
         schema: its columns.
         group_bytes: about how large each row group or record batch is.
-        group_rows: how many rows each has; of a stream, which is one, any number.
+        group_rows: how many rows each has.
+        has_rows: whether any has one.
         read: the record batches of some groups, of some columns by their numbers.
     """
 
     schema: pa.Schema
     group_bytes: Sequence[int]
     group_rows: Callable[[int], int]
+    has_rows: Callable[[], bool]
     read: Callable[[range, list[int]], Iterable[pa.RecordBatch]]
 
 
@@ -76,8 +81,8 @@ class TableDecoder:
                 **{len(own) + at: pa.string() for at in range(len(self._partition))},
             }
             self._group_bytes = table.group_bytes
-            has_rows = any(map(table.group_rows, range(len(table.group_bytes))))
-            self.width = len(self.names) if has_rows else 0
+            self._metadata = table.schema.metadata or {}
+            self.width = len(self.names) if table.has_rows() else 0
         self.first: Sequence[Any] = ()
 
     @contextmanager
@@ -89,6 +94,19 @@ class TableDecoder:
                 if getattr(error, "errno", None):
                     raise
                 raise _damaged(self._url, "a whole", error) from error
+
+    def classes(self, at: int) -> Sequence[str]:
+        """The names that the numbers of a column stand for, as `datasets` keeps them."""
+        try:
+            kept = json.loads(self._metadata.get(b"huggingface", b"{}"))
+            return list(map(str, kept["info"]["features"][self.names[at]]["names"]))
+        except (ValueError, KeyError, TypeError):
+            return []
+
+    def starts(self) -> list[int]:
+        """The first row of each row group, from 0, and, last, the number of rows."""
+        with self._open() as table:
+            return [0, *accumulate(map(table.group_rows, range(len(table.group_bytes))))]
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         return unit_ranges(self._group_bytes, unit_bytes)
@@ -136,6 +154,7 @@ def table_in_memory(name: str, table: pa.Table) -> TableDecoder:
             table.schema,
             [table.nbytes],
             lambda _: len(table),
+            lambda: len(table) > 0,
             lambda _, columns: table.select(columns).to_batches(_BATCH_ROWS),
         )
 
@@ -154,14 +173,18 @@ def _parquet(url: str) -> Iterator[_Opened]:
 
         def read(numbers: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
             wanted = [names[at] for at in columns]
+            some = [groups[number] for number in numbers]
+            size_bytes = sum(group.total_byte_size for group in some)
+            rows = _rows_at_once(sum(group.num_rows for group in some), size_bytes)
             # A name can be there twice, among columns that are not read.
-            batches = batches_of(file, wanted, numbers, _BATCH_ROWS)
+            batches = batches_of(file, wanted, numbers, rows)
             return (batch.select(wanted) for batch in batches)
 
         yield _Opened(
             file.schema_arrow,
             [group.total_byte_size for group in groups],
             lambda number: groups[number].num_rows,
+            lambda: file.metadata.num_rows > 0,
             read,
         )
 
@@ -171,7 +194,7 @@ def _arrow(url: str) -> Iterator[_Opened]:
     with storage.open_binary(url) as source:
         try:
             file = pa.ipc.open_file(source)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, OSError) as error:
             raise _damaged(url, "an Arrow", error) from error
         count = file.num_record_batches
         size = source.seek(0, 2) // max(count, 1)
@@ -182,7 +205,10 @@ def _arrow(url: str) -> Iterator[_Opened]:
                 check_room(room_bytes(size) - sum(map(text_bytes, batch.columns)), number)
                 yield from _pieces(batch)
 
-        yield _Opened(file.schema, [size] * count, lambda number: len(file.get_batch(number)), read)
+        def rows(number: int) -> int:
+            return len(file.get_batch(number))
+
+        yield _Opened(file.schema, [size] * count, rows, lambda: any(map(rows, range(count))), read)
 
 
 @contextmanager
@@ -190,13 +216,20 @@ def _stream(url: str) -> Iterator[_Opened]:
     with storage.open_binary(url) as source:
         try:
             file = pa.ipc.open_stream(source)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, OSError) as error:
             raise _damaged(url, "an Arrow", error) from error
 
         def read(_: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
             return (piece for batch in file for piece in _pieces(batch.select(columns)))
 
-        yield _Opened(file.schema, [storage.size_bytes(url)], lambda _: 1, read)
+        # It is read to know its rows.
+        yield _Opened(
+            file.schema,
+            [storage.size_bytes(url)],
+            lambda _: sum(map(len, file)),
+            lambda: any(map(len, file)),
+            read,
+        )
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -208,7 +241,13 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     ]
     batch = pa.record_batch(columns, list(map(str, range(len(columns)))))
     batch.validate(full=True)
-    return (batch.slice(at, _BATCH_ROWS) for at in range(0, len(batch), _BATCH_ROWS))
+    rows = _rows_at_once(len(batch), batch.nbytes)
+    return (batch.slice(at, rows) for at in range(0, len(batch), rows))
+
+
+def _rows_at_once(rows: int, size_bytes: int) -> int:
+    """How many rows a batch has, so that it is of a few megabytes."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size_bytes, 1)))
 
 
 def _damaged(url: str, what: str, error: Exception) -> WrongFormatError:

@@ -1,41 +1,29 @@
-"""Formats with a doc or a topic a line, whose units are byte ranges, read in large blocks: TSV,
-CSV.
+"""Formats of packages with a doc or a topic a line, whose units are byte ranges, read in large
+blocks.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 
-from beamrank.formats import files
-from beamrank.formats.checks import check_utf8, decoded
-from beamrank.formats.columns import PLAIN, read_header
+from beamrank.formats.checks import decoded
 from beamrank.formats.decode.base import BYTE_ORDER_MARK
 from beamrank.formats.decode.lines import (
     BLOCK_BYTES,
     blocks_between,
-    byte_ranges,
-    csv_rows,
     line_starts,
     whole_lines,
 )
-from beamrank.formats.texts.units import (
-    LONE_CR,
-    CorpusUnit,
-    DocBatch,
-    TextFormat,
-    parse_rows,
-    whole_file,
-)
+from beamrank.formats.texts.units import LONE_CR, CorpusUnit, DocBatch, parse_rows
 from beamrank.formats.values import RowError
 from beamrank.notes import counted
 from beamrank.storage.streams import open_stream
 
-_BATCH_ROWS, _MOST_BLOCK_ROWS = 1024, 1 << 16
+_MOST_BLOCK_ROWS = 1 << 16
 
 ParseLine = Callable[[str], tuple[str, str]]
 
 
 def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
-    """The docs or topics of the lines that begin in a unit; a header is none."""
+    """The docs or topics of the lines that begin in a unit."""
     with open_stream(unit.url) as file:
         if unit.end:
             for offset, block in blocks_between(file, unit.start, unit.end):
@@ -52,10 +40,9 @@ def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Itera
     line.
     """
     lines = _decoded_lines(block.removeprefix(BYTE_ORDER_MARK) if first == 0 else block)
-    positions = line_starts(block, first).tolist() if unit.end else range(first, first + len(lines))
-    if unit.header and first == 0:
-        skip = next((number for number, line in enumerate(lines, 1) if line != ""), len(lines))
-        lines, positions = lines[skip:], positions[skip:]
+    positions = (
+        line_starts(block, first).tolist() if unit.end else [*range(first, first + len(lines))]
+    )
     if unit.of_topics:
         positions = [position for position, line in zip(positions, lines, strict=True) if line]
         lines = [line for line in lines if line]
@@ -121,37 +108,3 @@ def parse_tsv(line: str) -> tuple[str, str]:
             f"has {counted(len(columns), 'column')} where id<TAB>text, exactly 2, are expected"
         )
     return columns[0], columns[1]
-
-
-def _read_tsv(unit: CorpusUnit) -> Iterator[DocBatch]:
-    header = read_header(unit.url, "tsv", unit.names) if unit.header else None
-    return read_lines(
-        unit, parse_tsv if header is None else lambda line: header.parse(line.split("\t"))
-    )
-
-
-def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
-    """The docs of a CSV; a unit is a file, because a column in quotes may hold line ends."""
-    header = (read_header(unit.url, "csv", unit.names) if unit.header else None) or PLAIN
-    with open_stream(unit.url) as file:
-        lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
-        rows = itertools.islice(csv_rows(lines, unit.url), int(unit.header), None)
-        while batch := list(itertools.islice(rows, _BATCH_ROWS)):
-            starts, columns = zip(*batch, strict=True)
-            places = [line - 1 for line in starts]
-            yield parse_rows(unit, places, columns, lambda row: check_utf8(*header.parse(row)))
-
-
-TSV = TextFormat(
-    "tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=files.TSV, has_columns=True, table="tsv"
-)
-CSV = TextFormat(
-    "csv",
-    (".csv",),
-    whole_file,
-    _read_csv,
-    look=files.CSV,
-    has_columns=True,
-    table="csv",
-    noun="row",
-)

@@ -1,43 +1,51 @@
-"""Pairs and triples of texts in Parquet files, for `beamrank score`: columns id, query and doc, or
-doc_i and doc_j.
+"""Pairs and triples of texts in tables, for `beamrank score`: columns id, query and doc, or doc_i
+and doc_j.
 
 Columns can be renamed (`{query: question}`); all others are passed through to the scores.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, compress, pairwise
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.errors import PreflightError
-from beamrank.formats.checks import text_of
-from beamrank.formats.decode.parquet import batches_of, open_parquet
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.decode.base import Rows
+from beamrank.formats.decode.tables import TableDecoder, is_table, open_table_file
+from beamrank.formats.files import InputFile, input_files
+from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import beginning
-from beamrank.formats.texts.parquet import ENDINGS, check_text_type, column_values
-from beamrank.formats.values import RowError
+from beamrank.formats.schemas import Column, ColumnsError, Hints, Schema, bind
+from beamrank.formats.values import (
+    Kind,
+    Label,
+    RowError,
+    Text,
+    holds_texts,
+    plain_type,
+    values_of,
+)
 from beamrank.records import BadRow
-from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
-from beamrank.storage.globs import NOT_DATA, find
-from beamrank.storage.streams import errors_as, has_ending
+from beamrank.storage.streams import errors_as
 
 PairKind = Literal["mono", "duo"]
 
-_BATCH_ROWS, _BUFFER_BYTES = 4096, 1 << 20
 ID, SCORE = "id", "score"
 # The columns of texts, by the kind of model that scores them.
 TEXTS: Mapping[PairKind, tuple[str, ...]] = {
     "mono": ("query", "doc"),
     "duo": ("query", "doc_i", "doc_j"),
 }
+_NAMED = {"mono": "pairs", "duo": "triples"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class PairsFile:
         url: the file.
         rows: how many it has.
         kind: of the model that can score it, `mono` or `duo`.
-        id_type: the type of its ids: string or an integer type.
+        id_type: the type of its ids: string or an integer type; null if none has a value.
         passed: the Arrow schema of the other columns, which the scores have too.
     """
 
@@ -77,142 +85,232 @@ class PairRows(NamedTuple):
     passed: pa.Table
 
 
+def _check_query(text: str) -> None:
+    if not text.strip():
+        raise RowError("has a query without text", "topic-empty")
+
+
+def _schema(kind: PairKind, id_type: pa.DataType) -> Schema:
+    columns = {ID: Column(((ID,),), Label(id_type))}
+    for name in TEXTS[kind]:
+        check = _check_query if name == "query" else None
+        columns[name] = Column(((name,),), Text(check=check))
+    return Schema(f"file of {_NAMED[kind]}", columns, (tuple(columns),))
+
+
 def find_pairs(
     paths: Sequence[str], renamed: Mapping[str, str] = MappingProxyType({})
 ) -> list[PairsFile]:
     """The files that some paths, folders or globs name, in this order; those of a folder or a glob
     sorted by name.
 
-    `renamed` are the names in the files of columns that get other names, by these.
+    `renamed` are the names in the files of columns that get other names, by these. A file without
+    rows has the columns of the others, and a column without values any type.
 
     Raises:
-        PreflightError: there are none, they are not Parquet, lack columns, do not agree, or hold no
+        PreflightError: there are none, they are no tables, lack columns, do not agree, or hold no
             rows.
     """
-    urls = [url for path in paths for url in _files(path)]
-    twice = next((url for url, count in Counter(urls).items() if count > 1), None)
+    files = [file for path in paths for file in input_files(path, "file of pairs")]
+    twice = next((url for url, n in Counter(file.url for file in files).items() if n > 1), None)
     if twice is not None:
         raise PreflightError(
             f"the file {twice} is named twice, so its pairs would be scored twice: name it once"
         )
-    found = [_check(url, renamed) for url in urls]
-    for each in found:
-        if (each.kind, each.id_type) != (found[0].kind, found[0].id_type):
+    pairs = [_opened(file, renamed) for file in files]
+    filled = [each for each in pairs if each.rows]
+    if not filled:
+        raise PreflightError(
+            f"{', '.join(paths)} holds no rows: there is nothing to score", kind="no-rows"
+        )
+    agreed = filled[0]
+    for each in filled[1:]:
+        agreed = _agreed(agreed, each)
+    of_all = {"id_type": _or_string(agreed.id_type), "passed": agreed.passed}
+    return [replace(each, kind=agreed.kind, **of_all) for each in pairs]
+
+
+def _or_string(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_null(kind) else kind
+
+
+def _agreed(first: PairsFile, each: PairsFile) -> PairsFile:
+    """What two files have in common; raises PreflightError where they do not agree."""
+    id_type = _common(first.id_type, each.id_type)
+    if each.kind != first.kind or id_type is None:
+        raise PreflightError(
+            f"{each.url} holds {_described(each)}, and {first.url} {_described(first)}: score them "
+            "into two outputs"
+        )
+    types = [dict(zip(file.passed.names, file.passed.types, strict=True)) for file in (first, each)]
+    passed = {}
+    for name in dict.fromkeys([*types[0], *types[1]]):
+        before, now = (each.get(name) for each in types)
+        both = None if before is None or now is None else _common(before, now)
+        if both is None:
             raise PreflightError(
-                f"{each.url} holds {_described(each)}, and {found[0].url} {_described(found[0])}: "
-                "score them into two outputs"
+                f"the column `{name}` is {now or 'missing'} in {each.url} and "
+                f"{before or 'missing'} in {first.url}: scores have the same columns for all "
+                "files. Score them into two outputs"
             )
-        types = [
-            {field.name: str(field.type) for field in file.passed} for file in (each, found[0])
-        ]
-        for name in sorted({name for name, _ in types[0].items() ^ types[1].items()}):
-            raise PreflightError(
-                f"the column `{name}` is {types[0].get(name, 'missing')} in {each.url} and "
-                f"{types[1].get(name, 'missing')} in {found[0].url}: scores have the same columns "
-                "for all files. Score them into two outputs"
-            )
-    if not any(each.rows for each in found):
-        raise PreflightError(f"{', '.join(paths)} holds no rows: there is nothing to score")
-    return found
+        passed[name] = both
+    return replace(first, id_type=id_type, passed=pa.schema(list(passed.items())))
+
+
+def _common(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """The type of two columns, of which one without values fits any; None if they differ."""
+    if pa.types.is_null(first):
+        return second
+    return first if first == second or pa.types.is_null(second) else None
 
 
 def _described(file: PairsFile) -> str:
-    return f"{'triples' if file.kind == 'duo' else 'pairs'} with ids of type {file.id_type}"
+    return f"{_NAMED[file.kind]} with ids of type {file.id_type}"
 
 
-def _files(path: str) -> list[str]:
-    is_folder = storage.is_folder(path)
-    files = [url for url in find(path) if not is_folder or has_ending(url, ENDINGS)]
-    if not files:
-        reason = (
-            f"holds no files named *{', *'.join(ENDINGS)}"
-            if storage.exists(path)
-            else "does not exist"
-        )
-        raise PreflightError(
-            f"{path} {reason}: give a Parquet file, a folder of them or a glob. {NOT_DATA}"
-        )
-    return files
+class _Pairs(TableReader):
+    """The rows of a table.
+
+    Attributes:
+        rejected: the rows that cannot be used, by their numbers from 0.
+        passed: the places of the other columns, by the names that they get.
+    """
+
+    decoder: TableDecoder
+
+    def __init__(self, file: InputFile, schema: Schema, renamed: Mapping[str, str]) -> None:
+        self.rejected: dict[int, BadRow] = {}
+        super().__init__(file, schema, Hints(renamed))
+        new = {own: name for name, own in renamed.items()}
+        read = set(self.places)
+        self.passed = [
+            (new.get(name, name), at)
+            for at, name in enumerate(self.decoder.names)
+            if at not in read
+        ]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The columns that are read."""
+        return tuple(at for (at,) in self.binding.values())
+
+    def bad(self, place: int, error: RowError, row: Any = "") -> None:
+        where = f"{self.url} at row {place}"
+        bad = BadRow(where, f"the row {error}", beginning(row), error.kind)
+        self.rejected[int(place) - 1] = bad
+
+    def ids(self, column: Any) -> pa.Array:
+        """The ids of all rows; null where one cannot be used."""
+        kind = self.schema.columns[ID].kind
+        try:
+            return kind.array(column)
+        except (ValueError, pa.ArrowException):
+            return pa.array([_or_none(kind, value) for value in values_of(column)], kind.stored)
+
+    def texts(self, rows: Rows) -> list[list[str]]:
+        """A column of texts each, of the rows that can be used."""
+        batch = self._converted(rows)
+        return [column.to_pylist() for column in batch.columns[1:-1]]
 
 
-def _check(url: str, renamed: Mapping[str, str]) -> PairsFile:
-    with errors_as(PreflightError, url), open_parquet(url) as file:
-        schema = file.schema_arrow
-        names = _renamed(url, schema.names, renamed)
-        kind = _kind(url, list(names))
-        for name in TEXTS[kind]:
-            check_text_type(file, url, names[name])
-        id_type = _id_type(url, schema.field(names[ID]))
-        for name in (ID, *TEXTS[kind]):
-            del names[name]
-        if SCORE in names:
+def _or_none(kind: Kind, value: Any) -> Any:
+    try:
+        return kind.value(ID, value)
+    except RowError:
+        return None
+
+
+def _opened(file: InputFile, renamed: Mapping[str, str]) -> PairsFile:
+    """A file, whose columns are checked."""
+    url = file.url
+    with errors_as(PreflightError, url):
+        if not is_table(url, file.beginning()):
             raise PreflightError(
-                f"{url} has a column `{SCORE}`, which is the name of the scores: rename it with "
-                f"`--columns first_{SCORE}={names[SCORE]}`"
+                f"{url} is no table: pairs are read from Parquet and Arrow files. Write one, as "
+                "pandas, polars and DuckDB do",
+                kind="format-unknown",
+                file=url,
             )
-        passed = pa.schema([(name, _plain(schema.field(own).type)) for name, own in names.items()])
-        return PairsFile(url, file.metadata.num_rows, kind, id_type, passed)
-
-
-def _renamed(url: str, names: Sequence[str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """The name in the file of each column, by the name that it gets."""
-    missing = next((name for name in renamed.values() if name not in names), None)
+        decoder = _decoder(file)
+        *_, rows = decoder.starts()
+    if not rows:
+        return PairsFile(url, 0, "mono", pa.null(), pa.schema([]))
+    missing = next((own for own in renamed.values() if own not in decoder.names), None)
     if missing is not None:
         raise PreflightError(
-            f"{url} has no column `{missing}`, which `--columns` names; it has: {', '.join(names)}"
+            f"{url} has no column `{missing}`, which `--columns` names; it has: "
+            f"{', '.join(decoder.names)}",
+            kind="column-missing",
+            file=url,
         )
-    new = {own: name for name, own in renamed.items()}
-    found = [new.get(name, name) for name in names]
-    twice = next((name for name, count in Counter(found).items() if count > 1), None)
+    kind = _kind(url, decoder.names, renamed)
+    pairs = _Pairs(file, _schema(kind, pa.string()), renamed)
+    names = [*pairs.binding, *(name for name, _ in pairs.passed)]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise PreflightError(
-            f"{url} has more than one column `{twice}`: give each its own name with `--columns`"
+            f"{url} has more than one column `{twice}`: give each its own name with `--columns`",
+            kind="column-twice",
+            file=url,
         )
-    return dict(zip(found, names, strict=True))
+    if SCORE in names:
+        own = decoder.names[dict(pairs.passed)[SCORE]]
+        raise PreflightError(
+            f"{url} has a column `{SCORE}`, which is the name of the scores: rename it with "
+            f"`--columns first_{SCORE}={own}`"
+        )
+    types = decoder.types
+    passed = pa.schema([(name, _plain(types[at])) for name, at in pairs.passed])
+    return PairsFile(url, rows, kind, _id_type(types[pairs.places[0]]), passed)
 
 
-def _kind(url: str, names: Sequence[str]) -> PairKind:
-    kinds = [kind for kind, texts in TEXTS.items() if {ID, *texts} <= set(names)]
+def _decoder(file: InputFile) -> TableDecoder:
+    return open_table_file(file.url, file.beginning(), file.partition)
+
+
+def _kind(url: str, names: Sequence[str], renamed: Mapping[str, str]) -> PairKind:
+    schemas = {kind: _schema(kind, pa.string()) for kind in TEXTS}
+    try:
+        kinds = [
+            kind
+            for kind, schema in schemas.items()
+            if schema.is_complete(bind(schema, names, Hints(renamed)))
+        ]
+    except ColumnsError as error:
+        raise error.of(url) from error
     if len(kinds) > 1:
         raise PreflightError(
-            f"{url} has the columns of pairs and of triples: keep `doc`, or `doc_i` and `doc_j`"
+            f"{url} has the columns of pairs and of triples: keep `doc`, or `doc_i` and `doc_j`",
+            kind="column-several",
+            file=url,
         )
     if not kinds:
         raise PreflightError(
             f"{url} needs the columns `id`, `query` and `doc` (pairs), or `id`, `query`, `doc_i` "
             f"and `doc_j` (triples), and it has: {', '.join(names)}. Rename its columns, as with "
-            "`--columns query=question,doc=passage`"
+            "`--columns query=question,doc=passage`",
+            kind="column-missing",
+            file=url,
         )
     return kinds[0]
 
 
-def _plain(column_type: Any) -> Any:
+def _plain(kind: Any) -> Any:
     """The type of a column's values: of texts that an encoding repeats or that can be longer,
     string.
     """
     types = pa.types
-    if types.is_dictionary(column_type):
-        return _plain(column_type.value_type)
-    return (
-        pa.string()
-        if types.is_large_string(column_type) or types.is_string_view(column_type)
-        else column_type
-    )
+    if types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    return pa.string() if types.is_large_string(kind) or types.is_string_view(kind) else kind
 
 
-def _id_type(url: str, column: Any) -> Any:
-    """The type of the ids as they are written; DECIMAL (DuckDB's sums and counts) becomes int64."""
-    column_type = _plain(column.type)
-    if pa.types.is_integer(column_type):
-        return column_type
-    if pa.types.is_decimal(column_type):
-        return pa.int64()
-    if pa.types.is_null(column_type) or pa.types.is_string(column_type):
-        return pa.string()
-    raise PreflightError(
-        f"the column `{column.name}` of {url} is of type {column_type}: it must hold strings or "
-        "integers"
-    )
+def _id_type(kind: Any) -> Any:
+    """The type of the ids as they are written; numbers that are no integers become int64."""
+    kind = plain_type(kind)
+    if pa.types.is_integer(kind) or pa.types.is_null(kind):
+        return kind
+    return pa.string() if holds_texts(kind) else pa.int64()
 
 
 def read_pairs(
@@ -220,120 +318,80 @@ def read_pairs(
     kind: PairKind,
     id_type: Any,
     renamed: Mapping[str, str] = MappingProxyType({}),
-    passed: Sequence[str] = (),
+    passed: Sequence[tuple[str, str]] = (),
 ) -> PairRows:
-    """Reads some rows of a file; `id_type` and the names of the columns that are `passed` are those
-    of `PairsFile`.
+    """Reads some rows of a file; `id_type` and the names and types of the columns that are
+    `passed` are those of `PairsFile`.
 
     Raises:
         DataError: the file cannot be read, or is not, or no longer, the one that was digested.
     """
-    columns = tuple(renamed.get(name, name) for name in (ID, *TEXTS[kind]))
-    most_id = 1 << (64 if pa.types.is_unsigned_integer(id_type) else 63)
-    table = _read_rows(rows, columns)
-    ids, *texts = (
-        [value for chunk in table.column(name).chunks for value in column_values(chunk)]
-        for name in columns
-    )
-    usable = np.ones(table.num_rows, np.bool_)
-    bad = []
-    for row, values in enumerate(zip(ids, *texts, strict=True)):
+    own = {name: renamed.get(name, name) for name, _ in passed}
+    with rows.file.unchanged(), errors_as(DataError, rows.file.url):
+        root, starts = _located(rows.file, tuple(own.values()))
         try:
-            _check_row(columns, values, most_id)
-        except RowError as error:
-            usable[row] = False
-            place = f"{rows.file.url} at row {rows.start + row} (from 0)"
-            bad.append(BadRow(place, f"the row {error}", beginning(values)))
-    valid_ids = pa.array(
-        [None if _id_reason(columns[0], each, most_id) else each for each in ids], id_type
-    )
-    kept = [cast(list[str], list(compress(column, usable))) for column in texts]
-    return PairRows(
-        valid_ids,
-        usable,
-        kept,
-        bad,
-        _read_passed(rows, {name: renamed.get(name, name) for name in passed}),
-    )
+            pairs = _Pairs(InputFile(rows.file.url, root), _schema(kind, id_type), renamed)
+        except PreflightError as error:
+            raise DataError(str(error), **error.of_input) from error
+        groups = [
+            group
+            for group, (start, end) in enumerate(pairwise(starts))
+            if start < rows.end and end > rows.start
+        ]
+        ids, texts = [], [list[str]() for _ in TEXTS[kind]]
+        for group in groups:
+            for found in _some(_group(rows.file, root, group, pairs.places), rows):
+                ids.append(pairs.ids(found.columns[pairs.places[0]]))
+                for column, more in zip(texts, pairs.texts(found), strict=True):
+                    column += more
+        places = dict(pairs.passed)
+        wanted = {places[name]: pa.string() for name in own}
+        others = pairs.decoder.rows(groups[0], groups[-1] + 1, wanted, pairs.bad) if own else ()
+        kept = list(_some(others, rows))
+        columns = {
+            name: pa.chunked_array([_as_planned(each.columns[places[name]], of) for each in kept])
+            for name, of in passed
+        }
+    usable = np.ones(rows.end - rows.start, np.bool_)
+    usable[[row - rows.start for row in pairs.rejected]] = False
+    bad = [bad for _, bad in sorted(pairs.rejected.items())]
+    return PairRows(pa.chunked_array(ids).combine_chunks(), usable, texts, bad, pa.table(columns))
 
 
-def _check_row(columns: Sequence[str], values: Sequence[object], most_id: int) -> None:
-    if reason := _id_reason(columns[0], values[0], most_id):
-        raise RowError(reason)
-    for name, value in zip(columns[1:], values[1:], strict=True):
-        text_of(name, value)
-    if not str(values[1]).strip():
-        raise RowError(f"has a `{columns[1]}` without text")
+def _as_planned(column: Any, planned: str) -> Any:
+    """A column with the type of its values, or where it has none that of other files."""
+    if pa.types.is_null(column.type):
+        return column.cast(pa.type_for_alias(planned))
+    return column.cast(_plain(column.type))
 
 
-def _id_reason(name: str, value: object, most_id: int) -> str:
-    """Why an id cannot be used; empty for one that can."""
-    if value is None:
-        return f"has no `{name}`"
-    if isinstance(value, bytes):
-        return f"has an `{name}` that is not valid UTF-8"
-    if isinstance(value, Decimal) or (isinstance(value, int) and not -most_id <= value < most_id):
-        return f"has the `{name}` {value}, which is not a whole number of 64 bits"
-    return ""
-
-
-def _read_rows(rows: RowRange, columns: tuple[str, ...]) -> Any:
-    found = []
-    for group, start, end in _groups(rows):
-        first = max(start, rows.start)
-        found.append(
-            _row_group(rows.file, group, columns).slice(first - start, min(end, rows.end) - first)
-        )
-    return pa.concat_tables(found)
-
-
-def _read_passed(rows: RowRange, names: Mapping[str, str]) -> Any:
-    """Columns by the names that they get, each with its name in the file; other rows are not
-    held.
-    """
-    if not names:
-        return pa.table({})
-    groups, batches = _groups(rows), []
-    _, row, _ = groups[0]
-    with rows.file.unchanged(), open_parquet(rows.file.url, _BUFFER_BYTES) as opened:
-        numbers = [group for group, _, _ in groups]
-        for batch in batches_of(opened, list(names.values()), numbers, _BATCH_ROWS):
-            first, end = max(rows.start - row, 0), min(rows.end - row, len(batch))
-            if first < end:
-                batches.append(batch.slice(first, end - first))
-            row += len(batch)
-            if row >= rows.end:
-                break
-    table = pa.Table.from_batches(batches)
-    return pa.table({name: table[own].cast(_plain(table[own].type)) for name, own in names.items()})
-
-
-def _groups(rows: RowRange) -> list[tuple[int, int, int]]:
-    """The row groups with some of the rows: each one's number, first row and end."""
-    groups = enumerate(pairwise(_group_starts(rows.file)))
-    return [
-        (group, start, end)
-        for group, (start, end) in groups
-        if start < rows.end and end > rows.start
-    ]
+def _some(found: Iterable[Rows], wanted: RowRange) -> Iterator[Rows]:
+    """Those of some rows that are in a range."""
+    for rows in found:
+        row = int(rows.places[0]) - 1 if len(rows.places) else 0
+        start, end = max(wanted.start - row, 0), min(wanted.end - row, len(rows.places))
+        if start < end:
+            columns = {at: each.slice(start, end - start) for at, each in rows.columns.items()}
+            yield Rows(columns, rows.places[start:end])
 
 
 @lru_cache(maxsize=8)
-def _group_starts(file: DigestedFile) -> tuple[int, ...]:
-    """The first row of each row group, and the number of rows."""
-    with file.unchanged(), open_parquet(file.url) as opened:
-        metadata = opened.metadata
-        return (
-            0,
-            *accumulate(
-                metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
-            ),
-        )
+def _located(file: DigestedFile, names: tuple[str, ...]) -> tuple[str, list[int]]:
+    """The folder below which folders name some columns of a file; and the first row of each row
+    group with, last, the number of rows.
+    """
+    decoder = _decoder(InputFile(file.url))
+    folders = [f"/{quote(name)}=" for name in names if name not in decoder.names]
+    root = file.url[: min(map(file.url.rfind, folders))] if folders else ""
+    return root, decoder.starts()
 
 
 @lru_cache(maxsize=1)
-def _row_group(file: DigestedFile, group: int, columns: tuple[str, ...]) -> Any:
+def _group(file: DigestedFile, root: str, group: int, columns: tuple[int, ...]) -> list[Rows]:
     """A row group; the shards of a large one share what was read."""
-    with file.unchanged(), open_parquet(file.url) as opened:
-        schema = pa.schema([opened.schema_arrow.field(name) for name in columns])
-        return pa.Table.from_batches(batches_of(opened, columns, [group]), schema)
+    decoder = _decoder(InputFile(file.url, root))
+    return list(decoder.rows(group, group + 1, dict.fromkeys(columns, pa.string()), _ignore))
+
+
+def _ignore(place: int, error: RowError, row: Any) -> None:
+    """A table has no rows that cannot be decoded."""

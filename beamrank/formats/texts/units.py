@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from beamrank.formats.checks import Template, decoded
-from beamrank.formats.columns import Names, Table
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import Look
 from beamrank.formats.rejects import beginning
-from beamrank.formats.values import RowError, check_id, check_query_id
-from beamrank.records import BadRow
+from beamrank.formats.values import RowError, check_id, check_query, check_query_id
+from beamrank.records import INSTRUCTION, BadRow
 from beamrank.storage import files as storage
 
 Row = TypeVar("Row")
@@ -37,12 +36,15 @@ class CorpusUnit:
         start: the first byte, row group or other unit of the format.
         end: the end of the range, exclusive; 0, like `start`, for a whole file. A line belongs to
             the unit in which it begins.
-        id_name: the column or field of the id, if `columns` names one.
-        header: whether the first line of the file names the columns.
+        named: the meanings of columns, each with the name, or the number from 1, that a
+            configuration gives.
+        header: whether the first line of the file names the columns; None to recognize one.
         meaning: of the ids. A file of topics has one unit, in which empty lines do not count, and a
             query_id and a text must be such that they can be ranked.
         original: whether topics are decoded as the code of 2019 did.
         template: what is around the fields.
+        instruction: the column or field of the instruction of each topic; empty if none is wanted.
+        quotes: whether a TSV has quotes, as a CSV has.
     """
 
     index: int
@@ -51,16 +53,13 @@ class CorpusUnit:
     fields: Fields
     start: int
     end: int
-    id_name: str | None = None
-    header: bool = False
+    named: tuple[tuple[str, str | int], ...] = ()
+    header: bool | None = None
     meaning: Literal["doc_id", "query_id"] = "doc_id"
     original: bool = False
     template: Template | None = None
-
-    @property
-    def may_lack_title(self) -> bool:
-        """Whether the title of a doc may be missing or null, as empty."""
-        return self.format.has_title and (self.fields is None or self.template is not None)
+    instruction: str = ""
+    quotes: bool = False
 
     @property
     def of_topics(self) -> bool:
@@ -68,19 +67,10 @@ class CorpusUnit:
         return self.meaning == "query_id"
 
     @property
-    def names(self) -> Names:
-        """What the configuration tells about the columns; of topics, `fields` is that of the
-        text.
-        """
-        named: dict[str, str] = {} if self.id_name is None else {self.meaning: self.id_name}
-        if not self.of_topics:
-            return Names(self.meaning, named, self.fields, self.header, self.template)
-        return Names(
-            self.meaning,
-            {**named, **({"text": self.fields[0]} if self.fields else {})},
-            None,
-            self.header,
-        )
+    def columns(self) -> dict[str, str | int]:
+        """The names of columns that a configuration gives, by their meanings."""
+        named = dict(self.named)
+        return {**named, INSTRUCTION: self.instruction} if self.instruction else named
 
     def place(self, position: int) -> str:
         """The place of a doc, for messages."""
@@ -100,6 +90,7 @@ class DocBatch:
         bad_positions: where these are.
         query_ids: the query of each doc, if the format lists the candidates of queries.
         scores: the score of each candidate, if the format has them; None for one without.
+        instructions: that of each topic, if they are wanted.
     """
 
     unit: int
@@ -110,6 +101,7 @@ class DocBatch:
     bad_positions: list[int] = field(default_factory=list)
     query_ids: list[str] = field(default_factory=list)
     scores: list[float | None] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
 
     @property
     def keys(self) -> list[str]:
@@ -146,9 +138,8 @@ class TextFormat:
         look: None if `auto` does not find it.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings
             do not tell apart.
-        id_field: None if JSON's objects have no such field. With a different usual name in its
-            place a file is read.
-        has_title: whether a `title`, which may be missing or null, begins a text.
+        rules: to raise when the same files are read differently.
+        holds: `tsv`, `csv` or `json` where the one reader reads it, `json` with tables too.
         has_original: whether topics have the `decoding: original`.
     """
 
@@ -161,11 +152,10 @@ class TextFormat:
     look: Look | None = None
     file_in_folder: str | None = None
     not_docs: re.Pattern[str] | None = None
-    id_field: str | None = None
-    has_title: bool = False
+    rules: int = 1
+    holds: str = ""
     has_fields: bool = True
     has_columns: bool = False
-    table: Table | None = None
     noun: str = "line"
     repeats: bool = False
     has_original: bool = False
@@ -185,7 +175,7 @@ class TextFormat:
 
 
 def check_batches(unit: CorpusUnit, batches: Iterable[DocBatch]) -> None:
-    """Raises WrongFormatError where the first batches have rows, but none is a doc."""
+    """Raises WrongFormatError where none of the first rows is a doc, or there are none."""
     bad: list[BadRow] = []
     for batch in batches:
         if batch.doc_ids:
@@ -193,11 +183,14 @@ def check_batches(unit: CorpusUnit, batches: Iterable[DocBatch]) -> None:
         bad += batch.bad
         if len(bad) >= _CHECKED_ROWS:
             break
-    if bad:
-        raise WrongFormatError(
-            f"none of the first {len(bad)} rows of {unit.url} can be read as `format: "
-            f"{unit.format.name}`. {bad[0].place}: {bad[0].reason}"
-        )
+    if not bad:
+        raise WrongFormatError(f"{unit.url} holds no rows", kind="no-rows", file=unit.url)
+    raise WrongFormatError(
+        f"none of the first {len(bad)} rows of {unit.url} can be read as `format: "
+        f"{unit.format.name}`. {bad[0].place}: {bad[0].reason}",
+        kind=bad[0].kind,
+        file=unit.url,
+    )
 
 
 def parse_rows(
@@ -219,26 +212,19 @@ def parse_rows(
         try:
             doc_id, text = parse(row)
             if of_topics:
-                _check_topic(doc_id, text)
+                check_query_id(doc_id)
+                check_query(text)
             else:
                 check_id(doc_id)
         except RowError as error:
             reason = f"the {'topic' if of_topics else 'row'} {error}"
-            batch.bad.append(BadRow(unit.place(position), reason, beginning(row)))
+            batch.bad.append(BadRow(unit.place(position), reason, beginning(row), error.kind))
             batch.bad_positions.append(position)
             continue
         add_id(doc_id)
         add_text(text)
         add_position(position)
     return batch
-
-
-def _check_topic(query_id: str, text: str) -> None:
-    check_query_id(query_id)
-    if "\0" in text:
-        raise RowError(f"{query_id!r} has a NUL character in its text")
-    if not text.strip():
-        raise RowError(f"{query_id!r} has no text")
 
 
 def parse_texts(

@@ -70,7 +70,7 @@ def open_triples(
     kind = schema.columns["negative"].kind
     if len(negatives) < 2 or not isinstance(kind, Text):
         return rows
-    several = {name: Column(((name,),), replace(kind, or_empty=True)) for name in negatives}
+    several = {name: Column(((name,),), Text(or_empty=True)) for name in negatives}
     columns = {name: schema.columns[name] for name in ("query", "positive")} | several
     schema = replace(schema, columns=columns, layouts=(tuple(columns),))
     return TableReader(file, schema, rejects=rejects)

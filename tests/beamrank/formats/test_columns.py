@@ -154,7 +154,7 @@ def test_columns_choose_among_names(tmp_path):
     assert read_qrels(path, Hints({"doc_id": "passage"})).relevance == {"1": {"a": 2}}
     with pytest.raises(PreflightError) as caught:
         read_qrels(_file(tmp_path, "u.tsv", "1 0 a 2\n"), Hints({"doc_id": "passage"}))
-    assert caught.value.kind == "header-missing"
+    assert caught.value.kind == "column-missing"
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_topics_format_is_guessed(tmp_path, name):
             r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, csv, "
             r"jsonl",
         ),
-        (b"", "cannot be guessed"),
+        (b"", "holds no rows: it is empty"),
         (
             b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n",
             "its first line has 4 columns",

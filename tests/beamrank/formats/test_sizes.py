@@ -7,8 +7,8 @@ import pytest
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.runs import read_run
+from beamrank.formats.schemas import DOCS, Hints, bind
 from beamrank.formats.texts.pairs import find_pairs, read_pairs
-from beamrank.formats.texts.parquet import check_once
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage.digested import RowRange, digest_file
 
@@ -135,7 +135,8 @@ class _Name(str):
 
 def test_columns_are_compared_about_once_each():
     names = [_Name(f"c{number}") for number in range(1000)]
-    check_once("t.parquet", names, names)
+    hints = Hints(columns={"doc_id": "c7"}, fields=("c8", "c9"))
+    assert bind(DOCS, names, hints) == {"doc_id": (7,), "text": (8, 9)}
     assert _Name.compared < 10 * len(names)
-    with pytest.raises(PreflightError, match="more than one column `c7`"):
-        check_once("t.parquet", [*names, _Name("c7")], names)
+    with pytest.raises(PreflightError, match="several columns `c7`"):
+        bind(DOCS, [*names, _Name("c7")], hints)

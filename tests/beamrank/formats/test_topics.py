@@ -51,7 +51,7 @@ def read(tmp_path):
         ),
         (
             "jsonl",
-            '{"query_id": "a", "id": "no", "text": "x"}\n{"id": 7, "query": "y"}',
+            '{"query_id": "a", "id": "no", "query": "x"}\n{"query_id": 7, "query": "y"}',
             [("a", "x"), ("7", "y")],
         ),
         ("jsonl", '{"_id": "c", "text": "z"}', [("c", "z")]),
@@ -139,7 +139,7 @@ def test_topics_with_numbers_as_attributes_are_read(tmp_path, content, topics):
             "is not closed before the next one begins",
         ),
         ('<topic number="1">a</topic>\n<topic number="2">b', r"t\.txt:2: the topic is not inside"),
-        ('<topic number="1"></topic>', "'1' has no text"),
+        ('<topic number="1"></topic>', "the topic has no text"),
         ('<topic number=" "><query>a</query></topic>', "has an empty id"),
     ],
 )
@@ -206,10 +206,10 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
             r"t\.txt:3: the topic has the query_id '1', which line 1 has too: remove one$",
         ),
         ("car", "A/b\nA/b\n", r"t\.txt:2: .* which line 1 has too: remove one"),
-        ("tsv", "1\tx\n2\t \n", r"t\.txt:2: the topic '2' has no text"),
-        ("tsv", b"1\tx\n2\tcaf\xe9\n", r"t\.txt:2: the topic is not valid UTF-8 \(byte 0xe9\)"),
-        ("tsv", "1 x\n", r"t\.txt:1: the topic has 1 column where id<TAB>text"),
-        ("tsv", "1\tx\ty\n", r"t\.txt:1: the topic has 3 columns"),
+        ("tsv", "1\tx\n2\t \n", r"t\.txt:2: the topic has no text"),
+        ("tsv", b"1\tx\n2\tcaf\xe9\n", r"t\.txt:2: the topic has .* not valid UTF-8"),
+        ("tsv", "1 x\n", r"t\.txt has 1 column in its first row"),
+        ("tsv", "1\tx\ty\n", r"t\.txt has 3 columns in its first row"),
         ("tsv", "a b\tx\n", r"the id 'a b', which holds white space \(U\+0020\)"),
         ("tsv", "a\0\tx\n", r"a control character \(U\+0000\)"),
         (
@@ -218,13 +218,13 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
             "the id '#a', which begins with `#`: trec_eval would read its lines of a run as "
             "comments",
         ),
-        ("tsv", "a\tx\0\n", "'a' has a NUL character in its text"),
-        ("tsv", "1\tx\r2\ty\r", r"t\.txt:1: the topic holds a carriage return \(CR\)"),
-        ("tsv", "1\tx\ry\r\n", r"t\.txt:1: the topic holds a carriage return \(CR\)"),
+        ("tsv", "a\tx\0\n", "has a NUL character in its text"),
+        ("tsv", "1\tx\r2\ty\r", r"line 1: the row has a carriage return \(CR\)"),
+        ("tsv", "1\tx\ry\r\n", r"line 1: the row has a carriage return \(CR\)"),
         (
             "jsonl",
             '{"id": "1", "text": "x"}\r{"id": "2", "text": "y"}',
-            r"holds a carriage return \(CR\)",
+            "is not JSON",
         ),
         ("car", "A\rB\r", r"holds a carriage return \(CR\)"),
         ("trec", _TOP.replace("\n", "\r"), r"t\.txt:1: the topic holds a carriage return \(CR\)"),
@@ -232,15 +232,14 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         (
             "jsonl",
             '{"key": "1", "text": "x"}',
-            "has no field `query_id` or `_id` or `id` or `qid` or `topic_id`; it",
+            r"needs columns for \(query_id, text\), and it has: key, text",
         ),
-        ("jsonl", '{"id": "1", "title": "x"}', "has no field `text` or `query`; it has: id, title"),
-        ("jsonl", '{"id": "1", "text": null}', "`text` that is null"),
+        ("jsonl", '{"id": "1", "description": "x"}', "and it has: id, description"),
+        ("jsonl", '{"id": "1", "text": null}', "has no `text`"),
         ("jsonl", '{"id": "1", "text": "\\ud800"}', "surrogate"),
-        ("jsonl", "1\tx", "is not JSON"),
-        ("beir", '{"id": "1", "text": "x"}', "has no field `_id`"),
+        ("jsonl", "1\tx", "looks like columns with a tab"),
         ("car", "A%20b/%FF\n", r"%FF' is not UTF-8 when percent-decoded"),
-        ("car", "enwiki:\n", "'enwiki:' has no text"),
+        ("car", "enwiki:\n", "the topic has no text"),
         ("car", "A b\n", "white space"),
         (
             "car-qrels",
@@ -267,7 +266,7 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
             "has more than one <title>",
         ),
         ("trec", "<top><title> x</title></top>", "has no <num>"),
-        ("trec", "<top><num> 1\n<title>\n<desc> x</top>", "'1' has no text"),
+        ("trec", "<top><num> 1\n<title>\n<desc> x</top>", "the topic has no text"),
         ("trec", "<DOC>1</DOC>", "does not begin with <DOCNO>"),
         (
             "trec",
@@ -389,7 +388,7 @@ def test_topics_of_many_batches_are_a_table(tmp_path):
     with pytest.raises(PreflightError) as caught:
         read_topics(TopicsConfig(path=f"{tmp_path}/t.parquet"))
     assert str(caught.value).split("\n")[1:] == [
-        f"  {tmp_path}/t.parquet:{count - 1}: the topic 'q{count - 2}' has no text",
+        f"  {tmp_path}/t.parquet:{count - 1}: the topic has no text",
         f"  {tmp_path}/t.parquet:{count}: the topic has the query_id 'q5', which line 6 has too: "
         "remove one",
     ]
@@ -422,5 +421,5 @@ def test_fields_of_json_that_are_null_in_all_rows_are_none(tmp_path, read):
         ("a", "x"),
         ("b", "y"),
     ]
-    with pytest.raises(PreflightError, match=r"t\.txt:1: the topic has an id that is null"):
+    with pytest.raises(PreflightError, match=r"t\.txt:1: the topic has no `query_id`"):
         read('{"query_id": null, "id": "a", "text": "x"}\n{"query_id": "b", "text": "y"}', "jsonl")

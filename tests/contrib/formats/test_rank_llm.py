@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
@@ -175,7 +175,7 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('[{"query": {"qid": "1"', "is not JSON: .*may be truncated"),
+        ('[{"query": {"qid": "1"', "not JSON: .*may be truncated"),
         (
             '[{"query": {"qid": "1", "text": "x"}, "docs": []}]',
             "r.json:1: a row is not a request of rank_llm",
@@ -190,10 +190,10 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
             '[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]',
             "the id 'a b', which holds white space",
         ),
-        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "'1' has no text"),
+        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "the topic has no text"),
         (
             json.dumps([REQUESTS[0], REQUESTS[0]]),
-            "r.json:1: the topic has the query_id '264014', which line 1 has too",
+            "r.json:2: the topic has the query_id '264014', which line 1 has too",
         ),
     ],
 )
@@ -238,5 +238,5 @@ def test_rank_llm_corpus_that_is_truncated_names_the_file(tmp_path):
     url = _write(tmp_path / "r.json", REQUESTS)
     (unit,) = list_units(corpus_of(url, "rank_llm"))
     (tmp_path / "r.json").write_text(json.dumps(REQUESTS)[:-9])
-    with pytest.raises(DataError, match=r"r\.json is not JSON"):
+    with pytest.raises(PreflightError, match=r"r\.json:1: not JSON"):
         list(read_unit(unit))

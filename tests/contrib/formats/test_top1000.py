@@ -89,7 +89,7 @@ def test_text_that_was_encoded_twice_is_counted(original, read_as):
     ("line", "message"),
     [
         ("188714\t5\tanother text\tpassage", "line 1"),
-        ("7\t5\t \tpassage", "'7' has no text"),
+        ("7\t5\t \tpassage", "the topic has no text"),
         ("#7\t5\tquery\tpassage", "begins with `#`"),
     ],
     ids=["two texts", "no text", "comment"],

@@ -108,11 +108,6 @@ def test_column_of_instructions_can_have_another_name(tmp_path):
         ({"q1": "Find cats"}, [], r"topics\.jsonl.* `instruction`"),
         ({}, [], r"topics\.jsonl.* `instruction`"),
         (
-            {"q1": "Find cats"},
-            ["max_bad_rows.topics=1"],
-            r"topics \['q2'\] without a `instruction`",
-        ),
-        (
             _INSTRUCTIONS | {"q2": "the dog " * 300},
             [],
             "leave a doc no token beside a long query and the",

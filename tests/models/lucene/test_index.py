@@ -91,6 +91,16 @@ def test_index_of_another_corpus_is_refused_with_both_digests(built, tmp_path):
     assert digest_corpus(other).digest[:12] in str(raised.value)
 
 
+def test_index_of_texts_by_other_rules_is_said_to_be_old(built, copy):
+    _, corpus, info = built
+    older = info.model_copy(update={"corpus_digest": "0" * 64, "text_rules": 1})
+    (copy / "beamrank.json").write_bytes(older.to_json())
+    with pytest.raises(PreflightError, match=r"is old: .* \(rules 1, here 2; see CHANGELOG\.md\)"):
+        build_index(corpus, str(copy), threads=1)
+    updated = build_index(corpus, str(copy), threads=1, update=True)
+    assert (updated.corpus_digest, updated.text_rules) == (info.corpus_digest, 2)
+
+
 def test_foreign_index_is_accepted_with_a_warning(built, copy):
     (copy / "beamrank.json").unlink()
     (copy / "README").write_text("an index of somebody else")
