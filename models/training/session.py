@@ -5,7 +5,7 @@ import os
 import tempfile
 import time
 from datetime import timedelta
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,7 +157,7 @@ class Session:
         texts = list(dev.queries.values())
         keys = keys_of(texts, self.start.tokenizer.encode(texts, self._max_tokens).ids)
         trained = np.asarray(is_in(keys, self.source.queries).any(axis=1))
-        found = [query_id for query_id, each in zip(dev.queries, trained, strict=True) if each]
+        found = list(compress(dev.queries, trained))
         line = (
             f"topics of the dev run that are also trained on: {len(found):,} of {len(trained):,} "
             f"({first_few(found)}), so its measure is better than for new topics"

@@ -206,12 +206,10 @@ def mine(
     docs = np.concatenate([relevant.docs, candidates.docs])
     docs.sort()
     # `np.unique` needs more memory.
-    docs = docs[np.concatenate([[True], docs[1:] != docs[:-1]])] if len(docs) else docs
-    places, lines = np.zeros(0, np.int64), list[str]()
-    if len(docs):
-        places, lines = scan_docs(
-            data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data)
-        )
+    docs = docs[np.append(docs[1:] != docs[:-1], True)[: len(docs)]]
+    places, lines = scan_docs(
+        data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data)
+    )
     texts, places = distinct(writer.keys()), places.astype(np.int32)
     relevant, positives, candidates = (
         each._replace(docs=places[np.searchsorted(docs, each.docs)])

@@ -53,9 +53,9 @@ _LABELS = (
     "|perfect|excellent|good|fair|bad|entailment|neutral|contradiction"
     "|label|relevance|rel|score|grade|judgment|n/?a|nan|null|none|unknown|unjudged|[-?]"
 )
-# Of ids, only grades are labels; of texts, each word with a digit. A label can be missing.
-_GRADE = rf"(?i)^({_LABELS}|-?[0-9]([.][0-9]+)?)?$"
-_LABEL_OR_ID = rf"(?i)^({_LABELS}|[!-~]*[0-9][!-~]*)?$"
+# Of ids, only grades are labels; of texts, each word with a digit.
+_GRADE = rf"(?i)^({_LABELS}|-?[0-9]([.][0-9]+)?)$"
+_LABEL_OR_ID = rf"(?i)^({_LABELS}|[!-~]*[0-9][!-~]*)$"
 _WORD = "^[!-~]+$"
 
 
@@ -67,8 +67,7 @@ def open_triples(
     stem = _NUMBER.sub("", plain_name(rows.names.get("negative", "")))
     names = map(plain_name, rows.decoder.names)
     negatives = [name for name in names if _NUMBER.sub("", name) == stem]
-    kind = schema.columns["negative"].kind
-    if len(negatives) < 2 or not isinstance(kind, Text):
+    if len(negatives) < 2 or schema is ID_TRIPLES:
         return rows
     several = {name: Column(((name,),), Text(or_empty=True)) for name in negatives}
     columns = {name: schema.columns[name] for name in ("query", "positive")} | several
@@ -141,10 +140,10 @@ class _Files:
         broken: how many rows are no triples.
     """
 
-    def __init__(self, data: DataConfig, needed: int | None) -> None:
+    def __init__(self, data: DataConfig, needed: int) -> None:
         schema = TRIPLES if data.corpus is None else ID_TRIPLES
         self.url, self._max_bad_rows, self.broken = data.triples or "", data.max_bad_rows, 0
-        self._room = sys.maxsize if needed is None else needed + needed // _SPARE + BLOCK
+        self._room = needed + needed // _SPARE + BLOCK
         self._bad = Rejects("triples")
         self.files = [
             open_triples(file, schema, self._bad) for file in input_files(self.url, schema.what)
@@ -184,7 +183,7 @@ def store_triples(
     Rows that are no triple, have an empty text or the same passage twice are ignored and counted:
     2,579 of triples.train.small.tsv. Returns a group for each triple, and lines to report.
     """
-    files = _Files(data, needed)
+    files = _Files(data, needed or sys.maxsize)
     names = ", ".join(files.files[0].names.values())
     lines = [f"the columns of {data.triples} that are read: {names}"] if names else []
     found = (
@@ -260,7 +259,7 @@ def _without_text(data: DataConfig, has_text: NDArray[np.bool_]) -> list[str]:
     missing = np.flatnonzero(~has_text.all(axis=1)).tolist()
     if not missing:
         return []
-    again = _Files(data, None)
+    again = _Files(data, sys.maxsize)
     triples = (row for rows in again.blocks() for row in rows.to_pylist())
     *ids, place = next(islice(triples, missing[0], None)).values()
     column = int(np.argmin(has_text[missing[0]]))
