@@ -256,7 +256,7 @@ class TableReader:
             f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
             "the format of the file in `format`"
             if lists
-            else "Rename its columns, or name them in `columns`"
+            else self.schema.remedy
         )
         return WrongFormatError(
             f"{self.url} needs columns for {self.schema.needed}, and it has: {', '.join(names)}. "
@@ -375,7 +375,7 @@ class TableReader:
         fields = self._hints.fields is not None and self._hints.template is None
         kind = self.schema.columns[meaning].kind
         assert isinstance(kind, Text)
-        return replace(kind, or_empty=is_title and not fields)
+        return replace(kind, or_empty=kind.or_empty or (is_title and not fields))
 
     def _check_header(self, columns: Mapping[str, Any]) -> None:
         """Raises ValueError where a row can be the header again."""

@@ -65,18 +65,19 @@ class Rejects:
         kind: `docs`, `topics`, `run`, `qrels` or `pairs`.
         limit: how many may be left out; more are an error.
         count: how many there are.
+        rows: the first of them, each with its file.
     """
 
     def __init__(self, kind: str, limit: int = 0) -> None:
         self.kind, self.limit, self.count = kind, limit, 0
-        self._rows: list[tuple[str, BadRow]] = []
+        self.rows: list[tuple[str, BadRow]] = []
 
     def add(self, file: str, rows: Iterable[BadRow]) -> None:
         """Adds rows of a file."""
         for row in rows:
             self.count += 1
-            if len(self._rows) < MOST_ROWS:
-                self._rows.append((file, row))
+            if len(self.rows) < MOST_ROWS:
+                self.rows.append((file, row))
 
     @property
     def too_many(self) -> bool:
@@ -86,13 +87,13 @@ class Rejects:
     @property
     def examples(self) -> tuple[str, ...]:
         """The first rows, each with its place and the reason."""
-        return tuple(f"{row.place}: {row.reason}" for _, row in self._rows[:_SHOWN])
+        return tuple(f"{row.place}: {row.reason}" for _, row in self.rows[:_SHOWN])
 
     def named(self, number: int | None = None) -> tuple[str, bytes]:
         """The name and the content of the file below `rejects/`; `number` is the unit's or
         shard's.
         """
-        rows = [(self.kind, file, row.place, row.row, row.reason) for file, row in self._rows]
+        rows = [(self.kind, file, row.place, row.row, row.reason) for file, row in self.rows]
         metadata = {"beamrank.schema": "rejects/1", "beamrank.rows": str(self.count)}
         columns = (
             (map(_without_surrogates, each) for each in zip(*rows, strict=True))

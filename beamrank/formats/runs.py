@@ -208,45 +208,6 @@ def read_run(
     )
 
 
-def iterate_run(
-    url: str, *, ties: Ties = "doc_id"
-) -> Iterator[tuple[str, list[str], NDArray[np.float32], int]]:
-    """Yields the queries of a run with their docs and scores as in `read_run`, and holds some of
-    them at a time.
-
-    The last number is how many of its ranks disagree with the scores. A query whose rows are apart
-    in the file is yielded more than once.
-    """
-    files = _RunFiles(url)
-    names: list[str] = []
-
-    def number(query_ids: Any) -> NDArray[np.int32]:
-        encoded = query_ids.dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        begins = np.diff(codes, prepend=-1) != 0
-        found = encoded.dictionary.take(pa.array(codes[begins])).to_pylist()
-        begins[0] = names[-1:] != found[:1]
-        numbers = np.cumsum(begins, dtype=np.int32) + np.int32(len(names) - 1)
-        names.extend(found if begins[0] else found[1:])
-        return numbers
-
-    rows = 0
-    for found in files.ordered(files.tables(number), ties, names.__getitem__):
-        rows += len(found.rows)
-        docs, values = found.rows["doc_id"], run_values(found.rows, files.layout)
-        for start, end, wrong in zip(
-            found.begins, [*found.begins[1:], len(values)], found.disagreements, strict=True
-        ):
-            query_id = names[found.rows["query"][start].as_py()]
-            yield (
-                query_id,
-                docs.slice(start, end - start).to_pylist(),
-                values[start:end],
-                int(wrong),
-            )
-    files.check(rows)
-
-
 def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") -> Run:
     """A run of a dictionary, in the order of `read_run`; `ties="rank"` keeps its order where scores
     tie in float32.

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
-from beamrank.formats.values import Id, Kind, Number, Text, check_query, check_query_id
+from beamrank.formats.values import Id, Kind, Number, RowError, Text, check_query, check_query_id
 from beamrank.records import INSTRUCTION
 
 # What stands before, between and after the fields of a text.
@@ -59,6 +59,7 @@ class Schema:
         comments: whether lines that begin with `#` are no rows.
         lone_cr: whether a carriage return (CR) inside a line is part of a text.
         other_widths: what a file of so many columns, or more, is, for messages.
+        remedy: what to do about a file without these columns, for messages.
     """
 
     what: str
@@ -69,6 +70,7 @@ class Schema:
     comments: bool = False
     lone_cr: bool = False
     other_widths: Mapping[int, str] = field(default_factory=dict)
+    remedy: str = "Rename its columns, or name them in `columns`"
 
     def is_complete(self, meanings: Collection[str]) -> bool:
         return any(set(meanings) >= set(layout) for layout in self.layouts)
@@ -77,6 +79,11 @@ class Schema:
     def has_numbers(self) -> bool:
         """Whether each row has a number, so that a line of names is none."""
         return any(isinstance(column.kind, Number) for column in self.columns.values())
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether a row has a text, so that white space is not between its columns."""
+        return any(isinstance(column.kind, Text) for column in self.columns.values())
 
     @property
     def needed(self) -> str:
@@ -231,14 +238,14 @@ def _with_title(
 
 
 def holds_names(schema: Schema, line: Sequence[str], hints: Hints) -> bool:
-    """Whether the first line of a file names its columns; every other row has a number.
+    """Whether the first line of a file names its columns.
 
-    Two names are enough to know that a third is missing.
+    Of three, two names are enough to know that one is missing.
     """
     if len(line) < 2 or (schema.has_numbers and any(map(_is_number, line))):
         return False
     binding = bind(schema, line, hints)
-    return schema.is_complete(binding) or (schema.has_numbers and len(binding) > 1)
+    return schema.is_complete(binding) or (len(binding) > 1 and len(schema.layouts[0]) > 2)
 
 
 def has_usual_name(schema: Schema, line: Sequence[str]) -> bool:
@@ -346,4 +353,69 @@ EXCLUDED = Schema(
     (("query_id", "doc_id"),),
     {"pairs": ("query_id", "doc_id")},
     comments=True,
+)
+
+
+# What a table with a label in each row is given as.
+LABELLED_PAIRS = (
+    "Labelled pairs are given as `data.qrels`, with `data.corpus`, `data.topics` and a `data.run` "
+    "of candidates"
+)
+
+
+def _sided(sides: Sequence[str], parts: Sequence[str]) -> tuple[str, ...]:
+    """The names of a side of a triple: `pos_passage`, `passage_pos`."""
+    pairs = [(side, part) for side in sides for part in parts]
+    return tuple(name for one, other in pairs for name in (f"{one}_{other}", f"{other}_{one}"))
+
+
+_PARTS = ("passage", "doc", "document", "text", "answer", "response")
+_PART_IDS = ("id", "doc_id", "docid", "docno", "document_id", "passage_id", "pid")
+_RELEVANT = ("positive", "pos", "relevant", "good", "correct", "entailment")
+_OTHER = (
+    *("negative", "neg", "hard_negative", "hard_neg", "other", "irrelevant", "non_relevant"),
+    *("nonrelevant", "not_relevant", "bad", "incorrect", "wrong", "contradiction"),
+)
+_OTHER_TEXTS = (*_OTHER, *_sided(_OTHER, _PARTS))
+# Of each column the names of its texts, those that pairs have too, and those of its ids. There can
+# be several negatives, which have numbers.
+_TRIPLE = {
+    "query": (
+        ("query", "anchor", "question", "topic", "premise", "sentence", "query_text", "q"),
+        ("text_left", "sentence1", "text1", "question1"),
+        (*_QUERY_IDS, "question_id", "anchor_id"),
+    ),
+    "positive": (
+        (*_RELEVANT, *_sided(_RELEVANT, _PARTS)),
+        (*_PARTS, "contents", "content", "segment", "body"),
+        ("text_right", "sentence2", "text2", "question2"),
+        (*_sided(_RELEVANT, _PART_IDS), *_DOC_IDS, *_DOCID),
+    ),
+    "negative": (
+        _OTHER_TEXTS,
+        *(tuple(f"{name}{end}" for name in _OTHER_TEXTS) for end in ("_1", "1", "_0", "0")),
+        _sided(_OTHER, _PART_IDS),
+    ),
+}
+
+
+def _check_full(text: str) -> None:
+    if not text.strip():
+        raise RowError("has no text", "no-text")
+
+
+TRIPLES = Schema(
+    "file of triples",
+    {meaning: Column(groups, Text(check=_check_full)) for meaning, groups in _TRIPLE.items()},
+    (tuple(_TRIPLE),),
+    {"triples": tuple(_TRIPLE)},
+    remedy="Rename its columns. " + LABELLED_PAIRS,
+    other_widths={1: LABELLED_PAIRS},
+)
+ID_TRIPLES = replace(
+    TRIPLES,
+    columns={
+        meaning: Column(groups[::-1], Id(check_query_id) if meaning == "query" else Id())
+        for meaning, groups in _TRIPLE.items()
+    },
 )

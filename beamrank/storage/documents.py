@@ -184,8 +184,9 @@ def hash64(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def hashes64(texts: Iterable[str]) -> npt.NDArray[np.uint64]:
-    """`hash64` of each string: uint64[n]."""
+def hashes64(texts: Iterable[str | memoryview]) -> npt.NDArray[np.uint64]:
+    """`hash64` of each string, or of the bytes of each buffer: uint64[n]."""
     blake2b = hashlib.blake2b
-    joined = b"".join([blake2b(text.encode(), digest_size=8).digest() for text in texts])
+    contents = (text.encode() if isinstance(text, str) else text for text in texts)
+    joined = b"".join([blake2b(content, digest_size=8).digest() for content in contents])
     return np.frombuffer(joined, dtype="<u8")

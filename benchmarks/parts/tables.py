@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
-from beamrank.formats.runs import iterate_run
+from beamrank.formats.runs import read_run
 from benchmarks import synthetic
 from benchmarks.results import Part
 from benchmarks.subprocess_meter import run_apart
@@ -95,10 +95,6 @@ def _docs(path: str) -> None:
         deque(read_unit(unit), maxlen=0)
 
 
-def _run(path: str) -> None:
-    deque(iterate_run(path), maxlen=0)
-
-
 def _write_docs(path: Path, docs: int) -> None:
     lines = path.with_name("docs.lines")
     synthetic.write_corpus(lines, docs)
@@ -168,8 +164,8 @@ TABLES = {
     "docs.tsv": Table(
         1, _write_docs, _docs, ("read_csv", {"header": None, "sep": "\t", "dtype": str})
     ),
-    "run.trec": Table(10, _write_run, _run, ("read_csv", _LINES | {"dtype": _STRINGS})),
-    "run.parquet": Table(10, _write_run, _run, ("read_parquet", {})),
+    "run.trec": Table(10, _write_run, read_run, ("read_csv", _LINES | {"dtype": _STRINGS})),
+    "run.parquet": Table(10, _write_run, read_run, ("read_parquet", {})),
     "some.qrels": Table(
         1,
         _write_qrels,

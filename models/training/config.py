@@ -52,9 +52,8 @@ class DataConfig(Section):
     """
 
     triples: Path | None = None
-    """MS MARCO's triples, in place of `data.qrels` and `data.run`. Triples of ids need
-    `data.corpus` and `data.topics`, triples of texts, which can be Parquet or a folder of `beamrank
-    negatives`, neither."""
+    """Triples, in place of `data.qrels` and `data.run`: a file, a folder or a glob. Triples of ids
+    need `data.corpus` and `data.topics`, triples of texts neither."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
     qrels: QrelsConfig | None = None
@@ -67,7 +66,7 @@ class DataConfig(Section):
     """Judged docs with at least this relevance are positives."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
     """More broken corpus rows than this are an error, and so are more triples with an id that has
-    no text, or more broken lines among 1,000 lines of triples."""
+    no text, or more broken rows among 1,000 of triples."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:

@@ -290,10 +290,10 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
     size.
     """
     document = read_config(folder, reference)
-    if document.get("model_type") != "bert":
-        raise PreflightError(
-            f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'"
-        )
+    # Google's ALBERTs name no type.
+    kind = "albert" if "num_hidden_groups" in document else document.get("model_type")
+    if kind != "bert":
+        raise PreflightError(f"the model {reference} is of the type {kind!r}, not 'bert'")
     files = ModelFiles(
         reference, document, {} if random_weights else tensor_shapes(folder, reference)
     )

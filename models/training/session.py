@@ -5,10 +5,11 @@ import os
 import tempfile
 import time
 from datetime import timedelta
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import send_to_device
@@ -21,14 +22,13 @@ from beamrank.machine import usable_threads
 from beamrank.notes import first_few
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.storage import files as storage
-from beamrank.storage.documents import hashes64
 from models.checkpoints.files import CONFIG, TRAINED_INPUT, WEIGHTS
 from models.scoring.backends.torch import resolve_device, resolve_dtype
 from models.training.config import Kind, TrainConfig
 from models.training.data.groups import InputEncoder
 from models.training.data.pretraining import Masking
 from models.training.data.store import DataFolder, Source, TrainingData, data_files
-from models.training.data.texts import is_in, normal_text
+from models.training.data.texts import is_in, keys_of
 from models.training.dev import DevSet, read_dev
 from models.training.initial_model import Start
 from models.training.states import StateFolder, publish
@@ -139,7 +139,30 @@ class Session:
 
     def data_lines(self) -> list[str]:
         """Lines to report about the data."""
-        return [*self.data.lines, *(_trained_topics(self.dev, self.source) if self.dev else ())]
+        lines = list(self.data.lines)
+        epoch, step = self.source.groups_per_epoch, self.schedule.groups_per_step
+        if epoch and step > epoch:
+            lines.append(
+                f"a batch of {step:,} groups holds several epochs, of {epoch:,} groups each: lower "
+                "optimizer.batch_size, or give more data"
+            )
+        return [*lines, *(self._trained_topics(self.dev) if self.dev else ())]
+
+    @property
+    def _max_tokens(self) -> int:
+        return max_doc_tokens(self.limits.max_length * self.config.inputs_per_passage)
+
+    def _trained_topics(self, dev: DevSet) -> list[str]:
+        """A line about topics of the dev run that are trained on, under any id."""
+        texts = list(dev.queries.values())
+        keys = keys_of(texts, self.start.tokenizer.encode(texts, self._max_tokens).ids)
+        trained = np.asarray(is_in(keys, self.source.queries).any(axis=1))
+        found = list(compress(dev.queries, trained))
+        line = (
+            f"topics of the dev run that are also trained on: {len(found):,} of {len(trained):,} "
+            f"({first_few(found)}), so its measure is better than for new topics"
+        )
+        return [line] if found else []
 
     def _read_data(self, temporary: bool) -> TrainingData:
         config, folder = self.config, Path(self.config.output) / TRAINING
@@ -147,7 +170,7 @@ class Session:
             # Each process has its own.
             self._temporary = tempfile.TemporaryDirectory(prefix="beamrank-train-")
             folder = Path(self._temporary.name)
-        max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
+        max_tokens = self._max_tokens
         if self.kind == "tcp":
             max_tokens = self._masking().room_tokens - 1
         data = DataFolder(config, self.start.tokenizer, max_tokens, folder, dry_run=temporary)
@@ -298,18 +321,6 @@ def _schedule(
             "rate would never reach its peak. Lower it, or give warmup_share"
         )
     return Schedule(steps, groups_per_step, warmup, config.dev.every_steps if config.dev else steps)
-
-
-def _trained_topics(dev: DevSet, source: Source) -> list[str]:
-    """A line about topics of the dev run that are trained on, under any id."""
-    trained = is_in(hashes64(map(normal_text, dev.queries.values())), source.queries)
-    found = [query_id for query_id, each in zip(dev.queries, trained, strict=True) if each]
-    if not found:
-        return []
-    return [
-        f"topics of the dev run that are also trained on: {len(found):,} of {len(trained):,} "
-        f"({first_few(found)}), so its measure is better than for new topics"
-    ]
 
 
 def plan_training(session: Session) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -23,10 +23,9 @@ from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS, CorpusConfig, list_units, read_unit
-from beamrank.formats.decode.lines import byte_ranges
-from beamrank.formats.files import Beginning
-from beamrank.formats.texts.lines import read_lines
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, check_batches
+from beamrank.formats.files import Beginning, InputFile
+from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.values import RowError
 from beamrank.join.schemas import special_tokens, token_type
@@ -44,14 +43,16 @@ from contrib.tensorflow2019.examples.layout import (
 from contrib.tensorflow2019.examples.tfrecord import BadRows
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.base import Tokenizer
-from models.training.data.texts import normal_text
-from models.training.data.triples import has_header, is_header
+from models.training.data.texts import distinct, keys_of
+from models.training.data.triples import are_usable, blocks_of, open_triples, texts_of
 
 # As many of a text as the tokenize stage stores.
 MAX_TOKENS = 512
 # Bytes of a top1000 file whose queries are made into examples at a time.
 _BUCKET_BYTES = 32 << 20
 _BATCH_TEXTS = 8192
+# Of a file of triples, before a part is made.
+_CHECKED_BLOCKS = 3
 
 # A function, and the items that it takes.
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
@@ -108,12 +109,14 @@ def parts_of(source: str, conversion: Conversion, bad: BadRows, in_order: Map) -
         return iter(stored_examples(source, kind, conversion.vocab_size))
     if (look := FORMATS["top1000"].look) and look.matches(Beginning(source)):
         return _top1000_parts(source, conversion, bad, in_order)
-    _check_triples(CorpusUnit(0, source, TRIPLES, None, 0, 0))
-    ranges = enumerate(byte_ranges(source, conversion.unit_bytes))
-    units = [
-        CorpusUnit(number, source, TRIPLES, None, start, end) for number, (start, end) in ranges
-    ]
-    return iter([TriplesPart(unit, conversion.checkpoint, conversion.settings) for unit in units])
+    triples = open_triples(InputFile(source))
+    list(islice(blocks_of(triples), _CHECKED_BLOCKS))
+    return iter(
+        [
+            TriplesPart(source, start, end, conversion.checkpoint, conversion.settings)
+            for start, end in triples.decoder.ranges(conversion.unit_bytes)
+        ]
+    )
 
 
 @contextmanager
@@ -197,20 +200,25 @@ class TriplesPart:
     with label 0.
     """
 
-    unit: CorpusUnit
+    url: str
+    start: int
+    end: int
     checkpoint: str
     settings: ExampleSettings
 
     def tables(self, bad: BadRows) -> Iterator[pa.Table]:
         tokenizer, schema = _open_tokenizer(self.checkpoint), SCHEMAS[self.settings.schema]
         orders = [[0, 1, 2], [0, 2, 1]] if self.settings.schema == "duo" else [[0, 1], [0, 2]]
-        for batch in read_unit(self.unit, _BATCH_TEXTS):
-            bad.add(batch.bad)
-            texts = [text for triple in batch.texts for text in triple.split("\t")]
-            if not texts:
-                continue
-            distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-            ids = tokenizer.encode(list(distinct), MAX_TOKENS).ids
+        rejects = Rejects("triples", NO_LIMIT)
+        file = open_triples(InputFile(self.url), rejects=rejects)
+        for rows in filter(len, blocks_of(file, self.start, self.end)):
+            texts = texts_of(rows)
+            places = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+            ids = tokenizer.encode(list(places), MAX_TOKENS).ids
+            numbers = np.array([places[text] for text in texts]).reshape(-1, 3)
+            usable = are_usable(distinct(keys_of(list(places), ids))[numbers])
+            for place in rows["place"].filter(~usable).to_pylist():
+                file.bad(place, RowError("has a text without a token, or one passage twice"))
             lengths, tokens = (
                 ids.value_lengths().to_numpy().astype(np.int64),
                 ids.flatten().to_numpy(),
@@ -218,39 +226,13 @@ class TriplesPart:
             encoded = Texts(
                 np.append(tokens, tokens.dtype.type(0)), np.cumsum(lengths) - lengths, lengths
             )
-            numbers = np.array([distinct[text] for text in texts]).reshape(-1, 3)
-            features = lay_out_examples(
-                encoded, numbers[:, orders].reshape(len(numbers) * 2, -1), self.settings
-            )
-            features["label"] = pa.array(np.tile(np.array([1, 0], np.int32), len(numbers)))
+            inputs = numbers[usable][:, orders].reshape(2 * np.count_nonzero(usable), -1)
+            features = lay_out_examples(encoded, inputs, self.settings)
+            features["label"] = pa.array(np.arange(len(inputs), dtype=np.int32) % 2 ^ 1)
             yield pa.table(
                 [features[name] for name in schema.features], schema=schema.arrow(with_ids=False)
             )
-
-
-def _parse_triple(line: str) -> tuple[str, str]:
-    """The line as a text; its id is not used."""
-    columns = [column.strip() for column in line.split("\t")]
-    if len(columns) != 3 or not all(columns):
-        raise RowError("is not query<TAB>relevant passage<TAB>other passage")
-    if is_header(columns):
-        raise RowError("is a header")
-    query, positive, negative = map(normal_text, columns)
-    if not (query and positive and negative) or positive == negative:
-        raise RowError("has a text without a visible character, or the same passage twice")
-    return "triple", "\t".join(columns)
-
-
-def _read_triples(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return read_lines(unit, _parse_triple)
-
-
-def _check_triples(unit: CorpusUnit) -> None:
-    check_batches(unit, _read_triples(unit))
-    has_header(unit.url, ids=False)
-
-
-TRIPLES = TextFormat("triples", (".tsv",), byte_ranges, _read_triples, check=_check_triples)
+        bad.add([row for _, row in rejects.rows], rejects.count)
 
 
 # MS MARCO's top1000 files: scanned in ranges, and sorted by query through a folder, so that no

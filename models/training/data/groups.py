@@ -58,7 +58,7 @@ class GroupArrays:
         queries: int32[n].
         docs: int32[n, d]; those that are drawn again each epoch come after them.
         relevant: bool[n, d].
-        texts: uint64, the distinct hashes of the queries' texts, sorted.
+        texts: uint64, the distinct `keys_of` the queries' texts, sorted.
         scores: float32[n, d], a teacher's; empty without one.
         pools: int64[n, 2], where the negatives begin and end that a group draws from; empty if none
             are drawn.
@@ -92,7 +92,7 @@ class GroupSource:
     Attributes:
         docs_per_group: how many docs each group has.
         groups_per_epoch: how many groups an epoch has; None if that is unknown.
-        queries: uint64, the hashes of the queries' texts, sorted.
+        queries: uint64, the `keys_of` the queries' texts, sorted.
     """
 
     groups_per_epoch: int | None

@@ -5,6 +5,7 @@ Ids and texts are 64-bit hashes here, so that tens of millions of pairs fit into
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,18 +14,29 @@ from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.qrels import read_qrels
-from beamrank.formats.runs import iterate_run, read_run
+from beamrank.formats.run_order import RunNotes
+from beamrank.formats.run_writer import FORMATS
+from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
 from beamrank.notes import first_few
 from beamrank.storage.documents import hash64, hashes64
 from models.training.config import DataConfig, FoldsConfig, SamplingConfig
 from models.training.data.groups import GroupArrays
-from models.training.data.texts import EMPTY, Hashes, TextWriter, is_in, scan_docs
+from models.training.data.texts import (
+    EMPTY,
+    MISSING,
+    Hashes,
+    TextWriter,
+    distinct,
+    is_in,
+    places_in,
+    scan_docs,
+)
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-# Of a teacher: topics that are checked; docs of a topic whose grades may follow one another by
+# Of a teacher: scores that are checked; docs of a topic whose grades may follow one another by
 # chance.
-_CHECKED_TOPICS, _LEAST_DOCS = 1000, 4
+_CHECKED_PAIRS, _LEAST_DOCS = 1_000_000, 4
 
 
 class Pairs(NamedTuple):
@@ -61,78 +73,56 @@ def _mixed(one: NDArray[Any], other: NDArray[Any]) -> Hashes:
     return mixed
 
 
-def _collected(
-    rows: Iterable[tuple[str, Collection[str], Iterable[float]]], ids: Hashes
-) -> tuple[Pairs, bool]:
-    """The pairs of the queries with these hashes of ids, and whether the rows of any query stand
-    apart.
-    """
+def _collected(rows: Iterable[tuple[str, Collection[str], Iterable[float]]], ids: Hashes) -> Pairs:
+    """The pairs of the queries with these hashes of ids."""
     queries, counts, docs, values = array("Q"), array("q"), array("Q"), array("f")
     for query_id, doc_ids, of_docs in rows:
         queries.append(hash64(query_id))
         counts.append(len(doc_ids))
         docs.frombytes(hashes64(doc_ids).tobytes())
         values.extend(of_docs)
-    hashes, order = np.frombuffer(queries, np.uint64), np.argsort(ids)
-    is_topic = is_in(hashes, ids[order])
-    places = np.full(len(hashes), -1, np.int32)
-    places[is_topic] = order[np.searchsorted(ids[order], hashes[is_topic])]
+    places = places_in(np.frombuffer(queries, np.uint64), ids).astype(np.int32)
     topics = np.repeat(places, np.frombuffer(counts, np.int64))
     by_topic = np.argsort(topics, kind="stable")[np.count_nonzero(topics < 0) :]
     pairs = Pairs(topics, np.frombuffer(docs, np.uint64), np.frombuffer(values, np.float32))
-    return pairs.where(by_topic), len(np.unique(hashes)) < len(hashes)
+    return pairs.where(by_topic)
 
 
-def run_pairs(
-    url: str, ids: Hashes, ranks: tuple[int, int] | None = None
-) -> tuple[Pairs, list[str]]:
-    """The pairs of some queries in a run, in its order, ties by rank: those between two ranks, or
-    all.
-
-    Also returns a line about rows whose rank disagrees with their score.
+def run_pairs(url: str, ids: Hashes, chosen: slice) -> tuple[Pairs, RunNotes]:
+    """The chosen pairs of some queries in a run, in its order, ties by rank; and facts about the
+    run.
     """
-    chosen = slice(None) if ranks is None else slice(ranks[0] - 1, ranks[1])
-    disagreements = 0
-
-    def rows() -> Iterator[tuple[str, list[str], list[float]]]:
-        nonlocal disagreements
-        for query_id, doc_ids, scores, count in iterate_run(url, ties="rank"):
-            disagreements += count
-            yield query_id, doc_ids[chosen], scores[chosen].tolist()
-
-    pairs, is_split = _collected(rows(), ids)
-    if is_split:
-        run = read_run(url, ties="rank")
-        whole = (
-            (each, docs[chosen], run.scores[each][chosen].tolist())
-            for each, docs in run.order.items()
-        )
-        pairs, _ = _collected(whole, ids)
-    if not disagreements:
-        return pairs, []
-    return pairs, [
-        f"rows of {url} whose rank disagrees with the scores: {disagreements:,}; the scores "
-        "decide, the rank column is not read"
-    ]
+    run = read_run(url, ties="rank")
+    rows = (
+        (query_id, doc_ids[chosen], run.scores[query_id][chosen].tolist())
+        for query_id, doc_ids in run.order.items()
+    )
+    # Ties are by rank here.
+    return _collected(rows, ids), replace(run.notes, tied_scores=0)
 
 
-def check_teacher(taught: Pairs, url: str) -> list[str]:
+def check_teacher(taught: Pairs, url: str, run_format: str) -> list[str]:
     """Returns a line where the scores of a teacher are all between 0 and 1.
 
-    Ranks, as in a run that was written without its scores, are refused: they count up or down in
-    every topic, or are the same in every topic.
+    A run without scores is refused, and so are ranks in their place, as in a run that was written
+    without them: they count up or down in every topic, or are the same in every topic.
     """
-    first = taught.where(
-        slice(int(np.searchsorted(np.cumsum(np.diff(taught.topics) != 0), _CHECKED_TOPICS)) + 1)
-    )
-    lists = np.split(first.values, np.flatnonzero(np.diff(first.topics)) + 1)
-    topics = [np.sort(values)[::-1] for values in lists if len(values) > 1]
-    longest = max(topics, key=len, default=np.zeros(0, np.float32))
-    counting = all((values % 1 == 0).all() and (np.diff(values) == -1).all() for values in topics)
-    repeated = len(topics) > 1 and all(
-        np.array_equal(values, longest[: len(values)]) for values in topics
-    )
-    if len(longest) >= _LEAST_DOCS and (counting or repeated):
+    if "score" not in FORMATS[run_format].columns:
+        raise PreflightError(
+            f"data.teacher: {url} has ranks, and no scores, and the objectives that distil learn "
+            "from the differences of log-odds or cosines. Give a run with the teacher's own scores",
+            kind="column-missing",
+            file=url,
+        )
+    topics, values = taught.topics[:_CHECKED_PAIRS], taught.values[:_CHECKED_PAIRS]
+    starts = np.flatnonzero(np.diff(topics, prepend=-1))
+    ranks = np.arange(len(topics)) - starts.repeat(np.diff(starts, append=len(topics)))
+    later = np.flatnonzero(ranks)
+    counting = ((values[later] - values[later - 1] == -1) & (values[later] % 1 == 0)).all()
+    of_ranks = values[np.unique(ranks, return_index=True)[1]]
+    repeated = len(starts) > 1 and np.array_equal(values, of_ranks[ranks])
+    if len(of_ranks) >= _LEAST_DOCS and (counting or repeated):
+        longest = values[int(ranks.argmax()) + 1 - len(of_ranks) :]
         shown = ", ".join(f"{value:g}" for value in longest[:3].tolist())
         raise PreflightError(
             f"data.teacher: the scores of {url} are ranks, or depend only on ranks ({shown}, ... "
@@ -186,19 +176,17 @@ def mine(
         )
     # A topic's place is the row of its text.
     writer.add([topic.text for topic in topics])
-    queries, ids, left_out = (
-        writer.hashes(),
-        hashes64(topics.query_ids.to_pylist()),
-        _LeftOut(topics.query_ids),
-    )
-    relevant, _ = _collected(
+    keys, ids = writer.keys(), hashes64(topics.query_ids.to_pylist())
+    queries, left_out = distinct(keys), _LeftOut(topics.query_ids)
+    relevant = _collected(
         ((query_id, docs, docs.values()) for query_id, docs in judged.items()), ids
     )
     relevant = positives = relevant.where(relevant.values >= data.min_relevance)
-    candidates, left_out.lines = run_pairs(data.run, ids, sampling.ranks)
+    candidates, notes = run_pairs(data.run, ids, slice(sampling.ranks[0] - 1, sampling.ranks[1]))
+    left_out.lines = [f"{data.run}: {line}" for line in notes.lines()]
     if data.teacher is not None:
-        scored, _ = run_pairs(data.teacher, ids)
-        left_out.lines += check_teacher(scored, data.teacher)
+        scored, notes = run_pairs(data.teacher, ids, slice(None))
+        left_out.lines += check_teacher(scored, data.teacher, notes.format)
         (positives, one), (candidates, other) = (
             _taught(each, scored) for each in (positives, candidates)
         )
@@ -218,13 +206,11 @@ def mine(
     docs = np.concatenate([relevant.docs, candidates.docs])
     docs.sort()
     # `np.unique` needs more memory.
-    docs = docs[np.concatenate([[True], docs[1:] != docs[:-1]])] if len(docs) else docs
-    places, lines = np.zeros(0, np.int64), list[str]()
-    if len(docs):
-        places, lines = scan_docs(
-            data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data)
-        )
-    texts, places = writer.hashes(), places.astype(np.int32)
+    docs = docs[np.append(docs[1:] != docs[:-1], True)[: len(docs)]]
+    places, lines = scan_docs(
+        data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data)
+    )
+    texts, places = distinct(writer.keys()), places.astype(np.int32)
     relevant, positives, candidates = (
         each._replace(docs=places[np.searchsorted(docs, each.docs)])
         for each in (relevant, positives, candidates)
@@ -247,7 +233,7 @@ def mine(
         queries=parts[0].topics,
         docs=np.stack([part.docs for part in parts], axis=1) + np.int32(len(ids)),
         relevant=np.broadcast_to(marks, (groups, len(marks))) if marks else is_relevant[:, None],
-        texts=np.unique(queries[usable]),
+        texts=np.unique(keys[usable]),
         scores=np.stack([part.values for part in parts], axis=1)[: None if taught else 0],
         pools=pools[: None if sampling.drawn else 0],
         negatives=negatives.docs + np.int32(len(ids)),
@@ -257,13 +243,9 @@ def mine(
 
 def _taught(pairs: Pairs, taught: Pairs) -> tuple[Pairs, NDArray[np.bool_]]:
     """The pairs that the teacher scored, with its scores as values; and which these are."""
-    hashes, own = taught.hashes(), pairs.hashes()
-    order = np.argsort(hashes)
-    hashes = hashes[order]
-    scored = is_in(own, hashes)
-    return pairs.where(scored)._replace(
-        values=taught.values[order][np.searchsorted(hashes, own[scored])]
-    ), scored
+    places = places_in(pairs.hashes(), taught.hashes())
+    scored = places != MISSING
+    return pairs.where(scored)._replace(values=taught.values[places[scored]]), scored
 
 
 def _doc_ids(data: DataConfig) -> list[str]:

@@ -30,7 +30,7 @@ from models.training.data.triples import BLOCK, store_triples
 Source: TypeAlias = GroupSource | PassageSource
 _PREFIX, _TEMPORARY, _RECORD = "data-", ".data.tmp", "store.json"
 # Raised when the same files come to give other arrays.
-_RULES = 6
+_RULES = 7
 
 
 @dataclass(frozen=True)

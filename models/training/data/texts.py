@@ -3,6 +3,7 @@ disk.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 from unicodedata import normalize
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, duplicate_doc
+from beamrank.formats.rejects import Rejects
+from beamrank.formats.texts.units import DocBatch, duplicate_doc
 from beamrank.join import schemas
 from beamrank.notes import first_few
 from beamrank.storage.documents import hash64, hashes64
@@ -24,7 +26,7 @@ Hashes: TypeAlias = NDArray[np.uint64]
 Indices: TypeAlias = NDArray[np.int64]
 
 EMPTY = np.uint64(hash64(""))
-"""The hash of a text without a visible character."""
+"""Both hashes of a text without a visible character, or without a token."""
 MISSING = -1
 _FILE, _COLUMN = "texts.arrow", "token_ids"
 _BATCH_TEXTS = 4096
@@ -52,6 +54,39 @@ def is_in(values: NDArray[Any], among: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(among[np.minimum(np.searchsorted(among, values), len(among) - 1)] == values)
 
 
+def places_in(values: NDArray[Any], among: NDArray[Any]) -> Indices:
+    """The place of each value among others, or MISSING."""
+    order = np.argsort(among)
+    places = np.full(values.shape, MISSING)
+    found = is_in(values, among[order])
+    places[found] = order[np.searchsorted(among[order], values[found])]
+    return places
+
+
+def keys_of(texts: Sequence[str], ids: pa.ListArray) -> Hashes:
+    """uint64[texts, 2]: the hash of each text's normal form, and that of its token ids."""
+    tokens = memoryview(ids.values.to_numpy())
+    parts = (tokens[start:end] for start, end in pairwise(ids.offsets.to_numpy()))
+    keys = np.stack([hashes64(map(normal_text, texts)), hashes64(parts)], axis=1)
+    keys[(keys == EMPTY).any(axis=1)] = EMPTY
+    return keys
+
+
+def distinct(keys: Hashes) -> Hashes:
+    """uint64[texts]: the same for texts that have a normal form or token ids in common, or share
+    them with others.
+    """
+    groups = [np.unique(column, return_inverse=True)[1] for column in keys.T]
+    texts, before = keys[:, 0], None
+    while before is None or (texts != before).any():
+        before = texts
+        for group in groups:
+            least = np.full(len(keys), np.iinfo(np.uint64).max)
+            np.minimum.at(least, group, texts)
+            texts = least[group]
+    return texts
+
+
 class TextWriter:
     """Writes the token ids of texts to a folder, and hashes each text, so that copies and empty
     texts are found.
@@ -64,20 +99,25 @@ class TextWriter:
         ids = List(Value(str(schemas.token_type(tokenizer.vocab_size))))
         self._writer = ArrowWriter(path=str(folder / _FILE), features=Features({_COLUMN: ids}))
         self._tokenizer, self._max_tokens = tokenizer, max_tokens
-        self._hashes = [np.zeros(0, np.uint64)]
+        self._keys = [np.zeros((0, 2), np.uint64)]
         self.rows = 0
 
-    def add(self, texts: Sequence[str]) -> None:
-        """Appends texts."""
+    def add(self, texts: Sequence[str], *, empty: bool = True) -> None:
+        """Appends texts, also empty ones or only others."""
         for start in range(0, len(texts), _BATCH_TEXTS):
-            ids = self._tokenizer.encode(texts[start : start + _BATCH_TEXTS], self._max_tokens).ids
+            some = texts[start : start + _BATCH_TEXTS]
+            ids = self._tokenizer.encode(some, self._max_tokens).ids
+            keys = keys_of(some, ids)
+            if not empty:
+                kept = keys[:, 0] != EMPTY
+                ids, keys = ids.filter(pa.array(kept)), keys[kept]
             self._writer.write_table(pa.table({_COLUMN: ids}))
-        self._hashes.append(hashes64(map(normal_text, texts)))
-        self.rows += len(texts)
+            self._keys.append(keys)
+            self.rows += len(keys)
 
-    def hashes(self) -> Hashes:
-        """uint64[texts], of the texts since the last call."""
-        found, self._hashes = np.concatenate(self._hashes), [np.zeros(0, np.uint64)]
+    def keys(self) -> Hashes:
+        """`keys_of` the texts since the last call."""
+        found, self._keys = np.concatenate(self._keys), [np.zeros((0, 2), np.uint64)]
         return found
 
     def close(self) -> None:
@@ -147,14 +187,14 @@ def scan_docs(
         about the corpus.
     """
     rows, count, lines = np.full(len(doc_hashes), MISSING, np.int64), 0, list[str]()
-    for unit, batch in _read_docs(corpus, max_bad_rows, lines):
+    for batch in _read_docs(corpus, max_bad_rows, lines):
         hashes = hashes64(batch.doc_ids)
         found = np.flatnonzero(is_in(hashes, doc_hashes)).tolist()
         entries = np.searchsorted(doc_hashes, hashes[found]).tolist()
         for row, (at, entry) in enumerate(zip(found, entries, strict=True), count):
             if rows[entry] != MISSING:
-                doc_id, place = batch.doc_ids[at], unit.place(batch.positions[at])
-                raise PreflightError(duplicate_doc(doc_id, _first_place(corpus, doc_id), place))
+                doc_id = batch.doc_ids[at]
+                raise PreflightError(duplicate_doc(doc_id, *islice(_places(corpus, doc_id), 2)))
             rows[entry] = row
         keep([batch.texts[at] for at in found])
         count += len(found)
@@ -174,11 +214,11 @@ def scan_docs(
 
 def scan_passages(corpus: CorpusConfig, max_bad_rows: int, writer: TextWriter) -> list[str]:
     """Writes all texts of a corpus that are not empty; returns lines to report about it."""
-    lines, empty = list[str](), 0
-    for _, batch in _read_docs(corpus, max_bad_rows, lines):
-        texts = [text for text in batch.texts if normal_text(text)]
-        writer.add(texts)
-        empty += len(batch.texts) - len(texts)
+    lines, docs = list[str](), 0
+    for batch in _read_docs(corpus, max_bad_rows, lines):
+        writer.add(batch.texts, empty=False)
+        docs += len(batch.texts)
+    empty = docs - writer.rows
     if not writer.rows:
         raise PreflightError(
             f"the corpus {corpus.path} has no usable passage: all are empty or invalid"
@@ -186,34 +226,26 @@ def scan_passages(corpus: CorpusConfig, max_bad_rows: int, writer: TextWriter) -
     return [*lines, *([f"empty passages of the corpus: {empty:,}; ignored"] if empty else [])]
 
 
-def _read_docs(
-    corpus: CorpusConfig, max_bad_rows: int, lines: list[str]
-) -> Iterator[tuple[CorpusUnit, DocBatch]]:
+def _read_docs(corpus: CorpusConfig, max_bad_rows: int, lines: list[str]) -> Iterator[DocBatch]:
     """All docs; after the last one adds a line about invalid rows, or raises PreflightError if
     there are too many.
     """
-    bad, first = 0, ""
+    rejects = Rejects("docs", max_bad_rows)
     for unit in list_units(corpus):
         for batch in read_unit(unit):
-            bad += len(batch.bad)
-            first = first or "".join(f"{row.place}: {row.reason}" for row in batch.bad[:1])
-            yield unit, batch
-    if bad > max_bad_rows:
+            rejects.add(unit.url, batch.bad)
+            yield batch
+    if rejects.too_many:
         raise PreflightError(
-            f"{bad:,} rows of the corpus {corpus.path} are invalid, and data.max_bad_rows is "
-            f"{max_bad_rows}; the first: {first}"
+            f"{rejects.count:,} rows of the corpus {corpus.path} are invalid, and "
+            f"data.max_bad_rows is {max_bad_rows}; the first: {rejects.examples[0]}"
         )
-    if bad:
-        lines.append(f"invalid rows of the corpus: {bad:,}; the first: {first}")
+    lines.extend(map(str, rejects.notes()))
 
 
-def _first_place(corpus: CorpusConfig, doc_id: str) -> str:
-    """Where a doc stands first, for an error."""
-    batches = (
-        (unit, batch)
-        for unit in list_units(corpus)
-        for batch in read_unit(unit)
-        if doc_id in batch.doc_ids
-    )
-    unit, batch = next(batches)
-    return unit.place(batch.positions[batch.doc_ids.index(doc_id)])
+def _places(corpus: CorpusConfig, doc_id: str) -> Iterator[str]:
+    """Where a doc stands, for an error."""
+    for unit in list_units(corpus):
+        for batch in read_unit(unit):
+            places = zip(batch.doc_ids, batch.positions, strict=True)
+            yield from (unit.place(place) for one, place in places if one == doc_id)

@@ -1,61 +1,177 @@
-"""MS MARCO's training triples: query<TAB>relevant passage<TAB>other passage, one a line; or their
-ids.
-"""
+"""Triples of a query, a relevant passage and another one, or of their ids, such as MS MARCO's."""
 
+import math
 import re
+import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.decode.base import BYTE_ORDER_MARK
-from beamrank.formats.decode.packing import check_text
-from beamrank.formats.decode.parquet import batches_of, open_parquet
-from beamrank.formats.files import Beginning, shown_paths
+from beamrank.formats.files import InputFile, input_files, shown_paths
+from beamrank.formats.reader import TableReader
+from beamrank.formats.rejects import Rejects
+from beamrank.formats.schemas import ID_TRIPLES, LABELLED_PAIRS, TRIPLES, Column, Schema, plain_name
 from beamrank.formats.topics import read_topics
-from beamrank.storage import files as storage
+from beamrank.formats.values import Text
 from beamrank.storage.documents import hashes64
-from beamrank.storage.globs import find
-from beamrank.storage.streams import errors_as, open_stream
 from models.training.config import DataConfig
 from models.training.data.groups import GroupArrays
-from models.training.data.texts import EMPTY, MISSING, TextWriter, is_in, normal_text, scan_docs
+from models.training.data.texts import (
+    EMPTY,
+    MISSING,
+    Hashes,
+    TextWriter,
+    distinct,
+    is_in,
+    places_in,
+    scan_docs,
+)
 
 BLOCK = 1000
-"""Triples that are shuffled together, and lines among which few may be broken."""
-_READ_TOGETHER = 100 * BLOCK
+"""Triples that are shuffled together, and rows among which few may be broken."""
 # Added to the hashes of the three ids of a triple: a query and a doc may have the same id.
 _QUERY = np.array([0x9E3779B97F4A7C15, 0, 0], np.uint64)
 # One of so many is read beyond those that are needed, because some are left out.
 _SPARE = 100
-_ORDER, _TEXTS = "query<TAB>relevant passage<TAB>other passage", ("string", "large_string")
-Columns: TypeAlias = tuple[str, str, str]
 Triples: TypeAlias = NDArray[np.int32]
 """int32[n, 3], the rows of token ids of queries, relevant passages and other passages."""
 
-_NAME = re.compile(
-    r"(?:(?:quer(?:y|ies)|questions?|anchors?|topics?|sentences?|q|qid|pid|did|documents?|docids?|docnos?|docs?|passages?"
-    r"|texts?|contents?|positives?|negatives?|pos|neg|(?:non[ "
-    r"_.-]*|ir)?relevant|others?|hard|labels?|relevance|scores?"
-    r"|ids?|titles?|answers?|responses?|contexts?|premise|hypothesis|entailment|contradiction|good|bad|(?:in)?correct"
-    r"|wrong|\d)[ _.-]*)++"
+_NUMBER = re.compile(r"_?\d+$")
+# In a column of labels so large a share of the values are labels.
+_SHARE = 0.9
+_LABELS = (
+    "((partially|somewhat|marginally|fairly|highly|perfectly) )?relevant"
+    "|(ir|non[ _-]?|not[ _-]?)relevant|yes|no|true|false|pos(itive)?|neg(ative)?|(in)?correct"
+    "|perfect|excellent|good|fair|bad|entailment|neutral|contradiction"
+    "|label|relevance|rel|score|grade|judgment|n/?a|nan|null|none|unknown|unjudged|[-?]"
 )
-# One word of ASCII; with a digit in it, or a truth value.
-_WORD, _NUMBER_OR_ID = (
-    re.compile(r"[!-~]+"),
-    re.compile(r"(?=.*\d)[!-~]+|true|false", re.IGNORECASE),
-)
-# What the name of a column says that it holds, the first that fits; "relevance" holds "relevant".
-_MEANINGS = {
-    "label": re.compile("label|relevance|score"),
-    "other": re.compile("neg|non|irrel|hard|other|bad|incorrect|wrong|contradict"),
-    "relevant": re.compile("pos|rel|good|correct|entail"),
-    "query": re.compile("quer|question|anchor|premise|topic|^q"),
-}
+# Of ids, only grades are labels; of texts, each word with a digit.
+_GRADE = rf"(?i)^({_LABELS}|-?[0-9]([.][0-9]+)?)$"
+_LABEL_OR_ID = rf"(?i)^({_LABELS}|[!-~]*[0-9][!-~]*)$"
+_WORD = "^[!-~]+$"
+
+
+def open_triples(
+    file: InputFile, schema: Schema = TRIPLES, rejects: Rejects | None = None
+) -> TableReader:
+    """Opens a file of triples; one with several negatives has a column for each."""
+    rows = TableReader(file, schema, rejects=rejects)
+    stem = _NUMBER.sub("", plain_name(rows.names.get("negative", "")))
+    names = map(plain_name, rows.decoder.names)
+    negatives = [name for name in names if _NUMBER.sub("", name) == stem]
+    if len(negatives) < 2 or schema is ID_TRIPLES:
+        return rows
+    several = {name: Column(((name,),), Text(or_empty=True)) for name in negatives}
+    columns = {name: schema.columns[name] for name in ("query", "positive")} | several
+    schema = replace(schema, columns=columns, layouts=(tuple(columns),))
+    return TableReader(file, schema, rejects=rejects)
+
+
+def blocks_of(file: TableReader, start: int = 0, end: int = 0) -> Iterator[pa.Table]:
+    """The triples in a range of a file: `query`, `positive`, `negative` and the `place` of the row.
+
+    Raises:
+        PreflightError: the file cannot be read, or holds labels where a triple has a text or an id.
+    """
+    last: list[pa.Table] = []
+    for batch in file.batches(start, end):
+        rows = _triples(batch)
+        unchecked = pa.concat_tables([*last, rows])
+        for at in range(0, len(unchecked) - BLOCK, BLOCK):
+            _check_labels(file, unchecked[at : at + BLOCK])
+        last = [unchecked[-BLOCK:]]
+        yield rows
+    for rows in filter(len, last):
+        _check_labels(file, rows)
+
+
+def _triples(batch: pa.RecordBatch) -> pa.Table:
+    *columns, places = batch.columns
+    query, positive, *others = (pc.utf8_trim_whitespace(column) for column in columns)
+    rows = np.arange(len(batch)).repeat(len(others))
+    order = np.arange(len(rows)).reshape(len(others), -1).T.ravel()
+    found = [query.take(rows), positive.take(rows), pa.concat_arrays(others).take(order)]
+    return pa.table([*found, places.take(rows)], ["query", "positive", "negative", "place"])
+
+
+def _check_labels(file: TableReader, rows: pa.Table) -> None:
+    """Triples of ids have no column of grades; in triples of texts no column has only labels, ids
+    or numbers, and not each has only words.
+    """
+    *columns, places = rows.columns
+
+    def like(pattern: str) -> list[int]:
+        matches = [pc.match_substring_regex(column, pattern) for column in columns]
+        return [at for at, one in enumerate(matches) if pc.mean(one).as_py() >= _SHARE]
+
+    if file.schema is ID_TRIPLES:
+        docs, others = (pc.count_distinct(column).as_py() for column in columns[1:])
+        grades = like(_GRADE)
+        odd = [2] if 2 in grades and (1 not in grades or 2 * others < docs) else []
+    else:
+        odd = words if len(words := like(_WORD)) == len(columns) else like(_LABEL_OR_ID)
+    if odd:
+        shown = ", ".join(sorted(set(columns[odd[-1]].to_pylist()))[:3])
+        numbers = " and ".join(str(at + 1) for at in odd)
+        raise PreflightError(
+            f"{file.url}: column {numbers} holds labels, scores or ids ({shown}) in the "
+            f"{len(rows):,} rows up to {file.decoder.noun} {places[-1]}, and is no part of a "
+            f"triple {file.schema.needed}. Ids need `data.corpus` and `data.topics`. "
+            f"{LABELLED_PAIRS}",
+            kind="labels",
+            file=file.url,
+        )
+
+
+class _Files:
+    """The files of `data.triples`.
+
+    Attributes:
+        files: those.
+        url: of the one that is read.
+        broken: how many rows are no triples.
+    """
+
+    def __init__(self, data: DataConfig, needed: int) -> None:
+        schema = TRIPLES if data.corpus is None else ID_TRIPLES
+        self.url, self._max_bad_rows, self.broken = data.triples or "", data.max_bad_rows, 0
+        self._room = needed + needed // _SPARE + BLOCK
+        self._bad = Rejects("triples")
+        self.files = [
+            open_triples(file, schema, self._bad) for file in input_files(self.url, schema.what)
+        ]
+
+    def blocks(self) -> Iterator[pa.Table]:
+        """The triples up to the limit; PreflightError if too many rows of a block are broken."""
+        for file in self.files:
+            self.url = file.url
+            for rows in blocks_of(file):
+                self._check(file, len(rows))
+                yield rows[: self._room]
+                self._room -= len(rows)
+                if self._room <= 0:
+                    return
+            self._check(file, 0)
+
+    def _check(self, file: TableReader, triples: int) -> None:
+        bad = self._bad
+        bad.limit = self._max_bad_rows * math.ceil((triples + bad.count) / BLOCK)
+        file.check()
+        self.broken, bad.count = self.broken + bad.count, 0
+
+
+def texts_of(rows: pa.Table) -> list[str]:
+    """The three texts or ids of each triple, one triple after the other."""
+    columns = (rows[name].to_pylist() for name in ("query", "positive", "negative"))
+    return [text for row in zip(*columns, strict=True) for text in row]
 
 
 def store_triples(
@@ -64,132 +180,43 @@ def store_triples(
     """Reads the first triples of a file, as many as are needed, or all, and writes the token ids of
     their texts.
 
-    Lines without exactly three columns, with invalid UTF-8, an empty text or the same passage twice
-    are ignored and counted: 2,579 of triples.train.small.tsv. Returns a group for each triple, and
-    lines to report.
+    Rows that are no triple, have an empty text or the same passage twice are ignored and counted:
+    2,579 of triples.train.small.tsv. Returns a group for each triple, and lines to report.
     """
-    file = _File(data, needed)
-    lines = [f"the first line of {file.url} is a header, and is left out"] if file.header else []
+    files = _Files(data, needed or sys.maxsize)
+    names = ", ".join(files.files[0].names.values())
+    lines = [f"the columns of {data.triples} that are read: {names}"] if names else []
     found = (
-        _rows_of_texts(file, writer)
+        _rows_of_texts(files, writer)
         if data.corpus is None
-        else _rows_of_ids(data, file, writer, lines)
+        else _rows_of_ids(data, files, writer, lines)
     )
-    texts = writer.hashes()
-    query, relevant, other = texts[found].T
-    triples = found[(query != EMPTY) & (relevant != EMPTY) & (other != EMPTY) & (relevant != other)]
-    unusable = file.broken + len(found) - len(triples)
-    if not len(triples):
-        problem = (
-            f"{file.url} holds no triples: none of its {file.read:,} lines is "
-            f"{file.expected} of two texts"
-        )
-        raise PreflightError("; ".join([problem, *lines]))
-    if unusable:
+    keys = writer.keys()
+    triples = found[are_usable(distinct(keys)[found])]
+    if unusable := files.broken + len(found) - len(triples):
         lines.append(
-            f"lines of {file.url} that are no triple, have an empty text or one text twice: "
+            f"rows of {data.triples} that are no triple, have an empty text or one text twice: "
             f"{unusable:,}; ignored"
         )
+    if not len(triples):
+        raise PreflightError("; ".join([f"{data.triples} holds no triples", *lines]))
     triples = triples[:needed]
     marks = np.broadcast_to([True, False], (len(triples), 2))
-    return GroupArrays(triples[:, 0], triples[:, 1:], marks, np.unique(texts[triples[:, 0]])), lines
+    return GroupArrays(triples[:, 0], triples[:, 1:], marks, np.unique(keys[triples[:, 0]])), lines
 
 
-class _File:
-    """A file of triples: how many of its lines were read, and how many of these are broken."""
-
-    def __init__(self, data: DataConfig, needed: int | None) -> None:
-        self.url, self._max_bad_rows, ids = (
-            data.triples or "",
-            data.max_bad_rows,
-            data.corpus is not None,
-        )
-        if not storage.exists(self.url):
-            raise PreflightError(f"data.triples: {self.url} does not exist")
-        self.expected = "query_id<TAB>relevant doc_id<TAB>other doc_id" if ids else _ORDER
-        self.header = has_header(self.url, ids=ids)
-        self._limit = None if needed is None else needed + needed // _SPARE + BLOCK
-        self.read = self.broken = 0
-
-    def blocks(self) -> Iterator[list[Columns]]:
-        """The valid lines up to the limit."""
-        lines = islice(self.lines(), self._limit)
-        while block := [columns for _, columns in islice(lines, _READ_TOGETHER)]:
-            yield block
-
-    def lines(self) -> Iterator[tuple[int, Columns]]:
-        """The valid lines, each with its number; PreflightError if too many of a thousand are
-        broken.
-        """
-        lines = islice(enumerate(_read_lines(self.url), 1), int(self.header), None)
-        while block := list(islice(lines, BLOCK)):
-            parsed = [(number, parse_columns(line)) for number, line in block]
-            broken = [(number, problem) for number, problem in parsed if isinstance(problem, str)]
-            if len(broken) > self._max_bad_rows:
-                raise PreflightError(
-                    f"{self.url}: {len(broken):,} of {len(block):,} lines are not "
-                    f"{self.expected}, and data.max_bad_rows is {self._max_bad_rows:,}; the first "
-                    f"is line {broken[0][0]:,}: {broken[0][1]}. Fix the file, or raise "
-                    "data.max_bad_rows"
-                )
-            self.read, self.broken = self.read + len(block), self.broken + len(broken)
-            yield from (
-                (number, columns) for number, columns in parsed if not isinstance(columns, str)
-            )
-
-
-def _read_lines(url: str) -> Iterator[bytes]:
-    """The lines of a file; of Parquet, or a folder of it, the columns' names, then one for each
-    negative of a row.
+def are_usable(texts: Hashes) -> NDArray[np.bool_]:
+    """bool[n]: whether the texts of triples, uint64[n, 3], are full, and those of the passages
+    differ.
     """
-    for number, each in enumerate(find(url)):
-        beginning = Beginning(each)
-        if not beginning.is_parquet:
-            check_text(each, beginning.content)
-            with errors_as(PreflightError, each), open_stream(each) as file:
-                yield from file
-            continue
-        with errors_as(PreflightError, each), open_parquet(each) as table:
-            names = [
-                one.name
-                for one in table.schema_arrow
-                if str(one.type) in _TEXTS and one.name != "query_id"
-            ]
-            if len(names) < 3 or not is_header(names[:3]):
-                raise PreflightError(
-                    f"{each}: its texts ({', '.join(names)}) are not anchor, positive, negative"
-                )
-            yield from ["\t".join(names[:3]).encode()][number:]
-            for row in (
-                row for some in batches_of(table, names) for row in zip(*some.columns, strict=True)
-            ):
-                query, positive, *others = (" ".join((text.as_py() or "").split()) for text in row)
-                yield from (f"{query}\t{positive}\t{other}".encode() for other in others)
+    return np.asarray((texts != EMPTY).all(axis=1) & (texts[:, 1] != texts[:, 2]))
 
 
-def parse_columns(line: bytes) -> Columns | str:
-    """The three columns of a line, or why it is no triple."""
-    try:
-        columns = tuple(
-            column.strip()
-            for column in line.removeprefix(BYTE_ORDER_MARK).decode("utf-8").split("\t")
-        )
-    except UnicodeDecodeError:
-        return "it is not UTF-8"
-    found = sum(map(bool, columns))
-    return (
-        columns
-        if len(columns) == found == 3
-        else f"it has {found} columns with a text, of {len(columns)}"
-    )
-
-
-def _rows_of_texts(file: _File, writer: TextWriter) -> Triples:
+def _rows_of_texts(files: _Files, writer: TextWriter) -> Triples:
     """Writes each distinct text once."""
     rows: dict[int, int] = {}
     found = [np.zeros((0, 3), np.int32)]
-    for block in file.blocks():
-        texts = [text for columns in block for text in columns]
+    for texts in map(texts_of, files.blocks()):
         hashes = hashes64(texts).tolist()
         new = {each: text for each, text in zip(hashes, texts, strict=True) if each not in rows}
         rows.update(zip(new, range(len(rows), len(rows) + len(new)), strict=True))
@@ -198,7 +225,7 @@ def _rows_of_texts(file: _File, writer: TextWriter) -> Triples:
     return np.concatenate(found)
 
 
-def _rows_of_ids(data: DataConfig, file: _File, writer: TextWriter, lines: list[str]) -> Triples:
+def _rows_of_ids(data: DataConfig, files: _Files, writer: TextWriter, lines: list[str]) -> Triples:
     """Writes the texts of all topics, and of the docs that are named; triples with an id without a
     text are left out.
 
@@ -211,35 +238,34 @@ def _rows_of_ids(data: DataConfig, file: _File, writer: TextWriter, lines: list[
     writer.add([topic.text for topic in topics])
     queries, first_doc = hashes64(topics.query_ids.to_pylist()) ^ _QUERY[0], writer.rows
     ids = array("Q")
-    for block in file.blocks():
-        ids.frombytes(hashes64(text_id for columns in block for text_id in columns).tobytes())
+    for texts in map(texts_of, files.blocks()):
+        ids.frombytes(hashes64(texts).tobytes())
     hashes = np.frombuffer(ids, np.uint64).reshape(-1, 3) ^ _QUERY
     # Before the corpus is read, which takes longer.
-    _without_text(data, file, is_in(hashes[:, :1], np.sort(queries)))
+    _without_text(data, is_in(hashes[:, :1], np.sort(queries)))
     docs = np.unique(hashes[:, 1:])
-    rows, corpus_lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, None)
-    found = np.concatenate([queries, docs[rows != MISSING]])
-    order = np.argsort(found)
-    has_text = is_in(hashes, found[order])
-    lines += corpus_lines + _without_text(data, file, has_text)
-    all_rows = np.concatenate([np.arange(first_doc), rows[rows != MISSING] + first_doc]).astype(
-        np.int32
-    )[order]
-    return np.asarray(all_rows[np.searchsorted(found[order], hashes[has_text.all(axis=1)])])
+    places, corpus_lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, None)
+    has_text = places != MISSING
+    rows = np.concatenate([np.arange(first_doc), places[has_text] + first_doc])
+    found = places_in(hashes, np.concatenate([queries, docs[has_text]]))
+    lines += corpus_lines + _without_text(data, found != MISSING)
+    return np.asarray(rows[found[(found != MISSING).all(axis=1)]], np.int32)
 
 
-def _without_text(data: DataConfig, file: _File, has_text: NDArray[np.bool_]) -> list[str]:
+def _without_text(data: DataConfig, has_text: NDArray[np.bool_]) -> list[str]:
     """A line about triples with an id that has no text; `has_text` is bool[triples, columns]."""
     assert data.corpus
     assert data.topics
     missing = np.flatnonzero(~has_text.all(axis=1)).tolist()
     if not missing:
         return []
-    line, columns = next(islice(_File(data, None).lines(), missing[0], None))
+    again = _Files(data, sys.maxsize)
+    triples = (row for rows in again.blocks() for row in rows.to_pylist())
+    *ids, place = next(islice(triples, missing[0], None)).values()
     column = int(np.argmin(has_text[missing[0]]))
     files = f"corpus {data.corpus.path}" if column else f"topics {shown_paths(data.topics.path)}"
     kind = "doc_id" if column else "query_id"
-    first = f"the first: {file.url}:{line}: {kind} {columns[column]!r} is not in the {files}"
+    first = f"the first: {again.url}:{place}: {kind} {ids[column]!r} is not in the {files}"
     if len(missing) > data.max_bad_rows:
         raise PreflightError(
             f"{len(missing):,} triples have an id without a text, and data.max_bad_rows is "
@@ -247,64 +273,3 @@ def _without_text(data: DataConfig, file: _File, has_text: NDArray[np.bool_]) ->
             "were made for"
         )
     return [f"triples that have an id without a text: {len(missing):,}; {first}; ignored"]
-
-
-def has_header(url: str, *, ids: bool) -> bool:
-    """Checks the columns of a file, of ids or of texts, and their order; returns whether its first
-    line is a header.
-    """
-    lines = list(islice(_read_lines(url), BLOCK))
-    rows = [columns for columns in map(parse_columns, lines) if not isinstance(columns, str)]
-    header = (
-        len(rows) > 1
-        and parse_columns(lines[0]) == rows[0]
-        and is_header(rows[0])
-        and not is_header(rows[1])
-    )
-    # Ids such as q1 and doc12 look like names of columns.
-    header = header and not (ids and any(map(str.isdigit, "".join(rows[0]))))
-    if rows:
-        _check_columns(url, list(zip(*(rows[1:] if header else rows), strict=True)), ids)
-    named = zip((1, 2, 3), rows[0], ("query", "relevant", "other"), strict=True) if header else ()
-    for number, name, expected in named:
-        meaning = next(
-            (each for each, words in _MEANINGS.items() if words.search(normal_text(name))), expected
-        )
-        if meaning != expected:
-            raise PreflightError(
-                f"{url}: column {number} is {name!r} by the header, and is read as the {expected} "
-                f"text of a triple: {_ORDER}. The model would learn something else: bring the "
-                "columns into this order"
-            )
-    return header
-
-
-def is_header(columns: Sequence[str]) -> bool:
-    """Whether each column is a name, such as `query`, `pos_id` or `negative passage`."""
-    return all(
-        _NAME.fullmatch(normal_text(column)) and not column.isdecimal() for column in columns
-    )
-
-
-def _check_columns(url: str, columns: Sequence[Sequence[str]], ids: bool) -> None:
-    """Triples of ids have no column of labels; in triples of texts no column has only numbers or
-    words with digits.
-    """
-    odd = [
-        place
-        for place, values in enumerate(columns)
-        if all(_NUMBER_OR_ID.fullmatch(text) for text in values)
-    ]
-    if ids:
-        odd = [2] if set(columns[2]) <= {"0", "1"} else []
-    elif all(_WORD.fullmatch(text) for values in columns for text in values):
-        odd = [0, 1, 2]
-    if odd:
-        shown = ", ".join(sorted(set(columns[odd[-1]]))[:3])
-        numbers = " and ".join(str(place + 1) for place in odd)
-        raise PreflightError(
-            f"{url}: column {numbers} holds labels, scores or ids ({shown}) in the first "
-            f"{len(columns[0]):,} lines, and a triple has {'ids' if ids else 'texts'}: {_ORDER}. "
-            "Ids need data.corpus and data.topics; labelled pairs are given as data.qrels, with "
-            "data.corpus, data.topics and a data.run of candidates"
-        )

@@ -83,7 +83,7 @@ def _topics(path: str, columns: Columns) -> Found:
 
 
 def _left_out(rejects: Rejects) -> list[BadRow]:
-    return [row for _, row in rejects._rows]
+    return [row for _, row in rejects.rows]
 
 
 def _run(path: str, columns: Columns) -> Found:

@@ -295,7 +295,7 @@ def test_training_reads_what_is_written(made, tmp_path):
         assert {(group.query, *group.docs) for group, _ in groups} == wanted
         assert all(group.relevant == (True, False) for group, _ in groups)
     succeed(*common, tmp_path / "lists.parquet", "--output-format", "labeled-list")
-    with pytest.raises(PreflightError, match="anchor, positive, negative"):
+    with pytest.raises(PreflightError, match="The lists of `docs`"):
         read(tmp_path / "lists.parquet")
 
 

@@ -182,6 +182,11 @@ def drop_a_layer(folder):
             32,
             "'roberta', not 'bert'",
         ),
+        (
+            lambda folder: (folder / "config.json").write_text('{"num_hidden_groups": 1}'),
+            32,
+            "of the type 'albert', not 'bert'",
+        ),
     ],
 )
 def test_start_refuses_what_cannot_be_trained(spoil, max_length, message, encoder):

@@ -435,3 +435,11 @@ def test_distillation_learns_from_a_teachers_run(tmp_path):
         next((tmp_path / "out/training").glob("checkpoint-*/state.json")).read_text()
     )
     assert state["identity"]["objective.listwise_kl"] == 1.0
+
+
+@pytest.mark.parametrize(("batch_size", "is_said"), [(20, False), (24, True)])
+def test_batch_of_several_epochs_is_said(batch_size, is_said, tmp_path):
+    """Ten groups of two docs are an epoch."""
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"))
+    found = make_session(config, "mono", [f"optimizer.batch_size={batch_size}"], tmp_path / "out")
+    assert any("holds several epochs, of 10 groups" in line for line in found.lines()) == is_said

@@ -1,31 +1,41 @@
 import gzip
+import json
 import tempfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from string import ascii_lowercase, digits
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import PreflightError
+from beamrank.formats.files import InputFile
+from beamrank.formats.schemas import ID_TRIPLES
 from models.tokenizers.bert import load_bert
 from models.training.config import DataConfig
 from models.training.data.groups import Group, GroupSource
 from models.training.data.texts import TextWriter
-from models.training.data.triples import BLOCK, has_header, is_header, store_triples
-from tests.support.training import save_tokenizer
+from models.training.data.triples import BLOCK, blocks_of, open_triples, store_triples
+from tests.support.training import WORDS, save_tokenizer
+
+# Of a text of which no word is known, only the length is.
+_VOCABULARY = [*WORDS, ",", *ascii_lowercase, *digits]
+_VOCABULARY += [f"##{character}" for character in ascii_lowercase + digits]
 
 
 class RecordedTexts(TextWriter):
     """Keeps the texts that it writes."""
 
     def __init__(self, folder: Path) -> None:
-        save_tokenizer(folder)
+        save_tokenizer(folder, _VOCABULARY)
         super().__init__(folder, load_bert(str(folder)), 32)
         self.texts: list[str] = []
 
-    def add(self, texts: Sequence[str]) -> None:
-        super().add(texts)
+    def add(self, texts: Sequence[str], *, empty: bool = True) -> None:
+        super().add(texts, empty=empty)
         self.texts += texts
 
 
@@ -73,7 +83,7 @@ def test_triples_are_read_and_invalid_lines_counted(name, tmp_path):
     assert all(group.docs[1] == group.docs[0].replace("positive", "negative") for group, _ in epoch)
     assert all(group.relevant == (True, False) for group, _ in epoch)
     line = (
-        f"lines of {tmp_path / name} that are no triple, have an empty text or one text twice: "
+        f"rows of {tmp_path / name} that are no triple, have an empty text or one text twice: "
         "4; ignored"
     )
     assert found.lines == [line]
@@ -110,8 +120,18 @@ def moved(order: str) -> list[str]:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (_LABELLED, r"column 3 holds labels, scores or ids \(0, 1\) in the first 3 lines"),
-        (["query\tpassage\tlabel", *_LABELLED], r"column 3 holds labels, scores or ids \(0, 1\)"),
+        (_LABELLED, r"column 3 holds labels, scores or ids \(0, 1\) in the 3 rows up to line 3"),
+        (["query\tpassage\tlabel", *_LABELLED], r"it has: query, passage, label.*data\.qrels"),
+        (["label\ttext_left\ttext_right", *moved("201")], r"it has: label, text_left, text_right"),
+        ([line.replace("\t0", "\t-") for line in _LABELLED], r"column 3 holds .*\(-, 1\)"),
+        (
+            [
+                line.replace("\t0", "\tNot relevant").replace("\t1", "\tRelevant")
+                for line in _LABELLED
+            ],
+            r"column 3 holds .*\(Not relevant, Relevant\).*data\.qrels",
+        ),
+        ([line.replace("\t0", "\tno").replace("\t1", "\tyes") for line in _LABELLED], r"column 3"),
         (moved("201"), r"column 1 holds labels"),
         (moved("021"), r"column 2 holds labels"),
         (
@@ -120,7 +140,7 @@ def moved(order: str) -> list[str]:
         ),
         (
             ["1000\tD500\tD600", "1001\tD501\tD601"],
-            "column 1 and 2 and 3 holds .*D600, D601.* data.corpus",
+            "column 1 and 2 and 3 holds .*D600, D601.* `data.corpus`",
         ),
         (["apple\tbanana\tcherry", "apple\tcherry\tdate"], "column 1 and 2 and 3 holds"),
         (["what is it\tD500\tD600", "what is that\tD501\tD601"], "column 2 and 3 holds"),
@@ -134,21 +154,90 @@ def test_triples_refuse_other_columns(lines, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("header", "column"),
-    [
-        ("query\tnegative\tpositive", 2),
-        ("positive\tquery\tnegative", 1),
-        ("Query\tnon-relevant\tRelevant", 2),
-        ("qid\tneg_id\tpos_id", 2),
-        ("anchor\tpositive\tscore", 3),
-        ("good_answer\tbad_answer\tquestion", 1),
-    ],
+    "header",
+    ["query\tnegative\tpositive", "anchor\tNeg-Passage\tpassage pos", "qid\tneg_id\tpos_id"],
 )
-def test_header_of_another_order_is_refused(header, column, tmp_path):
-    """The model would learn to prefer the passages that are not relevant."""
+def test_columns_of_triples_are_known_by_their_names(header, tmp_path):
     (tmp_path / "triples.tsv").write_text(f"{header}\nwhat is it\tit is red\tit is blue\n")
-    with pytest.raises(PreflightError, match=f"column {column} is .* by the header"):
+    ((group, _),) = read(tmp_path / "triples.tsv").take(1)
+    assert (group.query, group.docs) == ("what is it", ("it is blue", "it is red"))
+
+
+@pytest.mark.parametrize(
+    "header", ["anchor\tpositive\tscore", "question\tbad_answer\ttitle", "text1\tlabel\ttext2"]
+)
+def test_header_without_a_column_of_triples_is_refused(header, tmp_path):
+    (tmp_path / "triples.tsv").write_text(f"{header}\nwhat is it\tit is red\tit is blue\n")
+    with pytest.raises(PreflightError) as error:
         read(tmp_path / "triples.tsv")
+    assert error.value.kind == "column-missing"
+    assert "data.qrels" in str(error.value)
+
+
+def texts(name: str, count: int = 4) -> list[str]:
+    return [f"{name} {number} is" for number in range(count)]
+
+
+def triples_of(path: Path) -> set[tuple[str, ...]]:
+    found = read(path)
+    return {
+        (group.query, *group.docs) for group, _ in found.take(found.source.groups_per_epoch or 0)
+    }
+
+
+def test_only_columns_named_as_negatives_are_negatives(tmp_path):
+    table = {name: texts(name) for name in ("title", "positive", "dataset", "query", "doc_id")}
+    pq.write_table(pa.table({**table, "negative": texts("negative")}), tmp_path / "one.parquet")
+    wanted = {(f"query {n} is", f"positive {n} is", f"negative {n} is") for n in range(4)}
+    assert triples_of(tmp_path / "one.parquet") == wanted
+    several = {"neg_2": texts("second"), "neg_1": [*texts("first", 3), None]}
+    pq.write_table(pa.table(table | several), tmp_path / "several.parquet")
+    found = triples_of(tmp_path / "several.parquet")
+    assert found == {
+        (f"query {n} is", f"positive {n} is", f"{name} {n} is")
+        for name, count in (("first", 3), ("second", 4))
+        for n in range(count)
+    }
+    rows = pa.table(table | {"negative": texts("negative")}).to_pylist()
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert triples_of(tmp_path / "rows.jsonl") == wanted
+
+
+def test_columns_of_each_part_are_checked(tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    names = ("query", "positive", "negative")
+    pq.write_table(pa.table({name: texts(name) for name in names}), parts / "0.parquet")
+    moved = pa.table({name: texts(name)[::-1] for name in reversed(names)})
+    pq.write_table(moved, parts / "1.parquet")
+    wanted = {(f"query {n} is", f"positive {n} is", f"negative {n} is") for n in range(4)}
+    assert triples_of(parts) == wanted
+    pq.write_table(moved.rename_columns(["label", "text", "query"]), parts / "2.parquet")
+    with pytest.raises(PreflightError) as error:
+        read(parts)
+    assert (error.value.kind, error.value.file) == ("column-missing", str(parts / "2.parquet"))
+
+
+def test_labels_are_seen_in_the_whole_file(tmp_path):
+    good = [f"query {n} is\tpositive {n} is\tnegative {n} is" for n in range(1500)]
+    labelled = [f"query {n} is\tpassage {n} is\t{n % 2}" for n in range(1500)]
+    path = tmp_path / "triples.tsv"
+    for lines in ([*good, *labelled], [*labelled, *good], ["a b\tc d\te f", *labelled]):
+        path.write_text("\n".join(lines) + "\n")
+        with pytest.raises(PreflightError, match=r"column 3 holds labels"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("caf\u00e9 is", "CAFE is"), ("it is , so", "it is, so"), ("it is", "\u0301")],
+)
+def test_texts_with_the_same_tokens_are_one_and_without_any_are_empty(one, other, tmp_path):
+    path = tmp_path / "triples.tsv"
+    path.write_text(f"what is\t{one}\t{other}\nwhat is\tthe sky\tthe sea\n")
+    found = read(path)
+    assert [group.docs for group, _ in found.take(1)] == [("the sky", "the sea")]
+    assert found.lines[-1].endswith(": 1; ignored")
 
 
 def test_triples_in_another_encoding_are_refused(tmp_path):
@@ -185,7 +274,8 @@ def test_header_of_triples_is_left_out(header, ending, tmp_path):
         path.write_bytes(gzip.compress(content.encode()) if ending else content.encode())
     one, other = read(plain), read(headed)
     assert other.take(2500) == one.take(2500)
-    assert other.lines == [f"the first line of {headed} is a header, and is left out"]
+    names = ", ".join(header.split("\t"))
+    assert other.lines == [f"the columns of {headed} that are read: {names}"]
     assert one.lines == []
 
 
@@ -206,16 +296,15 @@ def test_triples_have_a_limit_of_broken_lines(tmp_path):
     good, broken = "query {0}\tpositive {0}\tnegative {0}", "query {0}\ta\tb\tc"
     path = tmp_path / "triples.tsv"
     path.write_text("\n".join([good.format(0), *map(broken.format, range(250))]) + "\n")
-    with pytest.raises(
-        PreflightError,
-        match=r"250 of 251 lines are not query.* is line 2: it has 4 columns with a text",
-    ):
+    with pytest.raises(PreflightError) as error:
         read(path)
+    assert (error.value.kind, error.value.place) == ("columns", 2)
+    assert "250 problems, where max_bad_rows allows 100" in str(error.value)
     assert len(read(path, max_bad_rows=250).take(3)) == 3
     path.write_text(
         "\n".join([*map(good.format, range(1500)), *map(broken.format, range(50))]) + "\n"
     )
-    with pytest.raises(PreflightError, match=r"50 of 550 lines are not query"):
+    with pytest.raises(PreflightError, match=r"50 problems, where max_bad_rows allows 18"):
         read(path, max_bad_rows=9)
 
 
@@ -229,20 +318,40 @@ def test_triples_resume_at_any_position(name, tmp_path):
 
 def test_triples_refuse_a_file_without_any(tmp_path):
     (tmp_path / "wrong.tsv").write_text("q1 Q0 d1 1 3.0 run\n" * 5)
-    with pytest.raises(PreflightError, match="none of its 5 lines is query<TAB>relevant"):
+    with pytest.raises(PreflightError) as error:
         read(tmp_path / "wrong.tsv")
-    with pytest.raises(PreflightError, match=r"missing\.tsv does not exist"):
+    assert error.value.kind == "columns"
+    (tmp_path / "same.tsv").write_text("what is\tit is\tIt is\n" * 5)
+    with pytest.raises(PreflightError, match=r"same\.tsv holds no triples; .*: 5; ignored"):
+        read(tmp_path / "same.tsv")
+    with pytest.raises(PreflightError) as error:
         read(tmp_path / "missing.tsv")
+    assert error.value.kind == "no-file"
 
 
-def test_long_name_of_a_column_is_told_at_once():
-    assert not is_header(["docid " * 40 + "!"])
-    assert is_header(["docid " * 40])
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        (["q1\tdoc12\tdoc7", "q2\tWEB-2\tWEB-11"], None),
+        (["qid\tneg_id\tpos_id", "q1\tdoc7\tdoc12", "q2\tWEB-11\tWEB-2"], None),
+        (["qid\tpid\tgrade", "q1\tdoc12\t2", "q2\tWEB-2\t0"], "column-missing"),
+        (["q1\tdoc12\t2", "q2\tWEB-2\t0"], "labels"),
+        ([f"{n}\t{n}\t{n % 3}" for n in range(9)], "labels"),
+        ([f"{n}\t{n}\t{(n + 1) % 9}" for n in range(9)], None),
+    ],
+)
+def test_header_and_grades_of_ids_are_known(lines, kind, tmp_path):
+    (tmp_path / "ids.tsv").write_text("\n".join(lines) + "\n")
 
+    def rows() -> list[tuple[object, ...]]:
+        file = open_triples(InputFile(str(tmp_path / "ids.tsv")), ID_TRIPLES)
+        return [tuple(row.values()) for table in blocks_of(file) for row in table.to_pylist()]
 
-def test_ids_that_look_like_names_are_no_header(tmp_path):
-    path = tmp_path / "ids.tsv"
-    path.write_text("q1\tdoc12\tdoc7\nq2\tWEB-2\tWEB-11\n")
-    assert not has_header(str(path), ids=True)
-    path.write_text("qid\tpos_id\tneg_id\nq2\tWEB-2\tWEB-11\n")
-    assert has_header(str(path), ids=True)
+    if kind is None:
+        found = rows()
+        assert len(found) == len(lines) - lines[0].startswith("qid")
+        assert "doc7" not in {row[1] for row in found}
+        return
+    with pytest.raises(PreflightError) as error:
+        rows()
+    assert error.value.kind == kind

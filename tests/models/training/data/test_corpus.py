@@ -62,14 +62,14 @@ def test_long_passage_fills_an_input_of_its_own(tmp_path):
 
 
 def test_unusable_passages_are_counted_and_limited(tmp_path):
-    corpus = "d0\tone\nbroken\nd1\ttwo\nd2\t \u200b\nd3\t\u3164\n"
+    corpus = "d0\tone\nbroken\nd1\ttwo\nd2\t \u200b\nd3\t\u3164\nd4\t\u0301\u0302\n"
     session = _session(tmp_path, corpus, pack=False)
     assert session.source.groups_per_epoch == 2
     invalid, empty = session.data.lines
     assert invalid.startswith(
-        f"invalid rows of the corpus: 1; the first: {tmp_path}/corpus.tsv at byte 7: the row has 1"
+        f"rows of docs that cannot be used: 1 ({tmp_path}/corpus.tsv at byte 7: the row has 1"
     )
-    assert empty == "empty passages of the corpus: 2; ignored"
+    assert empty == "empty passages of the corpus: 3; ignored"
     with pytest.raises(
         PreflightError,
         match=r"1 rows of the corpus .* data\.max_bad_rows is 0; .*corpus\.tsv at byte 7",

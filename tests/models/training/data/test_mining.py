@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from beamrank.errors import PreflightError
-from beamrank.formats.runs import iterate_run, read_run
+from beamrank.formats.runs import read_run
 from benchmarks.parts.mining import write_collection as write_car_shaped
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.tokenizers.bert import load_bert
@@ -381,20 +381,6 @@ def test_mining_takes_a_bounded_memory_for_each_pair(tmp_path):
     assert (many - few) / 60_000 < _BYTES_PER_PAIR
 
 
-def test_iterated_run_has_the_queries_of_the_run(tmp_path):
-    rows = [f"q{n // 5} Q0 d{n * 7 % 11} {n % 5} {n % 3} run\n" for n in range(40)]
-    (tmp_path / "run").write_text("".join(rows))
-    for ties in ("rank", "doc_id"):
-        run = read_run(str(tmp_path / "run"), ties=ties)
-        found = list(iterate_run(str(tmp_path / "run"), ties=ties))
-        assert {query_id: doc_ids for query_id, doc_ids, *_ in found} == run.order
-        assert all(np.array_equal(scores, run.scores[query_id]) for query_id, _, scores, _ in found)
-        assert sum(count for *_, count in found) == run.notes.rank_disagreements > 0
-    (tmp_path / "run").write_text("".join(rows) + "q9 Q0 d1 1\n")
-    with pytest.raises(PreflightError, match="line 41: the row has 4 columns"):
-        list(iterate_run(str(tmp_path / "run")))
-
-
 @pytest.mark.parametrize(
     ("score", "ranks"),
     [
@@ -417,6 +403,17 @@ def test_teachers_ranks_are_refused(score, ranks, tmp_path):
         return
     with pytest.raises(PreflightError, match=r"the scores of .*teacher\.trec are ranks"):
         mined(data, SamplingConfig(), tmp_path)
+
+
+@pytest.mark.parametrize("rank", [lambda rank: rank, lambda rank: rank**2 + rank % 3])
+def test_teacher_of_three_columns_has_no_scores(rank, tmp_path):
+    data = data_config(tmp_path, teacher=str(tmp_path / "teacher.tsv"))
+    rows = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    lines = [f"{row[0]}\t{row[2]}\t{rank(int(row[3]))}\n" for row in rows]
+    (tmp_path / "teacher.tsv").write_text("".join(lines))
+    with pytest.raises(PreflightError) as error:
+        mined(data, SamplingConfig(), tmp_path)
+    assert (error.value.kind, error.value.file) == ("column-missing", data.teacher)
 
 
 def test_teacher_between_0_and_1_is_said(tmp_path):
