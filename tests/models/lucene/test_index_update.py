@@ -132,7 +132,7 @@ def test_index_is_updated_only_if_asked(tmp_path):
     build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
     docs.pop("d1")
     with pytest.raises(
-        PreflightError, match=r"set `index\.update: true` if the corpus has changed"
+        PreflightError, match=r"set `index\.update: true` to have it updated"
     ):
         build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
 
