@@ -66,7 +66,7 @@ def test_plan_of_an_experiment_holds_no_path_of_it(experiment) -> None:
     (plan,) = experiment.output.glob("plan-*.json")
     assert str(experiment.folder) not in plan.read_text()
     stored = json.loads(plan.read_text())
-    assert stored["config"]["qrels"] == "../qrels.txt"
+    assert stored["config"]["qrels"]["path"] == "../qrels.txt"
     assert stored["qrels"] == {
         "../qrels.txt": sha256((experiment.folder / "qrels.txt").read_bytes())
     }
