@@ -330,16 +330,27 @@ class Choice(NamedTuple):
 
     def guess(self, beginning: Beginning) -> str | None:
         """The name of the format that a file looks like; None if it looks like none of these."""
+        return next(iter(self._alike(beginning)), None)
+
+    def _alike(self, beginning: Beginning) -> dict[str, Look]:
+        """The formats that a file looks like, the likeliest first."""
         looks = {name: each.look for name, each in self.formats.items() if each.look is not None}
-        found = {name: look for name, look in looks.items() if look.matches(beginning)}
-        return min(found, key=lambda name: (found[name].general, found[name].by_name), default=None)
+        found = [(name, look) for name, look in looks.items() if look.matches(beginning)]
+        return dict(sorted(found, key=lambda each: (each[1].general, each[1].by_name)))
 
     def guessed(self, url: str) -> str:
         """The format of a file whose `format` is `auto`."""
         beginning = Beginning(url)
-        name = self.guess(beginning)
-        if name is not None:
-            return name
+        found = self._alike(beginning)
+        several = [name for name, look in found.items() if not look.general]
+        if len(several) > 1:
+            raise PreflightError(
+                f"{url} looks like {' and '.join(several)}: set `{self.key}.format` to one of them",
+                kind="format-several",
+                file=url,
+            )
+        if found:
+            return next(iter(found))
         if not beginning.content.strip():
             raise PreflightError(f"{url} holds no rows: it is empty", kind="no-rows", file=url)
         columns = beginning.line.count(b"\t") + 1

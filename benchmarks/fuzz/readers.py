@@ -14,6 +14,7 @@ from beamrank.commit.check import find_garbage, verify_stages
 from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import read_shards
+from beamrank.commit.stage import described
 from beamrank.commit.status import read_prediction, read_status, shard_attempts
 from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError, DataError
@@ -141,7 +142,7 @@ def pairs(path: str) -> int:
     """Pairs to score."""
     (file,) = find_pairs([path])
     rows = RowRange(digest_file(path, read=False), 0, file.rows)
-    found = read_pairs(rows, file.kind, file.id_type, {}, file.passed.names)
+    found = read_pairs(rows, file.kind, file.id_type, {}, described(file.passed))
     assert len(found.usable) == len(found.ids) == len(found.bad) + len(found.texts[0])
     return len(found.usable)
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -15,7 +16,7 @@ import pytest
 from beamrank.commit.status import StageStatus
 from beamrank.evaluation import compare, significance
 from beamrank.formats import corpora, rejects, run_writer, topics
-from beamrank.formats.schemas import QRELS
+from beamrank.formats.schemas import DOCS, QRELS, TOPICS
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import (
     MAX_DOC_TOKENS,
@@ -118,6 +119,25 @@ def test_format_tables_have_every_format() -> None:
     page = (ROOT / "docs/reference/formats.md").read_text(encoding="utf-8")
     rows = [*(each.columns for each in run_writer.FORMATS.values()), *QRELS.unnamed.values()]
     assert [columns for columns in rows if f"| `{' '.join(columns)}` |" not in page] == []
+
+
+def test_table_of_names_has_those_of_each_group_in_their_order() -> None:
+    rows = _table("docs/reference/formats.md", "| meaning | names |")
+    named = {meaning: re.findall(r"`([^`]+)`", f"`{names}`") for meaning, names in rows}
+    columns = {
+        "query_id": QRELS.columns["query_id"],
+        "doc_id": QRELS.columns["doc_id"],
+        "id of a topic": TOPICS.columns["query_id"],
+        "text of a topic": TOPICS.columns["text"],
+        "relevance": QRELS.columns["relevance"],
+    }
+    for meaning, column in columns.items():
+        assert named[meaning] == list(chain.from_iterable(column.groups)), meaning
+    (texts,) = DOCS.columns["text"].groups
+    assert named["text of a doc"][: len(texts)] == list(texts)
+    ids = DOCS.columns["doc_id"].groups
+    assert list(chain(*ids[:2], *ids[3:])) == named["doc_id"]
+    assert named["id of a doc"] == [*ids[2], *ids[3]]
 
 
 def test_page_of_tables_has_every_schema_with_its_columns() -> None:

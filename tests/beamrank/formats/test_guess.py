@@ -1,6 +1,7 @@
 """`format: auto`: what is taken, and what cannot be guessed."""
 
 import gzip
+import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -165,3 +166,17 @@ def test_guessed_format_that_contradicts_other_keys_is_refused(tmp_path):
         ConfigError, match=r"(?s)corpus\.format: top1000.*holds candidates of its own queries alone"
     ):
         with_formats(load_config(values))
+
+
+def test_a_file_that_two_formats_fit_needs_the_name_of_one(tmp_path):
+    row = {"query": "x", "positive": ["y"], "negative": [], "hits": [{"qid": 1, "docid": 2}]}
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps(row))
+    for guess in (
+        lambda: topics.resolved(TopicsConfig(path=str(path))),
+        lambda: corpora.resolved(CorpusConfig(path=str(path))),
+    ):
+        with pytest.raises(PreflightError, match=r"mteb and rank_llm: set .*format") as raised:
+            guess()
+        assert raised.value.kind == "format-several"
+    assert topics.resolved(TopicsConfig(path=str(path), format="mteb")).format == "mteb"
