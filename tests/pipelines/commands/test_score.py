@@ -203,7 +203,7 @@ def test_new_files_are_scored_and_others_are_kept(tmp_path, checkpoints):
 
 
 def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
-    pairs = _pairs(30) | {"query": [" "] * 2 + ["sort a list"] * 28}
+    pairs = _pairs(30) | {"query": ["sort a list", " "] + ["sort a list"] * 28}
     path = _write(tmp_path / "pairs.parquet", pairs | {"doc": [None, *pairs["doc"][1:]]})
     command = [
         "score",
@@ -223,8 +223,8 @@ def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
         (each["kind"], each["file"], each["reason"]) for each in pq.read_table(rejects).to_pylist()
     ]
     assert rows == [
-        ("pairs", str(path), "the row has a field `doc` that is null, not a string"),
-        ("pairs", str(path), "the row has a `query` without text"),
+        ("pairs", str(path), "the row has no `doc`"),
+        ("pairs", str(path), "the row has a query without text"),
     ]
     assert "warning: 2 rows of 30 could not be scored (first: " in done.stderr
     assert _read(done.stdout)["score"].null_count == 2
@@ -327,7 +327,7 @@ def test_wrong_input_is_refused_before_anything_starts(tmp_path, checkpoints):
         return done.stderr
 
     path = _write(tmp_path / "in/pairs.parquet", _pairs(5))
-    assert "does not exist" in refused(tmp_path / "none.parquet")
+    assert "there is no file of pairs" in refused(tmp_path / "none.parquet")
     assert "there is no checkpoint folder" in refused(path, str(tmp_path / "no-model"))
     would_be_read = "what is written there would be read as pairs"
     assert would_be_read in refused(path.parent, output=path.parent / "out")
