@@ -168,6 +168,10 @@ def _arrow(what: str, frame: Frame) -> pa.Table:
     try:
         return pa.table(frame)
     except (TypeError, pa.ArrowException) as error:
+        reason = f"{error}"
+        if not hasattr(frame, "columns"):
+            reason = "it has no columns. Give a frame, as `.reset_index()` makes one of a Series"
         raise DataError(
-            f"the table of {what} is a {type(frame).__name__} that Arrow cannot read: {error}"
+            f"the table of {what} is a {type(frame).__name__} that Arrow cannot read: {reason}",
+            kind="frame-unreadable",
         ) from error

@@ -42,7 +42,11 @@ def checked_queries(what: str, queries: Any) -> Iterator[tuple[str, Mapping[str,
     """
     form = "give {query_id: {doc_id: number}}"
     if not isinstance(queries, Mapping):
-        raise DataError(f"{what} is not a dictionary but {type(queries).__name__}: {form}")
+        raise DataError(
+            f"{what} is not a dictionary but {type(queries).__name__}: {form}, or a frame of "
+            "pandas, polars or Arrow (of a LazyFrame `.collect()`, of a data set of Hugging Face "
+            '`.with_format("arrow")[:]`)'
+        )
     for query_id, docs in queries.items():
         if not isinstance(docs, Mapping):
             kind = type(docs).__name__

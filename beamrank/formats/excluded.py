@@ -8,7 +8,7 @@ import numpy as np
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import check_ids_of_query
-from beamrank.formats.files import InputFile
+from beamrank.formats.files import input_files
 from beamrank.formats.reader import TableReader
 from beamrank.formats.run_order import Run
 from beamrank.formats.schemas import EXCLUDED
@@ -141,22 +141,24 @@ def read_excluded(path: str) -> Excluded:
     """Reads which docs are left out.
 
     Args:
-        path: `self`, or a file with a query_id and a doc_id a row.
+        path: `self`, or a file, a folder or a glob with a query_id and a doc_id a row.
     """
     if path == SELF:
         return Excluded(SELF)
     pairs: dict[str, set[str]] = {}
     repeated = count = 0
-    file = TableReader(InputFile(path), EXCLUDED)
-    for batch in file.batches():
-        count += len(batch)
-        for query_id, doc_id in zip(
-            *(batch.column(name).to_pylist() for name in _PAIR), strict=True
-        ):
-            docs = pairs.setdefault(query_id, set())
-            repeated += doc_id in docs
-            docs.add(doc_id)
-    file.check(count)
+    for file in input_files(path, "file of docs to exclude"):
+        rows = TableReader(file, EXCLUDED)
+        for batch in rows.batches():
+            count += len(batch)
+            for query_id, doc_id in zip(
+                *(batch.column(name).to_pylist() for name in _PAIR), strict=True
+            ):
+                docs = pairs.setdefault(query_id, set())
+                repeated += doc_id in docs
+                docs.add(doc_id)
+        rows.check()
+    rows.check(count)
     return Excluded(path, {query_id: frozenset(docs) for query_id, docs in pairs.items()}, repeated)
 
 

@@ -19,15 +19,13 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Source, WrongFormatError
 from beamrank.formats.decode.json_rows import JsonDecoder
 from beamrank.formats.decode.lines import csv_row
-from beamrank.formats.decode.packing import packed_as
+from beamrank.formats.decode.packing import check_binary, packed_as
 from beamrank.formats.decode.tables import is_table, open_table_file
 from beamrank.formats.schemas import (
     DOCS,
-    NO_HINTS,
     TOPICS,
-    ColumnsError,
     has_usual_name,
-    holds_names,
+    names_columns,
 )
 from beamrank.formats.values import RowError, values_of
 from beamrank.storage import files as storage
@@ -68,8 +66,8 @@ def shown_paths(paths: Paths) -> str:
 
 
 def find_files(paths: Paths) -> list[str]:
-    """The files of a key that takes one or several: each path, or what its glob matches, sorted;
-    each file once.
+    """The files and folders of a key that takes one or several: each path, or what its glob
+    matches, sorted; each once.
     """
     files: dict[str, None] = {}
     for path in paths_of(paths):
@@ -85,8 +83,8 @@ def find_files(paths: Paths) -> list[str]:
 
 
 def hash_files(paths: Paths) -> dict[str, str]:
-    """The SHA-256 of each of these files, by its URL; raises as `find_files`, and OSError."""
-    return {url: storage.sha256(url) for url in find_files(paths)}
+    """The SHA-256 of each of these files, by its URL; raises as `input_files`, and OSError."""
+    return {file.url: storage.sha256(file.url) for file in input_files(paths, "file")}
 
 
 # What lies beside the files of data, and is none.
@@ -142,7 +140,7 @@ def open_records(file: InputFile) -> Decoder:
     """Opens a file of records with names: a table, or else JSON."""
     beginning = file.beginning()
     if is_table(file.url, beginning):
-        return open_table_file(file.url, beginning, file.partition)
+        return open_table_file(file.url, beginning)
     return JsonDecoder(file.source, ())
 
 
@@ -360,6 +358,8 @@ class Choice(NamedTuple):
             else ""
         )
         described += packed_as(beginning.content)
+        if not described:
+            check_binary(url, beginning.line)
         raise PreflightError(
             f"the format of {url} cannot be guessed{described}. Set `{self.key}.format` to one of "
             f"{', '.join(self.formats)}",
@@ -483,10 +483,7 @@ def _is_csv(beginning: Beginning) -> bool:
 
 def _names_columns(line: Sequence[str]) -> bool:
     """Whether a line names the id and the text of docs or topics."""
-    try:
-        return any(holds_names(schema, line, NO_HINTS) for schema in (DOCS, TOPICS))
-    except ColumnsError:
-        return True
+    return any(names_columns(schema, line) for schema in (DOCS, TOPICS))
 
 
 PARQUET = Look("Parquet or Arrow", _is_table, general=True)

@@ -32,7 +32,7 @@ class QrelsConfig(Section):
 
     short = "path"
     path: Paths
-    """A file, a glob, or a list of them."""
+    """A file, a folder, a glob, or a list of them."""
     columns: QrelsColumns | None = None
     """Where columns or fields have other names than usual."""
     format: Annotated[str, OneOf(FORMATS, TABLES)] = TABLES[0]

@@ -14,17 +14,11 @@ import pyarrow.compute as pc
 
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import joined
-from beamrank.formats.decode.base import (
-    BYTE_ORDER_MARK,
-    Decoder,
-    Rows,
-    Source,
-    WrongFormatError,
-)
+from beamrank.formats.decode.base import Decoder, FolderColumns, Rows, WrongFormatError
 from beamrank.formats.decode.json_rows import JsonDecoder, is_json
 from beamrank.formats.decode.lines import LinesDecoder, open_lines
 from beamrank.formats.decode.lists import ListDecoder
-from beamrank.formats.decode.packing import check_text
+from beamrank.formats.decode.packing import check_binary, check_text
 from beamrank.formats.decode.tables import (
     TableDecoder,
     is_table,
@@ -42,13 +36,20 @@ from beamrank.formats.schemas import (
     Schema,
     bind,
     has_usual_name,
+    names_columns,
     plain_name,
 )
-from beamrank.formats.values import RowError, Text, holds_texts, plain_type, values_of
+from beamrank.formats.values import (
+    RowError,
+    Text,
+    holds_texts,
+    plain_type,
+    values_of,
+    whole_of,
+)
 from beamrank.notes import Note, counted
 from beamrank.storage.streams import errors_as
 
-_BEGINNING_BYTES = 1 << 12
 _PLACE = "place"
 
 
@@ -59,6 +60,7 @@ class TableReader:
         url: the file, for messages.
         schema: what the input is.
         decoder: reads the file.
+        table: its rows, with the columns that folders name.
         binding: the places of the columns of each meaning; empty of a file without rows.
         layout: the name of the format of rows without names; empty for a file with names.
     """
@@ -96,6 +98,10 @@ class TableReader:
                 self.decoder = table_in_memory(self.url, file)
             if schema.lists and set(map(plain_name, self.decoder.names)) == set(schema.lists):
                 self.decoder = ListDecoder(self.decoder, schema.lists, "rank")
+            self.table = self.decoder
+            if isinstance(file, InputFile) and self.decoder.names and file.partition:
+                folders = self._not_repeated(file.partition)
+                self.table = FolderColumns(self.decoder, folders)
             self.binding = self._bound()
             self._left_out = self._without_values()
         self.binding = {
@@ -109,7 +115,7 @@ class TableReader:
         """The names of the columns by their meanings; those without a header have none."""
         if not self.decoder.names:
             return {}
-        return {meaning: self.decoder.names[places[-1]] for meaning, places in self.binding.items()}
+        return {meaning: self.table.names[places[-1]] for meaning, places in self.binding.items()}
 
     @property
     def comments(self) -> list[bytes]:
@@ -135,7 +141,7 @@ class TableReader:
 
     def type_of(self, meaning: str) -> pa.DataType | None:
         """The Arrow type of a column in the file, without its encoding; None in text."""
-        kind = self.decoder.types.get(self.binding[meaning][-1])
+        kind = self.table.types.get(self.binding[meaning][-1])
         return None if kind is None else plain_type(kind)
 
     def noun(self, end: int) -> str:
@@ -164,7 +170,7 @@ class TableReader:
         }
         left_out = {at: pa.null() for places in self._left_out.values() for at in places}
         with errors_as(PreflightError, self.url):
-            for rows in self.decoder.rows(start, end, wanted | left_out, self.bad):
+            for rows in self.table.rows(start, end, wanted | left_out, self.bad):
                 if len(rows.places) and self.binding:
                     yield self._converted(rows)
 
@@ -199,9 +205,29 @@ class TableReader:
                 file=self.url,
             )
 
+    def _not_repeated(self, partition: Mapping[str, str | None]) -> dict[str, str | None]:
+        """The columns that folders name, without those that a column of the file repeats."""
+        try:
+            own = bind(self.schema, self.decoder.names, self._hints)
+        except ColumnsError:
+            return dict(partition)
+        kept = {}
+        for name, value in partition.items():
+            meaning = next(iter(bind(self.schema, [name])), "")
+            is_own = meaning in own and self._holds_only(own[meaning][-1], value)
+            if not is_own and (meaning or name not in self.decoder.names):
+                kept[name] = value
+        return kept
+
+    def _holds_only(self, at: int, value: str | None) -> bool:
+        """Whether each value of a column of the file is the one that a folder names."""
+        found = self.decoder.rows(0, 0, {at: pa.string()}, lambda *_: None)
+        values = (each for rows in found for each in values_of(rows.columns[at]))
+        return all(str(whole_of(each)) == value for each in values)
+
     def _bound(self) -> Binding:
         """The places of the columns; raises PreflightError where some are missing."""
-        decoder, schema = self.decoder, self.schema
+        decoder, schema = self.table, self.schema
         if not decoder.width:
             return {}
         if not decoder.names:
@@ -236,7 +262,7 @@ class TableReader:
             nulls = {at for at, value in enumerate(decoder.first) if value is None}
         return [
             "" if at in nulls and name not in given else name
-            for at, name in enumerate(decoder.names)
+            for at, name in enumerate(self.table.names)
         ]
 
     def _texts(self) -> list[int] | None:
@@ -250,7 +276,7 @@ class TableReader:
 
     def _lacking(self) -> WrongFormatError:
         decoder = self.decoder
-        names = decoder.present if isinstance(decoder, JsonDecoder) else decoder.names
+        names = decoder.present if isinstance(decoder, JsonDecoder) else self.table.names
         lists = [f"`{name}`" for at, name in enumerate(names) if self._is_list(at)]
         remedy = (
             f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
@@ -266,20 +292,20 @@ class TableReader:
         )
 
     def _is_list(self, at: int) -> bool:
-        kind = self.decoder.types.get(at)
-        is_first = bool(self.decoder.first) and isinstance(self.decoder.first[at], list)
+        kind = self.table.types.get(at)
+        is_first = bool(self.table.first) and isinstance(self.table.first[at], list)
         return is_first or (kind is not None and _is_list(plain_type(kind)))
 
     def _check_type(self, meaning: str, at: int) -> None:
         """Raises PreflightError where no value of a column can be used."""
         if self._is_list(at):
             raise self._lacking()
-        kind = plain_type(self.decoder.types.get(at, pa.null()))
+        kind = plain_type(self.table.types.get(at, pa.null()))
         fits = pa.types.is_null(kind) or self.schema.columns[meaning].kind.fits(kind)
         if not fits and self._has_values(at):
             raise PreflightError(
                 f"{self.url} has the {meaning} of its rows in the column "
-                f"`{self.decoder.names[at]}`, which is of type {kind}: rename the column, convert "
+                f"`{self.table.names[at]}`, which is of type {kind}: rename the column, convert "
                 f"it, or name another in `columns: {{{meaning}: ...}}`",
                 kind="column-type",
                 file=self.url,
@@ -287,7 +313,7 @@ class TableReader:
 
     def _has_values(self, at: int) -> bool:
         """Whether a column of a table is not null in every row; programs choose its type then."""
-        rows = self.decoder.rows(0, 0, {at: pa.null()}, lambda *_: None)
+        rows = self.table.rows(0, 0, {at: pa.null()}, lambda *_: None)
         return any(len(each.places) > each.columns[at].null_count for each in rows)
 
     def _unnamed(self) -> Binding:
@@ -314,6 +340,7 @@ class TableReader:
                 }
         known = {0: "", **self.schema.other_widths}
         first = list(map(str, self.decoder.first))
+        check_binary(self.url, "".join(first).encode())
         other = known[max(count for count in known if count <= width)]
         other = f". {other}" if other else ""
         accepted = "; ".join(
@@ -337,7 +364,7 @@ class TableReader:
         if not optional:
             return {}
         places = {at: pa.null() for meaning in optional for at in binding[meaning]}
-        rows = next(self.decoder.rows(0, 0, places, lambda *_: None), None)
+        rows = next(self.table.rows(0, 0, places, lambda *_: None), None)
         if rows is None:
             return {}
         return {
@@ -370,7 +397,7 @@ class TableReader:
     def _part_kind(self, meaning: str, number: int) -> Text:
         """A title may be missing; another part of a text may not, unless a template says so."""
         places = self.binding[meaning]
-        name = self.decoder.names[places[number]] if self.decoder.names else ""
+        name = self.table.names[places[number]] if self.table.names else ""
         is_title = len(places) > 1 and name.lower() == TITLE
         fields = self._hints.fields is not None and self._hints.template is None
         kind = self.schema.columns[meaning].kind
@@ -407,7 +434,7 @@ class TableReader:
 
     def _row(self, values: Mapping[int, Any]) -> dict[str, Any]:
         """The values of a row by their meanings; raises RowError where one cannot be used."""
-        names = self.decoder.names
+        names = self.table.names
         is_below_header = isinstance(self.decoder, LinesDecoder) and bool(names)
         if is_below_header and all(values[at] == names[at] for at in values):
             raise RowError("is the header again", "header-again", fatal=True)
@@ -445,38 +472,40 @@ def _open(
     file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, FileFormat]
 ) -> Decoder:
     """Opens a file: by its format, its name, or else its first bytes."""
-    source = file.source
-    named = _named_format(source, hints, formats)
-    if named is not None:
-        decoder: Decoder = named.open(file)
-        return decoder
     is_text = hints.format in ("csv", "tsv")
-    if is_table(file.url) and not is_text:
-        return open_table_file(file.url, file.beginning(), file.partition)
-    with source.open() as stream:
-        beginning = stream.read(_BEGINNING_BYTES)
-    if is_table("", beginning) and not is_text:
-        return open_table_file(file.url, beginning, file.partition)
-    if hints.format == "json" or (not is_text and is_json(beginning.removeprefix(BYTE_ORDER_MARK))):
-        check_text(file.url, beginning)
-        titled = any(column.titled for column in schema.columns.values())
-        return JsonDecoder(source, [TITLE] if titled else [])
-    return open_lines(source, schema, hints)
-
-
-def _named_format(
-    source: Source, hints: Hints, formats: Mapping[str, FileFormat]
-) -> FileFormat | None:
-    """The named format of a file, by the configuration or by how the file begins."""
+    is_named_table = is_table(file.url) and not is_text
     if hints.format in formats:
-        return formats[hints.format]
-    if hints.format or not formats:
-        return None
-    beginning = Beginning(source.url, source.open)
-    for named in formats.values():
+        return formats[hints.format].open(file)
+    if is_named_table and not formats:
+        return open_table_file(file.url, file.beginning())
+    beginning = Beginning(file.url, file.source.open)
+    content = beginning.content
+    if not beginning.is_table:
+        _check_rows(file.url, schema, beginning.record)
+    for named in () if hints.format else formats.values():
         if named.look is not None and named.look.matches(beginning):
-            return named
-    return None
+            return named.open(file)
+    if is_named_table or (beginning.is_table and not is_text):
+        return open_table_file(file.url, content)
+    if hints.format == "json" or (not is_text and is_json(content)):
+        check_text(file.url, content)
+        titled = any(column.titled for column in schema.columns.values())
+        return JsonDecoder(file.source, [TITLE] if titled else [])
+    return open_lines(file.source, schema, hints)
+
+
+def _check_rows(url: str, schema: Schema, record: Mapping[str, Any]) -> None:
+    """Raises PreflightError where the first object of JSON is a whole table."""
+    parts = list(record.values())
+    is_table = bool(parts) and all(isinstance(part, dict) for part in parts)
+    if is_table and any(names_columns(schema, list(names)) for names in (record, parts[0])):
+        raise PreflightError(
+            f"{url} is one JSON object of a whole table, as pandas' `to_json` writes it by "
+            'default: write a line for each row, with `to_json(path, orient="records", '
+            "lines=True)`",
+            kind="column-objects",
+            file=url,
+        )
 
 
 def notes_of(files: Iterable[TableReader]) -> list[Note]:

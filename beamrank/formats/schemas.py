@@ -248,6 +248,14 @@ def holds_names(schema: Schema, line: Sequence[str], hints: Hints) -> bool:
     return schema.is_complete(binding) or (len(binding) > 1 and len(schema.layouts[0]) > 2)
 
 
+def names_columns(schema: Schema, names: Sequence[str], hints: Hints = NO_HINTS) -> bool:
+    """Whether some names are those of all columns of a row; several can have one meaning."""
+    try:
+        return len(names) > 1 and schema.is_complete(bind(schema, names, hints))
+    except ColumnsError as error:
+        return error.kind != "column-missing"
+
+
 def has_usual_name(schema: Schema, line: Sequence[str]) -> bool:
     """Whether a line has a name of a column."""
     groups = [group for column in schema.columns.values() for group in column.groups]

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import TopicColumns, check_header, column_names
 from beamrank.formats.decode.base import WrongFormatError
-from beamrank.formats.files import AUTO, Choice, find_files, folder_files, shown_paths
+from beamrank.formats.files import AUTO, Choice, find_files, folder_files, input_files, shown_paths
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.texts.tabular import header_notes
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat
@@ -45,7 +45,6 @@ FORMATS: Registry[TextFormat] = Registry(
     },
 )
 _CHOICE = Choice("topics", FORMATS)
-_IS_FOLDER = "the topics {} are a folder: give `topics.path` a file"
 
 
 class TopicsConfig(Section):
@@ -53,7 +52,7 @@ class TopicsConfig(Section):
 
     short = "path"
     path: Paths
-    """A file, a glob, or a list of them."""
+    """A file, a folder, a glob, or a list of them."""
     format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
     """Its format; `auto` guesses it from the first file."""
     decoding: Literal["full", "original"] = "full"
@@ -236,21 +235,12 @@ def topics_files(config: TopicsConfig) -> list[str]:
     base = FORMATS[config.format].file_in_folder
     files: list[str] = []
     for path in find_files(config.path):
-        if not _is_folder(path):
-            files.append(path)
-        elif base is None:
-            raise PreflightError(_IS_FOLDER.format(path))
-        else:
-            files += folder_files(path, base)
+        files += folder_files(path, base) if base and storage.is_folder(path) else _files_of(path)
     return files
 
 
-def _is_folder(path: str) -> bool:
-    if not storage.exists(path):
-        raise PreflightError(
-            f"there are no topics at {path}: give `topics.path` a file", kind="no-file"
-        )
-    return storage.is_folder(path)
+def _files_of(path: str) -> list[str]:
+    return [file.url for file in input_files(path, "file of topics")]
 
 
 def resolved(config: _Config) -> _Config:
@@ -262,9 +252,10 @@ def resolved(config: _Config) -> _Config:
     """
     if config.format == AUTO:
         first = find_files(config.path)[0]
-        name = _CHOICE.of_folder(first) if _is_folder(first) else _CHOICE.guessed(first)
+        name = _CHOICE.of_folder(first) if storage.is_folder(first) else None
         if name is None:
-            raise PreflightError(_IS_FOLDER.format(first))
+            urls = _files_of(first)
+            name = _CHOICE.guessed(next(filter(storage.size_bytes, urls), urls[0]))
         config = config.model_copy(update={"format": name})
     _CHOICE.check_keys(config)
     return config

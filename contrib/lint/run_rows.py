@@ -29,7 +29,7 @@ from beamrank.storage.streams import errors_as
 
 MAX_LINE_BYTES = 1 << 16
 # What is wrong with lines has a check of its own.
-_LINES = ("columns", "lone-cr", "header-missing", "damaged")
+_LINES = ("columns", "lone-cr", "header-missing", "damaged", "binary")
 _LINE_BITS = 40
 
 

@@ -15,7 +15,7 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import digest_corpus, find_taken, list_units
 from beamrank.formats.excluded import read_excluded
-from beamrank.formats.files import find_files, hash_files, shown_paths
+from beamrank.formats.files import hash_files, input_files, shown_paths
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS
@@ -160,8 +160,8 @@ def chosen_topics(config: RunConfig) -> ChosenTopics:
     judged, qrels = None, config.qrels if config.topics.only_judged else config.judgments
     if qrels is not None:
         # They are read again for the measures.
-        for url in find_files(qrels):
-            check_regular(url)
+        for file in input_files(qrels, "qrels file"):
+            check_regular(file.url)
         judged = read_qrels(qrels, rejects=rejects[1]).relevance
         paths, total = shown_paths(qrels), len(topics)
         if config.measures and not judged.has_relevant:

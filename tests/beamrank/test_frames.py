@@ -14,6 +14,7 @@ import pytest
 
 import beamrank
 from beamrank.errors import DataError
+from beamrank.formats.checks import checked_queries
 from beamrank.formats.runs import read_run
 from beamrank.frames import columns_of, qrels_of_frame, run_like, run_of_frame, texts_of
 
@@ -170,3 +171,12 @@ def test_a_column_twice_and_no_table_are_refused():
         DataError, match="the table of the run is a ChunkedArray that Arrow cannot read"
     ):
         run_of_frame(pa.chunked_array([[1]]))
+
+
+def test_what_is_no_frame_is_named_with_what_makes_one_of_it():
+    with pytest.raises(DataError, match=r"is a Series .*reset_index") as caught:
+        run_of_frame(pd.Series([1.0], name="score"))
+    assert caught.value.kind == "frame-unreadable"
+    checked = checked_queries("the run", pl.DataFrame(RUN).lazy())
+    with pytest.raises(DataError, match=r"but LazyFrame.*\.collect\(\)"):
+        next(checked)

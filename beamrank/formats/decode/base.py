@@ -106,6 +106,39 @@ class RecordsDecoder:
             yield Rows({at: [record[at] for _, record in some] for at in wanted}, places)
 
 
+class FolderColumns:
+    """A decoder's rows with the columns that folders name; see `Decoder`."""
+
+    def __init__(self, rows: "Decoder", folders: Mapping[str, str | None]) -> None:
+        """Takes the value of each column that a folder names."""
+        own = len(rows.names)
+        self.noun = rows.noun
+        self.names: tuple[str, ...] = (*rows.names, *folders)
+        folder_types = dict.fromkeys(range(own, len(self.names)), pa.string())
+        self.types: Mapping[int, pa.DataType] = {
+            **rows.types,
+            **(folder_types if rows.types else {}),
+        }
+        self.width = rows.width
+        self.first: Sequence[Any] = [*rows.first, *folders.values()] if rows.first else []
+        self.ranges = rows.ranges
+        self._rows = rows
+        self._values = dict(enumerate(folders.values(), own))
+
+    def rows(
+        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        own = {at: kind for at, kind in wanted.items() if at not in self._values}
+        for rows in self._rows.rows(start, end, own, bad):
+            count = len(rows.places)
+            folders = {
+                at: pa.repeat(pa.scalar(value, pa.string()), count)
+                for at, value in self._values.items()
+                if at in wanted
+            }
+            yield Rows({**rows.columns, **folders}, rows.places)
+
+
 class Decoder(Protocol):
     """An open file.
 

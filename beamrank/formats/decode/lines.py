@@ -18,8 +18,15 @@ from pyarrow import csv as arrow_csv
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
-from beamrank.formats.decode.packing import check_text
-from beamrank.formats.schemas import ColumnsError, Hints, Schema, has_usual_name, holds_names
+from beamrank.formats.decode.packing import check_binary, check_text
+from beamrank.formats.schemas import (
+    ColumnsError,
+    Hints,
+    Schema,
+    has_usual_name,
+    holds_names,
+    names_columns,
+)
 from beamrank.formats.values import RowError, decoded
 from beamrank.notes import Note, counted
 from beamrank.storage import files as storage
@@ -75,7 +82,13 @@ def _csv_row(line: bytes, dialect: Dialect) -> list[str]:
 
 
 _CSV, _TSV, _WORDS = Dialect(",", quotes=True), Dialect("\t"), Dialect("")
-_SEMICOLONS = Dialect(";", quotes=True)
+_QUOTED_TSV = _TSV._replace(quotes=True)
+# Dialects that are not read, and what to say of them.
+_OTHERS = {
+    Dialect(";", quotes=True): "has semicolons between its columns: write commas, or tabs",
+    Dialect("|", quotes=True): "has pipes between its columns: write commas, or tabs",
+    _QUOTED_TSV: "has quotes around the names of its columns: set `quotes: true`",
+}
 
 
 _QUOTED = Note(
@@ -319,7 +332,11 @@ def _first_lines(url: str, file: BinaryIO, schema: Schema) -> Iterator[bytes]:
             check_text(url, line)
             line = line.removeprefix(BYTE_ORDER_MARK)
         text = line.removesuffix(b"\n").removesuffix(b"\r")
-        if b"\r" in text and number == 1 and not schema.lone_cr:
+        # A text can have one, a header cannot.
+        is_broken = not schema.lone_cr or any(
+            names_columns(schema, _names(dialect, text.split(b"\r")[0])) for dialect in (_CSV, _TSV)
+        )
+        if b"\r" in text and number == 1 and is_broken:
             raise PreflightError(
                 f"{url} cannot be read\n  line 1: the row {_LONE_CR}",
                 kind="lone-cr",
@@ -339,7 +356,7 @@ def _width(schema: Schema, dialect: Dialect, lines: Sequence[bytes]) -> int:
 
 def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
     """The dialect of a file by its first line."""
-    dialects = {"tsv": [_TSV._replace(quotes=hints.quotes)], "csv": [_CSV]}.get(
+    dialects = {"tsv": [_QUOTED_TSV if hints.quotes else _TSV], "csv": [_CSV]}.get(
         hints.format, [_CSV, _TSV, *([] if schema.has_texts else [_WORDS])]
     )
     for dialect in dialects if hints.header is not False else ():
@@ -376,14 +393,9 @@ def _unnamed(
     url: str, schema: Schema, hints: Hints, line: bytes, dialects: Sequence[Dialect]
 ) -> Dialect:
     """The dialect of a file without a header."""
-    semicolons = _names(_SEMICOLONS, line)
-    if len(semicolons) > 1 and _fits(schema, semicolons, hints):
-        raise WrongFormatError(
-            f"{url} has semicolons between its columns, as some programs write CSV: write commas, "
-            "or tabs",
-            kind="separator",
-            file=url,
-        )
+    for other, reason in _OTHERS.items() if hints.header is not False else ():
+        if names_columns(schema, _names(other, line), hints):
+            raise WrongFormatError(f"{url} {reason}", kind="separator", file=url)
     if hints.names or hints.header or hints.fields:
         raise PreflightError(
             f"{url} has no header line with the names of the columns "
@@ -395,6 +407,7 @@ def _unnamed(
         )
     dialect = dialects[-1]
     if hints.header is None and (hints.format == "csv" or _is_csv(dialect, line)):
+        check_binary(url, line)
         has_header = has_usual_name(schema, _names(_CSV, line))
         reason = (
             f"needs columns for {schema.needed}, and its header has"
@@ -414,13 +427,6 @@ def _unnamed(
             place=1,
         )
     return dialect._replace(other_widths=frozenset(map(len, schema.unnamed.values())))
-
-
-def _fits(schema: Schema, names: Sequence[str], hints: Hints) -> bool:
-    try:
-        return holds_names(schema, names, hints)
-    except PreflightError:
-        return False
 
 
 def _is_csv(dialect: Dialect, line: bytes) -> bool:

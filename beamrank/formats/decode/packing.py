@@ -3,6 +3,7 @@
 import re
 
 from beamrank.errors import PreflightError
+from beamrank.formats.decode.base import WrongFormatError
 
 _NAMED = "compressed with {}: give it a name that ends in {}"
 _WIDE = "UTF-{}, as some programs write text: convert it with `iconv -f {} -t utf-8`"
@@ -13,6 +14,9 @@ _PACKED = {
     re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): _NAMED.format("bzip2", ".bz2"),
     re.compile(rb"\xfd7zXZ\0"): _NAMED.format("xz", ".xz"),
     re.compile(rb"\x28\xb5\x2f\xfd"): _NAMED.format("zstd", ".zst"),
+    re.compile(rb"PK\x03\x04.{26}(\[Content_Types\]|_rels/|xl/)", re.DOTALL): (
+        "of Excel: save it as CSV UTF-8"
+    ),
     re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
     re.compile(
         rb".{257}ustar", re.DOTALL
@@ -21,6 +25,7 @@ _PACKED = {
     re.compile(rb"\xff\xfe|\xfe\xff"): _WIDE.format(16, "utf-16"),
 }
 _FEWEST_BYTES = 8
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 
 
 def packed_as(beginning: bytes) -> str:
@@ -42,3 +47,15 @@ def check_text(url: str, beginning: bytes) -> None:
     packed = packed_as(beginning)
     if packed:
         raise PreflightError(f"{url} does not hold text{packed}", kind="packed", file=url)
+
+
+def check_binary(url: str, line: bytes) -> None:
+    """Raises WrongFormatError where the first line of a file of no known format is not text."""
+    character = _BINARY.search(line)
+    if character:
+        raise WrongFormatError(
+            f"{url} does not hold text: it has the byte 0x{character[0].hex()} in its first line. "
+            "Write it as text, or as Parquet or Arrow",
+            kind="binary",
+            file=url,
+        )

@@ -63,23 +63,16 @@ class TableDecoder:
         self,
         url: str,
         opened: Callable[[], AbstractContextManager[_Opened]],
-        partition: Mapping[str, str | None],
         first_row: int = 1,
     ) -> None:
-        """Takes the columns that folders name, and the number of the first row."""
+        """Takes the number of the first row."""
         self.noun = "row"
         self._url = url
         self._opened = opened
         self._first_row = first_row
         with self._open() as table:
-            own = list(table.schema.names)
-            self._partition = {name: value for name, value in partition.items() if name not in own}
-            self._own = len(own)
-            self.names: tuple[str, ...] = (*own, *self._partition)
-            self.types: Mapping[int, pa.DataType] = {
-                **{at: field.type for at, field in enumerate(table.schema)},
-                **{len(own) + at: pa.string() for at in range(len(self._partition))},
-            }
+            self.names: tuple[str, ...] = tuple(table.schema.names)
+            self.types: Mapping[int, pa.DataType] = dict(enumerate(table.schema.types))
             self._group_bytes = table.group_bytes
             self._metadata = table.schema.metadata or {}
             self.width = len(self.names) if table.has_rows() else 0
@@ -118,23 +111,16 @@ class TableDecoder:
         wanted: Mapping[int, pa.DataType],
         bad: Bad,  # noqa: ARG002
     ) -> Iterator[Rows]:
-        own = [at for at in wanted if at < self._own]
-        values = list(self._partition.values())
         with self._open() as table:
             place = self._first_row + sum(map(table.group_rows, range(start)))
             groups = range(start, end or len(table.group_bytes))
-            for batch in table.read(groups, own):
-                columns: dict[int, Any] = dict(zip(own, batch.columns, strict=True))
-                for at in wanted.keys() - columns.keys():
-                    value = pa.scalar(values[at - self._own], pa.string())
-                    columns[at] = pa.repeat(value, len(batch))
+            for batch in table.read(groups, list(wanted)):
+                columns = dict(zip(wanted, batch.columns, strict=True))
                 yield Rows(columns, np.arange(place, place + len(batch)))
                 place += len(batch)
 
 
-def open_table_file(
-    url: str, beginning: bytes, partition: Mapping[str, str | None] | None = None
-) -> TableDecoder:
+def open_table_file(url: str, beginning: bytes) -> TableDecoder:
     """Opens a Parquet or Arrow file; raises WrongFormatError where it is none, or damaged."""
     if beginning.startswith(_ARROW_STREAM):
         opened = lambda: _stream(url)  # noqa: E731
@@ -142,7 +128,7 @@ def open_table_file(
         opened = lambda: _arrow(url)  # noqa: E731
     else:
         opened = lambda: _parquet(url)  # noqa: E731
-    return TableDecoder(url, opened, partition or {})
+    return TableDecoder(url, opened)
 
 
 def table_in_memory(name: str, table: pa.Table) -> TableDecoder:
@@ -158,7 +144,7 @@ def table_in_memory(name: str, table: pa.Table) -> TableDecoder:
             lambda _, columns: table.select(columns).to_batches(_BATCH_ROWS),
         )
 
-    return TableDecoder(name, opened, {}, first_row=0)
+    return TableDecoder(name, opened, first_row=0)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.decode.base import Rows
+from beamrank.formats.decode.base import FolderColumns, Rows
 from beamrank.formats.decode.tables import TableDecoder, is_table, open_table_file
 from beamrank.formats.files import InputFile, input_files
 from beamrank.formats.reader import TableReader
@@ -184,9 +184,7 @@ class _Pairs(TableReader):
         new = {own: name for name, own in renamed.items()}
         read = set(self.places)
         self.passed = [
-            (new.get(name, name), at)
-            for at, name in enumerate(self.decoder.names)
-            if at not in read
+            (new.get(name, name), at) for at, name in enumerate(self.table.names) if at not in read
         ]
 
     @property
@@ -231,8 +229,8 @@ def _opened(file: InputFile, renamed: Mapping[str, str]) -> PairsFile:
                 kind="format-unknown",
                 file=url,
             )
-        decoder = _decoder(file)
-        *_, rows = decoder.starts()
+        decoder = _table(file)
+        *_, rows = _decoder(file).starts()
     if not rows:
         return PairsFile(url, 0, "mono", pa.null(), pa.schema([]))
     missing = next((own for own in renamed.values() if own not in decoder.names), None)
@@ -265,7 +263,13 @@ def _opened(file: InputFile, renamed: Mapping[str, str]) -> PairsFile:
 
 
 def _decoder(file: InputFile) -> TableDecoder:
-    return open_table_file(file.url, file.beginning(), file.partition)
+    return open_table_file(file.url, file.beginning())
+
+
+def _table(file: InputFile) -> FolderColumns:
+    decoder = _decoder(file)
+    folders = {k: value for k, value in file.partition.items() if k not in decoder.names}
+    return FolderColumns(decoder, folders)
 
 
 def _kind(url: str, names: Sequence[str], renamed: Mapping[str, str]) -> PairKind:
@@ -346,7 +350,7 @@ def read_pairs(
                     column += more
         places = dict(pairs.passed)
         wanted = {places[name]: pa.string() for name in own}
-        others = pairs.decoder.rows(groups[0], groups[-1] + 1, wanted, pairs.bad) if own else ()
+        others = pairs.table.rows(groups[0], groups[-1] + 1, wanted, pairs.bad) if own else ()
         kept = list(_some(others, rows))
         columns = {
             name: pa.chunked_array([_as_planned(each.columns[places[name]], of) for each in kept])
@@ -389,7 +393,7 @@ def _located(file: DigestedFile, names: tuple[str, ...]) -> tuple[str, list[int]
 @lru_cache(maxsize=1)
 def _group(file: DigestedFile, root: str, group: int, columns: tuple[int, ...]) -> list[Rows]:
     """A row group; the shards of a large one share what was read."""
-    decoder = _decoder(InputFile(file.url, root))
+    decoder = _table(InputFile(file.url, root))
     return list(decoder.rows(group, group + 1, dict.fromkeys(columns, pa.string()), _ignore))
 
 

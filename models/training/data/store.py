@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import corpus_files
-from beamrank.formats.files import find_files
+from beamrank.formats.files import input_files
 from beamrank.formats.topics import topics_files
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_version
@@ -57,7 +57,8 @@ def data_files(data: DataConfig | DevConfig) -> list[str]:
     """All files of a section."""
     files = [] if data.corpus is None else corpus_files(data.corpus)
     files += [] if data.topics is None else topics_files(data.topics)
-    files += [] if data.qrels is None else find_files(data.qrels)
+    if data.qrels is not None:
+        files += [file.url for file in input_files(data.qrels, "qrels file")]
     paths = filter(None, (getattr(data, name, None) for name in ("run", "teacher", "triples")))
     return [*files, *(url for path in paths for url in find(path) or [path])]
 

@@ -179,6 +179,8 @@ _OF_ENDS = frozenset(
         *("only blank lines", "UTF-16", "integer ids", "uint64 ids", "float ids", "infinite id"),
         *("fraction as an id", "NaN as an id", "booleans as relevance", "no rows"),
         *("float id of 2^53", "float id above 2^53", "float id below 2^53"),
+        *("pandas' JSON of columns", "pandas' JSON by index", "Avro", "CR as line ends"),
+        "quotes around the names",
     }
 )
 # Formats that share a decoder with another one are read with the faults of CORE only.
@@ -200,6 +202,7 @@ CORE = frozenset(
         *("names in upper case", "column twice", "another column twice", "another column"),
         *("time beyond Python's", "bad UTF-8 in another column", "last column without a name"),
         *("booleans as relevance", "title before text", "list of docs", "top_ranked"),
+        *("pandas' JSON of columns", "pandas' JSON by index", "Avro"),
     }
 )
 
@@ -900,6 +903,8 @@ def _lines_cases(kind: str) -> Iterator[Case]:
     )
     yield from line("semicolons", frozenset({"csv"}), Refused("separator"),
                     _change(lambda each: each.replace(b",", b";")))  # fmt: skip
+    if kind != "pairs":
+        yield from _of_other_programs(kind)
     for form in FORMATS[kind]:
         if form in FRAMES:
             continue
@@ -939,6 +944,41 @@ def _lines_cases(kind: str) -> Iterator[Case]:
         first = replace(base, rows=_put(base.rows, base.rows[0][:-1], 0))
         missing = bad(kind, form, "field-missing", 0)
         yield Case(kind, form, "field missing in the first row", first, missing)
+
+
+def _json_of(value: object) -> Callable[[bytes], bytes]:
+    return lambda _: json.dumps(value).encode()
+
+
+def _of_other_programs(kind: str) -> Iterator[Case]:
+    """Files that are refused by what they are, not by their first row."""
+    base = TABLES[kind]
+
+    def whole(fault: str, formats: frozenset[str], reason: str,
+              content: Callable[[bytes], bytes]) -> Iterator[Case]:  # fmt: skip
+        for form in _each(kind, formats):
+            yield Case(kind, form, fault, base, Refused(reason), content=content)
+
+    columns = {
+        name: dict(enumerate(values))
+        for name, values in zip(base.names, zip(*base.rows, strict=True), strict=True)
+    }
+    rows = {str(n): dict(zip(base.names, row, strict=True)) for n, row in enumerate(base.rows)}
+    for fault, table in (("pandas' JSON of columns", columns), ("pandas' JSON by index", rows)):
+        yield from whole(fault, JSON, "column-objects", _json_of(table))
+    pipes: Callable[[bytes], bytes] = lambda content: content.replace(b",", b"|")  # noqa: E731
+    yield from whole("pipes", frozenset({"csv"}), "separator", pipes)
+    quoted = "\t".join(f'"{name}"' for name in base.names).encode()
+    yield from whole(
+        "quotes around the names",
+        frozenset({"tsv"}),
+        "separator",
+        lambda content: quoted + content[content.index(b"\n") :],
+    )
+    cr: Callable[[bytes], bytes] = lambda content: content.replace(b"\n", b"\r")  # noqa: E731
+    yield from whole("CR as line ends", frozenset({"tsv", "csv"}), "lone-cr", cr)
+    avro = b"Obj\x01\x04\x14avro.codec\x08null\x16avro.schema\xaa\x03{}\0\x9a,\xb3\x04"
+    yield from whole("Avro", (DELIMITED | JSON | {"sgml"}) - {"csv"}, "binary", lambda _: avro)
 
 
 def _put(rows: tuple[Row, ...], row: Row, at: int = AT) -> tuple[Row, ...]:
@@ -1145,17 +1185,17 @@ def write_parts(parts: Parts) -> Source:
     return Source(f"memory://parts/{parts.path}")
 
 
-# Inputs whose folder is read, and those that take a glob.
-_OF_FOLDERS = ("docs", "run", "pairs")
-_OF_GLOBS = ("topics", "qrels")
-
-
 def parts_cases() -> list[Parts]:
     """What is in a folder, or what a glob matches."""
-    return [*_partitions(), *chain.from_iterable(map(_parts, (*_OF_FOLDERS, *_OF_GLOBS)))]
+    given = [*((kind, "x") for kind in TABLES), ("topics", "x/*"), ("qrels", "x/*")]
+    return [
+        *_partitions(),
+        *_named_by_folders(),
+        *chain.from_iterable(_parts(kind, path) for kind, path in given if kind != "ranked"),
+    ]
 
 
-def _parts(kind: str) -> Iterator[Parts]:
+def _parts(kind: str, given: str) -> Iterator[Parts]:
     base = TABLES[kind]
     rows = Read(rows_of(kind, base))
     start, end = replace(base, rows=base.rows[:2]), replace(base, rows=base.rows[2:])
@@ -1163,7 +1203,7 @@ def _parts(kind: str) -> Iterator[Parts]:
 
     def parts(name: str, files: Mapping[str, Table | bytes], found: Outcome = rows) -> Parts:
         inside = {f"x/{path}": content for path, content in files.items()}
-        return Parts(kind, name, inside, "x" if kind in _OF_FOLDERS else "x/*", found)
+        return Parts(kind, name, inside, given, found)
 
     yield parts("two parts", {"0.parquet": start, "1.parquet": end})
     yield parts("empty first part", {"0.parquet": nothing, "1.parquet": base})
@@ -1211,3 +1251,22 @@ def _partitions() -> Iterator[Parts]:
         *("run", "scores in the names of folders below", parts, "x"),
         Read((run.rows[-1], *run.rows[:-1])),
     )
+
+
+def _named_by_folders() -> Iterator[Parts]:
+    """Folders that name the value of a column that a row needs, above files of every format."""
+    for kind in ("run", "qrels"):
+        base = replace(TABLES[kind], rows=TABLES[kind].rows[:3])
+        lacking = Table(base.names[1:], tuple(row[1:] for row in base.rows))
+        rows = Read(rows_of(kind, base))
+        for form in ("parquet", "csv", "tsv", "jsonl"):
+            for fault, folder, table, outcome in (
+                ("column in the name of a folder", "query_id=q1", lacking, rows),
+                ("column in a folder and the same in the file", "query_id=q1", base, rows),
+                ("column in a folder by another name", "qid=q1", base, rows),
+                ("column in a folder and another value", "query_id=q9", base,
+                 Refused("column-twice")),
+                ("another column and another value", "qid=q9", base, Refused("column-several")),
+            ):  # fmt: skip
+                files = {f"x/{folder}/0.{form}": table}
+                yield Parts(kind, f"{fault}, {form}", files, "x", outcome)

@@ -199,6 +199,7 @@ def test_corpus_refuses_a_wrong_file(tmp_path, name, content, fields, message):
         ),
         (zstd(b"1\tx\n"), "parquet", "compressed with zstd: give it a name that ends in .zst"),
         (b"PK\3\4", "jsonl", "a zip archive: unpack it"),
+        (b"PK\3\4" + bytes(26) + b"xl/workbook.xml", "csv", "of Excel: save it as CSV UTF-8"),
     ],
 )
 def test_corpus_names_the_format_that_a_file_looks_like(tmp_path, content, given, remedy):

@@ -125,7 +125,7 @@ def test_topics_in_utf16_are_named_in_every_format(tmp_path, name, encoding):
 def test_files_that_do_not_exist_are_named(tmp_path):
     with pytest.raises(PreflightError, match=r"the corpus .*/none does not exist"):
         list_units(CorpusConfig(path=str(tmp_path / "none")))
-    with pytest.raises(PreflightError, match=r"there are no topics at .*/none"):
+    with pytest.raises(PreflightError, match=r"there is no file of topics .*/none"):
         read_topics(TopicsConfig(path=str(tmp_path / "none")))
 
 

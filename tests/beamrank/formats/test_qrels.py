@@ -1,5 +1,6 @@
 """Reading qrels: formats, what is noticed and what is refused."""
 
+import hashlib
 import json
 import re
 import zipfile
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import PreflightError
+from beamrank.formats.files import hash_files
 from beamrank.formats.qrels import read_qrels
 
 
@@ -199,3 +201,10 @@ def test_real_beir_qrels(shared_data, tmp_path):
         path = archive.extract(name, tmp_path)
     notes = read_qrels(path).notes
     assert (notes.format, notes.topics) == ("header", 323)
+
+
+def test_a_folder_of_qrels_has_the_digests_of_its_files(tmp_path):
+    (tmp_path / "a.qrels").write_text("q1 0 d1 1\n")
+    (tmp_path / "README.md").write_text("words")
+    digests = hash_files(str(tmp_path))
+    assert digests == {f"{tmp_path}/a.qrels": hashlib.sha256(b"q1 0 d1 1\n").hexdigest()}

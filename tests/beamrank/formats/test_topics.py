@@ -321,8 +321,8 @@ def test_topics_of_the_given_format_name_no_other(read):
 
 def test_topics_path_that_is_not_a_file_is_refused(tmp_path):
     for path, name, message in (
-        (tmp_path / "none.tsv", "tsv", "there are no topics at"),
-        (tmp_path, "tsv", "are a folder"),
+        (tmp_path / "none.tsv", "tsv", "there is no file of topics"),
+        (tmp_path, "tsv", "there is no file of topics"),
         (tmp_path, "beir", r"holds no queries\.jsonl"),
     ):
         with pytest.raises(PreflightError, match=message):
