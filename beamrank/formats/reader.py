@@ -139,11 +139,6 @@ class TableReader:
             if names
         ]
 
-    def type_of(self, meaning: str) -> pa.DataType | None:
-        """The Arrow type of a column in the file, without its encoding; None in text."""
-        kind = self.table.types.get(self.binding[meaning][-1])
-        return None if kind is None else plain_type(kind)
-
     def noun(self, end: int) -> str:
         """What the places of a range that ends there count."""
         return "byte" if end and self.decoder.noun == "line" else self.decoder.noun

@@ -25,8 +25,8 @@ from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import beginning
 from beamrank.formats.schemas import Column, ColumnsError, Hints, Schema, bind
 from beamrank.formats.values import (
+    Id,
     Kind,
-    Label,
     RowError,
     Text,
     holds_texts,
@@ -91,7 +91,7 @@ def _check_query(text: str) -> None:
 
 
 def _schema(kind: PairKind, id_type: pa.DataType) -> Schema:
-    columns = {ID: Column(((ID,),), Label(id_type))}
+    columns = {ID: Column(((ID,),), Id(str, id_type))}
     for name in TEXTS[kind]:
         check = _check_query if name == "query" else None
         columns[name] = Column(((name,),), Text(check=check))
