@@ -11,7 +11,14 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from beamrank.errors import DataError
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
+from beamrank.formats.decode.base import (
+    BYTE_ORDER_MARK,
+    Bad,
+    Rows,
+    Source,
+    WrongFormatError,
+    ignore,
+)
 from beamrank.formats.decode.lines import (
     ROWS_AT_ONCE,
     blocks_of,
@@ -44,7 +51,7 @@ class JsonDecoder:
             beginning = file.read(_BEGINNING_BYTES).removeprefix(BYTE_ORDER_MARK)
         self._is_list = _LIST.match(beginning) is not None
         self.noun = "row" if self._is_list else "line"
-        records = [record for _, record in itertools.islice(self._records(_ignore), _FIRST_RECORDS)]
+        records = [record for _, record in itertools.islice(self._records(ignore), _FIRST_RECORDS)]
         # The first one can lack a field.
         present = dict.fromkeys(name for record in records for name in record)
         self.present = tuple(present)
@@ -191,7 +198,3 @@ def json_object(line: bytes) -> dict[str, Any]:
 
 def _no_object(value: object) -> RowError:
     return RowError(f"is JSON, but {type_name(value)}, not an object", "not-object")
-
-
-def _ignore(place: int, error: RowError, row: Any) -> None:
-    """The first row is looked for; what is wrong with others is said where they are read."""

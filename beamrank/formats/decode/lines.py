@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
+from beamrank.formats.decode.base import (
+    BYTE_ORDER_MARK,
+    Bad,
+    Rows,
+    Source,
+    WrongFormatError,
+    collected,
+)
 from beamrank.formats.decode.packing import check_binary, check_text
 from beamrank.formats.schemas import (
     ColumnsError,
@@ -35,8 +42,6 @@ from beamrank.storage.streams import compression
 BLOCK_BYTES = 1 << 20
 ROWS_AT_ONCE = 1 << 16
 _MOST_LINE_BYTES = 1 << 28
-# Of rows that are looked at one by one, which can be long.
-_BY_ROW = 1 << 12
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
 _LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
 # Where none of so many rows is of a format, the first one says what is wrong.
@@ -136,7 +141,7 @@ class LinesDecoder:
             self.comments = []
         with self._source.open() as file:
             if self._dialect.quotes:
-                yield from self._collected(self._quoted(file, bad), wanted)
+                yield from collected(self._quoted(file, bad), wanted)
                 return
             is_first = not start
             for first, block in blocks_of(file, start, end):
@@ -222,7 +227,7 @@ class LinesDecoder:
         rows = self._split(
             zip(places_of(first, block, self.noun), io.BytesIO(block), strict=False), bad, is_first
         )
-        yield from self._collected(rows, wanted)
+        yield from collected(rows, wanted)
 
     def _split(
         self, lines: Iterable[tuple[int, bytes]], bad: Bad, is_first: bool
@@ -267,14 +272,6 @@ class LinesDecoder:
                 yield place, [_valid(column) for column in row]
             else:
                 bad(place, self._wrong_width(len(row)), row)
-
-    @staticmethod
-    def _collected(
-        rows: Iterator[tuple[int, list[Any]]], wanted: Mapping[int, pa.DataType]
-    ) -> Iterator[Rows]:
-        while some := list(itertools.islice(rows, _BY_ROW)):
-            places, columns = zip(*some, strict=True)
-            yield Rows({at: [row[at] for row in columns] for at in wanted}, places)
 
 
 def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.decode.base import FolderColumns, Rows
+from beamrank.formats.decode.base import FolderColumns, Rows, ignore
 from beamrank.formats.decode.tables import TableDecoder, is_table, open_table_file
 from beamrank.formats.files import InputFile, input_files
 from beamrank.formats.reader import TableReader
@@ -394,8 +394,4 @@ def _located(file: DigestedFile, names: tuple[str, ...]) -> tuple[str, list[int]
 def _group(file: DigestedFile, root: str, group: int, columns: tuple[int, ...]) -> list[Rows]:
     """A row group; the shards of a large one share what was read."""
     decoder = _table(InputFile(file.url, root))
-    return list(decoder.rows(group, group + 1, dict.fromkeys(columns, pa.string()), _ignore))
-
-
-def _ignore(place: int, error: RowError, row: Any) -> None:
-    """A table has no rows that cannot be decoded."""
+    return list(decoder.rows(group, group + 1, dict.fromkeys(columns, pa.string()), ignore))
