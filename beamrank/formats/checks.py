@@ -6,15 +6,11 @@ from string import Formatter
 from typing import Any, TypeAlias, TypeVar
 
 from beamrank.errors import DataError
-from beamrank.formats.values import RowError, are_usable, check_id, check_query_id, type_name
+from beamrank.formats.values import RowError, are_usable, check_id, check_query_id
 
 # What a template has before, between and after its fields.
 Template: TypeAlias = tuple[str, ...]
 _Number = TypeVar("_Number", int, float)
-
-SURROGATE_REASON = (
-    "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
-)
 
 
 def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> None:
@@ -56,22 +52,6 @@ def checked_queries(what: str, queries: Any) -> Iterator[tuple[str, Mapping[str,
             )
         check_ids_of_query(what, query_id, docs)
         yield query_id, docs
-
-
-def id_of(value: object) -> str:
-    """An id as a string, of an integer its decimal digits; raises RowError for any other value."""
-    if type(value) is int:
-        return str(value)
-    if not isinstance(value, str):
-        raise RowError(f"has an id that is {type_name(value)}, not a string")
-    return value
-
-
-def text_of(name: str, value: object) -> str:
-    """The value of a text field; raises RowError if it is not a string."""
-    if not isinstance(value, str):
-        raise RowError(f"has a field `{name}` that is {type_name(value)}, not a string")
-    return value
 
 
 def number(kind: Callable[[Any], _Number], text: str | bytes) -> _Number:
@@ -122,17 +102,6 @@ def decoded(row: bytes) -> str:
     except UnicodeDecodeError as error:
         remedy = "convert the file, such as with `iconv -f latin1 -t utf-8`"
         raise RowError(f"is not valid UTF-8 (byte 0x{row[error.start]:02x}): {remedy}") from error
-
-
-def check_utf8(identifier: str, text: str, reason: str = "is not valid UTF-8") -> tuple[str, str]:
-    """An id and a text; raises RowError where one holds a surrogate: a byte that is not UTF-8, or
-    half of a pair.
-    """
-    try:
-        (identifier + text).encode()
-    except UnicodeEncodeError as error:
-        raise RowError(reason) from error
-    return identifier, text
 
 
 def missing_field(name: str, names: object) -> RowError:

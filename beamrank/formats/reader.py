@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import joined
-from beamrank.formats.decode.base import Decoder, FolderColumns, Rows, WrongFormatError
+from beamrank.formats.decode.base import Decoder, FolderColumns, Rows, WrongFormatError, ignore
 from beamrank.formats.decode.json_rows import JsonDecoder, is_json
 from beamrank.formats.decode.lines import LinesDecoder, open_lines
 from beamrank.formats.decode.lists import ListDecoder
@@ -139,11 +139,6 @@ class TableReader:
             if names
         ]
 
-    def type_of(self, meaning: str) -> pa.DataType | None:
-        """The Arrow type of a column in the file, without its encoding; None in text."""
-        kind = self.table.types.get(self.binding[meaning][-1])
-        return None if kind is None else plain_type(kind)
-
     def noun(self, end: int) -> str:
         """What the places of a range that ends there count."""
         return "byte" if end and self.decoder.noun == "line" else self.decoder.noun
@@ -221,7 +216,7 @@ class TableReader:
 
     def _holds_only(self, at: int, value: str | None) -> bool:
         """Whether each value of a column of the file is the one that a folder names."""
-        found = self.decoder.rows(0, 0, {at: pa.string()}, lambda *_: None)
+        found = self.decoder.rows(0, 0, {at: pa.string()}, ignore)
         values = (each for rows in found for each in values_of(rows.columns[at]))
         return all(str(whole_of(each)) == value for each in values)
 
@@ -313,7 +308,7 @@ class TableReader:
 
     def _has_values(self, at: int) -> bool:
         """Whether a column of a table is not null in every row; programs choose its type then."""
-        rows = self.table.rows(0, 0, {at: pa.null()}, lambda *_: None)
+        rows = self.table.rows(0, 0, {at: pa.null()}, ignore)
         return any(len(each.places) > each.columns[at].null_count for each in rows)
 
     def _unnamed(self) -> Binding:
@@ -364,13 +359,13 @@ class TableReader:
         if not optional:
             return {}
         places = {at: pa.null() for meaning in optional for at in binding[meaning]}
-        rows = next(self.table.rows(0, 0, places, lambda *_: None), None)
+        rows = next(self.table.rows(0, 0, places, ignore), None)
         if rows is None:
             return {}
         return {
             meaning: binding[meaning]
             for meaning in optional
-            if _first(rows.columns[binding[meaning][0]]) is None
+            if values_of(rows.columns[binding[meaning][0]][:1]) == [None]
         }
 
     def _converted(self, rows: Rows) -> pa.RecordBatch:
@@ -536,11 +531,6 @@ def _is_list(kind: pa.DataType) -> bool:
     types = pa.types
     tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     return any(test(kind) for test in tests)
-
-
-def _first(column: Any) -> Any:
-    value = column[0]
-    return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
 def _check_null(column: Any) -> None:

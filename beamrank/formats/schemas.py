@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
+from beamrank.formats.checks import Template
 from beamrank.formats.values import Id, Kind, Number, RowError, Text, check_query, check_query_id
 from beamrank.records import INSTRUCTION
 
-# What stands before, between and after the fields of a text.
-Template: TypeAlias = tuple[str, ...]
 TITLE = "title"
 # A title is joined before these; `contents` and `content` are whole.
 _TITLED = frozenset(("text", "body", "passage", "segment"))

@@ -40,6 +40,7 @@ _TEXT_TYPES = (
     *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
 )
 _NUMBER_TYPES = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+_STRING = pa.string()
 _EXACT_FLOAT = 1 << 53
 # Below these, each float type tells all whole numbers apart.
 _EXACT: Mapping[pa.DataType, int] = {
@@ -174,45 +175,15 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Id:
-    """An id: a string, or a whole number of any type as its decimal digits."""
-
-    check: Callable[[str], str] = check_id
-    wanted: ClassVar = pa.string()
-    stored: ClassVar = pa.string()
-
-    def fits(self, kind: pa.DataType) -> bool:
-        return holds_texts(kind) or _is_of(kind, *_NUMBER_TYPES)
-
-    def value(self, name: str, value: object) -> str:
-        if isinstance(value, str):
-            return self.check(value)
-        if isinstance(value, uuid.UUID):
-            return str(value)
-        if value is None:
-            raise RowError(f"has no `{name}`", "null")
-        if isinstance(value, bytes):
-            raise RowError(f"has an id in `{name}` that is not valid UTF-8", "not-utf8")
-        return _written_number(name, value)
-
-    def array(self, column: Any) -> pa.Array:
-        ids = strings_of(column)
-        ids.validate(full=True)
-        if ids.null_count or not _are_plain(ids):
-            values = ids.to_pylist()
-            if not are_usable(values) or any(value[0] == "#" for value in values):
-                raise ValueError("an id needs a look")
-        return ids
-
-
-@dataclass(frozen=True)
-class Label:
-    """An id that is only passed on: any string, or a whole number.
+    """An id: a string, or a whole number of any type as its decimal digits.
 
     Attributes:
+        check: raises RowError for one that cannot be used; `str` takes all.
         stored: string, or an integer type.
     """
 
-    stored: pa.DataType
+    check: Callable[[str], str] = check_id
+    stored: pa.DataType = _STRING
 
     @property
     def wanted(self) -> pa.DataType:
@@ -222,24 +193,28 @@ class Label:
         return holds_texts(kind) or _is_of(kind, *_NUMBER_TYPES)
 
     def value(self, name: str, value: object) -> Any:
+        is_text = isinstance(value, str | uuid.UUID)
+        if is_text and pa.types.is_string(self.stored):
+            return self.check(str(value))
         if value is None:
             raise RowError(f"has no `{name}`", "null")
         if isinstance(value, bytes):
             raise RowError(f"has an id in `{name}` that is not valid UTF-8", "not-utf8")
-        if isinstance(value, str) and pa.types.is_string(self.stored):
-            return value
-        number = int(_written_number(name, value))
+        written = _written_number(name, value)
         try:
-            return pa.scalar(number, self.stored).as_py()
-        except (OverflowError, pa.ArrowException) as error:
-            reason = f"has the `{name}` {number}, which is no {self.stored}"
+            return pa.scalar(written).cast(self.stored).as_py()
+        except pa.ArrowException as error:
+            reason = f"has the `{name}` {written}, which is no {self.stored}"
             raise RowError(reason, "number-range") from error
 
     def array(self, column: Any) -> pa.Array:
         ids = strings_of(column).cast(self.stored)
         ids.validate(full=True)
-        if ids.null_count:
-            raise ValueError("an id is missing")
+        is_usable = self.check is str or _are_plain(ids)
+        if ids.null_count or not is_usable:
+            values = ids.to_pylist()
+            if not are_usable(values) or any(value[0] == "#" for value in values):
+                raise ValueError("an id needs a look")
         return ids
 
 
@@ -339,7 +314,7 @@ class Text:
         if isinstance(value, str):
             if self.check is not None:
                 self.check(value)
-            return _utf8(value)
+            return check_utf8(value)
         if value is None and self.or_empty:
             return ""
         if value is None:
@@ -382,7 +357,10 @@ def values_of(column: Any) -> list[Any]:
     if isinstance(column, list):
         return column
     if holds_texts(plain_type(column.type)):
-        return [None if value is None else decoded(value) for value in bytes_of(column).to_pylist()]
+        return [
+            None if value is None else text_or_bytes(value)
+            for value in bytes_of(column).to_pylist()
+        ]
     try:
         values = column.to_pylist()
         if pa.types.is_floating(column.type):  # its type tells which whole numbers are exact
@@ -393,7 +371,7 @@ def values_of(column: Any) -> list[Any]:
         raise DataError(f"a value cannot be read: {error}", kind="damaged") from error
 
 
-def decoded(column: bytes) -> str | bytes:
+def text_or_bytes(column: bytes) -> str | bytes:
     """Bytes as text; as they are where they are not UTF-8."""
     try:
         return column.decode()
@@ -410,7 +388,8 @@ def _is_of(kind: pa.DataType, *tests: Callable[[pa.DataType], bool]) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _utf8(text: str) -> str:
+def check_utf8(text: str) -> str:
+    """Returns a text; raises RowError where it holds half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from beamrank.formats.checks import SURROGATE_REASON
 from beamrank.formats.decode.base import Bad, RecordsDecoder
 from beamrank.formats.decode.tables import ENDINGS
 from beamrank.formats.files import (
@@ -21,7 +20,7 @@ from beamrank.formats.files import (
     wrong_row,
 )
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
-from beamrank.formats.values import RowError
+from beamrank.formats.values import RowError, check_utf8
 
 _RELEVANCE = {"positive": 1, "negative": 0}
 _COLUMNS = ("query", *_RELEVANCE)
@@ -65,10 +64,7 @@ def _texts(name: str, value: object) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise RowError(f"has a field `{name}` that is not text or a list of texts")
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError as error:
-        raise RowError(SURROGATE_REASON) from error
+    check_utf8("".join(texts))
     return texts
 
 

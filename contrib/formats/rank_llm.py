@@ -12,15 +12,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from beamrank.formats.checks import (
-    SURROGATE_REASON,
-    Template,
-    check_utf8,
-    id_of,
-    joined,
-    missing_field,
-    text_of,
-)
+from beamrank.formats.checks import Template, joined, missing_field
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import Beginning, Look, records
 from beamrank.formats.texts.units import (
@@ -31,7 +23,7 @@ from beamrank.formats.texts.units import (
     parse_rows,
     whole_file,
 )
-from beamrank.formats.values import RowError
+from beamrank.formats.values import Id, RowError, Text, check_utf8
 
 _NAMES = ("query", "candidates", "hits")
 # The text of a doc is the first of these that it has, after its title.
@@ -58,7 +50,7 @@ def _request(url: str, line: int, row: Any) -> Request:
         case {"query": {"qid": qid, "text": str(text)}, "candidates": list(candidates)} if type(
             qid
         ) in (int, str):
-            return Request(line, id_of(qid), text, candidates)
+            return Request(line, str(qid), text, candidates)
         case {"query": str(text) | {"text": str(text)}, "hits": list(hits)}:
             return Request(
                 line,
@@ -106,16 +98,16 @@ def doc_of(
     """The doc_id and the text of a candidate; raises RowError if it has none."""
     if not isinstance(candidate, dict) or "docid" not in candidate:
         raise RowError("is a candidate without `docid`")
-    doc = candidate.get("doc")
+    doc_id, doc = Id().value("docid", candidate["docid"]), candidate.get("doc")
     if isinstance(doc, str):
-        return id_of(candidate["docid"]), doc
+        return doc_id, check_utf8(doc)
     if not isinstance(doc, dict):
         raise RowError("is a candidate without `doc`, its text")
     names = fields or _text_fields(doc)
     for name in names:
         if name not in doc:
             raise missing_field(name, doc)
-    return id_of(candidate["docid"]), joined([text_of(name, doc[name]) for name in names], template)
+    return doc_id, joined([Text().value(name, doc[name]) for name in names], template)
 
 
 def _text_fields(doc: dict[str, Any]) -> tuple[str, ...]:
@@ -140,7 +132,7 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
             unit,
             docs,
             request.candidates,
-            lambda row: check_utf8(*doc_of(row, unit.fields, unit.template), SURROGATE_REASON),
+            lambda row: doc_of(row, unit.fields, unit.template),
         )
         batch.query_ids = [request.query_id] * len(batch.doc_ids)
         used = [request.candidates[at - position] for at in batch.positions]
@@ -159,7 +151,7 @@ def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
             unit,
             [request.line - 1],
             [request],
-            lambda row: check_utf8(row.query_id, row.text, SURROGATE_REASON),
+            lambda row: (row.query_id, check_utf8(row.text)),
         )
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.checks import decoded
 from beamrank.formats.decode.base import BYTE_ORDER_MARK
 from beamrank.formats.decode.tables import is_table
 from beamrank.formats.files import InputFile
@@ -24,7 +23,7 @@ from beamrank.formats.reader import TableReader
 from beamrank.formats.run_writer import RunFormat, text_formats
 from beamrank.formats.runs import open_run_file, run_files
 from beamrank.formats.schemas import NO_HINTS, Hints
-from beamrank.formats.values import RowError, shown
+from beamrank.formats.values import shown, text_or_bytes
 from beamrank.storage.streams import errors_as
 
 MAX_LINE_BYTES = 1 << 16
@@ -327,7 +326,7 @@ class RunRows:
                 and len(text) < len(line) <= MAX_LINE_BYTES
                 and text[0] != ord("#")
                 and b"\0" not in text
-                and _is_utf8(text)
+                and (text.isascii() or isinstance(text_or_bytes(text), str))
             )
             if is_usual or self._is_row(number, text, columns, len(text) < len(line)):
                 yield number, columns
@@ -372,10 +371,3 @@ def _lines(file: InputFile) -> Iterator[bytes]:
     """The lines of a file; raises PreflightError where it cannot be read."""
     with errors_as(PreflightError, file.url), file.source.open() as lines:
         yield from lines
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        return text.isascii() or bool(decoded(text))
-    except RowError:
-        return False

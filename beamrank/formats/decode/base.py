@@ -72,6 +72,19 @@ def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
     return ranges
 
 
+def collected(
+    records: Iterator[tuple[int, Sequence[Any]]], wanted: Mapping[int, pa.DataType]
+) -> Iterator[Rows]:
+    """Records, each with its place, as columns."""
+    while some := list(itertools.islice(records, _RECORDS_AT_ONCE)):
+        places, rows = zip(*some, strict=True)
+        yield Rows({at: [row[at] for row in rows] for at in wanted}, places)
+
+
+def ignore(*_: object) -> None:
+    """Takes a row that cannot be read where only others matter."""
+
+
 class RecordsDecoder:
     """Rows that a function yields, each with its place, of a format that is read whole; see
     `Decoder`.
@@ -100,10 +113,7 @@ class RecordsDecoder:
         wanted: Mapping[int, pa.DataType],
         bad: Bad,
     ) -> Iterator[Rows]:
-        records = self._records(bad)
-        while some := list(itertools.islice(records, _RECORDS_AT_ONCE)):
-            places = [place for place, _ in some]
-            yield Rows({at: [record[at] for _, record in some] for at in wanted}, places)
+        return collected(self._records(bad), wanted)
 
 
 class FolderColumns:

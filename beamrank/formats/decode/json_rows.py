@@ -7,20 +7,23 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
 from beamrank.errors import DataError
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
+from beamrank.formats.decode.base import (
+    BYTE_ORDER_MARK,
+    Bad,
+    Rows,
+    Source,
+    WrongFormatError,
+    ignore,
+)
 from beamrank.formats.decode.lines import (
-    BLOCK_BYTES,
     ROWS_AT_ONCE,
-    blocks_between,
+    blocks_of,
     byte_ranges,
-    line_starts,
-    whole_lines,
+    places_of,
 )
 from beamrank.formats.values import RowError, type_name
 
@@ -48,7 +51,7 @@ class JsonDecoder:
             beginning = file.read(_BEGINNING_BYTES).removeprefix(BYTE_ORDER_MARK)
         self._is_list = _LIST.match(beginning) is not None
         self.noun = "row" if self._is_list else "line"
-        records = [record for _, record in itertools.islice(self._records(_ignore), _FIRST_RECORDS)]
+        records = [record for _, record in itertools.islice(self._records(ignore), _FIRST_RECORDS)]
         # The first one can lack a field.
         present = dict.fromkeys(name for record in records for name in record)
         self.present = tuple(present)
@@ -78,11 +81,7 @@ class JsonDecoder:
     def _blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Blocks of lines, each with the byte or the number of its first line."""
         with self._source.open() as file:
-            if end:
-                blocks = blocks_between(file, start, end)
-            else:
-                blocks = _numbered(iter(lambda: whole_lines(file, BLOCK_BYTES), b""))
-            yield from blocks
+            yield from blocks_of(file, start, end)
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block, parsed at once; None where a line needs a look."""
@@ -101,7 +100,7 @@ class JsonDecoder:
             )
         except (ValueError, pa.ArrowException):
             return None
-        places = self._places(first, block)
+        places = places_of(first, block, self.noun)
         if len(table) != len(places):
             return None
         return Rows({at: table[self.names[at]].combine_chunks() for at in wanted}, places)
@@ -111,13 +110,8 @@ class JsonDecoder:
         is_first = first == (0 if self.noun == "byte" else 1)
         return block.removeprefix(BYTE_ORDER_MARK) if is_first else block
 
-    def _places(self, first: int, block: bytes) -> NDArray[np.int64]:
-        if self.noun == "byte":
-            return line_starts(block, first)
-        return np.arange(first, first + block.count(b"\n") + (not block.endswith(b"\n")))
-
     def _of_lines(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
-        places = self._places(first, block)
+        places = places_of(first, block, self.noun)
         for place, line in zip(places, self._content(first, block).split(b"\n"), strict=False):
             if line.strip():
                 try:
@@ -204,14 +198,3 @@ def json_object(line: bytes) -> dict[str, Any]:
 
 def _no_object(value: object) -> RowError:
     return RowError(f"is JSON, but {type_name(value)}, not an object", "not-object")
-
-
-def _numbered(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    line = 1
-    for block in blocks:
-        yield line, block
-        line += block.count(b"\n")
-
-
-def _ignore(place: int, error: RowError, row: Any) -> None:
-    """The first row is looked for; what is wrong with others is said where they are read."""

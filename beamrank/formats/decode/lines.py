@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
+from beamrank.formats.decode.base import (
+    BYTE_ORDER_MARK,
+    Bad,
+    Rows,
+    Source,
+    WrongFormatError,
+    collected,
+)
 from beamrank.formats.decode.packing import check_binary, check_text
 from beamrank.formats.schemas import (
     ColumnsError,
@@ -27,7 +34,7 @@ from beamrank.formats.schemas import (
     holds_names,
     names_columns,
 )
-from beamrank.formats.values import RowError, decoded
+from beamrank.formats.values import RowError, text_or_bytes
 from beamrank.notes import Note, counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression
@@ -35,8 +42,6 @@ from beamrank.storage.streams import compression
 BLOCK_BYTES = 1 << 20
 ROWS_AT_ONCE = 1 << 16
 _MOST_LINE_BYTES = 1 << 28
-# Of rows that are looked at one by one, which can be long.
-_BY_ROW = 1 << 12
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
 _LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
 # Where none of so many rows is of a format, the first one says what is wrong.
@@ -136,11 +141,10 @@ class LinesDecoder:
             self.comments = []
         with self._source.open() as file:
             if self._dialect.quotes:
-                yield from self._quoted_rows(file, wanted, bad)
+                yield from collected(self._quoted(file, bad), wanted)
                 return
-            blocks = blocks_between(file, start, end) if end else _numbered_blocks(file)
             is_first = not start
-            for first, block in blocks:
+            for first, block in blocks_of(file, start, end):
                 head, rest = self._head(block) if is_first else (b"", block)
                 after = first + (len(head) if end else head.count(b"\n"))
                 yield from self._looked_at(first, head, wanted, bad, is_first)
@@ -161,12 +165,6 @@ class LinesDecoder:
             if text and not (self._dialect.comments and text.startswith(b"#")):
                 break
         return block[:end], block[end:]
-
-    def _positions(self, first: int, block: bytes) -> NDArray[np.int64]:
-        """The bytes at which the lines of a block begin, or their numbers."""
-        if self.noun == "byte":
-            return line_starts(block, first)
-        return np.arange(first, first + block.count(b"\n") + (not block.endswith(b"\n")))
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block; None where a line is not regular, so that each is looked at."""
@@ -194,7 +192,7 @@ class LinesDecoder:
             )
         except (ValueError, pa.ArrowException):
             return None
-        positions = self._positions(first, block)
+        positions = places_of(first, block, self.noun)
         if len(table) != len(positions):
             return None
         columns = {at: table[str(at)].combine_chunks() for at in wanted}
@@ -227,9 +225,9 @@ class LinesDecoder:
     ) -> Iterator[Rows]:
         """The rows of a block, line by line."""
         rows = self._split(
-            zip(self._positions(first, block), io.BytesIO(block), strict=False), bad, is_first
+            zip(places_of(first, block, self.noun), io.BytesIO(block), strict=False), bad, is_first
         )
-        yield from self._collected(rows, wanted)
+        yield from collected(rows, wanted)
 
     def _split(
         self, lines: Iterable[tuple[int, bytes]], bad: Bad, is_first: bool
@@ -252,7 +250,7 @@ class LinesDecoder:
                 continue
             columns = self._dialect.split(text)
             if len(columns) == self.width:
-                yield place, [decoded(column) for column in columns]
+                yield place, [text_or_bytes(column) for column in columns]
             else:
                 bad(place, self._wrong_width(len(columns)), text)
 
@@ -261,11 +259,6 @@ class LinesDecoder:
         is_other = count in self._dialect.other_widths
         reason = f"has {counted(count, 'column')}, {by} {self.width}"
         return RowError(reason, "columns", fatal=is_other)
-
-    def _quoted_rows(
-        self, file: BinaryIO, wanted: Mapping[int, pa.DataType], bad: Bad
-    ) -> Iterator[Rows]:
-        yield from self._collected(self._quoted(file, bad), wanted)
 
     def _quoted(self, file: BinaryIO, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
         lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
@@ -279,14 +272,6 @@ class LinesDecoder:
                 yield place, [_valid(column) for column in row]
             else:
                 bad(place, self._wrong_width(len(row)), row)
-
-    @staticmethod
-    def _collected(
-        rows: Iterator[tuple[int, list[Any]]], wanted: Mapping[int, pa.DataType]
-    ) -> Iterator[Rows]:
-        while some := list(itertools.islice(rows, _BY_ROW)):
-            places, columns = zip(*some, strict=True)
-            yield Rows({at: [row[at] for row in columns] for at in wanted}, places)
 
 
 def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
@@ -472,12 +457,24 @@ def csv_row(line: bytes) -> list[str]:
     return row if len(row) > 1 else []
 
 
-def _numbered_blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The blocks of a file, each with the number of its first line, from 1."""
+def blocks_of(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Blocks of lines: `blocks_between`, or, where `end` is 0, those of a whole file, each with the
+    number of its first line, from 1.
+    """
+    if end:
+        yield from blocks_between(file, start, end)
+        return
     line = 1
     while block := whole_lines(file, BLOCK_BYTES):
         yield line, block
         line += block.count(b"\n")
+
+
+def places_of(first: int, block: bytes, noun: str) -> NDArray[np.int64]:
+    """The bytes at which the lines of a block begin, or their numbers."""
+    if noun == "byte":
+        return line_starts(block, first)
+    return np.arange(first, first + block.count(b"\n") + (not block.endswith(b"\n")))
 
 
 def blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:

@@ -148,12 +148,21 @@ def table_in_memory(name: str, table: pa.Table) -> TableDecoder:
 
 
 @contextmanager
-def _parquet(url: str) -> Iterator[_Opened]:
+def _opening(url: str, what: str, make: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+    """The bytes of a file, and what reads them; raises WrongFormatError where nothing can."""
     with storage.open_binary(url) as source:
         try:
-            file = ParquetFile(source)
-        except pa.ArrowInvalid as error:
-            raise _damaged(url, "a Parquet", error) from error
+            file = make(source)
+        except (pa.ArrowInvalid, OSError) as error:
+            if getattr(error, "errno", None):
+                raise
+            raise _damaged(url, what, error) from error
+        yield source, file
+
+
+@contextmanager
+def _parquet(url: str) -> Iterator[_Opened]:
+    with _opening(url, "a Parquet", ParquetFile) as (_, file):
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         names = file.schema_arrow.names
 
@@ -177,11 +186,7 @@ def _parquet(url: str) -> Iterator[_Opened]:
 
 @contextmanager
 def _arrow(url: str) -> Iterator[_Opened]:
-    with storage.open_binary(url) as source:
-        try:
-            file = pa.ipc.open_file(source)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _damaged(url, "an Arrow", error) from error
+    with _opening(url, "an Arrow", pa.ipc.open_file) as (source, file):
         count = file.num_record_batches
         size = source.seek(0, 2) // max(count, 1)
 
@@ -199,11 +204,7 @@ def _arrow(url: str) -> Iterator[_Opened]:
 
 @contextmanager
 def _stream(url: str) -> Iterator[_Opened]:
-    with storage.open_binary(url) as source:
-        try:
-            file = pa.ipc.open_stream(source)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _damaged(url, "an Arrow", error) from error
+    with _opening(url, "an Arrow", pa.ipc.open_stream) as (_, file):
 
         def read(_: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
             return (piece for batch in file for piece in _pieces(batch.select(columns)))

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from beamrank.formats.checks import decoded
 from beamrank.formats.decode.base import BYTE_ORDER_MARK
 from beamrank.formats.decode.lines import (
-    BLOCK_BYTES,
-    blocks_between,
+    blocks_of,
     line_starts,
-    whole_lines,
 )
 from beamrank.formats.texts.units import LONE_CR, CorpusUnit, DocBatch, parse_rows
-from beamrank.formats.values import RowError
+from beamrank.formats.values import RowError, text_or_bytes
 from beamrank.notes import counted
 from beamrank.storage.streams import open_stream
 
@@ -25,14 +23,8 @@ ParseLine = Callable[[str], tuple[str, str]]
 def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
     """The docs or topics of the lines that begin in a unit."""
     with open_stream(unit.url) as file:
-        if unit.end:
-            for offset, block in blocks_between(file, unit.start, unit.end):
-                yield from _docs(unit, parse, block, offset)
-            return
-        ordinal = 0
-        while block := whole_lines(file, BLOCK_BYTES):
-            yield from _docs(unit, parse, block, ordinal)
-            ordinal += block.count(b"\n")
+        for first, block in blocks_of(file, unit.start, unit.end):
+            yield from _docs(unit, parse, block, first if unit.end else first - 1)
 
 
 def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> Iterator[DocBatch]:
@@ -83,19 +75,12 @@ def _decoded_lines(block: bytes) -> list[str | bytes]:
     try:
         lines = list(block.decode().split("\n"))
     except UnicodeDecodeError:
-        lines = [_decoded(line) for line in block.split(b"\n")]
+        lines = [text_or_bytes(line) for line in block.split(b"\n")]
     if block.endswith(b"\n"):
         lines.pop()
     if b"\r" in block:
         lines = [line.removesuffix("\r") if isinstance(line, str) else line for line in lines]
     return lines
-
-
-def _decoded(line: bytes) -> str | bytes:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return line
 
 
 def parse_tsv(line: str) -> tuple[str, str]:

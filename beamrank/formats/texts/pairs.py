@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.decode.base import FolderColumns, Rows
+from beamrank.formats.decode.base import FolderColumns, Rows, ignore
 from beamrank.formats.decode.tables import TableDecoder, is_table, open_table_file
 from beamrank.formats.files import InputFile, input_files
 from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import beginning
 from beamrank.formats.schemas import Column, ColumnsError, Hints, Schema, bind
 from beamrank.formats.values import (
+    Id,
     Kind,
-    Label,
     RowError,
     Text,
     holds_texts,
@@ -91,7 +91,7 @@ def _check_query(text: str) -> None:
 
 
 def _schema(kind: PairKind, id_type: pa.DataType) -> Schema:
-    columns = {ID: Column(((ID,),), Label(id_type))}
+    columns = {ID: Column(((ID,),), Id(str, id_type))}
     for name in TEXTS[kind]:
         check = _check_query if name == "query" else None
         columns[name] = Column(((name,),), Text(check=check))
@@ -394,8 +394,4 @@ def _located(file: DigestedFile, names: tuple[str, ...]) -> tuple[str, list[int]
 def _group(file: DigestedFile, root: str, group: int, columns: tuple[int, ...]) -> list[Rows]:
     """A row group; the shards of a large one share what was read."""
     decoder = _table(InputFile(file.url, root))
-    return list(decoder.rows(group, group + 1, dict.fromkeys(columns, pa.string()), _ignore))
-
-
-def _ignore(place: int, error: RowError, row: Any) -> None:
-    """A table has no rows that cannot be decoded."""
+    return list(decoder.rows(group, group + 1, dict.fromkeys(columns, pa.string()), ignore))

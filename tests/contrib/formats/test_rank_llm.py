@@ -153,8 +153,8 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
         ({"score": 1, "doc": {"text": "x"}}, "is a candidate without `docid`"),
         ({"docid": "a", "score": 1}, "is a candidate without `doc`, its text"),
         ({"docid": "a", "doc": {"url": "x"}}, "has no field `text`; it has: url"),
-        ({"docid": "a", "doc": {"text": None}}, "has a field `text` that is null"),
-        ({"docid": None, "doc": "x"}, "has an id that is null"),
+        ({"docid": "a", "doc": {"text": None}}, "has no `text`"),
+        ({"docid": None, "doc": "x"}, "has no `docid`"),
         ("a", "is a candidate without `docid`"),
     ]
     requests = [
