@@ -254,8 +254,8 @@ def resolved(config: _Config) -> _Config:
         first = find_files(config.path)[0]
         name = _CHOICE.of_folder(first) if storage.is_folder(first) else None
         if name is None:
-            urls = _files_of(first)
-            name = _CHOICE.guessed(next(filter(storage.size_bytes, urls), urls[0]))
+            *others, last = _files_of(first)  # a server need not tell the size of one
+            name = _CHOICE.guessed(next(filter(storage.size_bytes, others), last))
         config = config.model_copy(update={"format": name})
     _CHOICE.check_keys(config)
     return config

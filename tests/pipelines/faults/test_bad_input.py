@@ -90,7 +90,7 @@ def _sets(run: dict[str, list[str]]) -> dict[str, set[str]]:
         ("shards", "0", ConfigError, "shards"),
         ("corpus.path", "none.tsv", PreflightError, "none.tsv does not exist"),
         ("corpus.path", "given.trec", PreflightError, "as `format: tsv`"),
-        ("topics.path", "none.tsv", PreflightError, "no topics at .*none.tsv"),
+        ("topics.path", "none.tsv", PreflightError, "no file of topics .*none.tsv"),
         ("qrels", "none.txt", PreflightError, "no qrels file .*none.txt"),
         ("candidates.run", "none.trec", PreflightError, "no run .*none.trec"),
         ("candidates.run", ".", PreflightError, "files of several kinds"),
