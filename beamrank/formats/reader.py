@@ -4,6 +4,7 @@ A whole block of rows is converted column by column. Only where that fails, each
 which also tells what is wrong with it.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -91,7 +92,9 @@ class TableReader:
         self.layout = ""
         with errors_as(PreflightError, self.url):
             if isinstance(file, InputFile):
-                self.decoder = _open(file, schema, hints, formats)
+                named = _named_format(file.source, hints, formats)
+                self.schema = schema = (named and named.schema) or schema
+                self.decoder = _open(file, schema, hints, named)
             else:
                 self.decoder = table_in_memory(self.url, file)
             if schema.lists and set(map(plain_name, self.decoder.names)) == set(schema.lists):
@@ -250,7 +253,8 @@ class TableReader:
 
     def _lacking(self) -> WrongFormatError:
         decoder = self.decoder
-        names = decoder.present if isinstance(decoder, JsonDecoder) else decoder.names
+        names = decoder.names or list(map(str, decoder.first))
+        names = decoder.present if isinstance(decoder, JsonDecoder) else names
         lists = [f"`{name}`" for at, name in enumerate(names) if self._is_list(at)]
         remedy = (
             f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
@@ -312,8 +316,10 @@ class TableReader:
                     for at, meaning in enumerate(meanings)
                     if meaning in self.schema.columns
                 }
-        known = {0: "", **self.schema.other_widths}
         first = list(map(str, self.decoder.first))
+        if not self.schema.unnamed or (width > 1 and has_usual_name(self.schema, first)):
+            raise self._lacking()
+        known = {0: "", **self.schema.other_widths}
         other = known[max(count for count in known if count <= width)]
         other = f". {other}" if other else ""
         accepted = "; ".join(
@@ -323,7 +329,7 @@ class TableReader:
         raise WrongFormatError(
             f"{self.url} has {counted(width, 'column')} in its first row, and no header names "
             f"them; accepted: {accepted}{other}",
-            kind="column-missing" if has_usual_name(self.schema, first) else "columns",
+            kind="columns",
             file=self.url,
             place=1,
         )
@@ -432,6 +438,9 @@ class TableReader:
         return row
 
     def _batch(self, columns: Mapping[str, Any], places: Any) -> pa.RecordBatch:
+        if self.schema.hashed and self.schema.hashed not in columns:
+            hashes = _hashes(columns["query_id"], columns["doc_id"])
+            columns = {**columns, self.schema.hashed: hashes}
         arrays = {
             meaning: columns[meaning]
             if meaning in columns
@@ -441,13 +450,10 @@ class TableReader:
         return pa.record_batch({**arrays, _PLACE: pa.array(np.asarray(places, np.int64))})
 
 
-def _open(
-    file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, FileFormat]
-) -> Decoder:
+def _open(file: InputFile, schema: Schema, hints: Hints, named: FileFormat | None) -> Decoder:
     """Opens a file: by its format, its name, or else its first bytes."""
     source = file.source
-    named = _named_format(source, hints, formats)
-    if named is not None:
+    if named is not None and named.open is not None:
         decoder: Decoder = named.open(file)
         return decoder
     is_text = hints.format in ("csv", "tsv")
@@ -501,6 +507,13 @@ def _scalars(pieces: list[Any]) -> list[Any]:
     return [
         pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in pieces
     ]
+
+
+def _hashes(query_ids: pa.Array, doc_ids: pa.Array) -> pa.Array:
+    """The first 63 bits of the SHA-256 of each query_id, a space and the doc_id."""
+    keys = map("{} {}".format, query_ids.to_pylist(), doc_ids.to_pylist())
+    digests = (hashlib.sha256(key.encode()).digest() for key in keys)
+    return pa.array([int.from_bytes(digest[:8], "big") >> 1 for digest in digests], pa.int64())
 
 
 def _is_list(kind: pa.DataType) -> bool:

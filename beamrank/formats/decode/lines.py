@@ -19,7 +19,14 @@ from pyarrow import csv as arrow_csv
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Bad, Rows, Source, WrongFormatError
 from beamrank.formats.decode.packing import check_text
-from beamrank.formats.schemas import ColumnsError, Hints, Schema, has_usual_name, holds_names
+from beamrank.formats.schemas import (
+    ColumnsError,
+    Hints,
+    Schema,
+    has_usual_name,
+    holds_names,
+    lacks_names,
+)
 from beamrank.formats.values import RowError, decoded
 from beamrank.notes import Note, counted
 from beamrank.storage import files as storage
@@ -394,8 +401,9 @@ def _unnamed(
             place=1,
         )
     dialect = dialects[-1]
-    if hints.header is None and (hints.format == "csv" or _is_csv(dialect, line)):
-        has_header = has_usual_name(schema, _names(_CSV, line))
+    is_tsv = lacks_names(schema, _names(_TSV, line)) and not hints.numbers
+    if hints.header is None and (is_tsv or hints.format == "csv" or _is_csv(dialect, line)):
+        has_header = is_tsv or has_usual_name(schema, _names(_CSV, line))
         reason = (
             f"needs columns for {schema.needed}, and its header has"
             if has_header
