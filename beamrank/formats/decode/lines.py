@@ -346,8 +346,9 @@ def _width(schema: Schema, dialect: Dialect, lines: Sequence[bytes]) -> int:
 
 def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
     """The dialect of a file by its first line."""
-    dialects = {"tsv": [_TSV._replace(quotes=hints.quotes)], "csv": [_CSV]}.get(
-        hints.format, [_CSV, _TSV, *([] if schema.has_texts else [_WORDS])]
+    tsv = _TSV._replace(quotes=hints.quotes)
+    dialects = {"tsv": [tsv], "csv": [_CSV]}.get(
+        hints.format, [_CSV, tsv, *([] if schema.has_texts else [_WORDS])]
     )
     for dialect in dialects if hints.header is not False else ():
         names = _names(dialect, line)

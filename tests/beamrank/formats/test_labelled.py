@@ -223,3 +223,23 @@ def test_needed_doc_with_another_text_is_refused_with_both_places(tmp_path):
     assert f"doc_id '{doc_id}' appears twice in the corpus: " in done.stderr
     assert f"pairs.tsv:{first + 2} and " in done.stderr
     assert f"pairs.tsv:{again + 2}. " in done.stderr
+
+
+def test_quotes_are_read_in_every_input(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    row = '"q1"\t"a ""b"""\t"d1"\t"a\tb\nc"\t"1"'
+    path.write_text("\t".join(f'"{name}"' for name in NAMES) + f"\n{row}\n")
+    keys = {"path": str(path), "format": "labelled", "quotes": True}
+    (unit,) = list_units(CorpusConfig.model_validate(keys))
+    (batch,) = read_unit(unit)
+    assert (batch.doc_ids, batch.texts) == (["d1"], ["a\tb\nc"])
+    assert list(read_topics(TopicsConfig.model_validate(keys))) == [("q1", 'a "b"')]
+    assert dict(read_qrels(QrelsConfig.model_validate(keys)).relevance) == {"q1": {"d1": 1}}
+    assert dict(read_run(str(path), hints=LABELLED._replace(quotes=True)).order) == {"q1": ["d1"]}
+
+
+def test_quotes_are_read_where_the_format_is_recognized(tmp_path):
+    path = tmp_path / "qrels.tsv"
+    path.write_text('query_id\tdoc_id\tlabel\n"q1"\t"d1"\t"1"\n')
+    qrels = read_qrels(QrelsConfig(path=str(path), quotes=True))
+    assert dict(qrels.relevance) == {"q1": {"d1": 1}}
