@@ -67,7 +67,7 @@ class Bound:
 
 
 BOUNDS = {
-    "core: nodes": Bound(164_602, 135_000),
+    "core: nodes": Bound(164_603, 135_000),
     "core: decisions": Bound(6_597, 5_300),
     "core: files": Bound(167, 130),
     "core: nodes a statement": Bound(8.25, 7.9),
@@ -78,7 +78,7 @@ BOUNDS = {
     "reading order: decisions": Bound(1_036, 760),
     "training: nodes": Bound(18_163, 18_200),
     "contrib: nodes": Bound(46_240, 45_000),
-    "shipped: nodes": Bound(229_005, 203_000),
+    "shipped: nodes": Bound(229_006, 203_000),
     "benchmarks: nodes": Bound(44_414, 35_000),
     "tests: nodes": Bound(284_406, 195_000),
 }
