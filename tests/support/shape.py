@@ -80,7 +80,7 @@ BOUNDS = {
     "contrib: nodes": Bound(46_240, 45_000),
     "shipped: nodes": Bound(229_006, 203_000),
     "benchmarks: nodes": Bound(44_414, 35_000),
-    "tests: nodes": Bound(284_406, 195_000),
+    "tests: nodes": Bound(284_415, 195_000),
 }
 # Two small runs take half a minute.
 SPINE_BOUNDS = {
