@@ -46,7 +46,7 @@ endef
 test: check  ## Run ruff, mypy, import-linter and the quick tests (minutes)
 	$(call run_tests,flink,-m "not slow")
 
-test-all: check  ## Run ruff, mypy, import-linter and all tests (half an hour)
+test-all: check  ## Run ruff, mypy, import-linter and all tests (over an hour)
 	$(call run_tests)
 
 check: $(READY)  ## Run ruff, mypy and import-linter
