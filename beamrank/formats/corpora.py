@@ -34,6 +34,7 @@ FORMATS: Registry[TextFormat] = Registry(
         "beir": "beamrank.formats.texts.tabular:BEIR",
         "csv": "beamrank.formats.texts.tabular:CSV",
         "jsonl": "beamrank.formats.texts.tabular:JSONL",
+        "labelled": "beamrank.formats.texts.tabular:LABELLED",
         "parquet": "beamrank.formats.texts.tabular:PARQUET",
         "trec": "beamrank.formats.texts.trec:TREC",
         "tsv": "beamrank.formats.texts.tabular:TSV",

@@ -24,6 +24,7 @@ from beamrank.formats.decode.tables import is_table, open_table_file
 from beamrank.formats.schemas import (
     DOCS,
     TOPICS,
+    Schema,
     has_usual_name,
     names_columns,
 )
@@ -232,11 +233,14 @@ class FileFormat(NamedTuple):
 
     Attributes:
         look: how its files begin; None for one that is only taken by its name.
-        open: opens a file of it, as a `Decoder` whose columns have the usual names.
+        open: opens a file of it, as a `Decoder` whose columns have the usual names; None for a
+            table.
+        schema: what the input is in files of it; None for what it is in others.
     """
 
     look: "Look | None"
-    open: Callable[[InputFile], Decoder]
+    open: Callable[[InputFile], Decoder] | None
+    schema: Schema | None = None
 
 
 class Beginning:
@@ -400,7 +404,7 @@ class Choice(NamedTuple):
             "template": own.has_fields,
             "columns": own.has_columns,
             "header": own.holds in ("csv", "tsv"),
-            "quotes": own.holds == "tsv",
+            "quotes": own.holds in ("tsv", "labelled"),
         }
         for name, is_usable in usable.items():
             if getattr(section, name, None) not in (None, False) and not is_usable:

@@ -1,10 +1,12 @@
-"""The named formats of files with a list of docs in a row: MTEB's top_ranked, LoTTE's answers."""
+"""The named formats of runs and qrels: lists of docs in a row, as MTEB's top_ranked and LoTTE's
+answers, and tables that hold other inputs too.
+"""
 
 from collections.abc import Callable
 
 from beamrank.formats.decode.lists import ListDecoder
 from beamrank.formats.files import FileFormat, InputFile, open_records
-from beamrank.formats.schemas import RUN
+from beamrank.formats.schemas import QRELS, RUN, labelled
 
 _LOTTE = ("qid", "answer_pids")
 
@@ -19,3 +21,5 @@ def _opener(names: tuple[str, str], third: str) -> Callable[[InputFile], ListDec
 assert RUN.lists is not None
 TOP_RANKED = FileFormat(None, _opener(RUN.lists, "rank"))
 LOTTE = FileFormat(None, _opener(_LOTTE, "relevance"))
+LABELLED_RUN = FileFormat(None, None, labelled(RUN))
+LABELLED_QRELS = FileFormat(None, None, labelled(QRELS))

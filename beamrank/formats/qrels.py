@@ -23,7 +23,12 @@ from beamrank.section import OneOf, Paths, Section
 from beamrank.storage.id_places import IdMapping, IdPlaces, repeated_rows
 
 FORMATS: Registry[FileFormat] = Registry(
-    "qrels format", "beamrank.qrels", {"lotte": "beamrank.formats.list_formats:LOTTE"}
+    "qrels format",
+    "beamrank.qrels",
+    {
+        "labelled": "beamrank.formats.list_formats:LABELLED_QRELS",
+        "lotte": "beamrank.formats.list_formats:LOTTE",
+    },
 )
 
 

@@ -4,6 +4,7 @@ A whole block of rows is converted column by column. Only where that fails, each
 which also tells what is wrong with it.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -93,6 +94,8 @@ class TableReader:
         self.layout = ""
         with errors_as(PreflightError, self.url):
             if isinstance(file, InputFile):
+                named = formats.get(hints.format)
+                self.schema = schema = (named and named.schema) or schema
                 self.decoder = _open(file, schema, hints, formats)
             else:
                 self.decoder = table_in_memory(self.url, file)
@@ -271,7 +274,8 @@ class TableReader:
 
     def _lacking(self) -> WrongFormatError:
         decoder = self.decoder
-        names = decoder.present if isinstance(decoder, JsonDecoder) else self.table.names
+        names = self.table.names or list(map(str, decoder.first))
+        names = decoder.present if isinstance(decoder, JsonDecoder) else names
         lists = [f"`{name}`" for at, name in enumerate(names) if self._is_list(at)]
         remedy = (
             f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
@@ -333,9 +337,11 @@ class TableReader:
                     for at, meaning in enumerate(meanings)
                     if meaning in self.schema.columns
                 }
-        known = {0: "", **self.schema.other_widths}
         first = list(map(str, self.decoder.first))
         check_binary(self.url, "".join(first).encode())
+        if not self.schema.unnamed or (width > 1 and has_usual_name(self.schema, first)):
+            raise self._lacking()
+        known = {0: "", **self.schema.other_widths}
         other = known[max(count for count in known if count <= width)]
         other = f". {other}" if other else ""
         accepted = "; ".join(
@@ -345,7 +351,7 @@ class TableReader:
         raise WrongFormatError(
             f"{self.url} has {counted(width, 'column')} in its first row, and no header names "
             f"them; accepted: {accepted}{other}",
-            kind="column-missing" if has_usual_name(self.schema, first) else "columns",
+            kind="columns",
             file=self.url,
             place=1,
         )
@@ -454,6 +460,9 @@ class TableReader:
         return row
 
     def _batch(self, columns: Mapping[str, Any], places: Any) -> pa.RecordBatch:
+        if self.schema.hashed and self.schema.hashed not in columns:
+            hashes = _hashes(columns["query_id"], columns["doc_id"])
+            columns = {**columns, self.schema.hashed: hashes}
         arrays = {
             meaning: columns[meaning]
             if meaning in columns
@@ -469,17 +478,18 @@ def _open(
     """Opens a file: by its format, its name, or else its first bytes."""
     is_text = hints.format in ("csv", "tsv")
     is_named_table = is_table(file.url) and not is_text
-    if hints.format in formats:
-        return formats[hints.format].open(file)
+    named = formats.get(hints.format)
+    if named is not None and named.open is not None:
+        return named.open(file)
     if is_named_table and not formats:
         return open_table_file(file.url, file.beginning())
     beginning = Beginning(file.url, file.source.open)
     content = beginning.content
     if not beginning.is_table:
         _check_rows(file.url, schema, beginning.record)
-    for named in () if hints.format else formats.values():
-        if named.look is not None and named.look.matches(beginning):
-            return named.open(file)
+    for other in () if hints.format else formats.values():
+        if other.look is not None and other.open is not None and other.look.matches(beginning):
+            return other.open(file)
     if is_named_table or (beginning.is_table and not is_text):
         return open_table_file(file.url, content)
     if hints.format == "json" or (not is_text and is_json(content)):
@@ -525,6 +535,13 @@ def _scalars(pieces: list[Any]) -> list[Any]:
     return [
         pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in pieces
     ]
+
+
+def _hashes(query_ids: pa.Array, doc_ids: pa.Array) -> pa.Array:
+    """The first 63 bits of the SHA-256 of each query_id, a space and the doc_id."""
+    keys = map("{} {}".format, query_ids.to_pylist(), doc_ids.to_pylist())
+    digests = (hashlib.sha256(key.encode()).digest() for key in keys)
+    return pa.array([int.from_bytes(digest[:8], "big") >> 1 for digest in digests], pa.int64())
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -85,6 +85,12 @@ class Ordered(NamedTuple):
     tied: int
     disagreements: NDArray[np.int64]
 
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The place of each row in its query, from 0."""
+        counts = np.diff([*self.begins, len(self.rows)])
+        return np.arange(len(self.rows)) - np.repeat(self.begins, counts)
+
 
 def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ordered:
     """Orders rows by query, then by score, descending, ties by rank and place, or by doc_id,
@@ -112,11 +118,15 @@ def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ord
     return Ordered(rows, begins, tied, np.add.reduceat(wrong, begins) if len(rows) else wrong)
 
 
-def run_values(rows: pa.Table, layout: RunLayout) -> NDArray[np.float32]:
-    """The scores of rows; without scores, minus the ranks."""
-    return np.asarray(
-        rows["score"] if layout.has_scores else -rows["rank"].to_numpy().astype(np.float32)
-    )
+def run_values(ordered: Ordered, layout: RunLayout) -> NDArray[np.float32]:
+    """The scores of rows; without scores, minus the ranks, which are their places where the file
+    has none.
+    """
+    rows = ordered.rows
+    if layout.has_scores:
+        return np.asarray(rows["score"])
+    ranks = rows["rank"].to_numpy() if layout.has_ranks else ordered.places + 1
+    return -np.asarray(ranks, np.float32)
 
 
 @dataclass(frozen=True)

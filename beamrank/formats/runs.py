@@ -45,7 +45,12 @@ _LINE_BITS = 40
 
 
 FORMATS: Registry[FileFormat] = Registry(
-    "run format", "beamrank.runs", {"top_ranked": "beamrank.formats.list_formats:TOP_RANKED"}
+    "run format",
+    "beamrank.runs",
+    {
+        "labelled": "beamrank.formats.list_formats:LABELLED_RUN",
+        "top_ranked": "beamrank.formats.list_formats:TOP_RANKED",
+    },
 )
 
 
@@ -284,7 +289,7 @@ def _run(found: Iterable[Ordered], numbers: Mapping[str, int], layout: RunLayout
     rows = tied = disagreements = 0
     for each in found:
         starts.append(each.begins + rows)
-        values.append(run_values(each.rows, layout))
+        values.append(run_values(each, layout))
         doc_ids += each.rows["doc_id"].chunks
         rows, tied, disagreements = (
             rows + len(each.rows),

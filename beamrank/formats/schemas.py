@@ -57,6 +57,7 @@ class Schema:
             and a list of docs, best first.
         comments: whether lines that begin with `#` are no rows.
         lone_cr: whether a carriage return (CR) inside a line is part of a text.
+        hashed: the column that is the hash of the ids of a row where a file lacks it.
         other_widths: what a file of so many columns, or more, is, for messages.
         remedy: what to do about a file without these columns, for messages.
     """
@@ -68,6 +69,7 @@ class Schema:
     lists: tuple[str, str] | None = None
     comments: bool = False
     lone_cr: bool = False
+    hashed: str = ""
     other_widths: Mapping[int, str] = field(default_factory=dict)
     remedy: str = "Rename its columns, or name them in `columns`"
 
@@ -82,7 +84,7 @@ class Schema:
     @property
     def has_texts(self) -> bool:
         """Whether a row has a text, so that white space is not between its columns."""
-        return any(isinstance(column.kind, Text) for column in self.columns.values())
+        return self.lone_cr or any(isinstance(each.kind, Text) for each in self.columns.values())
 
     @property
     def needed(self) -> str:
@@ -261,6 +263,12 @@ def has_usual_name(schema: Schema, line: Sequence[str]) -> bool:
     return any(plain_name(name) in group for name in line for group in groups)
 
 
+def lacks_names(schema: Schema, line: Sequence[str]) -> bool:
+    """Whether a line is a header without some usual names: a row would have a number."""
+    has_number = any(map(_is_number, line))
+    return len(line) > 1 and schema.has_numbers and not has_number and has_usual_name(schema, line)
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -279,13 +287,14 @@ _MOST_SCORE = float(np.nextafter(3.4028235677973366e38, 0))
 _QUERY_ID = Column((_QUERY_IDS, ("query", "topic")), Id(check_query_id))
 _DOC_ID = Column((_DOC_IDS, _DOCID, ("doc",)), Id())
 
+_DOC_TEXTS = ("text", "contents", "content", "segment", "body", "passage")
+_QUERY_TEXTS = ("query", "question", "query_text")
+
 DOCS = Schema(
     "corpus",
     {
         "doc_id": Column((_DOC_IDS, _DOCID, _OWN_IDS, ("doc",)), Id()),
-        "text": Column(
-            (("text", "contents", "content", "segment", "body", "passage"),), Text(), titled=True
-        ),
+        "text": Column((_DOC_TEXTS,), Text(), titled=True),
     },
     (("doc_id", "text"),),
     {"two columns": ("doc_id", "text")},
@@ -296,7 +305,7 @@ TOPICS = Schema(
     "file of topics",
     {
         "query_id": Column((_QUERY_IDS, _OWN_IDS), Id(check_query_id)),
-        "text": Column((("text", "query", "question", "query_text"), (TITLE,)), _QUERY),
+        "text": Column((("text", *_QUERY_TEXTS), (TITLE,)), _QUERY),
     },
     (("query_id", "text"),),
     {"two columns": ("query_id", "text")},
@@ -361,6 +370,34 @@ EXCLUDED = Schema(
     {"pairs": ("query_id", "doc_id")},
     comments=True,
 )
+
+_SENTENCE_IDS = ("sentence_id", "sentenceid", "answer_id")
+
+
+def labelled(schema: Schema) -> Schema:
+    """An input in a table that has a query, a doc and a label in each row, and is four inputs."""
+    is_run, of_docs = "rank" in schema.columns, "doc_id" in schema.columns
+    groups = {
+        "query_id": ((*_QUERY_IDS, "question_id", "questionid"),),
+        "doc_id": (_DOC_IDS, _DOCID, _SENTENCE_IDS),
+        "text": (_DOC_TEXTS, ("sentence", "answer")) if of_docs else (_QUERY_TEXTS,),
+        "rank": (),
+        "score": (),
+    }
+    columns = {
+        meaning: replace(column, groups=groups.get(meaning, column.groups))
+        for meaning, column in schema.columns.items()
+    }
+    return replace(
+        schema,
+        columns=columns,
+        layouts=(("query_id", "doc_id"),) if is_run else schema.layouts,
+        unnamed={},
+        lists=None,
+        comments=False,
+        lone_cr=True,
+        hashed="rank" if is_run else "",
+    )
 
 
 # What a table with a label in each row is given as.

@@ -39,6 +39,7 @@ FORMATS: Registry[TextFormat] = Registry(
         "beir": "beamrank.formats.texts.tabular:BEIR_TOPICS",
         "csv": "beamrank.formats.texts.tabular:CSV",
         "jsonl": "beamrank.formats.texts.tabular:JSONL_TOPICS",
+        "labelled": "beamrank.formats.texts.tabular:LABELLED_TOPICS",
         "parquet": "beamrank.formats.texts.tabular:PARQUET",
         "trec": "beamrank.formats.texts.trec:TOPICS",
         "tsv": "beamrank.formats.texts.tabular:TSV",

@@ -95,8 +95,8 @@ def order_shard(
             f"{there}{'' if first_url == url else f' of {first_url}'}. Remove one of the rows"
         )
     found = order_rows(_ranked(rows) if layout.listed else rows, "query_id", layout, ties)
-    rows, scores = found.rows, run_values(found.rows, layout)
-    places = np.arange(len(rows)) - np.repeat(found.begins, np.diff([*found.begins, len(rows)]))
+    rows, scores = found.rows, run_values(found, layout)
+    places = found.places
     is_topic = np.asarray(pc.is_in(rows["query_id"], pa.array(sorted(query_ids), pa.string())))
     foreign = rows.filter(pa.array(~is_topic)).sort_by(
         [("unit", "ascending"), ("place", "ascending")]

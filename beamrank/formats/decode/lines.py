@@ -32,6 +32,7 @@ from beamrank.formats.schemas import (
     Schema,
     has_usual_name,
     holds_names,
+    lacks_names,
     names_columns,
 )
 from beamrank.formats.values import RowError, text_or_bytes
@@ -341,8 +342,9 @@ def _width(schema: Schema, dialect: Dialect, lines: Sequence[bytes]) -> int:
 
 def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
     """The dialect of a file by its first line."""
-    dialects = {"tsv": [_QUOTED_TSV if hints.quotes else _TSV], "csv": [_CSV]}.get(
-        hints.format, [_CSV, _TSV, *([] if schema.has_texts else [_WORDS])]
+    tsv = _QUOTED_TSV if hints.quotes else _TSV
+    dialects = {"tsv": [tsv], "csv": [_CSV]}.get(
+        hints.format, [_CSV, tsv, *([] if schema.has_texts else [_WORDS])]
     )
     for dialect in dialects if hints.header is not False else ():
         names = _names(dialect, line)
@@ -391,9 +393,10 @@ def _unnamed(
             place=1,
         )
     dialect = dialects[-1]
-    if hints.header is None and (hints.format == "csv" or _is_csv(dialect, line)):
+    is_tsv = lacks_names(schema, _names(_TSV, line)) and not hints.numbers
+    if hints.header is None and (is_tsv or hints.format == "csv" or _is_csv(dialect, line)):
         check_binary(url, line)
-        has_header = has_usual_name(schema, _names(_CSV, line))
+        has_header = is_tsv or has_usual_name(schema, _names(_CSV, line))
         reason = (
             f"needs columns for {schema.needed}, and its header has"
             if has_header

@@ -2,6 +2,7 @@
 and Arrow.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from beamrank.formats.decode.tables import ENDINGS, TableDecoder
 from beamrank.formats.files import InputFile, open_records
 from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import beginning
-from beamrank.formats.schemas import DOCS, TOPICS, TOPICS_WITH_INSTRUCTIONS, Hints, bind
+from beamrank.formats.schemas import DOCS, TOPICS, TOPICS_WITH_INSTRUCTIONS, Hints, bind, labelled
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, check_batches, whole_file
 from beamrank.formats.values import RowError
 from beamrank.records import BadRow
@@ -33,9 +34,10 @@ class _Rows(TableReader):
         self._unit = unit
         self._bad: list[tuple[int, BadRow]] = []
         schema = TOPICS_WITH_INSTRUCTIONS if unit.instruction else TOPICS
+        schema = schema if unit.of_topics else DOCS
         super().__init__(
             InputFile(unit.url),
-            schema if unit.of_topics else DOCS,
+            labelled(schema) if unit.format.holds == "labelled" else schema,
             Hints(
                 unit.columns,
                 unit.fields,
@@ -92,6 +94,24 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
         raise DataError(str(error), **error.of_input) from error
 
 
+def _read_once(unit: CorpusUnit) -> Iterator[DocBatch]:
+    """The docs of a file, in which one may come again with the same text; one with another text is
+    there twice.
+    """
+    seen: dict[str, bytes] = {}
+    for batch in _read(unit):
+        kept = []
+        for number, (doc_id, text) in enumerate(zip(batch.doc_ids, batch.texts, strict=True)):
+            content = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            before = seen.setdefault(doc_id, content)
+            if before is content or before != content:
+                kept.append(number)
+        for name in ("doc_ids", "texts", "positions"):
+            values = getattr(batch, name)
+            setattr(batch, name, [values[number] for number in kept])
+        yield batch
+
+
 def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
     """The units of JSON or of a table."""
     rows = open_records(InputFile(url))
@@ -110,7 +130,7 @@ def _check(unit: CorpusUnit) -> None:
 
 def has_header(unit: CorpusUnit) -> bool:
     """Whether the first line of a file of text names the columns."""
-    if unit.format.holds in ("csv", "tsv"):
+    if unit.format.holds in ("csv", "tsv", "labelled"):
         with suppress(PreflightError):  # It is reported where the docs are read.
             return bool(_Rows(unit).decoder.names)
     return False
@@ -183,3 +203,15 @@ BEIR = replace(
 PARQUET = replace(JSONL, name="parquet", endings=ENDINGS, look=files.PARQUET, noun="row")
 JSONL_TOPICS = replace(JSONL, look=files.JSONL)
 BEIR_TOPICS = replace(BEIR, file_in_folder="queries.jsonl")
+# A doc may come again anywhere in a file, so that this is one unit.
+LABELLED = replace(
+    JSONL,
+    name="labelled",
+    endings=(*CSV.endings, *TSV.endings, *JSONL.endings, *ENDINGS),
+    ranges=whole_file,
+    read=_read_once,
+    look=None,
+    rules=1,
+    holds="labelled",
+)
+LABELLED_TOPICS = replace(LABELLED, read=_read, repeats=True)
