@@ -101,7 +101,8 @@ def decoded(row: bytes) -> str:
         return row.decode()
     except UnicodeDecodeError as error:
         remedy = "convert the file, such as with `iconv -f latin1 -t utf-8`"
-        raise RowError(f"is not valid UTF-8 (byte 0x{row[error.start]:02x}): {remedy}") from error
+        reason = f"is not valid UTF-8 (byte 0x{row[error.start]:02x}): {remedy}"
+        raise RowError(reason, "not-utf8") from error
 
 
 def missing_field(name: str, names: object) -> RowError:

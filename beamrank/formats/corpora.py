@@ -107,7 +107,8 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         reason = endings if storage.exists(corpus.path) else "does not exist"
         raise PreflightError(
             f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob. "
-            f"{NOT_DATA}"
+            f"{NOT_DATA}",
+            kind="no-file",
         )
 
 
@@ -151,7 +152,8 @@ def _with_format(corpus: CorpusConfig) -> CorpusConfig:
             found = [url for url in find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
             if not found:
                 raise PreflightError(
-                    f"the corpus {corpus.path} does not exist: give a file, a folder or a glob"
+                    f"the corpus {corpus.path} does not exist: give a file, a folder or a glob",
+                    kind="no-file",
                 )
             name = _CHOICE.guessed(next(filter(storage.size_bytes, found), found[0]))
         return corpus.model_copy(update={"format": name})
