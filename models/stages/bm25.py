@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from beamrank.commit.check import Finding, Verification
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
@@ -120,7 +121,7 @@ class RetrieveBm25(FirstStage):
             raise
         return self.commit(task, candidates, start)
 
-    def verify(self, found: Verification) -> None:
+    def verify(self, plan: Plan, found: Verification) -> None:  # noqa: ARG002
         """Reads all files of a local index."""
         if storage.is_remote(self.index):
             found.notes.append(
