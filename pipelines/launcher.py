@@ -279,7 +279,7 @@ class Launcher:
         tasks = [
             self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left
         ]
-        if stage.work is None or not isinstance(self.config, RunConfig) or not tasks:
+        if stage.work is None or not tasks:
             return tasks
         scores = self._reuse.scores(stage)
         self._explain(stage, scores.refused)
@@ -291,7 +291,8 @@ class Launcher:
 
     @cached_property
     def _reuse(self) -> Reuse:
-        return Reuse(self.plan, self.config.reuse if isinstance(self.config, RunConfig) else ())
+        assert isinstance(self.config, RunConfig)
+        return Reuse(self.plan, self.config.reuse)
 
     @contextmanager
     def _retrying(

@@ -26,7 +26,6 @@ from beamrank.notes import of_files
 from beamrank.ranking.rankings import Ranking, Rankings, doc_orders
 from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint, Curves
-from beamrank.report.drift import Drift, DriftPass
 from beamrank.report.runs import (
     CandidateView,
     LargestChanges,
@@ -85,7 +84,7 @@ class Tested(NamedTuple):
     corrected_p_value: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
     """One run with its stages, several runs of any systems, or folders of something else.
 
@@ -111,7 +110,6 @@ class Report:
         views: the candidates of the queries that have a section, by query_id.
         scores: by run and label.
         texts: of the docs that are shown.
-        drift: what changed since an earlier run; None if none was given.
     """
 
     title: str
@@ -134,7 +132,6 @@ class Report:
     views: Mapping[str, Sequence[CandidateView]] = field(default_factory=dict)
     scores: Mapping[str, Scores] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
-    drift: Drift | None = None
 
     @property
     def last(self) -> str:
@@ -197,9 +194,8 @@ class Report:
         return [query_id for query_id in self.differences if query_id in largest]
 
 
-def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = None) -> Report:
-    """Reads what a run has finished, and the corpus at most once; compares it with an earlier run,
-    if one is given.
+def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
+    """Reads what a run has finished, and the corpus at most once.
 
     Raises:
         ConfigError: the baseline is not a run of a finished stage.
@@ -237,18 +233,14 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
     curves = (
         Curves(qrels, fast, runs.finished, settings.depths) if qrels and settings.curves else None
     )
-    drift = DriftPass(runs, earlier, qrels, names) if earlier else None
     # The score of a pair is of two docs.
     of_docs = [
         str(stage.run_name)
         for stage in runs.finished
         if (work := plan.stage(stage.name).work) is None or work.docs == 1
     ]
-    passes = [each for each in (curves, drift) if each is not None]
-    report = _read(report, runs, itertools.pairwise(runs.steps), of_docs, evaluators, passes)
-    report = replace(
-        report, curves=curves.found() if curves else {}, drift=drift.found() if drift else None
-    )
+    report = _read(report, runs, itertools.pairwise(runs.steps), of_docs, evaluators, curves)
+    report = replace(report, curves=curves.found() if curves else {})
     if not settings.texts:
         return report
     shown = {change.candidate.doc_id for change in report.changes}
@@ -301,7 +293,7 @@ def gather_files(
         evaluations=evaluations,
     )
     in_order = _FileRuns({step: runs[step] for step in steps})
-    return _read(report, in_order, [(baseline, run) for run in steps[1:]], list(runs), {}, ())
+    return _read(report, in_order, [(baseline, run) for run in steps[1:]], list(runs), {}, None)
 
 
 class _FileRuns:
@@ -339,7 +331,7 @@ def _read(
     steps: Iterable[tuple[str, str]],
     of_docs: Sequence[str],
     evaluators: Mapping[str, Evaluator],
-    passes: Sequence[Curves | DriftPass],
+    curves: Curves | None,
 ) -> Report:
     """Fills a report in a pass over all parts, and one over those of the queries that are shown.
 
@@ -349,7 +341,7 @@ def _read(
         steps: two runs each, whose largest rank changes are shown.
         of_docs: the runs whose scores by label are shown.
         evaluators: by run; none where evaluations are known.
-        passes: what else takes the parts.
+        curves: takes the parts too.
     """
     settings, relevance = report.settings, report.relevance
     changes, scores, first = LargestChanges(steps, settings.changes), ScoresByLabel(), list[str]()
@@ -366,8 +358,8 @@ def _read(
                 scores.add(run, ranked[run], judgments)
             if judgments and settings.changes:
                 changes.add(candidate_views(query_id, ranked, judgments, judgments))
-        for each in passes:
-            each.add(parts)
+        if curves is not None:
+            curves.add(parts)
     topics = report.execution.plan.topics.query_ids if report.execution else None
     found = {run: each.evaluation(topics) for run, each in evaluators.items()}
     report = replace(

@@ -22,10 +22,10 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.notes import first_few
 from beamrank.ranking.variants import Depths, Opponent
 from beamrank.report.blocks import Failed
-from beamrank.report.page import SECTIONS, is_shown, report_part, write_report
+from beamrank.report.page import SECTIONS, is_compared, is_shown, report_part, write_report
 from beamrank.report.report import Report, ReportSettings, gather, gather_files
 from beamrank.report.runs import CandidateView, PlanRuns
-from beamrank.report.sections import differences_table, drift_lines
+from beamrank.report.sections import differences_table
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.streams import has_ending
@@ -119,12 +119,8 @@ def report(
     Prints the path of the page, which needs no network.
     """
     console = console_progress(verbose, quiet)
-    before = None if baseline is None else storage.absolute(baseline)
-    earlier = (
-        before if before is not None and storage.is_folder(before) and not _is_run(before) else None
-    )
     settings = ReportSettings(
-        baseline=None if earlier else baseline,
+        baseline=None if is_compared(baseline) else baseline,
         changes=changes,
         queries=queries,
         texts=texts,
@@ -142,11 +138,6 @@ def report(
     files = [path for path in absolute if _is_run(path)]
     others = [path for path in absolute if path not in files and is_shown(path)]
     folders = [path for path in absolute if path not in files and path not in others]
-    if files and earlier is not None:
-        raise ConfigError(
-            f"--baseline {earlier} is an output, but run files ({files[0]}) are compared with a "
-            "run file"
-        )
     if exclude is not None and (folders or others):
         raise ConfigError(
             f"--exclude leaves docs out of run files, and {(folders + others)[0]} is an output: "
@@ -154,8 +145,7 @@ def report(
         )
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": names} if names else {}
-    last = None if earlier is None else open_runs(earlier)
-    reports = [gather(open_runs(each, changed), settings, last) for each in folders]
+    reports = [gather(open_runs(each, changed), settings) for each in folders]
     if files:
         excluded = None if exclude is None else read_excluded(exclude)
         reports.append(gather_files(files, qrels, names or COMPARED_MEASURES, settings, excluded))
@@ -164,10 +154,9 @@ def report(
     for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
-        for line in drift_lines(found.drift) if found.drift else ():
-            console.note(line)
     place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
-    options = {"paths": paths, "verbose": verbose, "quiet": quiet, **of_sections}
+    options = {"paths": paths, "verbose": verbose, "quiet": quiet, "baseline": baseline}
+    options |= of_sections
     parts = [report_part(found, options) for found in reports]
     write_line(write_report(folder or storage.own_folder(place, REPORT), parts))
     failed: list[Failed] = [block for part in parts for block in part.blocks(Failed)]
