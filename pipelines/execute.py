@@ -90,8 +90,7 @@ def run(
         runner: local, embed, prism, spark, flink or dataflow.
         set: keys of the configuration to override, such as `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
-        reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs
-            are reused.
+        reuse: outputs of earlier runs, whose scores of the same inputs are reused.
         stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
         flags: Beam's own.
         limits: `max_inferences` and `max_hours`: a run whose estimate exceeds one is not started.

@@ -282,12 +282,9 @@ class Launcher:
         if stage.work is None or not isinstance(self.config, RunConfig) or not tasks:
             return tasks
         scores = self._reuse.scores(stage)
-        self._explain(stage, scores.refused)
-        return scores.given_to(tasks)
-
-    def _explain(self, stage: StageRecord, refused: Sequence[str]) -> None:
-        for reason in refused:
+        for reason in scores.refused:
             self.console.note(f"{stage.name}: not reused: {reason}")
+        return scores.given_to(tasks)
 
     @cached_property
     def _reuse(self) -> Reuse:
@@ -359,14 +356,9 @@ class Launcher:
                 )
             elif work.does == "join":
                 assert isinstance(self.config, RunConfig)
-                tokens = None
-                # They may turn out unusable: a launcher that waits then reads the corpus.
-                if self.wait and stage.corpus_digest is not None:
-                    tokens, refused = self._reuse.tokens(stage)
-                    self._explain(stage, refused)
                 CorpusJoin(
                     *(self.plan, self.config, work, tasks, self.console.note, run_job),
-                    *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait, tokens),
+                    *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait),
                 ).run()
             else:
                 run_job(tasks, RunShards(work.decided(self.plan) if stage.whole else work), None)

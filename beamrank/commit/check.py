@@ -381,7 +381,7 @@ def _named(
         *receipts,
         *(receipt.part for receipt in kept),
         *(receipt.rejects_file for receipt in kept),
-        *(name for report in reports for name in (report.rejects_file, report.docs_file)),
+        *(report.rejects_file for report in reports),
     }
 
 

@@ -111,15 +111,8 @@ SCAN = Kind(
     unused="a report on a corpus that no plan reads",
     while_idle=True,
 )
-UNIT_DOCS = Kind(
-    "docs-{digest}.bin",
-    SCANS,
-    ("docs", "delete it; later runs read the corpus in place of reusing its tokens"),
-    "the docs of a unit of a corpus that no plan reads",
-    while_idle=True,
-)
 _OF_OUTPUT = (PLAN, POINTER, PREDICTION, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT)
-_OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, TASKS, SCAN, UNIT_DOCS)
+_OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, TASKS, SCAN)
 
 
 # In a document: the name of a file of `rejects/`; empty where no row was rejected.

@@ -149,8 +149,7 @@ class RunConfig(_Job):
     """Names of ir_measures or trec_eval; stages are compared by the first. `[]`: nothing is
     evaluated."""
     reuse: tuple[Path, ...] = ()
-    """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are
-    reused.
+    """Outputs of earlier runs, whose scores of the same inputs are reused.
     """
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = (
         "trec",

@@ -130,7 +130,7 @@ Output = Annotated[str | None, option("The output folder; overrides `output`.")]
 Reuse = Annotated[
     list[str] | None,
     option(
-        "The output of an earlier run, whose scores and tokens of the same texts are reused.",
+        "The output of an earlier run, whose scores of the same texts are reused.",
         metavar="URL",
     ),
 ]

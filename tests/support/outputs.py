@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from beamrank.commit.listing import needed_prefix
@@ -142,10 +141,7 @@ def list_docs(
     needed: Iterable[tuple[int, Sequence[str]]], folder: str, ranges: int = 1
 ) -> NeededList:
     """Publishes the list of the docs that some shards need, by their ids."""
-    none = np.empty(0, np.uint64)
     entries = (
-        each
-        for shard, doc_ids in needed
-        for each in cut_needed(shard, hashes64(doc_ids), none, ranges)
+        each for shard, doc_ids in needed for each in cut_needed(shard, hashes64(doc_ids), ranges)
     )
     return write_needed(entries, ranges, folder, needed_prefix(("a",), ("b",)))
