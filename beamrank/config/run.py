@@ -113,9 +113,8 @@ class _Job(Section):
     """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were
     `compiled` at installation; `auto` is these where they are faster, and torch for workers on
     other machines."""
-    stall_minutes: Annotated[float, Field(gt=0)] | None = None
-    """A job that completes no shard for so long is stopped; default: 30, or three times the
-    expected time of a shard if that is more."""
+    stall_minutes: Annotated[float, Field(gt=0)] = 30
+    """A job that completes no shard for so long is stopped."""
 
 
 class RunConfig(_Job):

@@ -240,9 +240,7 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
     drift = DriftPass(runs, earlier, qrels, names) if earlier else None
     # The score of a pair is of two docs.
     of_docs = [
-        str(stage.run_name)
-        for stage in runs.finished
-        if (work := plan.stage(stage.name).work) is None or work.docs == 1
+        str(stage.run_name) for stage in runs.finished if plan.stage(stage.name).input_docs < 2
     ]
     passes = [each for each in (curves, drift) if each is not None]
     report = _read(report, runs, itertools.pairwise(runs.steps), of_docs, evaluators, passes)

@@ -42,9 +42,9 @@ from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import hashes64
 from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import fetch_tokenizer, tokenizer_of
-from models.stages.base import Cost, Key, Stage
+from models.stages.base import Key, Stage
 from models.stages.first_stage import FIRST
-from models.stages.planning import Planning, Sample
+from models.stages.planning import Planning
 from models.tokenizers.base import InstructedTokenizer, Tokenizer
 from models.tokenizers.prompts import Joins
 
@@ -115,14 +115,6 @@ class TokenizeDocs(Stage):
             instructions=config.reads_instructions and isinstance(tokenizer, InstructedTokenizer),
             joins=checkpoint.joins,
         )
-
-    def cost(self, sample: Sample, topics: int) -> Cost:
-        """The whole corpus is read, whatever the number of topics, which decides how many docs are
-        tokenized.
-        """
-        docs = topics * self.k
-        seconds = sample.read_seconds + min(sample.corpus_docs, docs) * sample.tokenize_seconds
-        return Cost(0, int(docs * float(sample.doc_lengths.mean()) * 2), seconds if topics else 0.0)
 
     @property
     def name(self) -> str:

@@ -74,7 +74,7 @@ class Reuse:
     def scores(self, record: StageRecord) -> ReusableStages:
         """The scores that a stage of the plan can reuse."""
         stage = open_stage(self._plan.stages, record.name)
-        plans, refused = self._plans
+        plans, refused = self.plans
         if plans and not stage.reuses:
             reason = (
                 f"on {stage.device} a score depends on the others of its batch, so none is reused"
@@ -107,9 +107,7 @@ class Reuse:
         """The stages of an earlier plan that give an input the same score; PreflightError says why
         there is none.
         """
-        of_kind = [
-            each for each in plan.stages if each.work is not None and each.schema == record.schema
-        ]
+        of_kind = [each for each in plan.stages if each.input_docs and each.schema == record.schema]
         differing = [
             [
                 stage.config_keys[key]
@@ -132,7 +130,7 @@ class Reuse:
         return self._found_shared[place]
 
     @cached_property
-    def _plans(self) -> tuple[list[Plan], list[str]]:
+    def plans(self) -> tuple[list[Plan], list[str]]:
         """The plans, and why others are not looked at."""
         plans: list[Plan] = []
         refused: list[str] = []

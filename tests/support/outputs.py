@@ -9,7 +9,7 @@ from beamrank.commit.listing import needed_prefix
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, ScanReport
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage import ScoringWork, StageRecord, described
+from beamrank.commit.stage import StageRecord, described
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededList, cut_needed, write_needed
 from beamrank.records import Topic
@@ -55,15 +55,13 @@ def tokenize_record() -> StageRecord:
     )
 
 
-def scoring_record(
-    kind: Literal["mono", "duo"], *inputs: str, token_cost: int = 0, k: int = 5
-) -> StageRecord:
+def scoring_record(kind: Literal["mono", "duo"], *inputs: str, k: int = 5) -> StageRecord:
     """A stage with a model."""
     run_name = {"mono": "mono", "duo": "duo-sum"}[kind]
-    work = ScoringWork(k, {"mono": 1, "duo": 2}[kind], None, 512, token_cost)
+    docs = {"mono": 1, "duo": 2}[kind]
     schema = described({"mono": schemas.MONO, "duo": schemas.DUO}[kind])
     return StageRecord(
-        kind, kind, kind, schema, inputs, keys={"k": k}, run_name=run_name, work=work
+        kind, kind, kind, schema, inputs, keys={"k": k}, run_name=run_name, input_docs=docs
     )
 
 

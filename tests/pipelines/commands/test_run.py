@@ -181,7 +181,6 @@ def test_status_reads_receipts_only(config_path, tmp_path):
         "eta_seconds",
         "inferences",
         "reused",
-        "predicted_seconds",
     }
     scoring = {"inferences_per_second", "inferences_per_query", "tokens", "padding_share"}
     for stage in stages:

@@ -14,7 +14,7 @@ import pytest
 from beamrank.commit.plan import read_plan
 from beamrank.errors import BeamrankError, PreflightError
 from pipelines.runners.options import Runner, new_pipeline, server_command
-from pipelines.runners.watchdog import StallLimit, run_watched
+from pipelines.runners.watchdog import run_watched
 from pipelines.runners.workers import prepare_environment
 from tests.support.processes import beamrank, without_progress
 from tests.support.runs import assert_same_bytes, parts, run_bytes, table_bytes, undisturbed_run
@@ -108,7 +108,7 @@ def test_prism_worker_that_is_lost_ends_the_job():
     # Prism misses a worker that dies just as it begins; then it is `stall_minutes` that ends the
     # job.
     with pytest.raises(BeamrankError, match=r"a worker process was lost|no shard was finished in"):
-        run_watched(pipeline, kill_the_worker_at_work, StallLimit(20))
+        run_watched(pipeline, kill_the_worker_at_work, 20)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_prism_job_may_take_longer_than_beams_timeout():
     pipeline = new_pipeline(Runner.PRISM, ["--job_server_timeout=2"])
     _ = pipeline | beam.Create([5.0]) | beam.Reshuffle() | beam.Map(time.sleep)
     start = time.monotonic()
-    run_watched(pipeline, lambda: 0, StallLimit(60))
+    run_watched(pipeline, lambda: 0, 60)
     assert time.monotonic() - start > 5
     # The reason why a job failed comes through a stream that ends with the timeout.
     assert (
