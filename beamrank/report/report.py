@@ -235,9 +235,7 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     )
     # The score of a pair is of two docs.
     of_docs = [
-        str(stage.run_name)
-        for stage in runs.finished
-        if (work := plan.stage(stage.name).work) is None or work.docs == 1
+        str(stage.run_name) for stage in runs.finished if plan.stage(stage.name).input_docs < 2
     ]
     report = _read(report, runs, itertools.pairwise(runs.steps), of_docs, evaluators, curves)
     report = replace(report, curves=curves.found() if curves else {})
