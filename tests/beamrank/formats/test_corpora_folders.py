@@ -18,6 +18,7 @@ from beamrank.formats.corpora import (
     read_unit,
     unit_digest,
 )
+from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.storage.digested import digest_file
 from tests.support.corpora import corpus_of
@@ -167,7 +168,13 @@ def _digest(unit: CorpusUnit) -> str:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"fields": ("title",)}, {"format": FORMATS["beir"]}, {"start": 5}, {"end": 9}]
+    "changed",
+    [
+        {"hints": Hints(fields=("title",), format="jsonl")},
+        {"hints": Hints(format="beir"), "format": FORMATS["beir"]},
+        {"start": 5},
+        {"end": 9},
+    ],
 )
 def test_unit_digest_covers_how_a_unit_is_read(unit: CorpusUnit, changed: dict[str, Any]) -> None:
     assert _digest(dataclasses.replace(unit, **changed)) != _digest(unit)
