@@ -66,9 +66,10 @@ def outcome(kind: str, source: Source, columns: Columns = MappingProxyType({})) 
 
 def _docs(path: str, columns: Columns) -> Found:
     config = CorpusConfig(path=path, columns=DocColumns(**columns) if columns else None)
-    batches = [batch for unit in list_units(config) for batch in read_unit(unit)]
+    rejects = Rejects("docs", NO_LIMIT)
+    batches = [batch for unit in list_units(config) for batch in read_unit(unit, rejects)]
     rows = [row for each in batches for row in zip(each.doc_ids, each.texts, strict=True)]
-    return rows, [one for each in batches for one in each.bad]
+    return rows, _left_out(rejects)
 
 
 def _topics(path: str, columns: Columns) -> Found:
