@@ -136,7 +136,7 @@ def _check_finished(report: Report) -> None:
 
 
 def _compared(report: Report) -> Iterator[tuple[str, _Values]]:
-    """The last run of an output, or each run file, with what it can be judged by."""
+    """The last run of an output, with what it can be judged by."""
     if report.drift is not None:
         last = report.drift.runs[-1] if report.drift.runs else None
         if last is None or last.run != report.last:
@@ -146,9 +146,9 @@ def _compared(report: Report) -> Iterator[tuple[str, _Values]]:
             )
         yield last.run, {**{name: of(last) for name, of in OF_RANKINGS.items()}, **last.comparisons}
         return
-    for run in report.steps if report.files else [report.last]:
-        if run != report.baseline:
-            yield run, {each.measure: each.comparison for each in report.tested if each.run == run}
+    if report.last != report.baseline:
+        of_last = (each for each in report.tested if each.run == report.last)
+        yield report.last, {each.measure: each.comparison for each in of_last}
 
 
 def _value(report: Report, run: str, values: _Values, condition: Condition) -> tuple[float, str]:
