@@ -100,6 +100,7 @@ REMOVED = {
     ("plan", "--machine"): _BY_PRICE,
     ("plan", "--machines"): "divide `remaining_seconds` of `plan --json` by the workers",
     ("plan", "--save"): "keep what `plan --json` prints",
+    ("report", "--exclude"): "set `exclude` in the section of the run's first stage",
 }
 
 _OPTION = re.compile(r"(?P<option>--[a-z-]+)(?:=|$)")
