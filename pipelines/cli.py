@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from beamrank.errors import BeamrankError, PreflightError
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.plugins import load_entry, package_of
 from beamrank.storage.urls import printable, refuse_credentials
 from beamrank.version import __version__
@@ -93,6 +93,16 @@ def _plain(process: Callable[[Any, Any], Any], context: Any, text: Any) -> Any:
     return value
 
 
+_BY_PRICE = "multiply `remaining_seconds` of `plan --json` by the price of a machine"
+# What replaces the options of commands that earlier versions had.
+REMOVED = {
+    ("plan", "--price"): _BY_PRICE,
+    ("plan", "--machine"): _BY_PRICE,
+    ("plan", "--machines"): "divide `remaining_seconds` of `plan --json` by the workers",
+    ("plan", "--save"): "keep what `plan --json` prints",
+    ("report", "--exclude"): "set `exclude` in the section of the run's first stage",
+}
+
 _OPTION = re.compile(r"(?P<option>--[a-z-]+)(?:=|$)")
 _KEY = re.compile(r"(?:--set=)?(?P<key>[a-z_0-9]+(?:\.[a-z_0-9]+)*)=")
 
@@ -150,6 +160,11 @@ class _Commands(LazyGroup):
             key = _KEY.match(argument) if named and named["option"] == "--set" else None
             place = (named["option"] if named else "an argument", key and key["key"])
             refuse_credentials(argument, " ".join(filter(None, place)))
+            if named and (instead := REMOVED.get((args[0], named["option"]))):
+                raise ConfigError(
+                    f"{args[0]} {named['option']} is no option any more: {instead}",
+                    kind="option-removed",
+                )
         return super().make_context(info_name, args, *others, **extra)
 
     def invoke(self, ctx: Any) -> Any:

@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import psutil
@@ -26,7 +25,7 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
 from pipelines.launcher import RETRIES, Launcher, resumable
 from pipelines.plan.changes import check_share
-from pipelines.plan.estimate import Limits, estimate, shard_seconds
+from pipelines.plan.estimate import Limits, estimate
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
@@ -90,11 +89,11 @@ def run(
         runner: local, embed, prism, spark, flink or dataflow.
         set: keys of the configuration to override, such as `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
-        reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs
-            are reused.
+        reuse: outputs of earlier runs, whose scores of the same inputs are reused.
         stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
         flags: Beam's own.
-        limits: `max_inferences` and `max_hours`: a run whose estimate exceeds one is not started.
+        limits: `max_inferences` and `max_hours`, by receipts: a run that exceeds one is not
+            started, or with reuse ends before the stage that makes more inferences.
         retries: how often open shards are started again after a worker or a job server died.
         quiet: without notes and progress on standard error; warnings are printed there either way.
         options: those of packages, such as `{"deepen": True}`.
@@ -167,15 +166,17 @@ def execute(
     scoring: Device | None = None
     if runner is Runner.DATAFLOW:
         settings, scoring = _prepare_dataflow(settings, flags, stage, wait, has_parts)
+    most = None
     if limits is not None and limits != Limits() and stage != RUNS:
-        limits.check(estimate(settings), stage)
+        estimated = estimate(settings)
+        limits.check(estimated, stage)
+        most = limits.max_inferences if estimated.topics_known else None
     plan = replace(
         make_plan(settings, console, scoring), written=config_digest(written, settings.output)
     )
     if share is not None:
         check_share(plan)
-    expected = partial(shard_seconds, settings, plan, measures=runner is not Runner.DATAFLOW)
-    launcher = Launcher(plan, settings, console, runner, flags, wait, retries, expected, share)
+    launcher = Launcher(plan, settings, console, runner, flags, wait, retries, share, most)
     if stage in (None, RUNS):
         runs = run_files(open_stages(plan.stages), settings)
         check_places(plan, [file.folder(plan) for file in runs])

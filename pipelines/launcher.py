@@ -40,7 +40,6 @@ from models.scoring.engine import inputs_done
 from models.stages.core import open_stages
 from pipelines.console.progress import (
     ConsoleProgress,
-    RunTimes,
     Scan,
     StageProgress,
     at_most_every,
@@ -50,7 +49,7 @@ from pipelines.joins import CorpusJoin, join_run
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline, shuffle_room
-from pipelines.runners.watchdog import StallLimit, in_mid_run, run_watched, watch
+from pipelines.runners.watchdog import in_mid_run, run_watched, watch
 from pipelines.runs.run_file import ShardWriter
 from pipelines.runs.run_files import warn_of_candidates
 from transforms.shards import RunShards, SpreadTasks, WriteShards
@@ -58,8 +57,6 @@ from transforms.shards import RunShards, SpreadTasks, WriteShards
 _log = logging.getLogger(__name__)
 RETRIES = 2
 _REMOTE_POLL_SECONDS = 5.0
-# Without stall_minutes: so long may no shard be done, or as long as this many are expected to take.
-_STALL_SECONDS, _STALL_SHARDS = 1800.0, 3
 
 
 @contextmanager
@@ -84,9 +81,8 @@ class Launcher:
         wait: whether to wait for the jobs; only Dataflow's go on without this process.
         retries: how often open shards are started again, in all, after a worker or a job server
             died.
-        shard_seconds: what a shard of a stage is expected to take; asked where none was done for
-            half an hour.
         share: without a runner, the shards that are done here.
+        max_inferences: the most that the stages may make, after reuse.
         on_receipt: takes the receipt of each shard of a job as soon as it is done, those of earlier
             jobs too; an error that it raises ends the job.
         submitted: the id of each Dataflow job, or the file that the job was written to.
@@ -99,8 +95,8 @@ class Launcher:
     beam_flags: Sequence[str] = ()
     wait: bool = True
     retries: int = RETRIES
-    shard_seconds: Callable[[StageRecord], float] = lambda _: 0.0
     share: Share | None = None
+    max_inferences: int | None = None
     on_receipt: Callable[[Receipt], None] | None = None
     submitted: list[str] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False, repr=False)
@@ -108,16 +104,13 @@ class Launcher:
     _of_share: dict[str, Mapping[int, Receipt]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _inferences: int = field(default=0, init=False, repr=False)
     _attempt: int = field(default=1, init=False, repr=False)
     _started: bool = field(default=False, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._times = RunTimes(len(self.plan.shards), ())
 
     def run(self, stages: Sequence[StageRecord] | None = None) -> None:
         """Runs these stages in order, by default all of the plan: see `run_stage`."""
         chosen = self.plan.stages if stages is None else stages
-        self._times = RunTimes(len(self.plan.shards), chosen)
         for stage in chosen:
             if self.share is not None and stage.whole and self.plan.sealed(stage.whole) is None:
                 self.console.note(
@@ -279,15 +272,26 @@ class Launcher:
         tasks = [
             self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left
         ]
-        if stage.work is None or not tasks:
+        if not stage.input_docs or not tasks:
             return tasks
         scores = self._reuse.scores(stage)
-        self._explain(stage, scores.refused)
-        return scores.given_to(tasks)
-
-    def _explain(self, stage: StageRecord, refused: Sequence[str]) -> None:
-        for reason in refused:
+        for reason in scores.refused:
             self.console.note(f"{stage.name}: not reused: {reason}")
+        tasks = scores.given_to(tasks)
+        if self.max_inferences is not None:
+            self._check_inferences(stage, tasks, self.max_inferences)
+        return tasks
+
+    def _check_inferences(self, stage: StageRecord, tasks: Sequence[ShardTask], most: int) -> None:
+        """Counts what is not reused, and raises BeamrankError where it is too much."""
+        work = self._stages[stage.name]
+        self._inferences += sum(work.count(task).inferences for task in tasks)
+        if self._inferences > most:
+            raise BeamrankError(
+                f"{stage.name} was not started: after reuse the run makes {self._inferences:,} "
+                f"inferences up to it, and --max-inferences allows {most:,}. Raise the limit, or "
+                "lower k"
+            )
 
     @cached_property
     def _reuse(self) -> Reuse:
@@ -334,10 +338,7 @@ class Launcher:
         self._done = digests.keys() - {task.shard for task in tasks}
 
         def read_receipt(shard: int) -> Receipt | None:
-            receipt = folder.receipt(shard, digests[shard])
-            # That of a model tells how long the next model takes.
-            self._times.scored = receipt if stage.work is not None else self._times.scored
-            return receipt
+            return folder.receipt(shard, digests[shard])
 
         told = set[int]()
 
@@ -350,7 +351,7 @@ class Launcher:
                         self.on_receipt(receipt)
             return done
 
-        with self.console.bar(stage.name, partial(self._times.words, stage)) as bar:
+        with self.console.bar(stage.name) as bar:
             show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)
             run_job = partial(self._run_job, stage, folder, in_order, show)
             if work.does == "run":
@@ -360,14 +361,9 @@ class Launcher:
                 )
             elif work.does == "join":
                 assert isinstance(self.config, RunConfig)
-                tokens = None
-                # They may turn out unusable: a launcher that waits then reads the corpus.
-                if self.wait and stage.corpus_digest is not None:
-                    tokens, refused = self._reuse.tokens(stage)
-                    self._explain(stage, refused)
                 CorpusJoin(
                     *(self.plan, self.config, work, tasks, self.console.note, run_job),
-                    *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait, tokens),
+                    *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait),
                 ).run()
             else:
                 run_job(tasks, RunShards(work.decided(self.plan) if stage.whole else work), None)
@@ -385,9 +381,9 @@ class Launcher:
         """Does some tasks: here those of a share, else as one Beam job; Dataflow's is left to it
         unless we wait.
         """
-        progress = show(scan)
+        progress, stall_seconds = show(scan), self.config.stall_minutes * 60
         if self.share is not None:
-            watch(partial(work.run_here, tasks, self._done.add), progress, self._stall_limit(stage))
+            watch(partial(work.run_here, tasks, self._done.add), progress, stall_seconds)
             return
         file = TaskFile.write(self.plan, folder.url, tasks_prefix(digests), tasks)
         pipeline = self._new_pipeline(stage)
@@ -395,33 +391,12 @@ class Launcher:
         if self.runner is Runner.DATAFLOW:
             job = self._submit(pipeline, stage)
             if self.wait:
-                dataflow.wait(job, progress, self._stall_limit(stage), self.console.warn)
+                dataflow.wait(job, progress, stall_seconds, self.console.warn)
             return
         # At an object store listings cost money.
         pause = _REMOTE_POLL_SECONDS if storage.is_remote(self.plan.output) else 0.0
-        run_watched(pipeline, at_most_every(pause, progress), self._stall_limit(stage))
+        run_watched(pipeline, at_most_every(pause, progress), stall_seconds)
         progress()
-
-    def _stall_limit(self, stage: StageRecord) -> StallLimit:
-        minutes = self.config.stall_minutes
-        if minutes is not None or stage.name == RUNS:
-            return StallLimit(_STALL_SECONDS if minutes is None else minutes * 60)
-        return StallLimit(_STALL_SECONDS, partial(self._longer, stage))
-
-    def _longer(self, stage: StageRecord) -> float:
-        """How long a job of a stage may complete no shard, by what a shard is expected to take."""
-        try:
-            expected = self.shard_seconds(stage)
-        except (BeamrankError, OSError, RuntimeError) as error:
-            self.console.warn(f"{stage.name}: what a shard takes is unknown: {error}")
-            return 0.0
-        limit = _STALL_SHARDS * expected
-        if limit > _STALL_SECONDS:
-            self.console.note(
-                f"{stage.name}: a shard is expected to take {duration(expected)}; the job is "
-                f"stopped after {duration(limit)} without a shard (stall_minutes)"
-            )
-        return limit
 
     def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:
         """An empty pipeline for one job of a stage."""

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, starmap
 from typing import Any
 
 import apache_beam as beam
@@ -22,7 +21,6 @@ from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs, NeededList
 from beamrank.join.join import doc_tokens_schema
 from beamrank.join.run_shards import SENT
-from models.scoring.reuse import UnusableTokensError
 from models.stages.given_run import RunScan, SentRows
 from models.stages.tokenize import SentTokens, TokenizeDocs
 from transforms.shards import EachFn, run_shard
@@ -123,7 +121,6 @@ class _Work:
     folder: StageFolder
     needed: NeededList
     units: UnitFile
-    reusable: NeededList | None
 
     def scan(self, number: int) -> Iterator[SentTokens]:
         """The number of a corpus unit -> the tokens of needed docs, by shard."""
@@ -131,16 +128,12 @@ class _Work:
 
     def join_group(self, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
         """(shard, batches) -> the shard's number, as `join`."""
-        yield from self.join(*task_and_rows(grouped[1]))
+        yield self.join(*task_and_rows(grouped[1]))
 
-    def join(self, task: ShardTask, tokens: Sequence[pa.RecordBatch]) -> Iterator[int]:
-        """The shard's number once it has a receipt; nothing if tokens cannot be reused for it."""
-        join = partial(self.stage.join, task, tokens, self.units.place, self.reusable)
-        try:
-            yield run_shard(task, join).receipt.shard
-        except UnusableTokensError:
-            # The launcher finds the shard without a receipt, and reads the whole corpus for it.
-            return
+    def join(self, task: ShardTask, tokens: Sequence[pa.RecordBatch]) -> int:
+        """The shard's number once it has a receipt."""
+        join = partial(self.stage.join, task, tokens, self.units.place)
+        return run_shard(task, join).receipt.shard
 
 
 @dataclass
@@ -150,36 +143,31 @@ class JoinCorpus(beam.PTransform):
     Attributes:
         needed: the list of the needed docs.
         units: those of the corpus.
-        read: ranges of the numbers of those to read.
-        reusable: the list of the docs whose tokens are reused, if there are any.
     """
 
     stage: TokenizeDocs
     folder: StageFolder
     needed: NeededList
     units: UnitFile
-    read: Sequence[tuple[int, int]]
-    reusable: NeededList | None = None
 
     @property
     def _work(self) -> _Work:
-        return _Work(self.stage, self.folder, self.needed, self.units, self.reusable)
+        return _Work(self.stage, self.folder, self.needed, self.units)
 
     def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
         """The same without Beam, in this process: notes the number of each shard that has a
         receipt.
         """
         tokens: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        for number in chain.from_iterable(starmap(range, self.read)):
+        for number in range(self.units.count):
             for shard, batch in self._work.scan(number):
                 tokens[shard].append(batch)
         for task in tasks:
-            for shard in self._work.join(task, tokens.pop(task.shard, [])):
-                note(shard)
+            note(self._work.join(task, tokens.pop(task.shard, [])))
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
-        ranges = tasks.pipeline | "UnitRanges" >> beam.Create(self.read)
-        units = ranges | "Units" >> beam.FlatMapTuple(lambda start, end: range(start, end))
+        count = tasks.pipeline | "UnitCount" >> beam.Create([self.units.count])
+        units = count | "Units" >> beam.FlatMap(lambda end: range(end))
         schema = doc_tokens_schema(schemas.token_type(self.stage.vocab_size))
         return _joined(tasks, units, self._work.scan, schema, self._work.join_group)
 

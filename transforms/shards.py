@@ -22,7 +22,6 @@ from beamrank.commit.shards import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from beamrank.storage.stores import StoreSettings
-from models.scoring.reuse import UnusableTokensError
 from models.stages.base import ShardStage
 from models.stages.scoring import ModelLoad, new_loads
 
@@ -105,9 +104,6 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
         _log.info("started")
         try:
             receipt = run()
-        except UnusableTokensError as error:
-            _log.warning("not joined: %s", error)
-            raise
         except Exception:
             _log.exception("failed")
             raise

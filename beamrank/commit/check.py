@@ -122,9 +122,7 @@ def _verify_top(output: str, found: Verification) -> list[StageRecord]:
         found.findings.append(Finding(listing.CURRENT, "does not name an existing plan", _AGAIN))
     for entry in entries:
         found.findings += _own_content(output, entry)
-    found.count(
-        [entry.state.size_bytes for entry in entries if entry.kind is not listing.PREDICTION]
-    )
+    found.count([entry.state.size_bytes for entry in entries])
     return list(stages.values())
 
 
@@ -381,7 +379,7 @@ def _named(
         *receipts,
         *(receipt.part for receipt in kept),
         *(receipt.rejects_file for receipt in kept),
-        *(name for report in reports for name in (report.rejects_file, report.docs_file)),
+        *(report.rejects_file for report in reports),
     }
 
 

@@ -126,10 +126,12 @@ class UnitFile:
     Attributes:
         url: of the file.
         like: one of them: all have its format and its columns.
+        count: how many they are.
     """
 
     url: str
     like: CorpusUnit
+    count: int
 
     @classmethod
     def write(cls, folder: str, prefix: str, sources: Sequence[UnitSource]) -> Self:
@@ -142,7 +144,7 @@ class UnitFile:
             }
             for unit, file in sources
         )
-        return cls(write_rows(folder, prefix, _UNITS, rows), sources[0][0])
+        return cls(write_rows(folder, prefix, _UNITS, rows), sources[0][0], len(sources))
 
     def read(self, number: int) -> UnitSource:
         """A unit and its file; raises DataError where the file with the units is missing or was

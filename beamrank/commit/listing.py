@@ -28,7 +28,6 @@ BESIDE_RUNS = (MEASURES, PER_QUERY, SCORES)
 VALUES = "per_query"
 """The key of `MEASURES` that is not the name of a run."""
 CURRENT = "current-plan.json"
-PREDICTED = "prediction.json"
 _FIELDS = {
     "digest": rf"(?P<digest>[0-9a-f]{{{SHORT}}})",
     "number": r"(?P<number>\d{5,})",
@@ -68,7 +67,6 @@ class Kind:
 
 PLAN = Kind("plan-{digest}.json")
 POINTER = Kind(CURRENT)
-PREDICTION = Kind(PREDICTED)
 LAUNCHER = Kind("launcher-{job}-{job}-(?P<machine>[0-9a-f]{{8}})-{digest}.json")
 RETRY = Kind("retry-{digest}.json", "", ("retry", "delete it: only its record is lost"))
 SHARDS = Kind(
@@ -111,15 +109,8 @@ SCAN = Kind(
     unused="a report on a corpus that no plan reads",
     while_idle=True,
 )
-UNIT_DOCS = Kind(
-    "docs-{digest}.bin",
-    SCANS,
-    ("docs", "delete it; later runs read the corpus in place of reusing its tokens"),
-    "the docs of a unit of a corpus that no plan reads",
-    while_idle=True,
-)
-_OF_OUTPUT = (PLAN, POINTER, PREDICTION, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT)
-_OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, TASKS, SCAN, UNIT_DOCS)
+_OF_OUTPUT = (PLAN, POINTER, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT)
+_OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, TASKS, SCAN)
 
 
 # In a document: the name of a file of `rejects/`; empty where no row was rejected.

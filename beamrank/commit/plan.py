@@ -44,9 +44,9 @@ from beamrank.storage.urls import refuse_credentials
 from beamrank.topic_table import TopicTable
 
 # Raised whenever a stage would write other bytes from the same input.
-ENGINE_VERSION = 4
-# That of release 0.2.0: outputs since then are read.
-OLDEST_READ_VERSION = 4
+ENGINE_VERSION = 5
+# That of release 0.3.0: outputs since then are read.
+OLDEST_READ_VERSION = 5
 FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]
 """Finds the manifest of a stage by its folder, its name and the digests of its shards."""
 
@@ -69,7 +69,7 @@ class CurrentPlan(NamedTuple):
     """
 
     plan: Annotated[str, Field(pattern=f"^{PLAN.pattern}$")]
-    config: str = ""
+    config: str
     owner: Mapping[str, Any] | None = None
 
 
@@ -310,9 +310,7 @@ class Plan:
 
     def is_named_by(self, current: CurrentPlan) -> bool:
         """Whether the pointer of a folder names this plan, with this configuration."""
-        # Up to release 0.2.0 absolute paths were digested.
-        digests = "", self.config_digest, digest(_decisive(self.config))
-        return current.plan == self.name and current.config in digests
+        return current == (self.name, self.config_digest, current.owner)
 
     def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
         """Writes the pointer to this plan, and who made it current."""
@@ -405,7 +403,7 @@ def load_plan(output: str, name: str) -> Plan:
 
     Raises:
         EngineVersionError: an engine version wrote it that is later than this one, or older than
-            release 0.2.0.
+            release 0.3.0.
         ValueError: the file is damaged.
     """
     url = storage.join(output, name)

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any
@@ -394,10 +394,9 @@ class ScanReport(Document):
     Reports are named by the corpus, not by the candidates: every pass, attempt and set of
     candidates finds the same bad rows in a unit, which count once, however often it is read.
 
-    `content` is its `unit_digest`, `docs_file` names the file beside the report with the hashes of
-    its docs, and `rejects_file` that with its bad rows below `rejects/`. Of a given run,
-    `twice_encoded` texts were encoded as UTF-8 twice, `remark` is on the order of its candidates,
-    and `kind` that of its bad rows. `corpus` begins its digest.
+    `rejects_file` is the file with its bad rows below `rejects/`. Of a given run, `twice_encoded`
+    texts were encoded as UTF-8 twice, `remark` is on the order of its candidates, and `kind` that
+    of its bad rows. `corpus` begins its digest.
     """
 
     unit: Count
@@ -405,8 +404,6 @@ class ScanReport(Document):
     bad_rows: Count
     examples: tuple[str, ...]
     seconds: Seconds = 0.0
-    content: str = ""
-    docs_file: Annotated[str, Field(pattern=rf"^({listing.UNIT_DOCS.pattern})?$")] = ""
     rejects_file: listing.RejectsFile = ""
     twice_encoded: Count = 0
     twice_example: str = ""
@@ -435,23 +432,18 @@ def watch_scans(folder: str) -> Callable[[], int]:
     )
 
 
-def read_reports(folder: str, corpus_digests: Collection[str]) -> list[ScanReport]:
-    """The valid reports on the units of some corpora."""
-    digests = {each[:SHORT] for each in corpus_digests}
-    entries = listing.list_folder(folder, listing.SCANS)
-    names = [
-        entry.name for entry in entries if entry.is_whole(listing.SCAN) and entry.digest in digests
-    ]
-    contents = storage.read_files(storage.join(folder, listing.SCANS), names).values()
-    return [report for report in map(ScanReport.from_json, contents) if report is not None]
-
-
 def read_scans(folder: str, corpus_digest: str) -> ScanReport:
     """The sum of a corpus's reports, whose `unit` is how many they are.
 
     A truncated report counts once its unit is read again.
     """
-    reports = read_reports(folder, [corpus_digest])
+    names = [
+        entry.name
+        for entry in listing.list_folder(folder, listing.SCANS)
+        if entry.is_whole(listing.SCAN) and entry.digest == corpus_digest[:SHORT]
+    ]
+    contents = storage.read_files(storage.join(folder, listing.SCANS), names).values()
+    reports = [report for report in map(ScanReport.from_json, contents) if report is not None]
     first = reports[0] if reports else ScanReport(0, 0, 0, ())
     return ScanReport(
         unit=len(reports),

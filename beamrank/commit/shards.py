@@ -166,21 +166,6 @@ class ReusablePart(NamedTuple):
     arithmetic: str
 
 
-class TokensPart(NamedTuple):
-    """The part of an earlier run whose tokens of docs a shard may reuse.
-
-    Attributes:
-        tokens: the part.
-        candidates: the part with the candidates whose docs it has; a few of them may have been
-            missing from the corpus.
-        k: how many candidates of each query it has.
-    """
-
-    tokens: InputPart
-    candidates: InputPart
-    k: int
-
-
 @dataclass(frozen=True)
 class ShardTask:
     """One shard of one stage.
@@ -195,8 +180,6 @@ class ShardTask:
         rows: the shard's, for a stage that reads rows of a file.
         reusable: the parts of earlier runs with scores of the shard's queries, in the order in
             which they are read.
-        reusable_tokens: the parts of an earlier run with the tokens of docs that are not read from
-            the corpus.
     """
 
     folder: StageFolder
@@ -206,7 +189,6 @@ class ShardTask:
     inputs: tuple[InputPart, ...] = ()
     rows: RowRange | None = None
     reusable: tuple[ReusablePart, ...] = ()
-    reusable_tokens: tuple[TokensPart, ...] = ()
 
     def receipt(self) -> Receipt | None:
         """The receipt, if the shard has one that counts."""
@@ -287,13 +269,11 @@ class SharedTopics(NamedTuple):
     of a shard.
 
     Attributes:
-        topics: how many they are.
         starts: int64[shards + 1], where the shards of the earlier plan begin, for each shard of the
             later one.
         earlier: int64[n], these shards.
     """
 
-    topics: int
     starts: npt.NDArray[np.int64]
     earlier: npt.NDArray[np.int64]
 
@@ -309,9 +289,7 @@ class SharedTopics(NamedTuple):
         )
         is_new = np.ones(len(shared), np.bool_)
         is_new[1:] = (np.diff(mine) > 0) | (np.diff(theirs) > 0)
-        return cls(
-            len(shared), np.searchsorted(mine[is_new], np.arange(len(later) + 1)), theirs[is_new]
-        )
+        return cls(np.searchsorted(mine[is_new], np.arange(len(later) + 1)), theirs[is_new])
 
     def shards(self, later: int) -> list[int]:
         """The shards of the earlier plan that have topics of a shard, ascending."""

@@ -11,41 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from pydantic import ConfigDict, Field
 
-from beamrank.ranking.aggregation import pair_inferences
 from beamrank.ranking.input_layout import Lengths
 
 # They import pyarrow.compute, and every command that reads a plan imports records.
 if TYPE_CHECKING:
     from beamrank.ranking.rankings import Rankings
     from beamrank.ranking.variants import Depths, Variants
-
-
-@dataclass(frozen=True)
-class ScoringWork:
-    """The work of a model for one query, by which the duration of one stage predicts that of the
-    next.
-
-    Attributes:
-        k: how many candidates of a query reach the model.
-        docs: how many docs one input has: 1, or 2 where candidates are compared in pairs.
-        opponents: how many others a candidate is compared with; None for all.
-        max_length: the most tokens of an input.
-        token_cost: how many multiplications the model makes for one token.
-    """
-
-    k: int
-    docs: int
-    opponents: int | None
-    max_length: int
-    token_cost: int
-
-    def inferences(self, candidates: float) -> float:
-        """How many inputs of a query with so many candidates the model scores."""
-        return (
-            min(self.k, candidates)
-            if self.docs == 1
-            else pair_inferences(candidates, self.k, self.opponents)
-        )
 
 
 @dataclass(frozen=True)
@@ -64,7 +35,8 @@ class StageRecord:
         run_name: the name of the run that it yields, if it yields one.
         corpus_digest: the digest of the corpus, for a stage that reads it.
         scan_digest: names the reports of its scan, of the corpus or of a given run.
-        work: for a stage with a model.
+        input_docs: how many docs an input of its model has: 1, or 2 where candidates are compared
+            in pairs; 0 for a stage without a model.
         whole: the one of `inputs` of which each of its shards depends on all parts; empty for none.
     """
 
@@ -81,7 +53,7 @@ class StageRecord:
     run_name: str | None = None
     corpus_digest: str | None = None
     scan_digest: str | None = None
-    work: ScoringWork | None = None
+    input_docs: int = 0
     whole: str = ""
 
 

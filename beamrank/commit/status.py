@@ -1,37 +1,23 @@
-"""The progress of a run and the attempts at a shard, read from its plan and receipts only, and what
-was predicted.
-"""
+"""The progress of a run and the attempts at a shard, read from its plan and receipts only."""
 
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple, Self
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from beamrank.commit.listing import PART, PREDICTED, RECEIPT, RECEIPTS, RETRY, Entry, list_stage
+from beamrank.commit.listing import PART, RECEIPT, RECEIPTS, RETRY, Entry, list_stage
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, ScanReport, read_scans, why_broken
-from beamrank.commit.stage import ScoringWork, StageRecord
-from beamrank.errors import PreflightError
+from beamrank.commit.stage import StageRecord
 from beamrank.storage import files as storage
-from beamrank.storage.documents import (
-    Document,
-    Seconds,
-    adapter,
-    checked_json,
-    checked_values,
-    sha256,
-    validated,
-)
+from beamrank.storage.documents import Document, Seconds, sha256
 
 # A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
 # Between two passes over the corpus no shard is joined.
 _SCAN_PAUSE_SECONDS = 1800.0
 _COUNTS = "counts"
-_HOUR_SECONDS = 3600.0
 
 
 class Pace(NamedTuple):
@@ -74,78 +60,10 @@ class Pace(NamedTuple):
         return found
 
 
-def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]) -> float | None:
-    """The ratio of a stage's duration to that of the stage before it, on the same workers.
-
-    An input with two docs is taken to be twice as long as one with one doc, up to the most tokens
-    of an input, and the same share of inputs to be reused.
-
-    The inputs of the stage before it have one doc; None if its receipts lack the counts.
-    """
-    names = ("queries", "candidates", "inferences", "reused", "tokens")
-    queries, candidates, inferences, reused, tokens = _sums(scored, *names)
-    if not (candidates and tokens and before.token_cost):
-        return None
-    length = min(float(work.max_length), work.docs * tokens / inferences)
-    inputs = queries * work.inferences(candidates / queries) * inferences / (inferences + reused)
-    return inputs * length * work.token_cost / (tokens * before.token_cost)
-
-
 def _sums(receipts: Iterable[Receipt], *names: str) -> list[int]:
     """The sum of each of some counts."""
     counts = [receipt.counts for receipt in receipts]
     return [sum(each.get(name, 0) for each in counts) for name in names]
-
-
-class Price(BaseModel):
-    """The machines of a run and what they cost; worker seconds are spread over them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    machine: str
-    """Its name, for the reader."""
-    per_hour: Annotated[float, Field(ge=0)] = 0.0
-    """In any currency, for one machine."""
-    machines: Annotated[int, Field(ge=1)] = 1
-    """How many of them work at once."""
-
-    def cost(self, worker_seconds: float) -> float:
-        """The cost of work, whatever the number of machines."""
-        return worker_seconds / _HOUR_SECONDS * self.per_hour
-
-    def elapsed_seconds(self, worker_seconds: float) -> float:
-        """How long the machines take together, if there are shards for all of them."""
-        return worker_seconds / self.machines
-
-
-class Prediction(BaseModel):
-    """What `beamrank plan --save` predicts: the worker seconds of each step, and the price of its
-    machines.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    seconds: Mapping[str, Annotated[float, Field(ge=0)]]
-    """By step: retrieve, tokenize, mono, duo."""
-    price: Price | None = None
-
-    def save(self, output: str) -> None:
-        """Writes it into an output, over an earlier one."""
-        storage.replace(storage.join(output, PREDICTED), checked_json(self.model_dump(mode="json")))
-
-
-def read_prediction(output: str) -> Prediction | None:
-    """The last prediction that was saved in an output; None if there is none."""
-    path = storage.join(output, PREDICTED)
-    try:
-        found: Prediction = validated(adapter(Prediction), checked_values(storage.read_bytes(path)))
-        return found
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise PreflightError(
-            f"{path} is damaged: remove it, or save it again with `beamrank plan --save`: {error}"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -178,8 +96,7 @@ class StageStatus:
 
     Attributes:
         eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are
-            done, None if unknown. For the last stage without a finished shard it is forecast from
-            the pace of the one before.
+            done, None while none is.
         elapsed_seconds: how long the stage has been running; None if it is not.
         inferences: of the shards that are done, like all that follows.
         reused: the inferences whose scores earlier runs had; they are not among `inferences`.
@@ -224,12 +141,7 @@ def read_status(
     now = time.time() if now is None else now
     receipts = read_receipts(plan) if receipts is None else receipts
     retries = _read_retries(plan)
-    found = [
-        _stage_status(plan, stage, receipts[stage.name], retries, now) for stage in plan.stages
-    ]
-    if found[-1].eta_seconds is None:
-        found[-1] = replace(found[-1], eta_seconds=_forecast(plan, plan.stages[-1], receipts))
-    return found
+    return [_stage_status(plan, stage, receipts[stage.name], retries, now) for stage in plan.stages]
 
 
 def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
@@ -308,22 +220,6 @@ def _pace(stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
 
 def _pause(stage: StageRecord) -> float:
     return _PAUSE_SECONDS if stage.scan_digest is None else _SCAN_PAUSE_SECONDS
-
-
-def _forecast(
-    plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int, Receipt]]
-) -> float | None:
-    """The time of a stage at the pace of the scoring stage that it reads."""
-    before = next((each for each in map(plan.stage, stage.inputs) if each.work is not None), None)
-    if before is None or before.work is None or stage.work is None:
-        return None
-    scored = receipts[before.name]
-    pace, ratio = _pace(before, scored), work_ratio(stage.work, before.work, scored.values())
-    return (
-        None
-        if pace is None or ratio is None
-        else round(len(plan.shards) * ratio * pace.seconds_each, 1)
-    )
 
 
 @dataclass(frozen=True)

@@ -110,9 +110,8 @@ class JobConfig(Section):
     """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were
     `compiled` at installation; `auto` is these where they are faster, and torch for workers on
     other machines."""
-    stall_minutes: Annotated[float, Field(gt=0)] | None = None
-    """A job that completes no shard for so long is stopped; default: 30, or three times the
-    expected time of a shard if that is more."""
+    stall_minutes: Annotated[float, Field(gt=0)] = 30
+    """A job that completes no shard for so long is stopped."""
 
 
 class RunConfig(JobConfig):
@@ -146,8 +145,7 @@ class RunConfig(JobConfig):
     """Names of ir_measures or trec_eval; stages are compared by the first. `[]`: nothing is
     evaluated."""
     reuse: tuple[Path, ...] = ()
-    """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are
-    reused.
+    """Outputs of earlier runs, whose scores of the same inputs are reused.
     """
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = (
         "trec",

@@ -23,7 +23,7 @@ from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
-from beamrank.storage.documents import digest, sha256
+from beamrank.storage.documents import sha256
 from beamrank.storage.globs import NOT_DATA, find, path_below
 from beamrank.storage.streams import errors_as, has_ending, without_compression
 
@@ -41,8 +41,6 @@ FORMATS: Registry[TextFormat] = Registry(
     },
 )
 _CHOICE = Choice("corpus", FORMATS)
-# It tells how a file is compressed, and Parquet from text.
-_ENDING = re.compile(r"(\.tar)?\.\w+$")
 _NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
 
 
@@ -301,22 +299,3 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     ]
     described = json.dumps(decides, ensure_ascii=True)
     return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
-
-
-def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
-    """SHA-256 of everything that decides the docs of a unit of this file: of its name only the
-    ending.
-    """
-    ending = _ENDING.search(storage.name(unit.url).lower())
-    rule = unit.fields if unit.template is None else [unit.fields, unit.template]
-    decides = [
-        unit.format.name,
-        rule,
-        file.content,
-        unit.start,
-        unit.end,
-        ending and ending.group(),
-    ]
-    named = [unit.named, unit.header, unit.quotes]
-    named = named if any(named) else []
-    return digest([unit.format.rules, *decides, *named])

@@ -1,15 +1,14 @@
-"""Docs as 64-bit hashes of what they are found by: those that shards need, and those of a corpus
-unit.
+"""The docs that the shards of a job need, as 64-bit hashes of what they are found by.
 
-The docs that the shards of a job need are in files by range of the hash, so that no process holds
-all of them. Every file is named by its content, so that a changed one is noticed when it is read.
+They are in files by range of the hash, so that no process holds all of them. Every file is named by
+its content, so that a changed one is noticed when it is read.
 """
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,9 @@ from beamrank.storage.documents import SHORT, holds_content, sha256
 from beamrank.storage.local_files import map_numbers
 
 Hashes = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
-# An entry on its way to its file: the hash of a doc, and the shard that needs it with
-# `_HAS_TOKENS`.
-_ENTRY = np.dtype([("hash", "<u8"), ("mark", "<u4")])
-_HAS_TOKENS = 1 << 31
+# An entry on its way to its file: the hash of a doc, and the shard that needs it.
+_ENTRY = np.dtype([("hash", "<u8"), ("shard", "<u4")])
+_NO_END = 1 << 31
 # Hashes are uniform, but a doc that many shards need has many entries: a file of 64 MB would hold
 # 5.3 million.
 _ENTRIES_OF_RANGE = 4_000_000
@@ -39,19 +36,13 @@ def count_ranges(entries: int) -> int:
     return max(1, -(-entries // _ENTRIES_OF_RANGE))
 
 
-def cut_needed(
-    shard: int, needed: Hashes, with_tokens: Hashes, ranges: int
-) -> Iterator[tuple[int, bytes]]:
+def cut_needed(shard: int, needed: Hashes, ranges: int) -> Iterator[tuple[int, bytes]]:
     """The docs that a shard needs, in any order and as often as they like, cut by range: the
     entries of each range.
-
-    `with_tokens` are docs whose tokens an earlier run has for the shard.
     """
     entries = np.empty(len(distinct := np.unique(needed)), _ENTRY)
     entries["hash"] = distinct
-    entries["mark"] = shard | np.where(
-        np.isin(distinct, with_tokens), np.uint32(_HAS_TOKENS), np.uint32(0)
-    )
+    entries["shard"] = shard
     numbers, starts = np.unique(_range_of(distinct, ranges), return_index=True)
     for number, some in zip(numbers.tolist(), np.split(entries, starts)[1:], strict=True):
         yield number, some.tobytes()
@@ -68,27 +59,28 @@ class NeededDocs:
 
     Attributes:
         hashes: uint64[n], sorted; a doc that several shards need stands once for each.
-        marks: uint32[n], the shard of each entry, and whether an earlier run has the doc's tokens
-            for it.
+        shards: uint32[n], the shard of each entry.
     """
 
     hashes: Hashes
-    marks: npt.NDArray[np.uint32]
+    shards: npt.NDArray[np.uint32]
 
     @classmethod
     def of(cls, contents: Iterable[bytes]) -> "NeededDocs":
         """From the entries of shards, in any order."""
         entries = np.frombuffer(b"".join(contents), _ENTRY)
-        hashes, marks = entries["hash"], entries["mark"]
-        order = np.lexsort((marks, hashes))
-        return cls(hashes[order], marks[order])
+        hashes, shards = entries["hash"], entries["shard"]
+        order = np.lexsort((shards, hashes))
+        return cls(hashes[order], shards[order])
 
     def publish(self, folder: str, prefix: str, number: int) -> str:
         """Writes the entries under a prefix, the number of the range and their content's own name;
         returns the URL.
         """
-        content = self.hashes.astype("<u8").tobytes() + self.marks.astype("<u4").tobytes()
-        return _publish(folder, f"{prefix}{number:05d}-", content)
+        content = self.hashes.astype("<u8").tobytes() + self.shards.astype("<u4").tobytes()
+        url = storage.join(folder, f"{prefix}{number:05d}-{sha256(content)[:SHORT]}.bin")
+        storage.publish_content(url, content)
+        return url
 
     @classmethod
     def open(cls, url: str) -> "NeededDocs":
@@ -102,11 +94,6 @@ class NeededDocs:
         entries = len(content) // _ENTRY.itemsize
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
 
-    @property
-    def has_tokens(self) -> Mask:
-        """Whether an earlier run has the doc's tokens for the shard, of each entry."""
-        return self.marks >= _HAS_TOKENS
-
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """Which of some docs are needed: rows int64[m] into `hashes` and shards uint32[m], one
         entry for each pair.
@@ -116,7 +103,7 @@ class NeededDocs:
         rows = np.repeat(np.arange(len(hashes)), counts)
         ends = np.cumsum(counts)
         within = np.arange(len(rows)) - np.repeat(ends - counts, counts)
-        return rows, self.marks[left[rows] + within] & np.uint32(_HAS_TOKENS - 1)
+        return rows, self.shards[left[rows] + within]
 
 
 @dataclass(frozen=True)
@@ -132,7 +119,7 @@ class NeededList:
 
     urls: tuple[str, ...]
     entries: int
-    shards: tuple[int, int] = (0, _HAS_TOKENS)
+    shards: tuple[int, int] = (0, _NO_END)
 
 
 class OpenedList:
@@ -154,11 +141,6 @@ class OpenedList:
             rows.append(places[found])
             shards.append(needed_by)
         return np.concatenate(rows), np.concatenate(shards)
-
-    def of_shard(self, shard: int, hashes: Hashes) -> Hashes:
-        """Those of some hashes that are listed for a shard."""
-        rows, shards = self.lookup(hashes)
-        return np.asarray(hashes[rows[shards == shard]])
 
 
 def write_needed(
@@ -183,108 +165,6 @@ def listed(files: Sequence[tuple[str, int]]) -> NeededList:
     return NeededList(
         tuple(url for url, _ in files), sum(size for _, size in files) // _ENTRY.itemsize
     )
-
-
-def find_unread(
-    needed: NeededList, units: Sequence[Hashes], unchanged: Mask, folder: str, prefix: str
-) -> tuple[Mask, NeededList]:
-    """The units of a corpus that need not be read, since an earlier run has the tokens of all that
-    is needed from them.
-
-    A unit is one if every doc that is needed from it has tokens for each shard that needs it. A doc
-    whose hash is in the units more than once has none: whose tokens they are is unknown. One range
-    of the list is in memory at a time.
-
-    Args:
-        needed: the list, with the docs that have tokens.
-        units: the docs of each unit of the earlier corpus, sorted.
-        unchanged: bool[u], which of these units the corpus still has.
-        folder: where the list of the needed docs of the unread units is written.
-        prefix: how its files are named.
-
-    Returns:
-        bool[u], the units; and that list.
-    """
-
-    @lru_cache(maxsize=1)
-    def opened(number: int) -> _Range:
-        docs = NeededDocs.open(needed.urls[number])
-        starts = np.flatnonzero(np.diff(docs.hashes, prepend=~docs.hashes[:1]))
-        distinct = np.asarray(docs.hashes[starts])
-        return _Range(docs, starts, [_places(distinct, unit) for unit in units])
-
-    numbers = range(len(needed.urls))
-    unread = np.logical_and.reduce(
-        [unchanged, *(opened(number).complete_units() for number in numbers)]
-    )
-    urls, entries = [], 0
-    for number in numbers:
-        docs = opened(number).of_units(unread)
-        urls.append(docs.publish(folder, prefix, number))
-        entries += len(docs.hashes)
-    return unread, NeededList(tuple(urls), entries)
-
-
-@dataclass(frozen=True)
-class _Range:
-    """The needed docs of one range, and where they are in units.
-
-    Attributes:
-        docs: the docs.
-        starts: int64[d], the first entry of each distinct hash.
-        places: for each unit, the distinct hashes that it has, each as often as it is there.
-    """
-
-    docs: NeededDocs
-    starts: npt.NDArray[np.int64]
-    places: list[npt.NDArray[np.int64]]
-
-    def complete_units(self) -> Mask:
-        """Of which units every doc here has tokens for each shard that needs it, and is in no unit
-        again.
-        """
-        if not len(self.starts):
-            return np.ones(len(self.places), np.bool_)
-        times = np.bincount(np.concatenate(self.places), minlength=len(self.starts))
-        complete = np.logical_and.reduceat(self.docs.has_tokens, self.starts) & (times == 1)
-        return np.array([bool(complete[places].all()) for places in self.places])
-
-    def of_units(self, some: Mask) -> NeededDocs:
-        """The docs of some units."""
-        inside = np.zeros(len(self.starts), np.bool_)
-        for number in np.flatnonzero(some):
-            inside[self.places[number]] = True
-        kept = np.repeat(inside, np.diff(self.starts, append=len(self.docs.hashes)))
-        return NeededDocs(self.docs.hashes[kept], self.docs.marks[kept])
-
-
-def _places(distinct: Hashes, unit: Hashes) -> npt.NDArray[np.int64]:
-    """The places in sorted, distinct hashes of those that a unit has."""
-    if not len(distinct):
-        return np.empty(0, np.int64)
-    low = np.searchsorted(unit, distinct[0])
-    high = np.searchsorted(unit, distinct[-1], side="right")
-    hashes = np.asarray(unit[low:high])
-    places = np.searchsorted(distinct, hashes)
-    return np.asarray(places[distinct[places] == hashes])
-
-
-def publish_unit_docs(folder: str, hashes: Hashes) -> str:
-    """Writes the docs of a corpus unit, uint64[n] in any order; returns the file's name."""
-    return storage.name(_publish(folder, "docs-", np.sort(hashes).astype("<u8").tobytes()))
-
-
-def open_unit_docs(url: str) -> Hashes:
-    """The docs of a corpus unit: uint64[n], sorted; a hash stands once for each doc. Raises as
-    `NeededDocs.open`.
-    """
-    return np.asarray(_open(url).view("<u8"))
-
-
-def _publish(folder: str, prefix: str, content: bytes) -> str:
-    url = storage.join(folder, f"{prefix}{sha256(content)[:SHORT]}.bin")
-    storage.publish_content(url, content)
-    return url
 
 
 def _open(url: str) -> Any:

@@ -1,29 +1,22 @@
-"""What a report shows of a run, of run files that are compared, or of other folders: all that its
-sections get.
+"""What a report shows of a run, or of other folders: all that its sections get.
 
 A run is read in a pass over its parts, the parts of the queries that are shown, and one scan of its
-corpus. Run files of other systems have rankings only.
+corpus.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.evaluation.compare import NOT_TESTED, short_names
-from beamrank.evaluation.evaluate import Evaluation, Evaluator, evaluate_one, without
+from beamrank.evaluation.compare import NOT_TESTED
+from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import by_position
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
-from beamrank.formats.excluded import Excluded, own_facts
 from beamrank.formats.qrels import Qrels, read_qrels
-from beamrank.formats.run_order import Run, RunNotes
-from beamrank.formats.runs import read_run
-from beamrank.notes import of_files
-from beamrank.ranking.rankings import Ranking, Rankings, doc_orders
+from beamrank.ranking.rankings import doc_orders
 from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint, Curves
 from beamrank.report.runs import (
@@ -45,11 +38,6 @@ _NO_QRELS = (
     "The run has no qrels: measures, tests, curves and rank changes of judged docs need "
     "judgments. Give `qrels` in the configuration, or --qrels"
 )
-_NOT_SHOWN = (
-    "These are run files: curves, costs, truncation and passages need what `beamrank "
-    "run` stores, and are left out"
-)
-_NO_FILE_QRELS = "No qrels are given: measures, tests and rank changes need judgments. Give --qrels"
 
 
 @dataclass(frozen=True)
@@ -86,20 +74,18 @@ class Tested(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """One run with its stages, several runs of any systems, or folders of something else.
+    """One run with its stages, or folders of something else.
 
     Attributes:
-        title: the run tag and the folder, or the names of the runs.
-        runs: the names of all runs: for a run of beamrank those of its finished stages and
-            aggregations.
+        title: the run tag and the folder, or the names of the folders.
+        runs: the names of all runs: those of its finished stages and aggregations.
         steps: the runs that are shown side by side: one a stage.
         baseline: the run that others are compared with.
         measures: their names; the first decides the order of topics and is drawn.
         settings: what the user chose.
-        topics: their texts by query_id; empty where they are unknown.
-        execution: the run of beamrank; None for runs of other systems.
+        topics: their texts by query_id.
+        execution: the run; None for folders.
         qrels: the judgments, if there are any.
-        files: the path of each run of other systems, and facts about it.
         folders: those that hold no run, and that a section of a plugin shows.
         missing: what the report lacks, and why, a line each.
         evaluations: of each run; empty without qrels.
@@ -121,7 +107,6 @@ class Report:
     topics: Mapping[str, str] = field(default_factory=dict)
     execution: PlanRuns | None = None
     qrels: Qrels | None = None
-    files: Mapping[str, RunNotes] = field(default_factory=dict)
     folders: Sequence[str] = ()
     missing: Sequence[str] = ()
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
@@ -235,11 +220,9 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     )
     # The score of a pair is of two docs.
     of_docs = [
-        str(stage.run_name)
-        for stage in runs.finished
-        if (work := plan.stage(stage.name).work) is None or work.docs == 1
+        str(stage.run_name) for stage in runs.finished if plan.stage(stage.name).input_docs < 2
     ]
-    report = _read(report, runs, itertools.pairwise(runs.steps), of_docs, evaluators, curves)
+    report = _read(report, runs, of_docs, evaluators, curves)
     report = replace(report, curves=curves.found() if curves else {})
     if not settings.texts:
         return report
@@ -251,84 +234,9 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
         return replace(report, missing=[*report.missing, f"No passages are shown: {error}"])
 
 
-def gather_files(
-    urls: Sequence[str],
-    qrels_url: str | None,
-    measures: Sequence[str],
-    settings: ReportSettings,
-    excluded: Excluded | None = None,
-) -> Report:
-    """Reads runs and compares them with the first one, or with the baseline.
-
-    Raises:
-        ConfigError: the baseline is not one of them, or a measure is unknown.
-        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in
-            common.
-    """
-    names = short_names(list(dict.fromkeys(urls)))
-    qrels = None if qrels_url is None else read_qrels(qrels_url)
-    runs = {name: without(read_run(url), excluded, qrels) for url, name in names.items()}
-    baseline = _baseline(settings.baseline, list(runs), "these files")
-    missing = [_NOT_SHOWN, *of_files({name: own_facts(run.order) for name, run in runs.items()})]
-    missing += [_NO_FILE_QRELS] if qrels is None else []
-    evaluations = {}
-    for url, name in names.items() if qrels is not None else ():
-        assert qrels is not None
-        found = evaluate_one(
-            runs[name], qrels, measures, f"the run {url}", f"the qrels {qrels_url}"
-        ).evaluation
-        evaluations[name] = found
-        missing += [f"{name}: {line}" for line in found.notes.warnings]
-    steps = [baseline, *(name for name in runs if name != baseline)]
-    report = Report(
-        title=", ".join(runs),
-        runs=list(runs),
-        steps=steps,
-        baseline=baseline,
-        measures=measures,
-        settings=settings,
-        qrels=qrels,
-        files={url: runs[name].notes for url, name in names.items()},
-        missing=missing,
-        evaluations=evaluations,
-    )
-    in_order = _FileRuns({step: runs[step] for step in steps})
-    return _read(report, in_order, [(baseline, run) for run in steps[1:]], list(runs), {}, None)
-
-
-class _FileRuns:
-    """Run files as `PlanRuns`: one shard, without stages."""
-
-    def __init__(self, runs: Mapping[str, Run]) -> None:
-        self.all = {name: _rankings(run) for name, run in runs.items()}
-
-    def shards(self, queries: Collection[str] | None = None) -> Iterator[None]:  # noqa: ARG002
-        yield None
-
-    def rankings(self, parts: None, run: str) -> Rankings:  # noqa: ARG002
-        return self.all[run]
-
-    def complete(
-        self,
-        parts: None,  # noqa: ARG002
-        query_id: str,  # noqa: ARG002
-        views: Sequence[CandidateView],
-    ) -> list[CandidateView]:
-        return list(views)
-
-
-def _rankings(run: Run) -> dict[str, Ranking]:
-    found = {}
-    for query_id, doc_ids in run.order.items():
-        scores = np.asarray(run.scores.get(query_id, ()), np.float64)
-        found[query_id] = Ranking(tuple(doc_ids), scores, len(scores))
-    return found
-
-
 def _read(
     report: Report,
-    runs: Any,
-    steps: Iterable[tuple[str, str]],
+    runs: PlanRuns,
     of_docs: Sequence[str],
     evaluators: Mapping[str, Evaluator],
     curves: Curves | None,
@@ -337,14 +245,14 @@ def _read(
 
     Args:
         report: what is known without them.
-        runs: a `PlanRuns`, or a `_FileRuns`.
-        steps: two runs each, whose largest rank changes are shown.
+        runs: the run.
         of_docs: the runs whose scores by label are shown.
-        evaluators: by run; none where evaluations are known.
+        evaluators: by run; none without qrels.
         curves: takes the parts too.
     """
     settings, relevance = report.settings, report.relevance
-    changes, scores, first = LargestChanges(steps, settings.changes), ScoresByLabel(), list[str]()
+    changes = LargestChanges(itertools.pairwise(runs.steps), settings.changes)
+    scores = ScoresByLabel()
     for parts in runs.shards():
         rankings = {run: runs.rankings(parts, run) for run in (evaluators or report.steps)}
         for run, evaluator in evaluators.items():
@@ -353,25 +261,21 @@ def _read(
         for query_id in dict.fromkeys(itertools.chain.from_iterable(in_steps.values())):
             judgments = relevance.get(query_id, {})
             ranked = of_query(in_steps, query_id)
-            first += [query_id] * (len(first) < settings.queries)
             for run in (run for run in of_docs if run in ranked):
                 scores.add(run, ranked[run], judgments)
             if judgments and settings.changes:
                 changes.add(candidate_views(query_id, ranked, judgments, judgments))
         if curves is not None:
             curves.add(parts)
-    topics = report.execution.plan.topics.query_ids if report.execution else None
-    found = {run: each.evaluation(topics) for run, each in evaluators.items()}
+    topics = runs.plan.topics.query_ids
     report = replace(
         report,
-        evaluations=found or report.evaluations,
+        evaluations={run: each.evaluation(topics) for run, each in evaluators.items()},
         changes=changes.found(),
         scores=scores.found(),
     )
     # Without qrels, the first ones.
-    chosen = report.largest_differences() or list(
-        itertools.islice(report.topics or first, settings.queries)
-    )
+    chosen = report.largest_differences() or list(itertools.islice(report.topics, settings.queries))
     of_changes: dict[str, list[CandidateView]] = {}
     for change in report.changes:
         of_changes.setdefault(change.candidate.query_id, []).append(change.candidate)

@@ -34,22 +34,9 @@ _CAPTIONS = {
 
 
 def what_ran(report: Report) -> Sequence[Block]:
-    """What is missing, the inputs and the stages; of run files, what they hold."""
+    """What is missing, the inputs and the stages."""
     notes = () if report.execution is None else report.execution.notes
     found: list[Block] = [Paragraph(line) for line in (*notes, *report.missing)]
-    if report.files:
-        columns = [
-            Column("run"),
-            Column("format"),
-            Column("topics", COUNT),
-            Column("rows", COUNT),
-            Column("notes"),
-        ]
-        rows: list[list[Cell]] = [
-            [url, each.format, each.queries, each.rows, "; ".join(each.lines())]
-            for url, each in report.files.items()
-        ]
-        found.append(TableBlock("Runs", Table(columns, rows)))
     run = report.execution
     if run is not None:
         inputs = Table(

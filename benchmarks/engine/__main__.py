@@ -35,11 +35,10 @@ from benchmarks.engine.engines import (
     measure,
     peak_flops,
 )
-from benchmarks.engine.shapes import SHAPES
+from benchmarks.engine.shapes import SHAPES, count_products
 from benchmarks.engine.table import Row, Setting, add_rows, read_rows, tables
 from benchmarks.engine.texts import Inputs, Texts, even_inputs, real_inputs
 from benchmarks.subprocess_meter import run_apart
-from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.backends.registry import processor_kind
 from models.scoring.backends.torch import resolve_device
 
@@ -99,7 +98,7 @@ def _compare(
             some = count if options.inputs else max(4, count * _MEAN_TOKENS // int(tokens))
             inputs[tokens] = even_inputs(some, int(tokens), segments)
     model = Model(shape.save(folder), shape.kind, real_inputs(options.squad, 64, segments).texts)
-    cost = resolve_checkpoint(model.folder, model.kind).architecture.token_cost
+    cost = count_products(model.folder, model.kind)
     best: dict[tuple[str, str], Measured] = {}
     for _ in range(options.rounds):
         for name in _engines(shape_name, options, place):

@@ -91,6 +91,14 @@ def _tokenizer(model_type: str) -> "PreTrainedTokenizerBase":
     return laid_out
 
 
+def count_products(folder: str, kind: RerankerKind) -> int:
+    """The number of multiplications of the layers' matrices for one token."""
+    architecture: Any = resolve_checkpoint(folder, kind).architecture
+    shape = architecture.shape
+    widened = shape.inner * (3 if shape.gated else 2)
+    return len(shape.attentions) * int(shape.hidden * (4 * shape.hidden + widened))
+
+
 SHAPES = {
     "embedded mono": Shape("bert", 0, 442, 13, 240),
     "MiniLM-L6": Shape("bert", 6, 384, 12, 300),

@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 
 # Nothing depends on these.
-_NOT_CHECKED = re.compile(r"logs/|prediction\.json|.*\.tmp$")
+_NOT_CHECKED = re.compile(r"logs/|.*\.tmp$")
 # A later run writes these again (manifests from the receipts), or only their record is lost.
 _MAY_BE_DELETED = re.compile(r"machines/|rejects/|retry-|[^/]+/(scans/|manifest-)")
 # An index without its record is one that somebody else built.

@@ -15,7 +15,7 @@ from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import read_shards
 from beamrank.commit.stage import described
-from beamrank.commit.status import read_prediction, read_status, shard_attempts
+from beamrank.commit.status import read_status, shard_attempts
 from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
@@ -191,7 +191,6 @@ def output(path: str) -> int:
             f"verify finds {findings}"
         )
     plan = read_plan(folder)
-    read_prediction(folder)
     list(shard_attempts(plan, 0))
     return len(read_status(plan))
 

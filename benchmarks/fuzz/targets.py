@@ -17,8 +17,8 @@ from beamrank.commit import listing
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import ScanReport
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage import ScoringWork, StageRecord, described
-from beamrank.commit.status import Prediction, Price, Retry
+from beamrank.commit.stage import StageRecord, described
+from beamrank.commit.status import Retry
 from beamrank.join import schemas
 from beamrank.join.schemas import candidates_table
 from beamrank.records import Topic
@@ -133,7 +133,6 @@ def _write_output(folder: str) -> None:
         {"k": 2},
         run_name="bm25",
     )
-    work = ScoringWork(2, 1, None, 512, 0)
     mono = StageRecord(
         "mono",
         "mono",
@@ -141,7 +140,7 @@ def _write_output(folder: str) -> None:
         described(schemas.CANDIDATES),
         ("retrieve",),
         run_name="mono",
-        work=work,
+        input_docs=1,
     )
     topics = [Topic(f"q{number}", f"text {number}") for number in range(6)]
     plan = Plan("tag", folder, cut_shards(topics, 3), (first, mono), {"run_tag": "tag"})
@@ -160,7 +159,6 @@ def _write_output(folder: str) -> None:
             )
         plan.sealed(stage.name)
     ScanReport(0, 10, 0, ()).publish(plan.folder("mono").url, "c0" * 32)
-    Prediction(seconds={"mono": 1.0}, price=Price(machine="m", per_hour=1.0)).save(folder)
     Retry(plan.digest, "mono", "a worker died", 1.0).publish(folder)
 
 
@@ -225,7 +223,6 @@ _DOCUMENTS: Mapping[str, tuple[str, Codec]] = {
     "receipt": ("mono/receipts/00001-*", JSON),
     "manifest": ("mono/manifest-*", JSON),
     "scan report": ("mono/scans/unit-*", JSON),
-    "prediction": (listing.PREDICTED, JSON),
     "retry": ("retry-*", JSON),
     "machine": ("machines/*", JSON),
     "part": ("mono/part-00001-*", PARQUET),

@@ -122,7 +122,7 @@ def calibrate(
         _BASE_RATE: np.full_like(judged.scores, judged.relevant.mean()),
         _CALIBRATED: held_out(judged, fold_of, fit),
     }
-    if (work := runs.plan.stage(name).work) is not None and work.docs == 1:
+    if runs.plan.stage(name).input_docs == 1:
         probabilities = {_SIGMOID: np.asarray(expit(judged.scores)), **probabilities}
     found = {kind: measure(judged, each) for kind, each in probabilities.items()}
     threshold = None if precision is None else find_threshold(judged, fold_of, precision)

@@ -80,8 +80,5 @@ def with_deeper(
 def _inferences(plan: "Plan") -> dict[str, int]:
     """The most inferences of each stage for a topic, as `beamrank plan` counts them."""
     from models.stages.core import open_stages
-    from models.stages.planning import Sample
 
-    stages = open_stages(plan.stages)
-    free = Sample(seconds_per_input={stage.name: 0.0 for stage in stages})
-    return {stage.name: stage.cost(free, 1).inferences for stage in stages}
+    return {stage.name: stage.cost(1) for stage in open_stages(plan.stages)}

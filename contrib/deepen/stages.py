@@ -29,9 +29,9 @@ from beamrank.ranking.rankings import Floats, Rankings, rank_docs
 from beamrank.ranking.variants import Depths
 from beamrank.section import Positive
 from models.scoring.reuse import ReusableScores
-from models.stages.base import Cost, Key, LaterStage, ShardStage
+from models.stages.base import Key, LaterStage, ShardStage
 from models.stages.mono import ScoreMono
-from models.stages.planning import Planning, Sample
+from models.stages.planning import Planning
 
 GAPS = pa.schema(
     {"query_id": pa.string(), "gap": pa.float32(), "scored": pa.int32(), "left": pa.int32()},
@@ -256,12 +256,10 @@ class ScoreDeeper(ScoreMono):
         *others, mono = super().inputs
         return (*others, self.depths, mono)
 
-    def cost(self, sample: Sample, topics: int) -> Cost:
+    def cost(self, topics: int) -> int:
         """What the mono before it leaves, if all topics have as many candidates as possible."""
-        whole = super().cost(sample, topics)
-        first = whole.inferences * self.first_k // self.k
-        inferences = max(0, min(whole.inferences, self.inferences) - first)
-        return Cost(inferences, whole.bytes, whole.seconds * inferences / max(1, whole.inferences))
+        most = super().cost(topics)
+        return max(0, min(most, self.inferences) - most * self.first_k // self.k)
 
     def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
         """The docs that mono scored, and below them as many more as were decided."""

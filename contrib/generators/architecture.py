@@ -17,7 +17,6 @@ from models.architectures.transformers import (
     TransformersModel,
     TransformersScorer,
     checked_tensors,
-    count_products,
     load_model,
     make_skeleton,
     slower,
@@ -141,7 +140,6 @@ class Generator:
             num_labels=len(words),
             positions=_T5_POSITIONS if self.decodes else skeleton.config.max_position_embeddings,
             vocab_size=rows,
-            token_cost=count_products(skeleton),
             tensors=tensors,
             warnings=(
                 slower(files),

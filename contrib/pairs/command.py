@@ -69,12 +69,7 @@ def score(
         int,
         option("Up to N rows that cannot be used get no score; more are an error.", metavar="N"),
     ] = 0,
-    stall_minutes: Annotated[
-        float | None,
-        option(
-            "Stop a job that completes no shard for so long; by default 30, or three shards' time."
-        ),
-    ] = None,
+    stall_minutes: Annotated[float, option("Stop a job that completes no shard for so long.")] = 30,
     dry_run: Annotated[
         bool,
         option(

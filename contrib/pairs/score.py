@@ -1,6 +1,5 @@
 """`beamrank score`: all inputs are checked, then one stage is executed by the launcher of runs."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,16 +28,10 @@ from pipelines.runners.options import Runner, beam_options, check_server, settle
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import check_places
 
-_SAMPLE_ROWS = 64
-
 
 @dataclass(frozen=True)
 class ScorePreview:
-    """What `score_pairs` will do, as `--dry-run` prints it (docs/reference/json.md).
-
-    `remaining_seconds` are those of one worker on this machine, measured on the first rows; None
-    for Dataflow.
-    """
+    """What `score_pairs` will do, as `--dry-run` prints it (docs/reference/json.md)."""
 
     pairs: int
     files: int
@@ -49,7 +42,6 @@ class ScorePreview:
     checkpoint: str
     device: str
     dtype: str
-    remaining_seconds: float | None
 
 
 def preview_scores(
@@ -70,7 +62,6 @@ def preview_scores(
         checkpoint=stage.checkpoint,
         device=stage.device,
         dtype=stage.dtype,
-        remaining_seconds=None if runner is Runner.DATAFLOW else rows * _seconds_a_row(plan, stage),
     )
 
 
@@ -87,24 +78,11 @@ def score_pairs(
     check_places(plan, [scores_folder(plan)])
     with resumable(), made_current(plan):
         launcher = Launcher(plan, settings, console, runner, flags)
-        if runner is not Runner.DATAFLOW:
-            launcher.shard_seconds = lambda _: settings.shard_rows * _seconds_a_row(plan, stage)
         launcher.on_receipt = _BadRows(settings.max_bad_rows, plan.output).add
         manifest = launcher.run_stage(plan.stage(stage.name))
         assert manifest is not None
         _report(manifest, _BadRows(settings.max_bad_rows, plan.output), console)
         return write_scores(plan, manifest)
-
-
-def _seconds_a_row(plan: Plan, stage: ScorePairs) -> float:
-    """Measured on the first rows; a first call warms the model up."""
-    first = plan.shards[0].rows
-    assert first is not None
-    some = first._replace(end=min(first.end, first.start + _SAMPLE_ROWS))
-    stage.score(some)
-    start = time.monotonic()
-    stage.score(some)
-    return (time.monotonic() - start) / (some.end - some.start)
 
 
 def _plan(

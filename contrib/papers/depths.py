@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from beamrank.commit.listing import DEPTHS
 from beamrank.commit.shards import ShardTask
-from beamrank.commit.stage import ScoringWork
 from beamrank.config.stages import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join import schemas
@@ -35,6 +34,7 @@ class ScoreDepths(ScoringStage):
     section = StageConfig
     schema = schemas.DUO
     ranks = False
+    input_docs = 2
     # A curve does not show the last digits.
     of_any_machine = True
     k0s: Annotated[tuple[int, ...], Key("--k0", selects=True)]
@@ -55,10 +55,6 @@ class ScoreDepths(ScoringStage):
     @property
     def kind(self) -> str:
         return ScoreDuo.type_name
-
-    @property
-    def work(self) -> ScoringWork:
-        return ScoringWork(self.k, 2, None, self.max_length, self.token_cost)
 
     def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:  # noqa: ARG002
         return reusable_duo(self.resolved().architecture, tokens, part, self.limits)

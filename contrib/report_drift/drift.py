@@ -7,9 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.commit.listing import CURRENT
 from beamrank.commit.parts import ShardParts
-from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import DocIds, kendalls_tau, mean, rank_biased_overlap
 from beamrank.evaluation.evaluate import Evaluator
 from beamrank.evaluation.significance import Comparison, compare_evaluations
@@ -126,8 +124,8 @@ class Drift(NamedTuple):
 
 
 def is_output(baseline: str) -> bool:
-    """Whether a baseline is the output of an earlier run."""
-    return storage.exists(storage.join(storage.absolute(baseline), CURRENT))
+    """Whether a baseline is the output of an earlier run, and no run."""
+    return storage.is_folder(storage.absolute(baseline))
 
 
 @lru_cache(maxsize=1)
@@ -138,11 +136,6 @@ def find_drift(report: Report, baseline: str | None) -> Drift | None:
     """
     if baseline is None or not is_output(baseline):
         return None
-    if report.files:
-        raise ConfigError(
-            f"--baseline {baseline} is an output, but run files ({next(iter(report.files))}) are "
-            "compared with a run file"
-        )
     runs = report.execution
     if runs is None:
         return None

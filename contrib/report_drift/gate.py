@@ -138,7 +138,7 @@ def _check_finished(report: Report, drift: Drift | None) -> None:
 
 
 def _compared(report: Report, drift: Drift | None) -> Iterator[tuple[str, _Values]]:
-    """The last run of an output, or each run file, with what it can be judged by."""
+    """The last run of an output, with what it can be judged by."""
     if drift is not None:
         last = drift.runs[-1] if drift.runs else None
         if last is None or last.run != report.last:
@@ -148,9 +148,9 @@ def _compared(report: Report, drift: Drift | None) -> Iterator[tuple[str, _Value
             )
         yield last.run, {**{name: of(last) for name, of in OF_RANKINGS.items()}, **last.comparisons}
         return
-    for run in report.steps if report.files else [report.last]:
-        if run != report.baseline:
-            yield run, {each.measure: each.comparison for each in report.tested if each.run == run}
+    if report.last != report.baseline:
+        of_last = (each for each in report.tested if each.run == report.last)
+        yield report.last, {each.measure: each.comparison for each in of_last}
 
 
 def _value(report: Report, run: str, values: _Values, condition: Condition) -> tuple[float, str]:

@@ -20,9 +20,9 @@ _QUERIES = list(TOPICS)[:4]
 _DEPTH = 4
 
 
-def keep() -> Path:
-    """Runs a cascade of two shards, and keeps its output with its inputs, without what names this
-    machine.
+def keep(into: Path = KEPT) -> Path:
+    """Runs a cascade of two shards, and keeps its output with its inputs in a folder, without what
+    names this machine.
     """
     candidates = {query_id: CANDIDATES[query_id][:_DEPTH] for query_id in _QUERIES}
     docs = {
@@ -38,8 +38,8 @@ def keep() -> Path:
         collection.with_models(Pair("embedded:mono", "embedded:duo"), mono_k=3, duo_k=2)
         judged = {query_id: each[1] for query_id, each in candidates.items()}
         collection.with_qrels(judged, ["RR@10", "nDCG@10"]).run()
-        KEPT.mkdir(parents=True, exist_ok=True)
-        kept = KEPT / f"{__version__}.tar.xz"
+        into.mkdir(parents=True, exist_ok=True)
+        kept = into / f"{__version__}.tar.xz"
         with tarfile.open(kept, "w:xz") as archive:
             for name in sorted(os.listdir(folder)):
                 archive.add(Path(folder) / name, name, filter=_nobody)

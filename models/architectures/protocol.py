@@ -132,10 +132,6 @@ class Architecture(Protocol):
         """The number of token ids with an embedding."""
 
     @property
-    def token_cost(self) -> int:
-        """The number of multiplications for one token; the estimate compares models by it."""
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings for the user of the checkpoint."""
 

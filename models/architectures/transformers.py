@@ -54,7 +54,6 @@ class TransformersModel:
     num_labels: int
     positions: int
     vocab_size: int
-    token_cost: int
     tensors: Shapes
     warnings: tuple[str, ...]
     prompt: Prompt | None
@@ -121,7 +120,6 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
         num_labels=labels,
         positions=_count_positions(skeleton, files),
         vocab_size=skeleton.get_input_embeddings().num_embeddings,
-        token_cost=count_products(skeleton),
         tensors=tensors,
         warnings=(slower(files),),
         prompt=prompt,
@@ -197,13 +195,6 @@ def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ..
     }
     check_tensors(files, tensors)
     return tensors
-
-
-def count_products(skeleton: Any) -> int:
-    """The number of multiplications for one token."""
-    return sum(
-        module.weight.numel() for module in skeleton.modules() if isinstance(module, nn.Linear)
-    )
 
 
 def _growing_ropes(parameters: object) -> list[str]:

@@ -1,6 +1,4 @@
-"""Reuse: parts of earlier runs answer inputs with the same token ids, and hold tokens of docs that
-did not change.
-"""
+"""Reuse: parts of earlier runs answer inputs with the same token ids."""
 
 import logging
 from collections import Counter
@@ -14,13 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.commit.receipts import arithmetic_digest
-from beamrank.commit.shards import InputPart, ReusablePart
+from beamrank.commit.shards import ReusablePart
 from beamrank.errors import BeamrankError, DataError
-from beamrank.formats.texts.units import doc_keys
-from beamrank.join.doc_hashes import Hashes
 from beamrank.machine import describe_machine
 from beamrank.ranking.input_layout import Lengths, PackedInputs
-from beamrank.storage.documents import hashes64
 from models.scoring.engine import Scores
 from models.scoring.packing import number_texts
 
@@ -138,44 +133,3 @@ def read_reusable(
             "%s is not reused: %s", part.scores.folder.part_url(part.scores.receipt), reason
         )
         unused[count] += 1
-
-
-class UnusableTokensError(BeamrankError):
-    """Tokens cannot be reused, so the corpus must be read."""
-
-
-def reusable_tokens(
-    parts: Sequence[InputPart], needed: Hashes, of_type: pa.ListType, of_queries: bool
-) -> tuple[list[str], pa.ListArray]:
-    """The keys of the needed docs that tokenized parts have, and the tokens of each.
-
-    Args:
-        parts: of a stage that tokenized with the same tokenizer; a doc has the same tokens in each.
-        needed: the hashes of the docs.
-        of_type: of the tokens.
-        of_queries: whether docs are found by their `doc_keys`.
-    """
-    found: dict[str, None] = {}
-    columns = [pa.array([], of_type)]
-    for part in parts:
-        try:
-            table = part.read()
-        except (BeamrankError, OSError) as error:
-            raise UnusableTokensError(f"tokens cannot be reused: {error}") from error
-        keys = pc.list_flatten(table["doc_ids"]).to_pylist()
-        if of_queries:
-            keys = doc_keys(
-                table["query_id"].take(pc.list_parent_indices(table["doc_ids"])).to_pylist(), keys
-            )
-        rows: dict[str, int] = {}
-        for row in np.flatnonzero(np.isin(hashes64(keys), needed)).tolist():
-            if keys[row] not in found:
-                rows.setdefault(keys[row], row)
-        found |= dict.fromkeys(rows)
-        columns += (
-            pc.list_flatten(table["doc_tokens"])
-            .take(pa.array(rows.values(), pa.int64()))
-            .cast(of_type)
-            .chunks
-        )
-    return list(found), pa.concat_arrays(columns)

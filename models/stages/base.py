@@ -20,7 +20,7 @@ from beamrank.commit.parts import ShardParts
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, ScanReport
 from beamrank.commit.shards import ShardTask
-from beamrank.commit.stage import ScoringWork, StageRecord, described
+from beamrank.commit.stage import StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import StageConfig
@@ -29,9 +29,8 @@ from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
 from beamrank.storage.documents import adapter, validated
-from models.stages.planning import Planning, Sample
+from models.stages.planning import Planning
 
-CANDIDATE_BYTES = 12
 RANKED_BY = "ranked_by"
 """The key of a later stage with `rank_keys` of the stages before it."""
 
@@ -54,14 +53,6 @@ class Worker(StrEnum):
     JVM = "jvm"
     CPU = "cpu"
     MODEL = "model"
-
-
-class Cost(NamedTuple):
-    """At most so many inferences and bytes, and seconds on this machine with one worker."""
-
-    inferences: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,20 +78,17 @@ class Stage(ABC):
     """
     reads_input: ClassVar[bool] = False
     worker: ClassVar[Worker] = Worker.CPU
-    sample_docs: ClassVar[int] = 0
-    """With how many docs of a topic its model is tried for an estimate; 0 for a stage without one.
-    """
+    input_docs: ClassVar[int] = 0
+    """How many docs an input of its model has; 0 for a stage without one."""
 
     @classmethod
     def needs_workers(cls, config: RunConfig) -> bool:  # noqa: ARG003
         """Whether Beam's workers do it; otherwise the launcher."""
         return True
 
-    def cost(self, sample: Sample, topics: int) -> Cost:  # noqa: ARG002
-        """The cost for so many topics, if all have as many candidates as possible; by default
-        nothing.
-        """
-        return Cost()
+    def cost(self, topics: int) -> int:  # noqa: ARG002
+        """The inferences for so many topics, if all have as many candidates as possible."""
+        return 0
 
     @property
     @abstractmethod
@@ -132,11 +120,6 @@ class Stage(ABC):
     def run_name(self) -> str | None:
         """The name of the run that it yields; None where it does not rank."""
         return self.name if self.ranks else None
-
-    @property
-    def work(self) -> ScoringWork | None:
-        """The work of its model."""
-        return None
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -224,7 +207,7 @@ class Stage(ABC):
             run_name=self.run_name,
             corpus_digest=getattr(self, "corpus_digest", None) if self.does == "join" else None,
             scan_digest=self.scan_digest,
-            work=self.work,
+            input_docs=self.input_docs,
             whole=self.whole,
         )
 

@@ -1,7 +1,7 @@
 """BM25 over a Lucene index, as the first stage."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,6 @@ from beamrank.config.stages import Bm25Config
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import text_rules
 from beamrank.machine import usable_threads
-from beamrank.records import Topic
 from beamrank.sources import fetch_part
 from beamrank.storage import files as storage
 from models.lucene.build import build_index
@@ -36,14 +35,11 @@ from models.lucene.index import (
 from models.lucene.jvm import check_language
 from models.stages.base import Key, Worker
 from models.stages.first_stage import FirstStage
-from models.stages.planning import Planning, PlanningProgress, Trial, threads_of
+from models.stages.planning import Planning, PlanningProgress, threads_of
 
 if TYPE_CHECKING:
     from models.lucene.bm25 import Bm25Searcher
 
-_SEARCH_TOPICS = 16
-# Without an index: Anserini's own figure for one thread on 8.8 million passages.
-_TOPICS_PER_SECOND = 13.0
 _BUILD_AGAIN = "remove the folder and run again, which builds the index again"
 
 
@@ -80,17 +76,6 @@ class RetrieveBm25(FirstStage):
     @property
     def is_ready(self) -> bool:
         return self.index_digest != ""
-
-    def trial(self, topics: Sequence[Topic]) -> Trial:
-        """Measured on some topics if the index exists."""
-        if not self.is_ready:
-            return Trial(1 / _TOPICS_PER_SECOND)
-        topics = topics[:_SEARCH_TOPICS]
-        _, searcher = self._open()
-        searcher.search(topics, self.k)
-        start = time.monotonic()
-        found = searcher.search(topics, self.k)
-        return Trial((time.monotonic() - start) / len(topics), found["doc_id"].unique().to_pylist())
 
     def _open(self) -> "tuple[LocalIndex, Bm25Searcher]":
         return _opened(

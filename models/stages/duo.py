@@ -8,7 +8,6 @@ from typing import Annotated, Any, Self
 import pyarrow as pa
 
 from beamrank.commit.shards import ShardTask
-from beamrank.commit.stage import ScoringWork
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import DuoConfig
 from beamrank.join import schemas
@@ -19,8 +18,8 @@ from beamrank.ranking.variants import Depths, Variants, opponents, pair_variants
 from models.scoring.duo import prepare_duo, reusable_duo
 from models.scoring.engine import Prepared
 from models.scoring.reuse import ReusableScores
-from models.stages.base import Cost, Key
-from models.stages.planning import Planning, Sample
+from models.stages.base import Key
+from models.stages.planning import Planning
 from models.stages.scoring import ScoringStage
 
 
@@ -32,7 +31,7 @@ class ScoreDuo(ScoringStage):
     method = "duobert"
     section = DuoConfig
     schema = schemas.DUO
-    sample_docs = 3
+    input_docs = 2
 
     opponents: Annotated[int | None, Key("{own_name}.opponents", selects=True)] = None
     seed: Annotated[int, Key("{own_name}.seed", selects=True)] = 0
@@ -46,10 +45,9 @@ class ScoreDuo(ScoringStage):
         seed = 0 if own.section.opponents is None else own.section.seed
         return {**super().settings(own, planning), "seed": seed}
 
-    def cost(self, sample: Sample, topics: int) -> Cost:
+    def cost(self, topics: int) -> int:
         """All pairs that are scored."""
-        pairs = topics * int(pair_inferences(self.k, self.k, self.opponents))
-        return Cost(pairs, topics * self.k**2 * 4, pairs * sample.seconds_per_input[self.name])
+        return topics * int(pair_inferences(self.k, self.k, self.opponents))
 
     @property
     def run_name(self) -> str:
@@ -82,10 +80,6 @@ class ScoreDuo(ScoringStage):
         drawn = {} if self.drawn is None else {"opponents": self.drawn[0], "seed": self.drawn[1]}
         sampled = {} if self.opponents or self.drawn else {"seed": None}
         return {"aggregation": self.aggregation, **sampled, **drawn}
-
-    @property
-    def work(self) -> ScoringWork:
-        return ScoringWork(self.k, 2, self.opponents, self.max_length, self.token_cost)
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
         """The docs by the aggregated scores of their pairs."""

@@ -20,9 +20,8 @@ from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.formats.values import RowError, are_usable, check_id
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings, rank_candidates
-from beamrank.records import Topic
-from models.stages.base import CANDIDATE_BYTES, Cost, Key, ShardStage
-from models.stages.planning import Planning, Sample, Trial
+from models.stages.base import Key, ShardStage
+from models.stages.planning import Planning
 
 # The name of its folder, and its `--stage`.
 FIRST = "retrieve"
@@ -62,16 +61,6 @@ class FirstStage(ShardStage):
         """The candidates in their order."""
         assert before is None
         return rank_candidates(part)
-
-    def cost(self, sample: Sample, topics: int) -> Cost:
-        """As long as its `trial` for each topic."""
-        return Cost(0, topics * self.k * CANDIDATE_BYTES, topics * sample.seconds_a_topic)
-
-    def trial(self, topics: Sequence[Topic]) -> Trial:  # noqa: ARG002
-        """The time of a topic on this machine, and candidates of some, from which later stages
-        estimate their cost.
-        """
-        return Trial()
 
     @abstractmethod
     def run(self, task: ShardTask) -> Receipt:

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.columns import TABLES, RunColumns, hints_of
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import shown_paths
-from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.formats.schemas import NO_HINTS
 from beamrank.join.join import by_shard
@@ -36,13 +35,12 @@ from beamrank.join.run_units import (
     run_bytes,
 )
 from beamrank.notes import counted
-from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from beamrank.storage.documents import digest
 from models.stages.base import Key
 from models.stages.first_stage import FirstStage
-from models.stages.planning import Planning, Trial
+from models.stages.planning import Planning
 
 _TRIAL_ROWS = 100_000
 # Of a unit, so many rows are kept until they are cut by shard: a batch for each shard has a header.
@@ -86,25 +84,6 @@ class GivenRun(FirstStage):
         run, max_bad_rows = own.section.run, planning.config.max_bad_rows.model_dump()
         of_run = {"run_digest": digest_run(run).digest, "url": run, "max_bad_rows": max_bad_rows}
         return super().settings(own, planning) | of_run | {"rules": _RULES}
-
-    def trial(self, topics: Sequence[Topic]) -> Trial:  # noqa: ARG002
-        """The docs of the first rows; the time is negligible. None where a corpus lists them: they
-        are its docs.
-
-        Raises:
-            PreflightError: there is no such run, or it cannot be read.
-        """
-        reader, units = self.open()
-        doc_ids, rows = set[str](), 0
-        rejects = Rejects("run", NO_LIMIT)
-        for batch in chain.from_iterable(
-            reader.read(unit, rejects) for unit in units if not reader.layout.listed
-        ):
-            doc_ids.update(batch.rows.column("doc_id").to_pylist())
-            rows += len(batch.rows)
-            if rows >= _TRIAL_ROWS:
-                break
-        return Trial(doc_ids=doc_ids)
 
     @classmethod
     def needs_workers(cls, config: RunConfig) -> bool:

@@ -23,8 +23,8 @@ from beamrank.ranking.variants import Depths, Variants, depth_variants
 from models.scoring.engine import Prepared
 from models.scoring.mono import prepare_mono, reusable_mono
 from models.scoring.reuse import ReusableScores
-from models.stages.base import CANDIDATE_BYTES, Cost, Key
-from models.stages.planning import Planning, Sample
+from models.stages.base import Key
+from models.stages.planning import Planning
 from models.stages.scoring import ScoringStage
 
 
@@ -36,7 +36,6 @@ class ScoreMono(ScoringStage):
     method = "monobert"
     section = MonoConfig
     schema = schemas.MONO
-    sample_docs = 4
 
     segments: Annotated[
         SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)
@@ -51,14 +50,9 @@ class ScoreMono(ScoringStage):
         pooling = "max" if found is None else found.pooling
         return {**super().settings(own, planning), "segments": rule, "pooling": pooling}
 
-    def cost(self, sample: Sample, topics: int) -> Cost:
-        """Every candidate; with segments, as many as the sampled docs have."""
-        # The most that any doc can have, and the mean of the sampled docs.
-        most = 1 if self.segments is None else self.segments.limit
-        mean = len(cut_segments(sample.doc_lengths, self.segments).docs) / len(sample.doc_lengths)
-        seconds = mean * sample.seconds_per_input[self.name]
-        docs = topics * self.k
-        return Cost(docs * most, docs * most * CANDIDATE_BYTES, docs * seconds)
+    def cost(self, topics: int) -> int:
+        """Every candidate, or its most segments."""
+        return topics * self.k * (1 if self.segments is None else self.segments.limit)
 
     @property
     def rank_keys(self) -> dict[str, Any]:

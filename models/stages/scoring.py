@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
-from beamrank.commit.stage import ScoringWork
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import JobConfig
 from beamrank.errors import PreflightError
@@ -163,10 +162,10 @@ class ScoringStage(LaterStage, ModelStage):
     kind.
     """
 
+    input_docs = 1
     of_any_machine: ClassVar[bool] = False
     """Whether it also reuses scores of different kinds of machines, whose last digits differ."""
 
-    token_cost: int
     # The special tokens of an input, and how many parts the model cuts a doc into: reports tell
     # which docs are cut.
     start_tokens: int
@@ -180,7 +179,6 @@ class ScoringStage(LaterStage, ModelStage):
         return {
             **super().settings(own, planning),
             **cls.model_settings(planning.config, checkpoint, planning.device),
-            "token_cost": checkpoint.architecture.token_cost,
             "start_tokens": len(template.start),
             "end_tokens": tuple(map(len, template.ends)),
             "doc_parts": template.doc_parts,
@@ -202,10 +200,6 @@ class ScoringStage(LaterStage, ModelStage):
         return InputTemplate(
             (0,) * self.start_tokens, ends, token_types=(), pad_id=0, doc_parts=self.doc_parts
         )
-
-    @property
-    def work(self) -> ScoringWork:
-        return ScoringWork(self.k, 1, None, self.max_length, self.token_cost)
 
     def run(self, task: ShardTask) -> Receipt:
         """Scores one shard; raises DataError where the checkpoint's files changed, so that nothing

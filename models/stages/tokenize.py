@@ -2,7 +2,6 @@
 (docs/internals/join.md).
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,22 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.commit.listing import SCANS
 from beamrank.commit.receipts import Receipt, ScanReport, StageFolder, read_scans
-from beamrank.commit.shards import InputPart, ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.corpora import FORMATS, read_unit, unit_digest
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora import FORMATS, read_unit
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import (
-    Hashes,
     NeededDocs,
     NeededList,
     OpenedList,
     cut_needed,
-    publish_unit_docs,
 )
 from beamrank.join.join import (
     MissingDoc,
@@ -46,17 +42,15 @@ from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import hashes64
 from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import fetch_tokenizer, tokenizer_of
-from models.scoring.reuse import UnusableTokensError, reusable_tokens
-from models.stages.base import Cost, Key, Stage
+from models.stages.base import Key, Stage
 from models.stages.first_stage import FIRST
-from models.stages.planning import Planning, Sample
+from models.stages.planning import Planning
 from models.tokenizers.base import InstructedTokenizer, Tokenizer
 from models.tokenizers.prompts import Joins
 
 _FLUSH_TOKENS = 4 << 20
 # In this machine's cache: lists of docs from a store.
 LISTS = "lists"
-_log = logging.getLogger(__name__)
 # (shard, the tokens of docs that it needs)
 SentTokens = tuple[int, pa.RecordBatch]
 
@@ -122,14 +116,6 @@ class TokenizeDocs(Stage):
             joins=checkpoint.joins,
         )
 
-    def cost(self, sample: Sample, topics: int) -> Cost:
-        """The whole corpus is read, whatever the number of topics, which decides how many docs are
-        tokenized.
-        """
-        docs = topics * self.k
-        seconds = sample.read_seconds + min(sample.corpus_docs, docs) * sample.tokenize_seconds
-        return Cost(0, int(docs * float(sample.doc_lengths.mean()) * 2), seconds if topics else 0.0)
-
     @property
     def name(self) -> str:
         return f"tokenize-{self.tokenizer_digest[:8]}"
@@ -145,25 +131,14 @@ class TokenizeDocs(Stage):
     def needed(self, task: ShardTask, ranges: int) -> Iterator[tuple[int, bytes]]:
         """The docs that a shard needs, cut by range of the hash
         (`beamrank.join.doc_hashes.cut_needed`).
-
-        Those for which an earlier run has tokens are marked.
         """
-        with_tokens = [np.empty(0, np.uint64)]
-        for part in task.reusable_tokens:
-            try:
-                with_tokens.append(self._hashes(part.candidates, part.k))
-            except (BeamrankError, OSError) as error:
-                # They are read from the corpus.
-                _log.warning("tokens are not reused: %s", error)
-        return cut_needed(
-            task.shard, self._hashes(task.inputs[0], self.k), np.concatenate(with_tokens), ranges
-        )
+        keys = candidate_keys(self._candidates(task), self.of_queries)
+        return cut_needed(task.shard, hashes64(keys), ranges)
 
-    def _hashes(self, part: InputPart, k: int) -> Hashes:
-        """The hashes of the first `k` docs of each query; a doc may be there once for each
-        query.
-        """
-        return hashes64(candidate_keys(_first(part, k), self.of_queries))
+    def _candidates(self, task: ShardTask) -> pa.Table:
+        """The first `k` candidates of each query."""
+        table = task.inputs[0].read()
+        return table.filter(pc.less_equal(table["rank"], self.k))
 
     def scan(
         self, unit: CorpusUnit, file: DigestedFile, needed: NeededList, folder: StageFolder
@@ -175,7 +150,7 @@ class TokenizeDocs(Stage):
             unit: the unit.
             file: its file as the corpus's digest covers it.
             needed: the list of the needed docs.
-            folder: the stage's, where a report of the unit and the hashes of its docs are left.
+            folder: the stage's, where a report of the unit is left.
 
         Raises:
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was
@@ -185,15 +160,15 @@ class TokenizeDocs(Stage):
         schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
         start = time.monotonic()
         rejects = Rejects("docs")
-        hashes: list[Hashes] = [np.empty(0, np.uint64)]
+        docs = 0
         buffer: list[pa.RecordBatch] = []
         shards: list[np.ndarray] = []
         with file.unchanged():
             for batch in read_unit(unit):
                 rejects.add(unit.url, batch.bad)
                 keys = batch.keys
-                hashes.append(hashes64(keys))
-                rows, needed_by = opened.lookup(hashes[-1])
+                docs += len(keys)
+                rows, needed_by = opened.lookup(hashes64(keys))
                 in_job = (needed_by >= needed.shards[0]) & (needed_by < needed.shards[1])
                 rows, needed_by = rows[in_job], needed_by[in_job]
                 if len(rows):
@@ -212,19 +187,13 @@ class TokenizeDocs(Stage):
                     yield from by_shard(buffer, shards)
                     buffer, shards = [], []
             yield from by_shard(buffer, shards)
-        docs = np.concatenate(hashes)
-        docs_file = publish_unit_docs(storage.join(folder.url, SCANS), docs)
-        rejects_file = rejects.publish(storage.parent(folder.url), unit.index)
-        seconds, digest = round(time.monotonic() - start, 3), unit_digest(unit, file)
         ScanReport(
             unit.index,
-            len(docs),
+            docs,
             rejects.count,
             rejects.examples,
-            seconds,
-            digest,
-            docs_file,
-            rejects_file,
+            round(time.monotonic() - start, 3),
+            rejects.publish(storage.parent(folder.url), unit.index),
         ).publish(folder.url, self.corpus_digest)
 
     def join(
@@ -232,7 +201,6 @@ class TokenizeDocs(Stage):
         task: ShardTask,
         batches: Sequence[pa.RecordBatch],
         place: Callable[[int, int], str],
-        reusable: NeededList | None = None,
     ) -> Receipt:
         """Joins one shard from the tokens that the shuffle brought, and commits it.
 
@@ -240,22 +208,14 @@ class TokenizeDocs(Stage):
             task: the shard's.
             batches: the tokens.
             place: puts the number of a corpus unit and a position into words.
-            reusable: the list of the docs whose tokens are in `task.reusable_tokens`, if there are
-                any.
 
         Raises:
             DataError: a needed doc is missing from the corpus or appears twice in it.
-            UnusableTokensError: tokens cannot be reused.
         """
         start = time.monotonic()
         tokenizer = self.tokenizer
         docs = pa.Table.from_batches(
             batches, doc_tokens_schema(schemas.token_type(self.vocab_size))
-        )
-        reused = (
-            docs.slice(0, 0)
-            if reusable is None
-            else self._reused(task, docs, _opened(reusable.urls))
         )
         queries = tokenizer.encode_queries(
             [topic.text for topic in task.topics], self.max_doc_tokens
@@ -264,8 +224,8 @@ class TokenizeDocs(Stage):
             tokenized_schema(tokenizer),
             [topic.query_id for topic in task.topics],
             queries.ids,
-            _first(task.inputs[0], self.k),
-            pa.concat_tables([docs, reused]),
+            self._candidates(task),
+            docs,
             place,
             self.of_queries,
         )
@@ -283,7 +243,6 @@ class TokenizeDocs(Stage):
             "truncated_queries": int(np.count_nonzero(queries.truncated)),
             "truncated_docs": joined.truncated_docs,
             "missing_docs": len(joined.missing),
-            "reused_docs": reused.num_rows,
         }
         return task.commit(
             table,
@@ -291,35 +250,6 @@ class TokenizeDocs(Stage):
             counts=counts,
             bad_rows=len(joined.missing),
             examples=[f"doc {each} is not in the corpus" for each in joined.missing[:5]],
-        )
-
-    def _reused(self, task: ShardTask, docs: pa.Table, listed: OpenedList) -> pa.Table:
-        """The docs whose tokens are reused, as rows of the shuffle.
-
-        Parts do not hold whether a doc was truncated: one with as many tokens as are kept of a doc
-        counts as such.
-
-        Raises:
-            UnusableTokensError: they cannot be read, or the part of the corpus that is read holds
-                one of them too.
-        """
-        needed = listed.of_shard(task.shard, np.unique(self._hashes(task.inputs[0], self.k)))
-        parts = [part.tokens for part in task.reusable_tokens]
-        keys, tokens = reusable_tokens(
-            parts, needed, docs.schema.field("tokens").type, self.of_queries
-        )
-        if len(keys) < len(needed):
-            raise UnusableTokensError(
-                "the hash of a doc in an unchanged file is that of another doc"
-            )
-        twice = set(keys) & set(docs["doc_id"].to_pylist())
-        if twice:
-            raise UnusableTokensError(
-                f"{min(twice)!r} is in an unchanged file of the corpus and in one that changed"
-            )
-        truncated = pc.equal(pc.list_value_length(tokens), self.max_doc_tokens)
-        return pa.Table.from_batches(
-            [doc_tokens(docs.schema, keys, -1, [-1] * len(keys), tokens, truncated)]
         )
 
     def _missing_error(self, task: ShardTask, missing: Sequence[MissingDoc]) -> DataError:
@@ -364,9 +294,3 @@ def _open_tokenizer(checkpoint: str, digest: str, joins: Joins | None) -> Tokeni
 def _opened(urls: tuple[str, ...]) -> OpenedList:
     """A list of docs, whose files this machine copies once where they are at a store."""
     return OpenedList(urls, lambda url: NeededDocs.open(local_copy(LISTS, url)))
-
-
-def _first(candidates: InputPart, k: int) -> pa.Table:
-    """The first `k` candidates of each query."""
-    table = candidates.read()
-    return table.filter(pc.less_equal(table["rank"], k))

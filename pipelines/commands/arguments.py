@@ -124,7 +124,7 @@ Output = Annotated[str | None, option("The output folder; overrides `output`.")]
 Reuse = Annotated[
     list[str] | None,
     option(
-        "The output of an earlier run, whose scores and tokens of the same texts are reused.",
+        "The output of an earlier run, whose scores of the same texts are reused.",
         metavar="URL",
     ),
 ]
@@ -184,11 +184,11 @@ def scored_stage(runs: "PlanRuns", wanted: str | None) -> str:
     """The name of the finished stage whose scores are read: by default the last that scores docs
     one by one.
     """
-    works = {stage.name: runs.plan.stage(stage.name).work for stage in runs.finished}
-    pointwise = [name for name, work in works.items() if work is not None and work.docs == 1]
-    if wanted in works or (wanted is None and pointwise):
+    names = [stage.name for stage in runs.finished]
+    pointwise = [name for name in names if runs.plan.stage(name).input_docs == 1]
+    if wanted in names or (wanted is None and pointwise):
         return wanted or pointwise[-1]
-    listed = ", ".join(works) or "there is none"
+    listed = ", ".join(names) or "there is none"
     if wanted is not None:
         raise ConfigError(f"--stage {wanted!r} is not a finished stage that ranks: {listed}")
     raise PreflightError(

@@ -5,14 +5,14 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from beamrank.commit.check import Garbage, Verification, find_garbage, remove_garbage, verify_stages
 from beamrank.commit.parts import sealed_stages
-from beamrank.commit.plan import Plan, read_plan
-from beamrank.commit.status import StageStatus, read_prediction, read_status, run_eta_seconds
+from beamrank.commit.plan import read_plan
+from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
 from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.rejects import REJECTS
@@ -37,22 +37,10 @@ def status(folder: _Folder, as_json: AsJson = False) -> None:
     for note in plan.changed_qrels():
         write_error(f"note: {note}")
     eta = run_eta_seconds(stages)
-    prediction = read_prediction(plan.output)
-    # The predicted worker seconds of a step with several stages are at its first.
-    first = {stage.step: stage.name for stage in reversed(plan.stages)}
-    by_step = {} if prediction is None else prediction.seconds
-    predicted = {first[step]: seconds for step, seconds in by_step.items() if step in first}
-    cost: dict[str, Any] | None = None
-    if prediction is not None and prediction.price is not None:
-        price = prediction.price
-        spent = price.cost(sum(stage.seconds for stage in stages))
-        cost = price.model_dump() | {"predicted": price.cost(sum(by_step.values())), "spent": spent}
     if as_json:
-        rows = [
-            asdict(stage) | {"predicted_seconds": predicted.get(stage.stage)} for stage in stages
-        ]
+        rows = [asdict(stage) for stage in stages]
         rejects = {kind: asdict(each) for kind, each in plan.rejects.items()}
-        print(json.dumps({"stages": rows, "eta_seconds": eta, "cost": cost, "rejects": rejects}))
+        print(json.dumps({"stages": rows, "eta_seconds": eta, "rejects": rejects}))
         return
     # Lines rather than a table: they fit any terminal.
     if plan.limited:
@@ -62,42 +50,31 @@ def status(folder: _Folder, as_json: AsJson = False) -> None:
             f"{kind}: {counted(rejected.rows, 'bad row')} left out ({REJECTS}/{rejected.file})"
         )
     for stage in stages:
-        write_line(f"{stage.stage}: {', '.join(_facts(stage, predicted.get(stage.stage)))}")
-    print(f"run: {_run(plan, stages, eta)}")
-    if cost is not None:
-        write_line(
-            "cost on {machine} at {per_hour:g} an hour: {predicted:,.2f} predicted, {spent:,.2f} "
-            "spent".format(**cost)
-        )
+        write_line(f"{stage.stage}: {', '.join(_facts(stage))}")
+    print(f"run: {_run(stages, eta)}")
 
 
-def _facts(stage: StageStatus, predicted_seconds: float | None) -> Iterator[str]:
+def _facts(stage: StageStatus) -> Iterator[str]:
     yield f"{stage.done:,} of {stage.shards:,} shards"
     if stage.elapsed_seconds is not None:
         yield f"elapsed {duration(stage.elapsed_seconds)}"
     if stage.finished or stage.eta_seconds is None:
         yield "finished" if stage.finished else "ETA unknown"
     else:
-        about = "" if stage.done else "about "
-        stopped = " when resumed" if stage.done and stage.elapsed_seconds is None else ""
-        yield f"ETA {about}{duration(stage.eta_seconds)}{stopped}"
+        stopped = " when resumed" if stage.elapsed_seconds is None else ""
+        yield f"ETA {duration(stage.eta_seconds)}{stopped}"
     yield from cost_words(stage)
     if stage.bad_rows:
         yield counted(stage.bad_rows, "bad row")
-    if predicted_seconds is not None:
-        yield f"{predicted_seconds:,.1f} predicted"
 
 
-def _run(plan: Plan, stages: Sequence[StageStatus], eta: float | None) -> str:
+def _run(stages: Sequence[StageStatus], eta: float | None) -> str:
     if all(stage.finished for stage in stages):
         return "all stages finished"
     if eta is not None:
         return f"ETA {duration(eta)}"
     unknown = [stage.stage for stage in stages if stage.eta_seconds is None]
-    scoring = (
-        stage.name for stage in plan.stages if stage.work is not None and stage.name in unknown
-    )
-    return f"ETA unknown until {next(scoring, unknown[0])} starts"
+    return f"ETA unknown until {unknown[-1]} starts"
 
 
 def verify(folder: _Folder, as_json: AsJson = False) -> None:

@@ -1,4 +1,4 @@
-"""`beamrank report DIR|RUN...`, `beamrank inspect DIR`: what runs and trainings did, as a page or
+"""`beamrank report DIR...`, `beamrank inspect DIR`: what runs and trainings did, as a page or
 in the terminal.
 """
 
@@ -10,25 +10,23 @@ from typing import Annotated, Any
 
 import typer
 
-from beamrank.commit.listing import CURRENT, REPORT
+from beamrank.commit.listing import REPORT
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import shard_attempts
 from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import short_names
-from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
+from beamrank.evaluation.measures import parse_measures, split_measures
 from beamrank.formats.checks import number
-from beamrank.formats.excluded import read_excluded
 from beamrank.formats.qrels import read_qrels
 from beamrank.notes import first_few
 from beamrank.ranking.variants import Depths, Opponent
 from beamrank.report.blocks import Failed
 from beamrank.report.page import SECTIONS, is_compared, is_shown, report_part, write_report
-from beamrank.report.report import Report, ReportSettings, gather, gather_files
+from beamrank.report.report import Report, ReportSettings, gather
 from beamrank.report.runs import CandidateView, PlanRuns
 from beamrank.report.sections import differences_table
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
-from beamrank.storage.streams import has_ending
 from beamrank.storage.urls import refuse_credentials
 from pipelines.commands import arguments
 from pipelines.commands.arguments import (
@@ -44,7 +42,6 @@ from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
 _FAILED = 4
-_RUNS = (".trec", ".tsv", ".txt", ".parquet")
 _OwnQrels = Annotated[str | None, qrels_option("Judgments in place of the run's own.")]
 _Texts = Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")]
 
@@ -53,36 +50,25 @@ def report(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR|RUN",
-            help="Outputs of runs and of trainings, finished or not; run files of any system.",
+            metavar="DIR",
+            help="Outputs of runs and of trainings, finished or not.",
         ),
     ],
     output: Annotated[
         str | None,
-        option(
-            "Where the files go; by default DIR/report, or for a RUN `report` beside it.",
-            metavar="FOLDER",
-        ),
+        option("Where the files go; by default DIR/report.", metavar="FOLDER"),
     ] = None,
     baseline: Annotated[
         str | None,
         option(
             "The run that others are compared with, by default the first; or the output of an "
             "earlier run: what changed since?",
-            metavar="RUN|DIR",
+            metavar="STAGE|DIR",
         ),
     ] = None,
     qrels: _OwnQrels = None,
     measures: Annotated[
         str | None, option("Measures in place of the run's own, separated by spaces or commas.")
-    ] = None,
-    exclude: Annotated[
-        str | None,
-        option(
-            "Leave docs out of the rankings of run files, as `eval` does. An output has left out "
-            "what its first stage excludes.",
-            metavar="self|FILE",
-        ),
     ] = None,
     k0: Annotated[
         str | None,
@@ -135,45 +121,32 @@ def report(
     if folder is not None:
         storage.check_folder(folder)
     absolute = [storage.absolute(path) for path in paths]
-    files = [path for path in absolute if _is_run(path)]
-    others = [path for path in absolute if path not in files and is_shown(path)]
-    folders = [path for path in absolute if path not in files and path not in others]
-    if exclude is not None and (folders or others):
-        raise ConfigError(
-            f"--exclude leaves docs out of run files, and {(folders + others)[0]} is an output: "
-            "set `exclude` in the section of its first stage, and run it again"
-        )
+    for path in absolute:
+        if storage.exists(path) and not storage.is_folder(path):
+            raise ConfigError(
+                f"{path} is no output: `beamrank compare RUN... --qrels QRELS` compares run files",
+                kind="run-file",
+                file=path,
+            )
+    others = [path for path in absolute if is_shown(path)]
+    folders = [path for path in absolute if path not in others]
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": names} if names else {}
     reports = [gather(open_runs(each, changed), settings) for each in folders]
-    if files:
-        excluded = None if exclude is None else read_excluded(exclude)
-        reports.append(gather_files(files, qrels, names or COMPARED_MEASURES, settings, excluded))
     if others:
         reports.append(Report(", ".join(short_names(others).values()), folders=others))
     for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
-    place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
     options = {"paths": paths, "verbose": verbose, "quiet": quiet, "baseline": baseline}
     options |= of_sections
     parts = [report_part(found, options) for found in reports]
-    write_line(write_report(folder or storage.own_folder(place, REPORT), parts))
+    write_line(write_report(folder or storage.own_folder(absolute[0], REPORT), parts))
     failed: list[Failed] = [block for part in parts for block in part.blocks(Failed)]
     for each in failed:
         write_error(each.text)
     if failed:
         raise typer.Exit(_FAILED)
-
-
-def _is_run(path: str) -> bool:
-    """Whether a path is a run: a file, or a folder of parts that is no output."""
-    if not storage.is_folder(path):
-        return storage.exists(path)
-    is_output = storage.exists(storage.join(path, CURRENT))
-    return not is_output and any(
-        has_ending(name, _RUNS) for name in (path, *storage.sizes_bytes(path))
-    )
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:

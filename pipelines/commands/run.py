@@ -1,4 +1,4 @@
-"""`beamrank index|plan|run CONFIG`: build an index, estimate, run."""
+"""`beamrank index|plan|run CONFIG`."""
 
 import json
 import shlex
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.commit.status import Prediction, Price
 from beamrank.config.run import RUN_OPTIONS
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import digest_corpus
@@ -17,16 +16,14 @@ from beamrank.notes import counted
 from beamrank.storage.local_files import own_temporary_files
 from pipelines.commands import arguments as args
 from pipelines.commands.arguments import option
-from pipelines.console.progress import ConsoleProgress, duration
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
 from pipelines.runners.options import Runner, Share
 from pipelines.runners.workers import ENDING, GRACE_SECONDS
 
 if TYPE_CHECKING:
-    from pipelines.plan.estimate import Estimate
-
-_HERE = "this machine"
+    from pipelines.plan.estimate import Estimate, StageEstimate
 
 
 def index(
@@ -61,30 +58,11 @@ def plan(
     output: args.Output = None,
     limit: args.Limit = None,
     reuse: args.Reuse = None,
-    price: Annotated[
-        float | None,
-        option("The price of a machine per hour, in any currency: shows the cost.", min=0),
-    ] = None,
-    machine: Annotated[
-        str, option("With --price: the machine's name, for the reader.", metavar="NAME")
-    ] = "",
-    machines: Annotated[
-        int, option("How many machines work at once: shows how long they take.", min=1)
-    ] = 1,
-    save: Annotated[
-        bool,
-        option(
-            "Write the prediction into the output: `status` shows it beside what was spent.",
-            "--save",
-        ),
-    ] = False,
     as_json: args.AsJson = False,
 ) -> None:
-    """Estimate shards, inferences, bytes and seconds from a short measurement on this machine. Only
-    --save writes.
+    """Count shards and inferences, and expect seconds by receipts of earlier runs. Writes nothing.
 
     After earlier runs into the same output it shows what remains, and what a changed key repeats.
-    BM25 timings are rough estimates until the index exists.
     """
     # Beam takes seconds to import, and other commands do without.
     from pipelines.plan.estimate import estimate
@@ -93,109 +71,81 @@ def plan(
     settings = named_inputs(
         args.load_run_config(config, overrides, output, limit, reuse), ConsoleProgress()
     )
-    found = estimate(settings)
-    cost = (
-        None
-        if price is None
-        else Price(machine=machine or _HERE, per_hour=price, machines=machines)
-    )
-    if save:
-        Prediction(
-            seconds={stage.stage: stage.predicted_seconds(found.shards) for stage in found.stages},
-            price=cost,
-        ).save(settings.output)
+    estimated = estimate(settings)
     if as_json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps(asdict(estimated)))
         return
     print(
-        f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper "
-        "bounds"
+        f"{counted(estimated.topics, 'topic')} in {counted(estimated.shards, 'shard')}; counts are "
+        "upper bounds"
     )
-    if found.resumes:
+    if estimated.resumes:
         print("remaining work, after earlier runs into this output:")
-    print_table(
-        ["stage", "shards", "inferences", "reused", "bytes written", "seconds, one worker"],
-        _rows(found),
-    )
-    for line in (
-        *_words(found),
-        *_money(found, cost or Price(machine=machine or _HERE, machines=machines)),
-    ):
+    print_table(["stage", "shards", "inferences", "seconds, one worker"], _rows(estimated))
+    for line in _words(estimated):
         write_line(line)
 
 
-def _money(found: "Estimate", price: Price) -> Iterator[str]:
-    """What the remaining work takes on machines like this one, and costs."""
-    seconds = sum(stage.remaining_seconds for stage in found.stages)
-    if price.machines > 1 or price.per_hour:
-        names = f"{price.machines:,} machines" if price.machines > 1 else "a machine"
-        elapsed = duration(price.elapsed_seconds(seconds))
-        yield (
-            f"about {elapsed} on {names} ({price.machine}), with a worker as fast as one here "
-            "on each"
-        )
-    if price.per_hour:
-        yield (
-            f"cost: {seconds / 3600:,.2f} machine hours at {price.per_hour:g}: "
-            f"{price.cost(seconds):,.2f}"
-        )
-
-
-def _rows(found: "Estimate") -> Iterator[list[str]]:
-    for stage in found.stages:
+def _rows(estimated: "Estimate") -> Iterator[list[str]]:
+    for stage in estimated.stages:
         shards = (
-            f"{stage.remaining_shards:,} of {found.shards:,}"
-            if found.resumes
-            else f"{found.shards:,}"
+            f"{stage.remaining_shards:,} of {estimated.shards:,}"
+            if estimated.resumes
+            else f"{estimated.shards:,}"
         )
-        figures = (stage.remaining_inferences, stage.remaining_reused, stage.remaining_bytes)
-        yield [
-            stage.stage,
-            shards,
-            *(f"{figure:,}" for figure in figures),
-            f"{stage.remaining_seconds:,.1f}",
-        ]
-    inferences, reused, seconds = (
-        sum(getattr(stage, f"remaining_{name}") for stage in found.stages)
-        for name in ("inferences", "reused", "seconds")
-    )
-    yield ["all", "", f"{inferences:,}", f"{reused:,}", "", f"{seconds:,.1f}"]
+        yield [stage.stage, shards, f"{stage.remaining_inferences:,}", _seconds([stage])]
+    inferences = sum(stage.remaining_inferences for stage in estimated.stages)
+    yield ["all", "", f"{inferences:,}", _seconds(estimated.stages)]
 
 
-def _words(found: "Estimate") -> Iterator[str]:
+def _seconds(stages: Sequence["StageEstimate"]) -> str:
+    seconds = [stage.remaining_seconds for stage in stages]
+    return "unknown" if None in seconds else f"{sum(filter(None, seconds)):,.1f}"
+
+
+def _words(estimated: "Estimate") -> Iterator[str]:
     """Remarks on the table."""
-    unfinished = [stage.stage for stage in found.stages if stage.remaining_shards]
-    for change in found.changed:
-        again = [kind for kind in change.stages if kind in unfinished]
+    unfinished = [stage for stage in estimated.stages if stage.remaining_shards]
+    names = [stage.stage for stage in unfinished]
+    for change in estimated.changed:
+        again = [name for name in change.stages if name in names]
         yield (
             f"{change}: {_are(again)} redone"
             if again
             else f"{change}: an earlier run has done these stages"
         )
-    if found.resumes and len(unfinished) > 1:
-        first, *later = unfinished
+    if estimated.resumes and len(names) > 1:
+        first, *later = names
         yield (
             f"{_are(later)} counted whole: which of their shards still count is known once "
             f"{first} is finished"
         )
     if not unfinished:
         yield "all stages finished"
-    undecided = [stage.stage for stage in found.stages if stage.remaining_undecided]
-    if undecided:
+    if estimated.topics_known:
         yield (
-            f"{_are(undecided)} counted in both columns: whether an inference is made or reused "
-            "is known once its candidates are"
+            f"{estimated.topics_known:,} of {counted(estimated.topics, 'topic')} known from "
+            "earlier outputs: scores of the same inputs are reused, and are among the inferences"
         )
-    yield from found.not_reused
-    if found.note is not None:
-        yield found.note
-    if "tokenize" in unfinished:
+    if estimated.note is not None:
+        yield estimated.note
+    for stage in unfinished:
+        if stage.receipts:
+            yield (
+                f"{stage.stage}: seconds by {counted(stage.receipts, 'receipt')} in {stage.output}"
+            )
+    if any(stage.remaining_seconds is None for stage in unfinished):
+        yield (
+            "seconds are known from 3 receipts of each stage on: run with topics.limit, and plan "
+            "again into the same output, or with --reuse"
+        )
+    if "tokenize" in names:
         free = (
             " with the memory that is free now; in 1 where the runner does not shuffle in this "
             "machine's memory"
         )
-        passes = counted(found.join_passes, "pass", "passes")
-        yield f"tokenize reads the corpus in {passes}{free if found.join_passes > 1 else ''}"
+        passes = counted(estimated.join_passes, "pass", "passes")
+        yield f"tokenize reads the corpus in {passes}{free if estimated.join_passes > 1 else ''}"
 
 
 def _are(stages: Sequence[str]) -> str:
@@ -220,10 +170,12 @@ def run(
         ),
     ] = None,
     max_inferences: Annotated[
-        int | None, option("Start nothing if `plan` counts more.", min=0)
+        int | None,
+        option("Start nothing if `plan` counts more; with reuse, no stage that makes more.", min=0),
     ] = None,
     max_hours: Annotated[
-        float | None, option("Start nothing if `plan` expects more hours of a worker.", min=0)
+        float | None,
+        option("Start nothing if `plan` expects more hours of a worker, by receipts.", min=0),
     ] = None,
     wait: Annotated[bool, option("Wait for the job to finish.", "--wait/--no-wait")] = True,
     only: Annotated[

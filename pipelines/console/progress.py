@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -20,8 +20,7 @@ from rich.table import Column
 from rich.text import Text
 
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.stage import StageRecord
-from beamrank.commit.status import Pace, work_ratio
+from beamrank.commit.status import Pace
 from beamrank.logs import EventFormatter, is_event
 from beamrank.notes import Progress
 from beamrank.storage.urls import printable, shown_message
@@ -114,19 +113,16 @@ class Bar:
         self,
         console: Progress,
         name: str,
-        suffix: Callable[[Meter], str],
         show: Callable[[str, int, int | None], None],
     ) -> None:
         self.meter = Meter()
         self.note, self.warn = console.note, console.warn
-        self._name, self._suffix, self._show = name, suffix, show
+        self._name, self._show = name, show
 
     def update(self, done: int, total: int | None, unit: str) -> None:
         """Shows how much of the task is done."""
         self.meter.see(done, total)
-        line = (
-            f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}{self._suffix(self.meter)}"
-        )
+        line = f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}"
         self._show(line, done, total)
 
 
@@ -162,11 +158,11 @@ class ConsoleProgress:
         self._line(f"{_fraction(done, total)} {unit}")
 
     @contextmanager
-    def bar(self, name: str, suffix: Callable[[Meter], str] = lambda _: "") -> Iterator[Bar]:
-        """A progress bar for one task; `suffix` describes the run that the task belongs to."""
+    def bar(self, name: str) -> Iterator[Bar]:
+        """A progress bar for one task."""
         if self._quiet or not self.console.is_terminal:
             self._next_line = time.monotonic() + _LINE_SECONDS
-            yield Bar(self, name, suffix, lambda line, *_: self._line(line))
+            yield Bar(self, name, lambda line, *_: self._line(line))
             return
         # The text wraps: a narrow terminal shows all of it, on more lines.
         text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
@@ -178,7 +174,7 @@ class ConsoleProgress:
             def show(line: str, done: int, total: int | None) -> None:
                 rich.update(task, description=line, completed=done, total=total)
 
-            yield Bar(self, name, suffix, show)
+            yield Bar(self, name, show)
 
     @contextmanager
     def events(self) -> Iterator[None]:
@@ -213,42 +209,6 @@ class _EventHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if not hasattr(record, "is_shown"):
             self._console.print(self.format(record), style="dim", markup=False, soft_wrap=True)
-
-
-class RunTimes:
-    """The elapsed time and the ETA of a run: by the pace of its stage, and by a receipt of this one
-    for the next.
-    """
-
-    def __init__(self, shards: int, stages: Sequence[StageRecord]) -> None:
-        self._shards, self._stages, self._meter = shards, stages, Meter()
-        self.scored: Receipt | None = None
-        self._next_seconds: float | None = None
-
-    def words(self, stage: StageRecord, meter: Meter) -> str:
-        """Follows the progress of a stage; empty if the command runs only this stage."""
-        if len(self._stages) < 2:
-            return ""
-        return (
-            f"; run: elapsed {duration(self._meter.elapsed_seconds)}, ETA {self._eta(stage, meter)}"
-        )
-
-    def _eta(self, stage: StageRecord, meter: Meter) -> str:
-        later = self._stages[[each.name for each in self._stages].index(stage.name) + 1 :]
-        if not later and meter.seconds_left is not None:
-            return duration(meter.seconds_left)
-        if not later and self._next_seconds is not None:
-            return f"about {duration(max(0.0, self._next_seconds - meter.elapsed_seconds))}"
-        if later and (stage.work is None or len(later) > 1):
-            model = next((each for each in later if each.work is not None), later[0])
-            return f"unknown until {(model if stage.work is None else later[-1]).name} starts"
-        if not later or self.scored is None or later[0].work is None or stage.work is None:
-            return "unknown"
-        ratio = work_ratio(later[0].work, stage.work, [self.scored])
-        if ratio is None or meter.pace is None or meter.seconds_left is None:
-            return "unknown"
-        self._next_seconds = self._shards * ratio * meter.pace.seconds_each
-        return f"about {duration(meter.seconds_left + self._next_seconds)}"
 
 
 @dataclass(frozen=True)
@@ -287,7 +247,7 @@ class StageProgress:
         self._before: set[int] | None = self.done()
 
     def __call__(self) -> int:
-        """The number of finished shards and of units read."""
+        """The number of finished shards, of units read, and of inputs scored in this process."""
         done = self.done()
         read = self.scan.count() if self.scan else 0
         if self.scan and read < self.scan.units:
@@ -301,7 +261,7 @@ class StageProgress:
             if (receipt := self.receipt(min(new))) is not None:
                 self.bar.meter.skip_start(receipt.seconds)
             self._before = None
-        return len(done) + read
+        return len(done) + read + inputs[0]
 
 
 def duration(seconds: float) -> str:

@@ -136,7 +136,6 @@ _OWN_DOCS = (
     "ArguAna and Quora, `exclude: self` in the first stage leaves it out"
 )
 _DROPPED = "are not in the corpus: dropped (on_missing_doc: drop)"
-_FROM_EARLIER = "were not read from the corpus: their tokens were reused from an earlier run"
 _PARTS, _AGAIN = "parts of earlier runs", "so their scores were computed again"
 _REPORTED = (
     _Reported("topics_without_candidates", ("topics",), "topics", _NO_CANDIDATES, named=True),
@@ -147,7 +146,6 @@ _REPORTED = (
     # Of the join, and of a stage that scores.
     _Reported("truncated_docs", ("distinct_docs",), _NEEDED, "were truncated"),
     _Reported("truncated_docs", ("candidates",), "query-document pairs", "had their doc truncated"),
-    _Reported("reused_docs", ("distinct_docs",), _NEEDED, _FROM_EARLIER),
     _Reported(
         "halvings",
         (),

@@ -1,4 +1,4 @@
-"""The outputs whose scores and tokens a run reuses: its own output's earlier plans, and those that
+"""The outputs whose scores a run reuses: its own output's earlier plans, and those that
 `reuse` names.
 """
 
@@ -10,15 +10,11 @@ from functools import cache, cached_property
 from beamrank.commit.listing import PLAN
 from beamrank.commit.plan import EngineVersionError, Plan, load_plan
 from beamrank.commit.receipts import (
-    Manifest,
     Receipt,
-    ScanReport,
-    StageFolder,
     arithmetic_digest,
     read_machine,
-    read_reports,
 )
-from beamrank.commit.shards import InputPart, ReusablePart, ShardTask, SharedTopics, TokensPart
+from beamrank.commit.shards import InputPart, ReusablePart, ShardTask, SharedTopics
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_receipts
 from beamrank.errors import BeamrankError, PreflightError
@@ -29,8 +25,6 @@ from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 from pipelines.runs.owner import running
 
-# What decides the tokens that a text has.
-_TOKEN_KEYS = ("tokenizer_digest", "max_doc_tokens")
 # Of one output; a newer plan's parts hold what it reused from older ones.
 _MOST_PLANS = 8
 
@@ -68,38 +62,6 @@ class ReusableStages:
             )
 
 
-@dataclass(frozen=True)
-class ReusableTokens:
-    """A sealed stage of an earlier plan that tokenized docs in the same way."""
-
-    plan: Plan
-    record: StageRecord
-    candidates: Manifest
-    tokens: Manifest
-    shared: SharedTopics
-
-    @property
-    def folder(self) -> StageFolder:
-        """The stage's folder."""
-        return self.plan.folder(self.record.name)
-
-    def parts(self, task: ShardTask) -> tuple[TokensPart, ...]:
-        """The parts with the topics of a task."""
-        candidates = self.record.inputs[0]
-        return tuple(
-            TokensPart(
-                _part(self.plan, self.record.name, self.tokens.receipts[shard]),
-                _part(self.plan, candidates, self.candidates.receipts[shard]),
-                self.record.keys["k"],
-            )
-            for shard in self.shared.shards(task.shard)
-        )
-
-    def reports(self) -> list[ScanReport]:
-        """The reports on the units of its corpus."""
-        return read_reports(self.folder.url, [str(self.record.corpus_digest)])
-
-
 class Reuse:
     """The plans that a run can reuse, read on first use."""
 
@@ -112,7 +74,7 @@ class Reuse:
     def scores(self, record: StageRecord) -> ReusableStages:
         """The scores that a stage of the plan can reuse."""
         stage = open_stage(self._plan.stages, record.name)
-        plans, refused = self._plans
+        plans, refused = self.plans
         if plans and not stage.reuses:
             reason = (
                 f"on {stage.device} a score depends on the others of its batch, so none is reused"
@@ -145,9 +107,7 @@ class Reuse:
         """The stages of an earlier plan that give an input the same score; PreflightError says why
         there is none.
         """
-        of_kind = [
-            each for each in plan.stages if each.work is not None and each.schema == record.schema
-        ]
+        of_kind = [each for each in plan.stages if each.input_docs and each.schema == record.schema]
         differing = [
             [
                 stage.config_keys[key]
@@ -163,38 +123,6 @@ class Reuse:
             raise PreflightError(f"it has no {stage.name}")
         return [before for before, keys in zip(of_kind, differing, strict=True) if not keys]
 
-    def tokens(self, record: StageRecord) -> tuple[ReusableTokens | None, list[str]]:
-        """The tokens of docs for a stage of the plan that tokenizes, and why those of other plans
-        are not reused.
-
-        They are those of the plan that has most of the topics; among equals, of one with the same
-        corpus.
-        """
-        plans, refused = self._plans
-        reasons = list(refused)
-        found: list[tuple[tuple[int, bool], ReusableTokens]] = []
-        for plan in plans:
-            before = next((each for each in plan.stages if _same_tokens(each, record)), None)
-            if before is None:
-                continue
-            try:
-                tokens, candidates = plan.seal_of(before.name), plan.seal_of(before.inputs[0])
-            except (BeamrankError, OSError) as error:
-                reasons.append(f"{_place(plan)}: {error}")
-                continue
-            if tokens is not None and candidates is not None:
-                shared = self._shared(plan)
-                rank = (
-                    shared.topics * before.keys["k"],
-                    before.corpus_digest == record.corpus_digest,
-                )
-                found.append((rank, ReusableTokens(plan, before, candidates, tokens, shared)))
-            elif plan.output != self._plan.output:
-                reasons.append(
-                    f"{_place(plan)}: {before.name} is not finished, or files of it are missing"
-                )
-        return max(found, key=lambda each: each[0], default=(None, None))[1], reasons
-
     def _shared(self, plan: Plan) -> SharedTopics:
         place = _place(plan)
         if place not in self._found_shared:
@@ -202,7 +130,7 @@ class Reuse:
         return self._found_shared[place]
 
     @cached_property
-    def _plans(self) -> tuple[list[Plan], list[str]]:
+    def plans(self) -> tuple[list[Plan], list[str]]:
         """The plans, and why others are not looked at."""
         plans: list[Plan] = []
         refused: list[str] = []
@@ -302,13 +230,6 @@ def _arithmetic(output: str, machine: str, backend: str) -> str:
     """What computed a part; empty if that is unknown."""
     found = read_machine(output, machine)
     return "" if found is None else arithmetic_digest(found, backend)
-
-
-def _same_tokens(stage: StageRecord, other: StageRecord) -> bool:
-    """Whether two stages make the same tokens of a text."""
-    return stage.type_name == other.type_name and all(
-        stage.keys.get(key) == other.keys[key] for key in _TOKEN_KEYS
-    )
 
 
 def _part(plan: Plan, stage: str, receipt: Receipt) -> InputPart:

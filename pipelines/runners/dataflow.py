@@ -26,7 +26,7 @@ from beamrank.version import __version__
 from models.scoring.backends.registry import Device, default_token_budget, resolve_backend
 from models.stages.base import Stage, Worker
 from models.stages.core import open_stage
-from pipelines.runners.watchdog import StallLimit, explain, wait_with_stall
+from pipelines.runners.watchdog import explain, wait_with_stall
 
 # The vCPUs of every pinned machine type; the launcher's own cores do not matter.
 WORKER_THREADS = 4
@@ -273,7 +273,7 @@ def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> 
 
 
 def wait(
-    result: Any, progress: Callable[[], int], limit: StallLimit, warn: Callable[[str], None]
+    result: Any, progress: Callable[[], int], stall_seconds: float, warn: Callable[[str], None]
 ) -> None:
     """Waits for a job; cancels one that stalls, or whose result is refused: workers cost money."""
 
@@ -283,7 +283,7 @@ def wait(
 
     try:
         error = wait_with_stall(
-            result.wait_until_finish, progress, limit, cancel, poll_seconds=POLL_SECONDS
+            result.wait_until_finish, progress, stall_seconds, cancel, poll_seconds=POLL_SECONDS
         )
     except BeamrankError as error:
         if isinstance(error, DataError):

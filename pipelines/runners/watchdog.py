@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from errno import EDQUOT, EFBIG, ENOSPC
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 import apache_beam as beam
 import psutil
@@ -78,22 +78,12 @@ _LOST_WORKER = re.compile(
 )
 
 
-class StallLimit(NamedTuple):
-    """For how many seconds a job may complete nothing.
-
-    After these `longer` is called: what a shard is expected to take may have to be measured.
-    """
-
-    seconds: float
-    longer: Callable[[], float] = lambda: 0.0
-
-
-def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], limit: StallLimit) -> None:
+def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seconds: float) -> None:
     """Runs a pipeline to its end: see `watch`."""
     watch(
         partial(_run, pipeline),
         progress,
-        limit,
+        stall_seconds,
         pipeline.options.view_as(PortableOptions).job_endpoint,
     )
 
@@ -101,7 +91,7 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], limit: Sta
 def watch(
     work: Callable[[], None],
     progress: Callable[[], int],
-    limit: StallLimit,
+    stall_seconds: float,
     endpoint: str | None = None,
 ) -> None:
     """Does work of this process and its workers; `progress`, how much is done, may stay the same up
@@ -123,7 +113,9 @@ def watch(
             # Beam's client would wait for a dead server as long as for a job.
             check_job_server(endpoint)
 
-        error = wait_with_stall(work, progress, limit, lambda: "treating the job as stalled", check)
+        error = wait_with_stall(
+            work, progress, stall_seconds, lambda: "treating the job as stalled", check
+        )
     if error is not None:
         check_job_server(endpoint, error)
         raise explain(error) from error
@@ -147,7 +139,7 @@ class _Outcome(contextlib.ContextDecorator):
 def wait_with_stall(
     work: Callable[[], None],
     progress: Callable[[], int],
-    limit: StallLimit,
+    stall_seconds: float,
     on_stall: Callable[[], str],
     check: Callable[[], None] = lambda: None,
     poll_seconds: float = _POLL_SECONDS,
@@ -160,7 +152,7 @@ def wait_with_stall(
     outcome = _Outcome()
     thread = threading.Thread(target=outcome(work), name="pipeline", daemon=True)
     thread.start()
-    last, idle, looked, most = progress(), 0.0, time.monotonic(), limit.seconds
+    last, idle, looked = progress(), 0.0, time.monotonic()
     while True:
         thread.join(poll_seconds)
         if not thread.is_alive():
@@ -171,14 +163,12 @@ def wait_with_stall(
         idle += min(looked - before, _POLLS_AT_MOST * poll_seconds)
         if now != last:
             last, idle = now, 0.0
-        elif idle > most:
-            most = max(most, limit.longer())
-            if idle > most:
-                raise BeamrankError(
-                    f"no shard was finished in {most / 60:g} minutes (stall_minutes): "
-                    f"{on_stall()}. Run the same command again to resume; raise stall_minutes if "
-                    "workers start, or a shard takes, longer"
-                )
+        elif idle > stall_seconds:
+            raise BeamrankError(
+                f"no shard was finished in {stall_seconds / 60:g} minutes (stall_minutes): "
+                f"{on_stall()}. Run the same command again to resume; raise stall_minutes if "
+                "workers start, or a shard takes, longer"
+            )
 
 
 def _run(pipeline: beam.Pipeline) -> None:

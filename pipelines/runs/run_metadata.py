@@ -61,14 +61,11 @@ def write_metadata(
 
 
 def is_unchanged(content: bytes, base: str) -> bool:
-    """Whether a file of metadata is as it was written for a run of this name; 0.2.0 left the name
-    out.
-    """
-    text = content.partition(b"\n")[2]
-    return content in (_checked(text, base), _checked(text))
+    """Whether a file of metadata is as it was written for a run of this name."""
+    return content == _checked(content.partition(b"\n")[2], base)
 
 
-def _checked(content: bytes, base: str = "") -> bytes:
+def _checked(content: bytes, base: str) -> bytes:
     """A file whose first line, a comment, detects a flipped bit in the others, and another run's
     metadata.
     """

@@ -68,7 +68,7 @@ def _check_bytes(found: Path, wanted: Path) -> None:
 
 
 def _make_old(output: Path) -> None:
-    """Makes an output that of a beamrank before release 0.2.0."""
+    """Makes an output that of a beamrank before release 0.3.0."""
     for path in output.glob("plan-*.json"):
         path.write_bytes(
             checked_json(

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from beamrank.commit.listing import needed_prefix
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, ScanReport
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage import ScoringWork, StageRecord, described
+from beamrank.commit.stage import StageRecord, described
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededList, cut_needed, write_needed
 from beamrank.records import Topic
@@ -56,15 +55,13 @@ def tokenize_record() -> StageRecord:
     )
 
 
-def scoring_record(
-    kind: Literal["mono", "duo"], *inputs: str, token_cost: int = 0, k: int = 5
-) -> StageRecord:
+def scoring_record(kind: Literal["mono", "duo"], *inputs: str, k: int = 5) -> StageRecord:
     """A stage with a model."""
     run_name = {"mono": "mono", "duo": "duo-sum"}[kind]
-    work = ScoringWork(k, {"mono": 1, "duo": 2}[kind], None, 512, token_cost)
+    docs = {"mono": 1, "duo": 2}[kind]
     schema = described({"mono": schemas.MONO, "duo": schemas.DUO}[kind])
     return StageRecord(
-        kind, kind, kind, schema, inputs, keys={"k": k}, run_name=run_name, work=work
+        kind, kind, kind, schema, inputs, keys={"k": k}, run_name=run_name, input_docs=docs
     )
 
 
@@ -142,10 +139,7 @@ def list_docs(
     needed: Iterable[tuple[int, Sequence[str]]], folder: str, ranges: int = 1
 ) -> NeededList:
     """Publishes the list of the docs that some shards need, by their ids."""
-    none = np.empty(0, np.uint64)
     entries = (
-        each
-        for shard, doc_ids in needed
-        for each in cut_needed(shard, hashes64(doc_ids), none, ranges)
+        each for shard, doc_ids in needed for each in cut_needed(shard, hashes64(doc_ids), ranges)
     )
     return write_needed(entries, ranges, folder, needed_prefix(("a",), ("b",)))

@@ -66,7 +66,7 @@ def test_join_shuffle_uses_the_batch_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     unit = CorpusUnit(0, "corpus.tsv", FORMATS["tsv"], None, 0, 0)
     join = JoinCorpus(
-        a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit), []
+        a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit, 0)
     )
     _ = pipeline | beam.Create([]) | "Join" >> join
     components = _components(pipeline)

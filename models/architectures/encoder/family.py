@@ -46,10 +46,6 @@ class EncoderClassifier:
         return self.shape.vocab_size
 
     @property
-    def token_cost(self) -> int:
-        return self.shape.token_cost
-
-    @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
         parts = self.shape.parts() | self.head.parts()

@@ -116,12 +116,6 @@ class EncoderShape:
     inner_bias: bool = True
     norm_bias: bool = True
 
-    @property
-    def token_cost(self) -> int:
-        """The number of multiplications of the layers' matrices for one token."""
-        widened = self.inner * (3 if self.gated else 2)
-        return len(self.attentions) * (4 * self.hidden**2 + self.hidden * widened)
-
     def parts(self) -> dict[str, Part]:
         """Every part by name; a layer's have its number before them, as `3.query`."""
         parts = {"words": Part((self.vocab_size, self.embedding_size))}

@@ -14,7 +14,6 @@ from beamrank.commit.shards import (
     InputPart,
     ReusablePart,
     ShardTask,
-    TokensPart,
     cut_rows,
     cut_shards,
     write_shards,
@@ -58,7 +57,7 @@ def test_tasks_are_read_as_they_were_written(output):
     reusable = ReusablePart(
         part, InputPart(plan.folder("other"), part.receipt), {"k": 3, "dtype": "float32"}, "abc"
     )
-    tasks[1] = replace(tasks[1], reusable=(reusable,), reusable_tokens=(TokensPart(part, part, 7),))
+    tasks[1] = replace(tasks[1], reusable=(reusable,))
     file = _write(plan, tasks)
     assert [file.read(task.shard) for task in tasks] == tasks
     assert list(file.read(2).topics) == list(plan.shards[2].topics)

@@ -13,18 +13,13 @@ import pytest
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import ScanReport
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage import ScoringWork
 from beamrank.commit.status import (
-    Prediction,
-    Price,
     Retry,
     StageStatus,
-    read_prediction,
     read_status,
     run_eta_seconds,
     shard_attempts,
 )
-from beamrank.errors import PreflightError
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from tests.support.outputs import (
@@ -43,13 +38,11 @@ _SHARDS = 4
 
 
 def _plan(output: str) -> Plan:
-    """Retrieve, mono and duo of four topics in four shards; duo's model costs twice as much for a
-    token.
-    """
+    """Retrieve, mono and duo of four topics in four shards."""
     stages = (
         retrieve_record(),
-        scoring_record("mono", "retrieve", token_cost=100),
-        scoring_record("duo", "mono", token_cost=200),
+        scoring_record("mono", "retrieve"),
+        scoring_record("duo", "mono"),
     )
     return Plan(
         "tag",
@@ -152,61 +145,10 @@ def test_status_counts_the_scan_of_a_stage(plan: Plan) -> None:
     assert (status.bad_rows, status.seconds, status.elapsed_seconds) == (3 + 0 + 1, 42.5, 1520.0)
 
 
-@pytest.mark.parametrize(
-    ("scored", "reused", "tokens", "ratio"),
-    [(10, 0, 1000, 2 * 2 * 2), (5, 5, 500, 2 * 2 * 2), (10, 0, 10_000, 2.048)],
-)
-def test_status_forecasts_duo_by_monos_pace(
-    plan: Plan, scored: int, reused: int, tokens: int, ratio: float
-) -> None:
-    """Of 10 candidates 5 meet in 20 pairs: 2 inferences for each of mono's, twice as long, in a
-    model twice as slow.
-
-    The same share is reused. An input has at most 512 tokens.
-    """
-    counts = {
-        "queries": 1,
-        "candidates": 10,
-        "inferences": scored,
-        "reused": reused,
-        "tokens": tokens,
-    }
-    _commit(plan, "mono", [20, 10], 10.0, **counts)
-    stages = read_status(plan, _NOW)
-    assert [stage.eta_seconds for stage in stages] == [0.0, 10.0, round(4 * 10.0 * ratio, 1)]
-    assert run_eta_seconds(stages) == round(10 + 40 * ratio, 1)
-
-
-@pytest.mark.parametrize(
-    ("docs", "opponents", "inputs"), [(1, None, (3, 5)), (2, None, (6, 20)), (2, 2, (6, 10))]
-)
-def test_work_of_a_query_is_that_of_its_first_candidates(
-    docs: int, opponents: int | None, inputs: object
-) -> None:
-    work = ScoringWork(5, docs, opponents, 512, 1)
-    assert (work.inferences(3), work.inferences(9)) == inputs
-
-
-def test_prediction_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    assert read_prediction(str(tmp_path)) is None
-    price = Price(machine="two cores", per_hour=3.0, machines=4)
-    saved = Prediction(seconds={"mono": 1.5}, price=price)
-    saved.save(str(tmp_path))
-    assert read_prediction(str(tmp_path)) == saved
-    assert (price.cost(1800), price.elapsed_seconds(100)) == (1.5, 25)
-    (path,) = tmp_path.iterdir()
-    path.write_text("{")
-    with pytest.raises(PreflightError, match=f"{path} is damaged"):
-        read_prediction(str(tmp_path))
-
-
 def test_status_does_not_guess(plan: Plan) -> None:
     stages = read_status(plan, _NOW)
     assert [stage.eta_seconds for stage in stages] == [0.0, None, None]
     assert run_eta_seconds(stages) is None
-    # Receipts that do not tell how much mono did.
-    _commit(plan, "mono", [20, 10], 10.0)
-    assert read_status(plan, _NOW)[2].eta_seconds is None
 
 
 def _states(plan, shard):

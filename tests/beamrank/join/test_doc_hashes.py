@@ -14,10 +14,7 @@ from beamrank.join.doc_hashes import (
     OpenedList,
     count_ranges,
     cut_needed,
-    find_unread,
     listed,
-    open_unit_docs,
-    publish_unit_docs,
     write_needed,
 )
 from beamrank.storage.documents import hashes64
@@ -30,9 +27,7 @@ EDGES = [0, (1 << 64) - 1, *_BORDERS, *(each - 1 for each in _BORDERS)]
 HASHES = st.lists(
     st.sampled_from([*EDGES, *range(1, 9), *hashes64("abcdefgh").tolist()]), max_size=20
 )
-SHARDS = st.dictionaries(
-    st.sampled_from([0, 1, 5, (1 << 31) - 1]), st.tuples(HASHES, HASHES), max_size=4
-)
+SHARDS = st.dictionaries(st.sampled_from([0, 1, 5, (1 << 31) - 1]), HASHES, max_size=4)
 
 
 def _array(hashes: list[int]) -> np.ndarray:
@@ -48,12 +43,12 @@ def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(
     folder = f"memory://{folder.name}" if ranges == 2 else str(folder)
     cut = [
         each
-        for shard, (needed, with_tokens) in wanted.items()
-        for each in cut_needed(shard, _array(needed), _array(with_tokens), ranges)
+        for shard, needed in wanted.items()
+        for each in cut_needed(shard, _array(needed), ranges)
     ]
     found = write_needed(iter(cut), ranges, folder, "needed-")
     assert len(found.urls) == ranges
-    assert found.entries == sum(len(set(needed)) for needed, _ in wanted.values())
+    assert found.entries == sum(len(set(needed)) for needed in wanted.values())
     # A job's groups come in any order, and give the same files.
     for number, url in enumerate(found.urls):
         contents = [content for each, content in reversed(cut) if each == number]
@@ -63,7 +58,7 @@ def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(
     expected = [
         (row, shard)
         for row, each in enumerate(corpus)
-        for shard, (ids, _) in wanted.items()
+        for shard, ids in wanted.items()
         if each in ids
     ]
     assert sorted(zip(rows.tolist(), shards.tolist(), strict=True)) == sorted(expected)
@@ -71,70 +66,6 @@ def test_lookup_finds_exactly_the_wishes_whatever_the_ranges(
     for number, docs in enumerate(ordered):
         assert all((each >> 32) * ranges >> 32 == number for each in docs.hashes.tolist())
     assert np.all(np.diff(np.concatenate([docs.hashes for docs in ordered]).astype(object)) >= 0)
-    marked = {
-        (h, s)
-        for docs in ordered
-        for h, s, t in zip(docs.hashes, docs.marks % (1 << 31), docs.has_tokens, strict=True)
-        if t
-    }
-    assert marked == {
-        (h, s)
-        for s, (needed, with_tokens) in wanted.items()
-        for h in set(needed) & set(with_tokens)
-    }
-    for shard, (needed, _) in wanted.items():
-        assert opened.of_shard(shard, np.unique(_array(corpus))).tolist() == sorted(
-            set(corpus) & set(needed)
-        )
-
-
-_DOC = st.integers(0, 7).map(lambda number: number * (1 << 61) + number)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.dictionaries(
-        st.integers(0, 3),
-        st.tuples(st.lists(_DOC, max_size=4), st.sets(_DOC, min_size=4)),
-        max_size=3,
-    ),
-    st.lists(st.tuples(st.lists(_DOC, max_size=3), st.booleans()), min_size=1, max_size=4),
-    st.sampled_from([1, 3, 5]),
-)
-def test_unit_is_not_read_where_each_shard_has_tokens_of_its_docs(
-    tmp_path_factory, needed, units, ranges
-) -> None:
-    folder = str(tmp_path_factory.mktemp("units"))
-    cut = (
-        each
-        for shard, (docs, with_tokens) in needed.items()
-        for each in cut_needed(shard, _array(docs), _array([*with_tokens]), ranges)
-    )
-    docs_of = [
-        open_unit_docs(f"{folder}/{publish_unit_docs(folder, _array(docs))}") for docs, _ in units
-    ]
-    assert [each.tolist() for each in docs_of] == [sorted(docs) for docs, _ in units]
-    unchanged = np.array([each for _, each in units])
-    found, kept = find_unread(
-        write_needed(cut, ranges, folder, "needed-"), docs_of, unchanged, folder, "kept-"
-    )
-    everywhere = [doc for docs, _ in units for doc in docs]
-    lacking = {doc for docs, with_tokens in needed.values() for doc in set(docs) - set(with_tokens)}
-    lacking |= {doc for doc in everywhere if everywhere.count(doc) > 1}
-    wanted = {doc for docs, _ in needed.values() for doc in docs}
-    assert found.tolist() == [same and not set(docs) & wanted & lacking for docs, same in units]
-    inside = {doc for (docs, _), unread in zip(units, found, strict=True) if unread for doc in docs}
-    expected = sorted(
-        (doc, shard) for shard, (docs, _) in needed.items() for doc in set(docs) & inside
-    )
-    opened = [NeededDocs.open(url) for url in kept.urls]
-    pairs = [
-        pair
-        for docs in opened
-        for pair in zip(docs.hashes.tolist(), (docs.marks % (1 << 31)).tolist(), strict=True)
-    ]
-    assert (pairs, kept.entries) == (expected, len(expected))
-    assert all(Path(url).name.startswith("kept-") for url in kept.urls)
 
 
 def test_files_of_a_list_are_found_by_range(tmp_path: Path) -> None:
@@ -155,10 +86,6 @@ def test_file_of_a_range_stays_below_64_megabytes() -> None:
 
 def test_changed_docs_are_refused(tmp_path: Path) -> None:
     (url,) = list_docs([(0, ["a"])], str(tmp_path)).urls
-    path = tmp_path / publish_unit_docs(str(tmp_path), hashes64(["a", "b"]))
-    for each in (Path(url), path):
-        flip_bit(each)
+    flip_bit(Path(url))
     with pytest.raises(DataError, match="changed after it was written"):
         NeededDocs.open(url)
-    with pytest.raises(DataError, match="changed after it was written"):
-        open_unit_docs(str(path))

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.join.doc_hashes import open_unit_docs, publish_unit_docs
+from beamrank.join.doc_hashes import NeededDocs
 from beamrank.storage import disk_cache
 from beamrank.storage import files as storage
 from beamrank.storage.disk_cache import (
@@ -23,6 +22,8 @@ from beamrank.storage.disk_cache import (
     fetched,
     local_copy,
 )
+from beamrank.storage.documents import hashes64
+from tests.support.outputs import list_docs
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +131,7 @@ _TRY_LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_E
 def stored(tmp_path: Path) -> str:
     """A file at a store that is named by its content."""
     folder = f"memory://{tmp_path.name}"
-    return f"{folder}/{publish_unit_docs(folder, np.arange(3, dtype=np.uint64))}"
+    return list_docs([(0, ["a", "b"])], folder).urls[0]
 
 
 def test_file_of_a_store_is_copied_once(stored, tmp_path, monkeypatch):
@@ -143,7 +144,7 @@ def test_file_of_a_store_is_copied_once(stored, tmp_path, monkeypatch):
 
     monkeypatch.setattr(storage, "download", noted)
     path = local_copy("lists", stored)
-    assert open_unit_docs(path).tolist() == [0, 1, 2]
+    assert NeededDocs.open(path).hashes.tolist() == sorted(hashes64(["a", "b"]).tolist())
     assert local_copy("lists", stored) == path
     assert copies == [stored]
     assert local_copy("lists", str(tmp_path / "here.bin")) == str(tmp_path / "here.bin")
@@ -161,7 +162,7 @@ def test_copy_that_is_a_day_old_is_removed_when_another_is_made(stored):
     os.utime(old, (0, 0))
     assert local_copy("lists", stored) == str(old / old.name)
     folder = stored.rpartition("/")[0]
-    other = f"{folder}/{publish_unit_docs(folder, np.arange(4, dtype=np.uint64))}"
+    (other,) = list_docs([(0, ["c"])], folder).urls
     new = Path(local_copy("lists", other)).parent
     assert [path.name for path in cache_folder("lists").iterdir() if path.is_dir()] == [new.name]
 

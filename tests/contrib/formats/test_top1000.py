@@ -184,18 +184,6 @@ def test_shards_of_a_top1000_file_do_not_matter(collection, tmp_path):
     assert run_bytes(tmp_path / "one") == run_bytes(collection.output)
 
 
-def test_shards_of_a_top1000_file_take_over_the_tokens_of_each_query(collection, tmp_path):
-    collection.write("top1000.dev.tsv", _lines())
-    collection.run()
-    again = collection.run("shards=3", f"reuse=[{collection.output}]", output=tmp_path / "again")
-    assert run_bytes(tmp_path / "again") == run_bytes(collection.output)
-    (tokenize,) = again.plan.of_step("tokenize")
-    joined = again.plan.sealed(tokenize.name)
-    assert joined is not None
-    assert joined.total("reused_docs") == len(TOPICS) * 6
-    assert joined.total("missing_docs") == 0
-
-
 def test_candidate_that_only_another_query_has_is_missing(collection, tmp_path):
     """Whether a doc is found must not depend on the other queries of its shard."""
     doc_id = next(each for each in DOCS if each not in CANDIDATES["q0"])

@@ -76,8 +76,6 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
     ]
     dry = beamrank_here(*command, "--output", tmp_path / "out", "--dry-run")
     assert dry.returncode == 0, dry.stderr
-    seconds = json.loads(dry.stdout).pop("remaining_seconds")
-    assert seconds > 0
     assert json.loads(dry.stdout) == {
         "pairs": 130,
         "files": 2,
@@ -88,7 +86,6 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
         "checkpoint": checkpoints.mono,
         "device": "cpu",
         "dtype": "float32",
-        "remaining_seconds": seconds,
     }
     assert not (tmp_path / "out").exists()
     done = beamrank_here(*command, "--output", tmp_path / "out")

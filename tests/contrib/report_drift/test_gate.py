@@ -8,7 +8,7 @@ import pytest
 
 from beamrank.errors import BeamrankError, ConfigError
 from beamrank.report.blocks import Failed, TableBlock
-from beamrank.report.report import ReportSettings, gather, gather_files
+from beamrank.report.report import ReportSettings, gather
 from contrib.report_drift.drift import find_drift
 from contrib.report_drift.gate import Condition, blocks
 from tests.support.processes import beamrank_here, refused
@@ -101,7 +101,7 @@ def test_measures_and_rankings_of_the_last_run_are_compared(outputs):
     assert blocks(report, baseline=old.plan.output) == []
 
 
-def test_last_run_is_compared_with_a_stage_and_run_files_with_the_first(outputs, tmp_path):
+def test_last_run_is_compared_with_a_stage(outputs):
     report = _gather(outputs[0], baseline="mono")
     (difference,) = (
         each.comparison.difference
@@ -110,18 +110,6 @@ def test_last_run_is_compared_with_a_stage_and_run_files_with_the_first(outputs,
     )
     (reason,) = _reasons(report, f"AP <= {difference!r}")
     assert "holds: duo-sum has" in reason
-    for name, docs in (("a", "d1 d2 d3"), ("b", "d3 d2 d1"), ("c", "d1 d2 d3")):
-        lines = (
-            f"q{q} Q0 {doc} {i} {9 - i} {name}\n"
-            for q in (1, 2)
-            for i, doc in enumerate(docs.split(), 1)
-        )
-        (tmp_path / f"{name}.trec").write_text("".join(lines))
-    (tmp_path / "qrels").write_text("q1 0 d1 1\nq2 0 d1 1\n")
-    files = [str(tmp_path / f"{name}.trec") for name in "abc"]
-    report = gather_files(files, str(tmp_path / "qrels"), ["RR"], ReportSettings())
-    (reason,) = _reasons(report, "RR < -0.1")
-    assert "b.trec has -0.6667 (0.3333, and the baseline 1.0000; " in reason
 
 
 @pytest.mark.parametrize("condition", ["AP", "AP < 1_0", "AP < \u0661", "AP < 1e400"])

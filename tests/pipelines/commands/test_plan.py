@@ -3,19 +3,16 @@ repeats.
 """
 
 import json
-import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beamrank.commit.status import Prediction, read_status
-from pipelines.plan.estimate import shard_seconds
-from tests.support.checkpoints import save_tiny
+from beamrank.commit.plan import read_plan
+from beamrank.commit.status import read_receipts
 from tests.support.processes import refused, succeed
 from tests.support.runs import plan_run
-from tests.support.small_collection import DOCS, SmallCollection, small_cascade
+from tests.support.small_collection import small_cascade
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +43,7 @@ def test_plan_without_earlier_runs_has_all_work(config: Path, tmp_path: Path) ->
     assert (planned["changed"], planned["note"]) == ([], None)
     for stage in planned["stages"]:
         assert stage["remaining_shards"] == 4
-        for figure in ("inferences", "bytes", "seconds"):
-            assert stage[f"remaining_{figure}"] == stage[figure]
+        assert stage["remaining_inferences"] == stage["inferences"]
     assert not (tmp_path / "new").exists()
 
 
@@ -59,23 +55,14 @@ def test_plan_refuses_an_output_that_is_not_a_folder(
     assert "is not a folder" in refused("plan", config, "--output", tmp_path / output, code=3)
 
 
-def test_plan_measures_each_model_with_its_own_tokenizer(config: Path, tmp_path: Path) -> None:
-    mono = save_tiny(tmp_path / "mono", vocabulary=None)
-    planned = json.loads(
-        _planned(
-            config, "--set", f"mono.checkpoint={mono}", "--output", str(tmp_path / "o"), "--json"
-        )
-    )
-    assert planned["stages"][-1]["inferences"] > 0
-
-
 def test_plan_after_a_whole_run_has_no_work(config: Path) -> None:
     before = _files(config.parent / "out")
     for stage in _stages(config).values():
-        assert stage["seconds"] >= 0
-        assert [
-            stage[f"remaining_{name}"] for name in ("shards", "inferences", "bytes", "seconds")
-        ] == [0, 0, 0, 0]
+        assert [stage[f"remaining_{name}"] for name in ("shards", "inferences", "seconds")] == [
+            0,
+            0,
+            0,
+        ]
     assert "all stages finished" in _planned(config)
     assert _files(config.parent / "out") == before
 
@@ -89,56 +76,24 @@ def test_plan_names_a_changed_key_and_its_stages(config: Path) -> None:
     )
     found = _stages(config, "--set", "mono.k=4")
     assert [stage["remaining_shards"] for stage in found.values()] == [0, 4, 4, 4]
-    figures = [
-        [found[each][f"remaining_{name}"] for name in ("inferences", "reused")]
-        for each in ("mono", "duo")
+    assert [found[name]["remaining_inferences"] for name in ("mono", "duo")] == [
+        10 * 4,
+        10 * 3 * 2,
     ]
-    # The two docs that mono no longer scores could be among the best three.
-    assert figures == [[0, 10 * 4], [10 * 3 * 2, 10 * 3 * 2]]
-    assert "duo is counted in both columns" in said
-    assert [found[each]["remaining_undecided"] for each in ("mono", "duo")] == [0, 60]
+    assert "10 of 10 topics known from earlier outputs" in said
     assert "measures" not in _planned(config, "--set", "measures=[AP]")
 
 
-def test_plan_predicts_what_is_reused_from_other_outputs(config: Path, tmp_path: Path) -> None:
+def test_plan_counts_the_topics_that_other_outputs_have(config: Path, tmp_path: Path) -> None:
     to_new = ("--output", str(tmp_path / "new"), "--reuse", str(config.parent / "out"))
-    found = _stages(config, *to_new, "--set", "mono.k=9", "--set", "duo.k=6")
-    # 6 of 9 candidates, and 3 * 2 of 6 * 5 pairs.
-    figures = [
-        [found[each][f"remaining_{name}"] for name in ("inferences", "reused")]
-        for each in ("mono", "duo")
-    ]
-    assert figures == [[10 * 3, 10 * 6], [10 * 24, 10 * 6]]
-    said = _planned(config, *to_new, "--set", "input.truncation=paper")
-    assert re.search(r"mono: not reused: \S+/out/plan-\w+.json: input.truncation differs", said)
+    topics = tmp_path / "topics.tsv"
+    lines = (config.parent / "topics.tsv").read_text().splitlines()
+    topics.write_text("\n".join([*lines[1:], f"{lines[0]} other words", "q99\tamber heron"]) + "\n")
+    planned = json.loads(_planned(config, *to_new, "--set", f"topics.path={topics}", "--json"))
+    assert (planned["topics"], planned["topics_known"]) == (11, 9)
+    said = _planned(config, *to_new[:2], "--reuse", str(tmp_path))
+    assert f"not reused: {tmp_path}: it holds no beamrank run" in said
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.jvm
-def test_plan_of_a_changed_corpus_has_bounds_before_and_after_its_index(tmp_path: Path) -> None:
-    collection = SmallCollection(tmp_path).with_index().with_models()
-    collection.keys["index"]["update"] = True
-    collection.run()
-    collection.write(
-        "corpus.jsonl",
-        (json.dumps({"id": each, "contents": f"{DOCS[each]} heron"}) for each in DOCS),
-    )
-    figures = ("inferences", "reused", "undecided")
-    before = _stages(collection.path)
-    assert [before["mono"][f"remaining_{figure}"] for figure in figures] == [60, 60, 60]
-    said = _planned(collection.path)
-    assert "known once the index is built" in said
-    assert "those of random docs" in said
-    # Planning a run updates the index.
-    planned = collection.plan()
-    after = _stages(collection.path)
-    assert "random docs" not in _planned(collection.path)
-    assert [
-        [after[each][f"remaining_{figure}"] for figure in figures] for each in ("mono", "duo")
-    ] == [[60] * 3] * 2
-    planned.run()
-    for status in read_status(planned.plan)[2:]:
-        assert 0 < status.inferences <= after[status.stage]["remaining_inferences"]
 
 
 def test_plan_counts_missing_shards_by_topics(config: Path, tmp_path: Path) -> None:
@@ -166,83 +121,75 @@ def test_plan_ignores_a_corrupt_earlier_plan(config: Path, tmp_path: Path) -> No
     assert planned["note"].startswith("the changes since the last run are unknown: the plan ")
 
 
-def test_plan_shows_the_cost_on_machines_of_a_price(config: Path, tmp_path: Path) -> None:
-    output = str(tmp_path / "new")
-    shown = _planned(
-        config, "--output", output, "--price", "3600", "--machine", "large-1", "--machines", "4"
-    )
-    (seconds,) = (float(line.split()[-1]) for line in shown.splitlines() if line.startswith("all "))
-    cost = re.search(r"^cost: ([\d.]+) machine hours at 3600: ([\d.]+)$", shown, re.MULTILINE)
-    assert cost is not None
-    assert float(cost[2]) == pytest.approx(seconds, abs=0.06)
-    assert "on 4 machines (large-1), with a worker as fast as one here on each" in shown
-    assert not (tmp_path / "new").exists()
-
-
-def test_status_shows_a_saved_prediction_beside_what_was_spent(
+def test_plan_has_seconds_by_receipts_of_this_output_or_of_others(
     config: Path, tmp_path: Path
 ) -> None:
-    output = tmp_path / "new"
-    shown = _planned(
-        config,
-        "--output",
-        str(output),
-        "--price",
-        "3600",
-        "--machine",
-        "large-1",
-        "--save",
-        "--json",
-    )
-    predicted = {stage["stage"]: stage["seconds"] for stage in json.loads(shown)["stages"]}
-    plan_run(config, output=output).run()
-    found = json.loads(succeed("status", output, "--json").stdout)
-    steps = {stage["stage"].split("-")[0]: stage for stage in found["stages"]}
-    assert {step: steps[step]["predicted_seconds"] for step in predicted} == predicted
-    spent = sum(stage["seconds"] for stage in found["stages"])
-    assert found["cost"] == {
-        "machine": "large-1", "per_hour": 3600.0, "machines": 1,
-        "predicted": pytest.approx(sum(predicted.values())), "spent": pytest.approx(spent),
-    }  # fmt: skip
-    assert "cost on large-1 at 3600 an hour" in succeed("status", output).stdout
+    out, new = config.parent / "out", ("--output", str(tmp_path / "new"))
+    assert "run with topics.limit" in _planned(config, *new)
+    spent = {stage.step: stage for stage in read_plan(str(out)).stages}
+    for flags in (("--set", "run_tag=x", "--set", "duo.k=2"), (*new, "--reuse", str(out))):
+        stages = _stages(config, *flags)
+        for name, stage in stages.items():
+            if not stage["remaining_shards"]:
+                assert stage["remaining_seconds"] == 0
+                continue
+            assert (stage["receipts"], stage["output"]) == (4, str(out))
+            receipts = read_receipts(read_plan(str(out)))[spent[name].name].values()
+            seconds, done = (
+                sum(each.seconds for each in receipts),
+                sum(each.counts.get("inferences", 0) for each in receipts),
+            )
+            if done:
+                expected = seconds / done * stage["remaining_inferences"]
+                assert stage["remaining_seconds"] == pytest.approx(expected)
+    assert f"mono: seconds by 4 receipts in {out}" in _planned(config, *new, "--reuse", str(out))
+    # A different dtype takes another time.
+    found = _stages(config, *new, "--reuse", str(out), "--set", "dtype=bfloat16")
+    assert (found["mono"]["remaining_seconds"], found["mono"]["receipts"]) == (None, 0)
+    assert found["tokenize"]["receipts"] == 4
 
 
-def test_shard_is_expected_to_take_what_was_predicted_or_is_measured(
-    config: Path, tmp_path: Path
-) -> None:
-    planned = plan_run(config, output=str(tmp_path / "out"))
-    of_shard = partial(shard_seconds, planned.config, planned.plan)
-    assert of_shard(planned.plan.stage("mono"), measures=False) == 0
-    assert of_shard(planned.plan.stage("retrieve"), measures=True) == 0
-    assert 0 < of_shard(planned.plan.stage("mono"), measures=True) < 60
-    Prediction(seconds={"mono": 88.0}).save(planned.plan.output)
-    assert of_shard(planned.plan.stage("mono"), measures=True) == 88 / len(planned.plan.shards)
+def test_receipts_with_reused_scores_tell_no_seconds(config: Path, tmp_path: Path) -> None:
+    reused = plan_run(config, [f"reuse=[{config.parent / 'out'}]"], output=tmp_path / "reused")
+    reused.run()
+    found = _stages(config, "--output", str(tmp_path / "new"), "--reuse", str(tmp_path / "reused"))
+    assert [found[name]["receipts"] for name in ("retrieve", "tokenize", "mono")] == [4, 4, 0]
 
 
-def test_damaged_prediction_is_named(config: Path, tmp_path: Path) -> None:
-    output = tmp_path / "new"
-    plan_run(config, output=output).run()
-    (output / "prediction.json").write_text("{}")
-    assert "prediction.json is damaged: remove it" in refused("status", output, code=3)
+@pytest.mark.parametrize("flag", ["--price=1", "--machine", "--machines", "--save"])
+def test_option_of_an_earlier_version_is_refused_with_what_replaces_it(flag: str) -> None:
+    assert "`plan --json`" in refused("plan", "config.yaml", flag, code=2)
 
 
 @pytest.mark.parametrize(
-    ("flags", "predicted"),
+    ("flags", "code", "said"),
     [
-        (("--max-inferences", 59), "120"),
-        (("--max-hours", 0), "hours"),
-        (("--max-inferences", 59, "--stage", "mono"), "60"),
+        (("--max-inferences", 59), 1, "120"),
+        (("--max-hours", 9), 3, "receipts"),
+        (("--max-inferences", 59, "--stage", "mono"), 1, "60"),
     ],
 )
-def test_run_that_would_exceed_a_limit_is_not_started(tmp_path, flags, predicted):
+def test_run_that_would_exceed_a_limit_is_not_started(tmp_path, flags, code, said):
     small = small_cascade(tmp_path).path
-    message = refused("run", small, *flags, code=1)
-    assert predicted in message
+    message = refused("run", small, *flags, code=code)
+    assert said in message
     assert flags[0] in message
     assert not list(tmp_path.glob("out/*"))
 
 
 def test_run_within_its_limits_is_started(tmp_path):
     small = small_cascade(tmp_path).path
-    succeed("run", small, "--max-inferences", "120", "--max-hours", "9")
-    assert "already complete" in succeed("run", small, "--max-inferences", "0").stderr
+    succeed("run", small, "--max-inferences", "120")
+    again = ("--max-inferences", "0", "--max-hours", "0")
+    assert "already complete" in succeed("run", small, *again).stderr
+
+
+def test_limits_of_a_run_that_reuses_count_what_is_left(config: Path, tmp_path: Path) -> None:
+    reuse = ("--output", tmp_path / "new", "--reuse", config.parent / "out", "--set", "mono.k=7")
+    said = refused("run", config, *reuse, "--max-inferences", "9", code=1)
+    assert "mono was not started" in said
+    assert "10 inferences" in said
+    assert "hours of one worker" in refused("run", config, *reuse, "--max-hours", "0", code=1)
+    stages = _stages(config, *map(str, reuse)).values()
+    assert sum(stage["remaining_inferences"] for stage in stages) > 70
+    succeed("run", config, *reuse, "--max-inferences", "70", "--max-hours", "9")

@@ -8,7 +8,7 @@ import pytest
 
 from beamrank.formats import corpora
 from models.training.report_section import TrainingRecord
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, refused
 from tests.support.scored_outputs import ScoredOutput
 from tests.support.small_collection import DOCS, small_cascade
 
@@ -60,21 +60,21 @@ def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
 
 
 def test_report_tells_trainings_of_one_name_apart(tmp_path):
-    folders = [tmp_path / "a/out", tmp_path / "b/out"]
+    odd = b"odd\xff<b>".decode("utf-8", "surrogateescape")
+    folders = [tmp_path / "a/out", tmp_path / "b/out", tmp_path / odd]
     for folder in folders:
         TrainingRecord("mono", 100, 32).write(str(folder))
     done = beamrank_here("report", *folders, "--output", tmp_path / "page")
     assert done.returncode == 0, done.stderr
     table = (tmp_path / "page/tables.md").read_text()
-    assert all(f"| {folder} | mono |" in table for folder in folders)
+    assert all(f"| {folder} | mono |" in table for folder in folders[:2])
+    assert r"/odd\\udcff&lt;b> | mono |" in table
+    assert "odd\\udcff&lt;b&gt;" in (tmp_path / "page/report.html").read_text()
 
 
-def test_report_of_a_run_a_file_and_a_training_is_one_page(output, tmp_path):
-    (tmp_path / "theirs.trec").write_text(
-        "".join(f"q1 Q0 d{number} {number} {9 - number} them\n" for number in range(9))
-    )
+def test_report_of_a_run_and_a_training_is_one_page(output, tmp_path):
     TrainingRecord("mono", 10, 32).write(str(tmp_path / "trained"))
-    paths = [tmp_path / "theirs.trec", tmp_path / "trained", output.plan.output]
+    paths = [tmp_path / "trained", output.plan.output]
     options = [
         "--qrels",
         output.folder / "qrels.txt",
@@ -86,12 +86,11 @@ def test_report_of_a_run_a_file_and_a_training_is_one_page(output, tmp_path):
     ]
     done = beamrank_here("report", *paths, *options)
     assert done.returncode == 0, done.stderr
-    page = tmp_path / "report" / "report.html"
+    page = tmp_path / "trained" / "report" / "report.html"
     assert done.stdout == f"{page}\n"
     titles = re.findall(r"<h1[^>]*>(.*)</h1>", page.read_text())
-    assert titles == [f"made: {output.plan.output}", "theirs.trec", "trained"]
+    assert titles == [f"made: {output.plan.output}", "trained"]
     assert "| run | P@5 | AP | Judged@10 |" in (page.parent / "tables.md").read_text()
-    assert "| run | P@5 | AP |" in (page.parent / "2-tables.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -230,6 +229,12 @@ def test_inspect_without_qrels_or_finished_stages(tmp_path):
         "no candidates"
         in beamrank_here("inspect", output.plan.output, "--query", "q1", "--no-texts").stdout
     )
+
+
+def test_report_of_a_run_file_names_what_compares_it(output, tmp_path):
+    run = tmp_path / "a.trec"
+    run.write_text("q1 Q0 d1 1 2.5 a\n")
+    assert "`beamrank compare RUN..." in refused("report", output.plan.output, run, code=2)
 
 
 def test_report_and_inspect_show_every_stage_of_a_long_cascade(tmp_path):

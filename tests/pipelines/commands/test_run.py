@@ -121,7 +121,7 @@ def test_places_that_cannot_be_used_have_exit_code_3(config_path, command, overr
 )
 def test_files_that_cannot_be_read_have_exit_code_3(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    Path("current-plan.json").write_text('{"plan": "plan-0123456789ab.json"}')
+    Path("current-plan.json").write_text('{"plan": "plan-0123456789ab.json", "config": ""}')
     Path("plan-0123456789ab.json").write_text('{"engine_ver')
     assert message in refused(*arguments, code=3)
 
@@ -181,7 +181,6 @@ def test_status_reads_receipts_only(config_path, tmp_path):
         "eta_seconds",
         "inferences",
         "reused",
-        "predicted_seconds",
     }
     scoring = {"inferences_per_second", "inferences_per_query", "tokens", "padding_share"}
     for stage in stages:

@@ -13,13 +13,11 @@ from pipelines.console.progress import (
     Bar,
     ConsoleProgress,
     Meter,
-    RunTimes,
     Scan,
     StageProgress,
     at_most_every,
     duration,
 )
-from tests.support.outputs import retrieve_record, scoring_record, tokenize_record
 
 
 class Clock:
@@ -37,19 +35,6 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
     return clock
-
-
-_STAGES = {
-    "retrieve": retrieve_record(),
-    "tokenize": tokenize_record(),
-    "mono": scoring_record("mono", token_cost=1),
-    "duo": scoring_record("duo", token_cost=1),
-}
-
-
-_MONO = Receipt(
-    0, "", "", "", 0, 1, 0, 1.0, {"queries": 1, "candidates": 10, "inferences": 10, "tokens": 1000}
-)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +89,7 @@ def test_meter_starts_over_for_another_total(clock):
 
 def test_bar_without_total_has_no_eta(clock):
     lines: list[str] = []
-    bar = Bar(SILENT, "index", lambda _: "", lambda line, *_: lines.append(line))
+    bar = Bar(SILENT, "index", lambda line, *_: lines.append(line))
     clock.now += 5
     bar.update(8000, None, "docs")
     assert lines == ["index: 8,000 docs, elapsed 0:00:05"]
@@ -112,17 +97,15 @@ def test_bar_without_total_has_no_eta(clock):
 
 def test_bar_in_a_file_prints_every_half_minute(clock):
     log = io.StringIO()
-    with ConsoleProgress(Console(file=log, width=40)).bar(
-        "mono", lambda _: "; run: elapsed 1:00:00, ETA 2:00:00"
-    ) as bar:
+    with ConsoleProgress(Console(file=log, width=40)).bar("mono") as bar:
         bar.update(0, 437, "shards")
         for shard in range(1, 10):
             clock.now += 10
             bar.update(shard, 437, "shards")
     assert log.getvalue().splitlines() == [
-        "mono: 3 of 437 shards, elapsed 0:00:30, ETA 1:12:20; run: elapsed 1:00:00, ETA 2:00:00",
-        "mono: 6 of 437 shards, elapsed 0:01:00, ETA 1:11:50; run: elapsed 1:00:00, ETA 2:00:00",
-        "mono: 9 of 437 shards, elapsed 0:01:30, ETA 1:11:20; run: elapsed 1:00:00, ETA 2:00:00",
+        "mono: 3 of 437 shards, elapsed 0:00:30, ETA 1:12:20",
+        "mono: 6 of 437 shards, elapsed 0:01:00, ETA 1:11:50",
+        "mono: 9 of 437 shards, elapsed 0:01:30, ETA 1:11:20",
     ]
 
 
@@ -130,12 +113,9 @@ def test_bar_in_a_file_prints_every_half_minute(clock):
 def test_bar_fits_a_terminal_of_any_width(width):
     screen = io.StringIO()
     console = Console(file=screen, width=width, height=20, force_terminal=True, color_system=None)
-    whole = "; run: elapsed 12:34:56, ETA unknown until mono starts"
-    with ConsoleProgress(console).bar("tokenize-0a1b2c3d", lambda _: whole) as bar:
+    with ConsoleProgress(console).bar("tokenize-0a1b2c3d") as bar:
         bar.update(1234, 4370, "corpus units read")
-    words = (
-        "tokenize-0a1b2c3d: 1,234 of 4,370 corpus units read, elapsed 0:00:00, ETA unknown" + whole
-    )
+    words = "tokenize-0a1b2c3d: 1,234 of 4,370 corpus units read, elapsed 0:00:00, ETA unknown"
     shown = [line.split("\r")[-1] for line in screen.getvalue().splitlines()]
     text = " ".join(
         "".join(character for character in line if character.isprintable()) for line in shown
@@ -145,55 +125,11 @@ def test_bar_fits_a_terminal_of_any_width(width):
     assert "…" not in text
 
 
-@pytest.fixture
-def times(clock):
-    times = RunTimes(10, list(_STAGES.values()))
-    clock.now += 60
-    return times
-
-
-@pytest.fixture
-def meter(clock):
-    """Two of ten shards in 20 seconds."""
-    meter = Meter()
-    meter.see(0, 10)
-    clock.now += 20
-    meter.see(2, 10)
-    return meter
-
-
-def test_run_eta_is_unknown_before_mono(times, meter):
-    said = times.words(_STAGES["tokenize"], meter)
-    assert said == "; run: elapsed 0:01:20, ETA unknown until mono starts"
-    assert times.words(_STAGES["mono"], meter).endswith("ETA unknown")
-
-
-def test_run_eta_forecasts_duo_from_mono_until_duos_own_pace(times, meter, clock):
-    """Twenty pairs of five candidates, twice as long as mono's ten inputs: four times mono's ten
-    seconds a shard.
-    """
-    times.scored = _MONO
-    assert (
-        times.words(_STAGES["mono"], meter)
-        == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
-    )
-    own = Meter()
-    own.see(0, 10)
-    clock.now += 30
-    assert times.words(_STAGES["duo"], own).endswith(f"ETA about {duration(10 * 40 - 30)}")
-    own.see(1, 10)
-    assert times.words(_STAGES["duo"], own).endswith(f"ETA {duration(9 * 30)}")
-
-
-def test_run_eta_is_not_shown_for_a_single_stage(meter):
-    assert RunTimes(10, [_STAGES["mono"]]).words(_STAGES["mono"], meter) == ""
-
-
 def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
     folder, digests = StageFolder(str(tmp_path)), ["0" * 64, "1" * 64, "2" * 64]
     table, read, lines = pa.table({"x": [1]}), [0], []
     folder.commit(0, digests[0], table, seconds=1.0, counts={})
-    bar = Bar(SILENT, "tokenize", lambda _: "", lambda line, *_: lines.append(line))
+    bar = Bar(SILENT, "tokenize", lambda line, *_: lines.append(line))
     scan = Scan(lambda: read[0], units=2, before=2, total=4)
     first: list[Receipt | None] = []
 
@@ -223,10 +159,10 @@ def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
 
 def test_stage_progress_shows_inputs_within_a_shard(clock):
     inputs, lines = [(0, 0)], []
-    bar = Bar(SILENT, "pairs", lambda _: "", lambda line, *_: lines.append(line))
+    bar = Bar(SILENT, "pairs", lambda line, *_: lines.append(line))
     ask = StageProgress(set, 1, bar, lambda _: None, lambda: inputs[0])
     for inputs[0] in ((0, 0), (0, 4096), (1024, 4096)):
-        assert ask() == 0
+        assert ask() == inputs[0][0]
         clock.now += 30
     assert lines == [
         "pairs: 0 of 1 shards, elapsed 0:00:00, ETA unknown",

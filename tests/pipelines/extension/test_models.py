@@ -31,7 +31,6 @@ class SumOfIds:
     num_labels: int = 1
     positions: int = 64
     vocab_size: int = 1000
-    token_cost: int = 1
     warnings: tuple[str, ...] = ()
 
     @property

@@ -344,7 +344,7 @@ def _dense_first(folder: Path) -> SmallCollection:
 def test_first_stage_runs_with_its_own_section(plugins, tmp_path):
     made = _dense_first(tmp_path)
     estimated = {stage.stage: stage for stage in estimate(made.config).stages}
-    assert (estimated["retrieve"].bytes, estimated["mono"].inferences) == (10 * 6 * 12, 10 * 6)
+    assert estimated["mono"].inferences == 10 * 6
     assert list(beamrank.run(str(made.path), runner="embed").runs) == ["dense", "mono", "duo-sum"]
     paths = succeed("aggregate", made.output, "--aggregation", "sum,min").stdout.split()
     assert [Path(path).name for path in paths] == ["duo-sum.trec", "duo-min.trec"]

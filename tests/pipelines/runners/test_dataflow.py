@@ -322,28 +322,6 @@ def test_dataflow_submits_one_stage_without_waiting(service, remote_config, buck
     assert len(service.requests) == 2
 
 
-@pytest.mark.slow
-def test_dataflow_job_that_reuses_tokens_is_submitted_alone_if_nobody_waits(
-    service, remote_config, bucket, capsys
-):
-    arguments = ("run", str(remote_config), "--runner", "dataflow")
-    service.works = True
-    for stage in ("retrieve", "tokenize"):
-        _run(*arguments, "--stage", stage, "--", *service.flags)
-    shards = ("--set", "shards=5")
-    _run(*arguments, *shards, "--stage", "retrieve", "--", *service.flags)
-    capsys.readouterr()
-    service.works, before = False, len(service.requests)
-    _run(*arguments, *shards, "--stage", "tokenize", "--no-wait", "--", *service.flags)
-    assert len(service.requests) == before + 1
-    assert "not read" not in capsys.readouterr().err
-    # A command that waits reuses them.
-    service.works = True
-    _run(*arguments, *shards, "--stage", "tokenize", "--", *service.flags)
-    assert len(service.requests) == before + 2
-    assert re.search(r"(\d+) of \1 units? of the corpus not read", capsys.readouterr().err)
-
-
 def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_checkpoint, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(bucket / "cache"))
     shutil.copytree(mono_checkpoint, bucket / "other")
@@ -458,7 +436,7 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
     for work in (
         RunShards(a_stage("mono")),
         ListNeededDocs(tokenize, folder, "needed-", 16, range(16)),
-        JoinCorpus(tokenize, folder, needed, stored, [(0, files)]),
+        JoinCorpus(tokenize, folder, needed, stored),
     ):
         pipeline = dataflow.new_pipeline(plan, stage, service.flags)
         _ = pipeline | SpreadTasks(listed) | work

@@ -14,7 +14,7 @@ import pytest
 from beamrank.commit.plan import read_plan
 from beamrank.errors import BeamrankError, PreflightError
 from pipelines.runners.options import Runner, new_pipeline, server_command
-from pipelines.runners.watchdog import StallLimit, run_watched
+from pipelines.runners.watchdog import run_watched
 from pipelines.runners.workers import prepare_environment
 from tests.support.processes import beamrank, without_progress
 from tests.support.runs import assert_same_bytes, parts, run_bytes, table_bytes, undisturbed_run
@@ -74,7 +74,7 @@ def test_engines_write_the_same_bytes(config_path, tmp_path, engine, workers, re
 
 @pytest.mark.slow
 @pytest.mark.jvm
-def test_engines_take_over_scores_and_tokens_of_a_local_run(config_path, tmp_path, engine):
+def test_engines_take_over_scores_of_a_local_run(config_path, tmp_path, engine):
     earlier = undisturbed_run(config_path)
     flags = ("--runner", engine, "--reuse", earlier, "--set", "shards=3")
     done = beamrank("run", config_path, "--output", tmp_path / "out", *flags)
@@ -85,10 +85,6 @@ def test_engines_take_over_scores_and_tokens_of_a_local_run(config_path, tmp_pat
         manifest = plan.finished(stage)
         assert manifest is not None
         assert (manifest.total("inferences"), len(manifest.receipts)) == (0, 3)
-    (tokenize,) = plan.of_step("tokenize")
-    joined = plan.finished(tokenize.name)
-    assert joined is not None
-    assert joined.total("reused_docs") == joined.total("distinct_docs")
 
 
 @pytest.mark.slow
@@ -112,7 +108,7 @@ def test_prism_worker_that_is_lost_ends_the_job():
     # Prism misses a worker that dies just as it begins; then it is `stall_minutes` that ends the
     # job.
     with pytest.raises(BeamrankError, match=r"a worker process was lost|no shard was finished in"):
-        run_watched(pipeline, kill_the_worker_at_work, StallLimit(20))
+        run_watched(pipeline, kill_the_worker_at_work, 20)
 
 
 @pytest.mark.slow
@@ -125,7 +121,7 @@ def test_prism_job_may_take_longer_than_beams_timeout():
     pipeline = new_pipeline(Runner.PRISM, ["--job_server_timeout=2"])
     _ = pipeline | beam.Create([5.0]) | beam.Reshuffle() | beam.Map(time.sleep)
     start = time.monotonic()
-    run_watched(pipeline, lambda: 0, StallLimit(60))
+    run_watched(pipeline, lambda: 0, 60)
     assert time.monotonic() - start > 5
     # The reason why a job failed comes through a stream that ends with the timeout.
     assert (

@@ -18,7 +18,7 @@ from beamrank.errors import ConfigError, PreflightError, TemporaryError, WorkerL
 from pipelines.runners import job_server
 from pipelines.runners.job_server import JobServer, check_answers, job_endpoint
 from pipelines.runners.options import Runner, beam_options, server_command
-from pipelines.runners.watchdog import StallLimit, run_watched
+from pipelines.runners.watchdog import run_watched
 from pipelines.runners.workers import prepare_environment
 from tests.support.processes import beamrank_here, with_argument
 from tests.support.progress import RecordedProgress
@@ -282,7 +282,7 @@ def test_job_server_is_reused_and_restarted_after_it_died():
         endless() as seconds,
         pytest.raises(WorkerLostError, match="the job server of test died with code 137"),
     ):
-        run_watched(_pipeline(first, seconds), kill_it, StallLimit(60))
+        run_watched(_pipeline(first, seconds), kill_it, 60)
     assert not _server_processes()
     assert job_endpoint("test", command) != first
     for process in _server_processes():

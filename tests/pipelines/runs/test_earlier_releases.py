@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from beamrank.commit.plan import ENGINE_VERSION
-from infra.release.outputs import KEPT, unpack
+from infra.release.outputs import KEPT, keep, unpack
 from tests import ROOT
 
 _VERSION = f"ENGINE_VERSION = {ENGINE_VERSION}\n"
@@ -65,11 +65,15 @@ def later(tmp_path_factory) -> _Later:
     return _Later(tmp_path_factory.mktemp("later"))
 
 
-@pytest.fixture(
-    params=sorted(KEPT.glob("*.tar.xz")), ids=lambda release: release.name.removesuffix(".tar.xz")
-)
-def output(request, tmp_path) -> Path:
-    return unpack(request.param, tmp_path)
+@pytest.fixture(scope="module")
+def this_version(tmp_path_factory) -> Path:
+    return keep(tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture(params=[None, *sorted(KEPT.glob("*.tar.xz"))], ids=lambda kept: kept and kept.name)
+def output(request, this_version, tmp_path) -> Path:
+    """The output of this version, and what was kept of each release."""
+    return unpack(request.param or this_version, tmp_path)
 
 
 def test_later_version_reads_a_release(later, output):

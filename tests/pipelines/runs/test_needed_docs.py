@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beamrank.errors import BeamrankError
-from beamrank.join.doc_hashes import RANGE_BYTES
+from beamrank.join.doc_hashes import RANGE_BYTES, NeededList
 from pipelines.joins import CorpusJoin
 from pipelines.launcher import Launcher
 from tests.support.runs import assert_same_bytes, undisturbed_run
@@ -30,13 +30,14 @@ def lists(collection, monkeypatch) -> dict[str, int]:
     """
     shutil.rmtree(collection.output, ignore_errors=True)
     found: dict[str, int] = {}
-    join = CorpusJoin._join
+    make_list = CorpusJoin._list
 
-    def noted(self: CorpusJoin, tasks: Any, needed: Any, *rest: Any) -> None:
+    def noted(self: CorpusJoin) -> NeededList:
+        needed = make_list(self)
         found.update({Path(url).name: Path(url).stat().st_size for url in needed.urls})
-        join(self, tasks, needed, *rest)
+        return needed
 
-    monkeypatch.setattr(CorpusJoin, "_join", noted)
+    monkeypatch.setattr(CorpusJoin, "_list", noted)
     monkeypatch.setattr("pipelines.joins.count_ranges", lambda _: 3)
     return found
 

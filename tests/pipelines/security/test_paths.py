@@ -45,7 +45,7 @@ def test_receipt_and_report_that_name_a_file_elsewhere_do_not_count(name):
     assert Receipt.from_json(replace(receipt, part=name).to_json()) is None
     if name:  # Without rows that were rejected there is no file.
         assert Receipt.from_json(replace(receipt, rejects_file=name).to_json()) is None
-        assert ScanReport.from_json(ScanReport(0, 1, 0, (), docs_file=name).to_json()) is None
+        assert ScanReport.from_json(ScanReport(0, 1, 0, (), rejects_file=name).to_json()) is None
 
 
 @pytest.mark.parametrize("name", _LEADING_OUT[:-1])

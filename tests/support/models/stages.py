@@ -31,7 +31,6 @@ _SCORING = {
     "token_budget": 1024,
     "threads": 1,
     "tokens": "tokenize-t1",
-    "token_cost": 1,
     "start_tokens": 1,
     "end_tokens": (1, 1),
     "doc_parts": 1,
