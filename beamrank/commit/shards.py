@@ -104,11 +104,6 @@ class Shards:
         start, end = self._starts[index : index + 2].tolist()
         return self.table.slice(start, end - start)
 
-    def topics_of(self, indices: Iterable[int]) -> npt.NDArray[np.int64]:
-        """The rows of `topics` that are in some shards: int64[n]."""
-        ranges = [np.arange(*self._starts[index : index + 2]) for index in indices]
-        return np.concatenate([np.empty(0, np.int64), *ranges])
-
     @cached_property
     def first_hashes(self) -> npt.NDArray[np.uint64]:
         """The lowest hash of a query_id of each shard, uint64[shards], ascending: see

@@ -5,7 +5,6 @@ change in between.
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -92,9 +91,7 @@ def file_version(url: str) -> str:
     """A text that changes whenever a file's content does; a copy of a file has its own. Raises
     FileNotFoundError.
 
-    For a local file it holds the time of the last change, which no program can set back, and the
-    same of each symbolic link that leads to it: a link that pointed to a different file for a
-    moment has changed too.
+    For a local file it holds the time of the last change, which no program can set back.
     """
     if storage.is_remote(url):
         return " ".join(map(str, remote_file(url)))
@@ -104,24 +101,11 @@ def file_version(url: str) -> str:
     except OSError as error:
         storage.refuse_impossible_path(url, error)
         raise
-    links = list(_links(path))
-    age = time.time_ns() - max(each.st_ctime_ns for each in (found, *links))
+    age = time.time_ns() - found.st_ctime_ns
     if 0 <= age < _TICK_NANOSECONDS:
         time.sleep((_TICK_NANOSECONDS - age) / 1e9)
         return file_version(url)
-    state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} since {found.st_ctime_ns}"
-    return " ".join([state, *(f"{link.st_ino} {link.st_ctime_ns}" for link in links)])
-
-
-def _links(path: str) -> Iterator[os.stat_result]:
-    """The symbolic links that lead to a file, folders among them."""
-    for end in (*(at for at, each in enumerate(path) if each == "/" and at), len(path)):
-        found = os.lstat(path[:end])
-        if stat.S_ISLNK(found.st_mode):
-            yield found
-            yield from _links(
-                os.path.normpath(os.path.join(os.path.dirname(path[:end]), os.readlink(path[:end])))
-            )
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} since {found.st_ctime_ns}"
 
 
 def _written(version: str) -> str:

@@ -4,6 +4,7 @@ Files and folders whose names begin with `_` or `.` are no data, unless the path
 Spark, Hadoop, editors and notebooks leave them beside their files.
 """
 
+import glob
 import os
 import re
 from collections import deque
@@ -22,14 +23,10 @@ _ESCAPED = re.compile(r"\[([*?\[])\]")
 # How Hadoop marks a folder at a store.
 _FOLDER_MARK = "_$folder$"
 _PARQUET = (".parquet", ".pq")
-# Tables that keep files with old rows, by the folders of their logs.
-_LOGS = {
-    "_delta_log": ("a Delta table", "*"),
-    ".hoodie": ("a Hudi table", "*"),
-    "metadata": ("an Iceberg table", "*.metadata.json"),
-}
-# A folder inside a table that a path may name: a partition, or Iceberg's data.
-_INSIDE_TABLE = re.compile(r".+=.*|data")
+# The logs of Delta, Hudi and Iceberg tables, and what may be between a table and the folder of a
+# file: partitions, also in Iceberg's `data`.
+_LOGS = ("_delta_log/*", ".hoodie/*", "metadata/*.metadata.json")
+_BELOW_TABLE = (re.compile(r"(/[^/]+=[^/]*)*\Z"), re.compile(r"/data(/[^/]+=[^/]*)*\Z"))
 
 
 class _RemoteEntry(NamedTuple):
@@ -143,8 +140,7 @@ def find(url: str, *, folders: bool = False) -> list[str]:
                 f"{tree.url(first)} is a folder, and {url} matches it: add `/*` to the glob for "
                 "the files in it, or give the folder"
             )
-        if any(each.lower().endswith(_PARQUET) for each in found):
-            tree.refuse_table(found)
+        tree.refuse_tables(each for each in found if each.lower().endswith(_PARQUET))
         return list(map(tree.url, found))
 
 
@@ -201,8 +197,6 @@ class _Tree:
         self._is_local = isinstance(filesystem, LocalFileSystem)
         # Of a store that lists all files at once: what is in each folder.
         self._listed: dict[str, list[_RemoteEntry]] | None = None
-        # Folders that may be logs of tables, in the folders that were listed.
-        self._logs: set[str] = set()
 
     def matches(self, pattern: Sequence[str]) -> Iterator[tuple[str, bool]]:
         """The paths that a glob below the folder matches, and whether each is a folder that holds
@@ -242,26 +236,19 @@ class _Tree:
         """Whether there is a match."""
         return any(True for _ in self.matches(pattern))
 
-    def refuse_table(self, files: Sequence[str]) -> None:
-        """Raises PreflightError where files that were found here belong to a table.
-
-        Folders that no match is below are not looked at.
+    def refuse_tables(self, files: Iterable[str]) -> None:
+        """Raises PreflightError where files belong to a table that keeps old rows beside current
+        ones.
         """
-        logs, above = set(self._logs), self._root
-        while _INSIDE_TABLE.fullmatch(storage.name(above)):
-            above = above.rpartition("/")[0]
-            logs |= {path for each in _LOGS if self._filesystem.isdir(path := f"{above}/{each}")}
-        for path in sorted(logs):
-            table, _, folder = path.rpartition("/")
-            kind, log = _LOGS[folder]
-            file = next((file for file in files if file.startswith(f"{table}/")), None)
-            if file is not None and _Tree(self._filesystem, path).holds([log]):
-                raise PreflightError(
-                    f"{self.url(file)} is a file of {kind}: only the log in "
-                    f"{storage.name(table)}/{folder} says which files are current, and the others "
-                    "hold rows that were deleted or replaced. Export the current rows as Parquet, "
-                    "and give the export"
-                )
+        folders = {file.rpartition("/")[0] for file in files}
+        for table in sorted({below.sub("", each) for each in folders for below in _BELOW_TABLE}):
+            for log in _LOGS:
+                if self._filesystem.glob(f"{glob.escape(table)}/{log}"):
+                    name = f"{storage.name(table)}/{log.partition('/')[0]}"
+                    raise PreflightError(
+                        f"{self.url(table)} is a Delta, Hudi or Iceberg table: only the log in "
+                        f"{name} says which files are current. Export the current rows as Parquet"
+                    )
 
     def url(self, path: str) -> str:
         """The URL of a path, or a local path itself."""
@@ -320,9 +307,6 @@ class _Tree:
                     f"cannot list {path}: {error.strerror}. Its files would be left out: give "
                     "this user the right to read it, or leave it out of the path"
                 ) from error
-        self._logs |= {
-            f"{self._prefix}{folder}{each.name}" for each in entries if each.name in _LOGS
-        }
         return entries
 
     def _is_folder(self, folder: str, entry: _Entry) -> bool:

@@ -25,22 +25,19 @@ _START = re.compile(
 )
 _IPV6_HOST = re.compile(r"\[[0-9a-f:.]+\]", re.IGNORECASE)
 _HOST = r"[^@:/\\]*(?::\d{1,5})?(?![^/\\])"
-# What may follow the protocol. Elsewhere than in a bucket, an @ in a path may end a password that
+# What may follow the protocol: below a bucket, also an @. After a host, one may end a password that
 # has a slash in it.
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._\-]*/.*", re.DOTALL)
 _GOOD = {
-    # hf://datasets/org/name@revision/path
-    "hf": re.compile(
-        r"(?![^/]*:)(?:(?:(?:datasets|spaces|buckets)/)?[\w.\-]+/[\w.\-]+@[^@]*|[^@]*)"
-    ),
     "http": re.compile(rf"{_HOST}[^@=]*"),
     "file": re.compile(rf"/.*|{_HOST}[^@]*", re.DOTALL),
 }
-_PLAIN = re.compile(rf"{_HOST}[^@]*")
+_BELOW_BUCKET = re.compile(rf"{_HOST}[^@]*|[a-z0-9][a-z0-9._\-]*/.*", re.DOTALL)
 _TOKEN = re.compile(
-    r"(?<![A-Za-z0-9])(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w\-]{16,}|AIza[\w\-]{30,}|api_org_[A-Za-z0-9]{16,}|glpat-[\w\-]{16,}"
-    r"|sk-[A-Za-z0-9_\-]{24,}|xox[abeprs]-[\w\-]{16,}|eyJ[\w\-]{8,}\.eyJ[\w\-]{8,}\.[\w\-]+|(?i:Bearer)\s+[\w.~+/\-]{16,}=*)"
+    # As services make them: after a short name a long word of capitals, small letters and, in two
+    # places, digits; or of JSON (JWT); or after the word in a header.
+    r"(?<![A-Za-z0-9])(?:(?:[A-Za-z0-9]{1,12}[_\-]){1,3}"
+    r"(?=[a-z0-9]*[A-Z])(?=[A-Z0-9]*[a-z])(?=[A-Za-z]*\d+[A-Za-z]+\d)[A-Za-z0-9]{16,}[\w\-]*"
+    r"|eyJ[\w\-]{8,}\.eyJ[\w\-]{8,}\.[\w\-]+|(?i:Bearer)\s+[\w.~+/\-]{16,}=*)"
     # An assignment, as environments, connection strings, key files, JSON and headers have it. Two
     # short names are those of folders too (token=3): they count in upper case, or before a colon
     # and a space.
@@ -73,9 +70,7 @@ _CONTROLS = {
 
 
 def carries_credentials(text: str) -> bool:
-    """Whether a text holds a URL in a form that can carry a credential, or a token of a known
-    service.
-    """
+    """Whether a text holds a URL in a form that can carry a credential, or a token of a service."""
     for _ in range(_DECODINGS):
         text = unquote(text) if "%" in text else text
     # Lookalike letters count as those of a URL.
@@ -102,11 +97,8 @@ def _is_harmless(link: str) -> bool:
     )
     if len(rest) > _LONGEST or re.search(r"[?#;&]", rest):
         return False
-    good = _GOOD.get(
-        protocol.removesuffix("s") if protocol.startswith("http") else protocol, _PLAIN
-    )
-    in_bucket = protocol in ("s3", "s3a", "gs", "gcs") and _BUCKET.fullmatch(rest) is not None
-    return in_bucket or good.fullmatch(rest) is not None
+    good = _GOOD.get("http" if protocol == "https" else protocol, _BELOW_BUCKET)
+    return good.fullmatch(rest) is not None
 
 
 def refuse_credentials(values: Any, where: str) -> None:

@@ -42,7 +42,6 @@ from models.stages.base import Key
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 
-_TRIAL_ROWS = 100_000
 # Of a unit, so many rows are kept until they are cut by shard: a batch for each shard has a header.
 _FLUSH_ROWS = 2_000_000
 _SHARDS_AT_ONCE = 4

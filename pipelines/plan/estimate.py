@@ -206,7 +206,8 @@ def _stage(
     missing = sorted(
         set().union(*(range(len(plan.shards)) - done[0][1][each.name].keys() for each, _ in group))
     )
-    topics, paces = len(plan.shards.topics_of(missing)), [_pace(each, done) for _, each in group]
+    topics = sum(plan.shards.rows_of(shard).num_rows for shard in missing)
+    paces = [_pace(each, done) for _, each in group]
     known = [pace for pace in paces if pace is not None] if missing else []
     seconds = 0.0
     for (stage, record), pace in zip(group, known, strict=False):

@@ -29,17 +29,9 @@ from pipelines.runs.owner import running
 _MOST_PLANS = 8
 
 
-@dataclass(frozen=True)
-class ReusableStage:
-    """A stage of an earlier plan whose scores can be reused: its parts by shard.
-
-    `shared` tells in which of its shards the topics of a shard are now.
-    """
-
-    plan: Plan
-    record: StageRecord
-    parts: Mapping[int, ReusablePart]
-    shared: SharedTopics
+# The parts of a stage of an earlier plan by shard, and in which of its shards the topics of a shard
+# are now.
+_Parts = tuple[Mapping[int, ReusablePart], SharedTopics]
 
 
 @dataclass(frozen=True)
@@ -48,7 +40,7 @@ class ReusableStages:
     others, a line each.
     """
 
-    stages: Sequence[ReusableStage]
+    stages: Sequence[_Parts]
     refused: Sequence[str]
 
     def given_to(self, tasks: Sequence[ShardTask]) -> list[ShardTask]:
@@ -56,10 +48,8 @@ class ReusableStages:
         return [replace(task, reusable=tuple(self._parts(task.shard))) for task in tasks]
 
     def _parts(self, shard: int) -> Iterator[ReusablePart]:
-        for stage in self.stages:
-            yield from (
-                stage.parts[each] for each in stage.shared.shards(shard) if each in stage.parts
-            )
+        for parts, shared in self.stages:
+            yield from (parts[each] for each in shared.shards(shard) if each in parts)
 
 
 class Reuse:
@@ -80,18 +70,18 @@ class Reuse:
                 f"on {stage.device} a score depends on the others of its batch, so none is reused"
             )
             return ReusableStages((), [*refused, reason])
-        found: list[ReusableStage] = []
+        found: list[_Parts] = []
         reasons = list(refused)
         for plan in plans:
             try:
                 for before in self._same_scores(plan, stage, record):
                     parts = self._parts(plan, before)
-                    seen = {part.scores.url for each in found for part in each.parts.values()}
+                    seen = {part.scores.url for each, _ in found for part in each.values()}
                     new = {
                         shard: part for shard, part in parts.items() if part.scores.url not in seen
                     }
                     if new:
-                        found.append(ReusableStage(plan, before, new, self._shared(plan)))
+                        found.append((new, self._shared(plan)))
                         reasons += (
                             ()
                             if stage.of_any_machine

@@ -132,42 +132,6 @@ def _during(
     return reader
 
 
-def _point(link: Path, target: Path) -> None:
-    link.with_suffix(".link").symlink_to(target)
-    link.with_suffix(".link").rename(link)
-
-
-@pytest.mark.parametrize(
-    ("name", "reader"),
-    [
-        ("corpus.jsonl", "models.stages.tokenize.read_unit"),
-        ("given.trec", "models.stages.given_run.RunReader.read"),
-    ],
-)
-@pytest.mark.parametrize("linked", ["file", "folder"])
-def test_changed_symlink_seals_nothing(collection, name, reader, linked, monkeypatch) -> None:
-    folder = collection.folder
-    first, second = folder / "first", folder / "second"
-    first.mkdir()
-    (folder / name).rename(first / name)
-    shutil.copytree(first, second)
-    _change(second / name)
-    link, below = (folder / name, name) if linked == "file" else (folder / "data", "")
-    link.symlink_to(first / below)
-    if linked == "folder":
-        section, key = ("corpus", "path") if name == "corpus.jsonl" else ("candidates", "run")
-        collection.keys[section][key] = f"data/{name}"
-    run = collection.plan()
-    read = _during(
-        lambda: _point(link, second / below),
-        lambda: _point(link, first / below),
-        pkgutil.resolve_name(reader),
-    )
-    monkeypatch.setattr(reader, read)
-    _assert_run_fails(run, f"{name} {CHANGED}")
-    assert not {"tokenize", "mono"} & _seals(collection)
-
-
 @pytest.fixture
 def folder_corpus(collection) -> SmallCollection:
     """The corpus is a folder of two files."""
