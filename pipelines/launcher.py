@@ -272,7 +272,7 @@ class Launcher:
         tasks = [
             self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left
         ]
-        if not stage.input_docs or not isinstance(self.config, RunConfig) or not tasks:
+        if not stage.input_docs or not tasks:
             return tasks
         scores = self._reuse.scores(stage)
         for reason in scores.refused:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.commit.listing import CURRENT
 from beamrank.commit.parts import ShardParts
 from beamrank.evaluation.compare import DocIds, kendalls_tau, mean, rank_biased_overlap
 from beamrank.evaluation.evaluate import Evaluator
@@ -125,8 +124,8 @@ class Drift(NamedTuple):
 
 
 def is_output(baseline: str) -> bool:
-    """Whether a baseline is the output of an earlier run."""
-    return storage.exists(storage.join(storage.absolute(baseline), CURRENT))
+    """Whether a baseline is the output of an earlier run, and no run."""
+    return storage.is_folder(storage.absolute(baseline))
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,6 @@
 """Data sets of ir_datasets by their ids: one that is registered here, from local files."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -130,17 +129,12 @@ def test_judgments_of_a_data_set_measure_as_their_file_does(tmp_path, registered
             == (0, wanted.stdout)
         )
         assert "RR@10" in named.stdout
-    pages = []
-    for name, qrels in (("of-name", "irds:small"), ("of-file", tmp_path / "qrels.txt")):
-        done = beamrank_here("report", run, "--qrels", qrels, "--output", tmp_path / name)
-        pages.append(Path(done.stdout.strip()).read_text())
-    assert pages[0] == pages[1]
-    assert "RR@10" in pages[0]
 
 
 @pytest.mark.parametrize(("flags", "notes"), [([], 1), (["--quiet"], 0)])
 def test_report_notes_the_export_of_judgments_unless_quiet(tmp_path, registered, flags, notes):
-    done = beamrank_here("report", tmp_path / "given.trec", "--qrels", "irds:small", *flags)
+    output = beamrank.run(str(registered.path)).output
+    done = beamrank_here("report", output, "--qrels", "irds:small", "--trials", "1", *flags)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("exporting the qrels of irds:small") == notes
 

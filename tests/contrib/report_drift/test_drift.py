@@ -138,11 +138,3 @@ def test_report_beside_an_earlier_output_reports_what_changed(outputs, tmp_path)
         "run,query_id,causes,rbo,tau"
         in (Path(output.plan.output) / "report" / "drift.csv").read_text()
     )
-
-
-def test_report_of_run_files_refuses_an_earlier_output(outputs, tmp_path):
-    run = tmp_path / "a.trec"
-    run.write_text("q1 Q0 d1 1 2.5 a\n")
-    done = beamrank_here("report", str(run), "--baseline", outputs[1].plan.output)
-    assert done.returncode == 2
-    assert "are compared with a run file" in done.stderr
