@@ -86,24 +86,19 @@ def texts_of(
     texts: dict[str, str] = {}
     with _as_data_error():
         rows = _Texts(_arrow(what, _wanted(frame, schema)), schema, only)
-        for batch in rows.batches():
-            names = (meaning, "text", "place")
-            for identifier, text, place in zip(*map(batch.column, names), strict=True):
-                rows.add(texts, identifier.as_py(), text.as_py(), place.as_py())
-        rows.check(rows.count)
+        table = rows.read_all()
+        columns = (table[name].to_pylist() for name in (meaning, "text", "place"))
+        for identifier, text, place in zip(*columns, strict=True):
+            rows.add(texts, identifier, text, place)
+        rows.check(len(table))
     return texts
 
 
 class _Texts(TableReader):
-    """The texts of docs or topics, of some ids only.
-
-    Attributes:
-        count: how many rows there are that can be used.
-    """
+    """The texts of docs or topics, of some ids only."""
 
     def __init__(self, table: pa.Table, schema: Schema, only: Collection[str] | None) -> None:
         super().__init__(table, schema)
-        self.count = 0
         self._only = only
 
     def bad(self, place: int, error: RowError, row: Any = "") -> None:
@@ -112,7 +107,6 @@ class _Texts(TableReader):
 
     def add(self, texts: dict[str, str], identifier: str, text: str, place: int) -> None:
         """Adds the text of an id; one that is there before is a row that cannot be used."""
-        self.count += 1
         if self._only is not None and identifier not in self._only:
             return
         if identifier in texts:
@@ -128,14 +122,11 @@ def columns_of(what: str, frame: Frame, names: Sequence[str]) -> list[list[str]]
     """
     named = what.removeprefix("the ")
     schema = Schema(named, {name: Column(((name,),), Text()) for name in names}, (tuple(names),))
-    columns: list[list[str]] = [[] for _ in names]
     with _as_data_error():
         rows = TableReader(_arrow(what, _wanted(frame, schema)), schema)
-        for batch in rows.batches():
-            for texts, name in zip(columns, names, strict=True):
-                texts += batch.column(name).to_pylist()
+        table = rows.read_all()
         rows.check()
-    return columns
+    return [table[name].to_pylist() for name in names]
 
 
 def run_like(frame: Frame, run: Mapping[str, Mapping[str, float]]) -> Any:

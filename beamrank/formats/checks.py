@@ -93,9 +93,3 @@ def split_template(template: str) -> tuple[tuple[str, ...], Template]:
             f"template {template!r} names no field: give one in braces, such as {{text}}"
         )
     return tuple(names), tuple(around)
-
-
-def missing_field(name: str, names: object) -> RowError:
-    """The error of a row without a field that it must have."""
-    there = ", ".join(str(one) for one in names) if isinstance(names, (dict, list)) else ""
-    return RowError(f"has no field `{name}`; it has: {there or 'none'}")

@@ -4,7 +4,7 @@
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -67,19 +67,8 @@ class RunColumns(_PairColumns):
     """That of the score."""
 
 
-class _Described(Protocol):
-    """A section of a configuration that says how its files are laid out."""
-
-    @property
-    def columns(self) -> Any: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def quotes(self) -> bool: ...
-
-
-def hints_of(section: _Described) -> Hints:
-    """What a section says about its files."""
+def hints_of(section: Any) -> Hints:
+    """What a section with `columns`, `format` and `quotes` says about its files."""
     named = "" if section.format == TABLES[0] else section.format
     return Hints(column_names(section.columns), quotes=section.quotes, format=named)
 

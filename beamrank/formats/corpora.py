@@ -92,7 +92,7 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
     """The files of a corpus, sorted: the file itself, a glob's matches, or those below a folder
     with its endings.
     """
-    corpus = _with_format(corpus)
+    corpus = resolved(corpus)
     own = FORMATS[corpus.format]
     with errors_as(PreflightError, corpus.path):
         is_folder = storage.is_folder(corpus.path)
@@ -134,30 +134,23 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
         PreflightError: the format cannot be guessed, or has no named columns or header and the
             corpus names some.
     """
-    corpus = _with_format(corpus)
-    _CHOICE.check_keys(corpus)
-    return corpus
-
-
-def text_rules(corpus: CorpusConfig) -> int:
-    """The `rules` of its format."""
-    return FORMATS[_with_format(corpus).format].rules
-
-
-def _with_format(corpus: CorpusConfig) -> CorpusConfig:
-    if corpus.format != AUTO:
-        return corpus
-    with errors_as(PreflightError, corpus.path):
-        name = _CHOICE.of_folder(corpus.path) if storage.is_folder(corpus.path) else None
-        if name is None:
+    if corpus.format == AUTO:
+        with errors_as(PreflightError, corpus.path):
             found = [url for url in find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
             if not found:
                 raise PreflightError(
                     f"the corpus {corpus.path} does not exist: give a file, a folder or a glob",
                     kind="no-file",
                 )
-            name = _CHOICE.guessed(next(filter(storage.size_bytes, found), found[0]))
-        return corpus.model_copy(update={"format": name})
+            name = _CHOICE.named(corpus.path, lambda: found)
+        corpus = corpus.model_copy(update={"format": name})
+    _CHOICE.check_keys(corpus)
+    return corpus
+
+
+def text_rules(corpus: CorpusConfig) -> int:
+    """The `rules` of its format."""
+    return FORMATS[resolved(corpus).format].rules
 
 
 def _whole(url: str, corpus: CorpusConfig) -> CorpusUnit:

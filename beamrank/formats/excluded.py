@@ -5,11 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.files import input_files
-from beamrank.formats.reader import TableReader
+from beamrank.formats.reader import TableReader, check_all
 from beamrank.formats.run_order import Run
 from beamrank.formats.schemas import EXCLUDED
 from beamrank.notes import Note, first_few
@@ -80,61 +81,58 @@ class Excluded:
             for doc_id in sorted(self.of(query_id).intersection(docs))
             if docs[doc_id] > 0
         ]
-        found = (
-            ("pairs that are there again", self.repeated, "", "each counts once"),
-            (
+        return [
+            *self._notes("pairs that are there again", self.repeated, "", "each counts once"),
+            *self._notes(
                 "queries without a ranking",
                 len(unknown),
                 f" of {len(pairs):,} ({first_few(unknown)})",
                 "not used",
             ),
-            (
+            *self._notes(
                 "docs that are judged relevant",
                 len(relevant),
                 f" ({first_few(relevant)})",
                 "they count as not found",
             ),
-        )
-        named = f"exclude {self.source}"
-        return [
-            Note(f"{named}: {what}", f"{count:,}{more}", why)
-            for what, count, more, why in found
-            if count
         ]
 
     def left_out(self, run: Run, relevance: Mapping[str, Mapping[str, int]]) -> Run:
         """A run without these docs, whose notes say what was left out; raises PreflightError if it
         has no others.
         """
-        rows = np.ones(len(run.values), np.bool_)
-        for at, (query_id, doc_ids) in enumerate(run.order.items()):
-            start = run.starts[at]
-            rows[start : start + len(doc_ids)] = [
-                doc_id not in self.of(query_id) for doc_id in doc_ids
-            ]
-        if not rows.any():
+        others = [
+            doc_id not in excluded
+            for query_id, doc_ids in run.order.items()
+            for excluded in [self.of(query_id)]
+            for doc_id in doc_ids
+        ]
+        if not any(others):
             raise PreflightError(f"the run holds no docs beside those that {self.source} excludes")
-        kept = run.kept(rows)
+        kept = run.kept(np.array(others))
         emptied = [query_id for query_id in run.order if query_id not in kept.order]
         count = run.notes.rows - kept.notes.rows
         unknown = sum(len(self.of(query_id)) for query_id in run.order) - count
-        named = f"exclude {self.source}"
-        facts = [Note(f"{named}: docs that were left out", f"{count:,}")]
-        if unknown and self.pairs is not None:
-            facts.append(
-                Note(
-                    f"{named}: docs that are not in the ranking of their query",
-                    f"{unknown:,}",
-                    "not used",
-                )
-            )
-        if emptied:
-            where = f"{len(emptied):,} ({first_few(emptied)})"
-            facts.append(
-                Note(f"{named}: queries that have no other docs", where, "they count as 0")
-            )
-        facts += self.facts(run.order.keys(), relevance)
+        unused = self.pairs is not None and unknown
+        facts = [
+            self._note("docs that were left out", count),
+            *self._notes("docs that are not in the ranking of their query", unused, "", "not used"),
+            *self._notes(
+                "queries that have no other docs",
+                len(emptied),
+                f" ({first_few(emptied)})",
+                "they count as 0",
+            ),
+            *self.facts(run.order.keys(), relevance),
+        ]
         return replace(kept, notes=replace(kept.notes, excluded=tuple(facts)))
+
+    def _note(self, what: str, count: int, more: str = "", why: str = "") -> Note:
+        return Note(f"exclude {self.source}: {what}", f"{count:,}{more}", why)
+
+    def _notes(self, what: str, count: int, more: str, why: str) -> list[Note]:
+        """A note; none of a count of 0."""
+        return [self._note(what, count, more, why)] if count else []
 
 
 def read_excluded(path: str) -> Excluded:
@@ -145,20 +143,13 @@ def read_excluded(path: str) -> Excluded:
     """
     if path == SELF:
         return Excluded(SELF)
+    files = [TableReader(file, EXCLUDED) for file in input_files(path, "file of docs to exclude")]
+    rows = pa.concat_tables([file.read_all() for file in files])
+    check_all(files, len(rows))
     pairs: dict[str, set[str]] = {}
-    repeated = count = 0
-    for file in input_files(path, "file of docs to exclude"):
-        rows = TableReader(file, EXCLUDED)
-        for batch in rows.batches():
-            count += len(batch)
-            for query_id, doc_id in zip(
-                *(batch.column(name).to_pylist() for name in _PAIR), strict=True
-            ):
-                docs = pairs.setdefault(query_id, set())
-                repeated += doc_id in docs
-                docs.add(doc_id)
-        rows.check()
-    rows.check(count)
+    for query_id, doc_id in zip(*(rows[name].to_pylist() for name in _PAIR), strict=True):
+        pairs.setdefault(query_id, set()).add(doc_id)
+    repeated = len(rows) - sum(map(len, pairs.values()))
     return Excluded(path, {query_id: frozenset(docs) for query_id, docs in pairs.items()}, repeated)
 
 

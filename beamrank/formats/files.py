@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Source, WrongFormatError
 from beamrank.formats.decode.json_rows import JsonDecoder
-from beamrank.formats.decode.packing import check_binary, packed_as
+from beamrank.formats.decode.packing import check_binary, check_text, packed_as
 from beamrank.formats.decode.tables import is_table, open_table_file
 from beamrank.formats.schemas import Hints, Schema
 from beamrank.formats.values import RowError, values_of
@@ -339,31 +339,26 @@ class Choice(NamedTuple):
     def guessed(self, url: str) -> str:
         """The format of a file whose `format` is `auto`."""
         beginning = Beginning(url)
-        found = self._alike(beginning)
-        several = [name for name, look in found.items() if not look.general]
+        content, alike = beginning.content, self._alike(beginning)
+        several = [name for name, look in alike.items() if not look.general]
         if len(several) > 1:
             raise PreflightError(
                 f"{url} looks like {' and '.join(several)}: set `{self.key}.format` to one of them",
                 kind="format-several",
                 file=url,
             )
-        if found:
-            return next(iter(found))
-        if not beginning.content.strip():
+        if alike:
+            return next(iter(alike))
+        if not content.strip():
             raise PreflightError(f"{url} holds no rows: it is empty", kind="no-rows", file=url)
+        check_text(url, content)
+        check_binary(url, beginning.line)
         columns = beginning.line.count(b"\t") + 1
-        described = (
-            f": its first line has {columns} columns, and no header names them"
-            if columns > 2
-            else ""
-        )
-        described += packed_as(beginning.content)
-        if not described:
-            check_binary(url, beginning.line)
+        described = f": its first line has {columns} columns, and no header names them"
         raise PreflightError(
-            f"the format of {url} cannot be guessed{described}. Set `{self.key}.format` to one of "
-            f"{', '.join(self.formats)}",
-            kind="packed" if packed_as(beginning.content) else "format-unknown",
+            f"the format of {url} cannot be guessed{described * (columns > 2)}. Set "
+            f"`{self.key}.format` to one of {', '.join(self.formats)}",
+            kind="format-unknown",
             file=url,
         )
 
@@ -372,16 +367,26 @@ class Choice(NamedTuple):
         nothing.
         """
         beginning = Beginning(url)
-        packed, name = packed_as(beginning.content), self.guess(beginning)
-        look = None if name is None else self.formats[name].look
-        if packed or look is None:
+        alike, packed = self._alike(beginning), packed_as(beginning.content)
+        if packed or not alike:
             return packed
-        own = self.formats[read_as].look
-        if own is not None and own.matches(beginning) and (look.general or not own.general):
+        name, look = next(iter(alike.items()))
+        own = alike.get(read_as)
+        if own is not None and own.general == look.general:
             return ""
         return f". The file looks like {look.described}: set `{self.key}.format: {name}`"
 
-    def of_folder(self, folder: str) -> str | None:
+    def named(self, path: str, files: Callable[[], Sequence[str]]) -> str:
+        """The format of a path that has these files: a folder with the packaging of a format has
+        that, otherwise the first file that is not empty decides.
+        """
+        name = self._of_folder(path) if storage.is_folder(path) else None
+        if name is None:
+            *others, last = files()  # a server need not tell the size of one
+            name = self.guessed(next(filter(storage.size_bytes, others), last))
+        return name
+
+    def _of_folder(self, folder: str) -> str | None:
         """The format whose packaging a folder has."""
         below = {
             name: each.file_in_folder

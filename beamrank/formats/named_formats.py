@@ -37,10 +37,6 @@ def _is_json(beginning: Beginning) -> bool:
     return beginning.is_list or beginning.line.startswith(b"{")
 
 
-def _is_json_without_beir_id(beginning: Beginning) -> bool:
-    return _is_json(beginning) and not _is_beir(beginning)
-
-
 def _is_tsv(beginning: Beginning) -> bool:
     names = beginning.line.decode("utf-8", "replace").rstrip("\r").split("\t")
     return len(names) == 2 or (
@@ -57,7 +53,6 @@ def _is_csv(beginning: Beginning) -> bool:
 _PARQUET = Look("Parquet or Arrow", _is_table, general=True)
 _BEIR = Look("BEIR's JSONL (`_id`)", _is_beir, general=True)
 _JSONL = Look("JSONL", _is_json, general=True)
-_JSONL_WITHOUT_BEIR_ID = Look("JSONL", _is_json_without_beir_id, general=True)
 _TSV = Look("columns with a tab between them", _is_tsv, general=True)
 _CSV = Look("CSV with a header line", _is_csv, general=True, by_name=True)
 
@@ -67,10 +62,7 @@ TSV = Format(
     _TSV, holds="tsv", keys=(*_KEYS, "header", "quotes"), endings=(".tsv", ".txt"), rules=2
 )
 CSV = replace(TSV, look=_CSV, holds="csv", keys=(*_KEYS, "header"), endings=(".csv",))
-JSONL_TOPICS = Format(
-    _JSONL, holds="json", keys=_KEYS, endings=(".jsonl", ".ndjson", ".json"), rules=2
-)
-JSONL = replace(JSONL_TOPICS, look=_JSONL_WITHOUT_BEIR_ID)
+JSONL = Format(_JSONL, holds="json", keys=_KEYS, endings=(".jsonl", ".ndjson", ".json"), rules=2)
 PARQUET = replace(JSONL, look=_PARQUET, endings=ENDINGS)
 BEIR = replace(JSONL, look=_BEIR, endings=(".jsonl", *ENDINGS), file_in_folder="corpus.jsonl")
 BEIR_TOPICS = replace(BEIR, file_in_folder="queries.jsonl")

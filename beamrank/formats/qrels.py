@@ -13,7 +13,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.columns import TABLES, QrelsColumns, hints_of
 from beamrank.formats.files import Format, input_files
-from beamrank.formats.reader import TableReader, again, notes_of, without
+from beamrank.formats.reader import TableReader, again, check_all, notes_of, without
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
 from beamrank.formats.values import RowError, whole_of
@@ -174,13 +174,10 @@ def read_qrels(
                 f"{now['relevance']}, but {place} gives {before['relevance']}"
             )
             file.bad(now["place"], RowError(reason, "judged-twice", fatal=True))
-    for file in files:
-        file.check()
     table = without(pa.concat_tables(tables), rows)
-    # A partition may be empty.
-    files[0].check(len(table))
+    check_all(files, len(table))
     relevance = Judgments(table)
-    comments = sum(len(file.comments) for file in files)
+    comments = sum(len(file.decoder.comments) for file in files)
     rejected = (*(() if rejects is None else rejects.notes()), *notes_of(files))
     name = files[0].layout or "header"
     return Qrels(

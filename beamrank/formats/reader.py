@@ -5,8 +5,10 @@ which also tells what is wrong with it.
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,7 +52,6 @@ from beamrank.formats.schemas import (
 from beamrank.formats.values import (
     RowError,
     Text,
-    holds_texts,
     plain_type,
     values_of,
     whole_of,
@@ -72,6 +73,7 @@ class TableReader:
         schema: what the input is.
         decoder: reads the file.
         table: its rows, with the columns that folders name.
+        problems: the rows that cannot be used.
         binding: the places of the columns of each meaning; empty of a file without rows.
         layout: the name of the format of rows without names; empty for a file with names.
     """
@@ -99,7 +101,7 @@ class TableReader:
         self.schema = schema
         of_table = f"the table of the {schema.what.removeprefix('file of ')}"
         self.url = file.url if isinstance(file, InputFile) else of_table
-        self._problems = Problems(self.url, rejects or Rejects("rows"))
+        self.problems = Problems(self.url, rejects or Rejects("rows"))
         own = formats.get(hints.format)
         if own is not None and own.schema is not None:
             self.schema = schema = own.schema(schema)
@@ -134,26 +136,18 @@ class TableReader:
         return {meaning: self.table.names[places[-1]] for meaning, places in self.binding.items()}
 
     @property
-    def comments(self) -> list[bytes]:
-        """The lines that begin with `#`, of what was read."""
-        return self.decoder.comments if isinstance(self.decoder, LinesDecoder) else []
-
-    @property
     def notes(self) -> list[Note]:
         """What a user should know about the file."""
-        decoder = self.decoder
-        if not isinstance(decoder, TableDecoder):
-            return list(decoder.notes) if isinstance(decoder, LinesDecoder) else []
-        return [
+        classes = [
             Note(
                 f"the {meaning} is the number of a class",
                 ", ".join(f"{number} {name}" for number, name in enumerate(names)),
                 "the numbers are read, not their names",
             )
             for meaning, places in self.binding.items()
-            for names in [decoder.classes(places[-1])]
-            if names
+            if (names := self.decoder.classes(places[-1]))
         ]
+        return [*self.decoder.notes, *classes]
 
     def noun(self, end: int) -> str:
         """What the places of a range that ends there count."""
@@ -172,16 +166,13 @@ class TableReader:
             PreflightError: the file cannot be read. Rows that cannot be used are refused by
                 `check`.
         """
-        if isinstance(self.decoder, TableDecoder) and not self.binding:
-            return
         wanted = {
             at: self.schema.columns[meaning].kind.wanted
-            for meaning, places in self.binding.items()
+            for meaning, places in {**self.binding, **self._left_out}.items()
             for at in places
         }
-        left_out = {at: pa.null() for places in self._left_out.values() for at in places}
         with errors_as(PreflightError, self.url):
-            for rows in self.table.rows(start, end, wanted | left_out, self.bad):
+            for rows in self.table.rows(start, end, wanted, self.bad):
                 if len(rows.places) and self.binding:
                     yield self._converted(rows)
 
@@ -193,7 +184,7 @@ class TableReader:
         for batch in self.batches():
             if len(batch):
                 return
-            if self._problems.count >= _CHECKED_ROWS:
+            if self.problems.count >= _CHECKED_ROWS:
                 break
         self.check(0)
 
@@ -227,7 +218,7 @@ class TableReader:
 
     def bad(self, place: int, error: RowError, row: Any = "") -> None:
         """Notes a row that cannot be used, which is left out."""
-        self._problems.add(
+        self.problems.add(
             int(place),
             f"the row {error}",
             row,
@@ -240,7 +231,7 @@ class TableReader:
         """Raises PreflightError where rows, which were read, cannot be used; WrongFormatError where
         there are no others.
         """
-        problems = self._problems
+        problems = self.problems
         error_of = PreflightError if rows else WrongFormatError
         if problems.are_refused:
             listed = problems.listed(f"{self.decoder.noun} ")
@@ -295,9 +286,9 @@ class TableReader:
             )
         try:
             names = self._names_with_values()
-            binding = bind(schema, names, self._hints, self._texts())
+            binding = bind(schema, names, self._hints, self.decoder.texts)
             if not schema.is_complete(binding):
-                binding = bind(schema, decoder.names, self._hints, self._texts())
+                binding = bind(schema, decoder.names, self._hints, self.decoder.texts)
         except ColumnsError as error:
             raise error.of(self.url) from error
         if not schema.is_complete(binding):
@@ -310,29 +301,16 @@ class TableReader:
     def _names_with_values(self) -> list[str]:
         """The names of the columns; empty for those without values, unless they are given."""
         given = {*self._hints.names.values(), *(self._hints.fields or ()), TITLE}
-        decoder = self.decoder
-        nulls = {at for at, kind in decoder.types.items() if pa.types.is_null(kind)}
-        if isinstance(decoder, JsonDecoder):
-            nulls = {at for at, value in enumerate(decoder.first) if value is None}
+        empty = self.decoder.empty
         return [
-            "" if at in nulls and name not in given else name
+            "" if at in empty and name not in given else name
             for at, name in enumerate(self.table.names)
         ]
 
-    def _texts(self) -> list[int] | None:
-        """The columns that hold strings; None where all do."""
-        decoder = self.decoder
-        if isinstance(decoder, JsonDecoder):
-            return [at for at, value in enumerate(decoder.first) if isinstance(value, str)]
-        if not decoder.types:
-            return None
-        return [at for at, kind in decoder.types.items() if holds_texts(plain_type(kind))]
-
     def _lacking(self) -> WrongFormatError:
-        decoder = self.decoder
-        names = self.table.names or list(map(str, decoder.first))
-        names = decoder.present if isinstance(decoder, JsonDecoder) else names
-        lists = [f"`{name}`" for at, name in enumerate(names) if self._is_list(at)]
+        all_names = enumerate(self.table.names or map(str, self.decoder.first))
+        names = {at: name for at, name in all_names if at not in self.decoder.empty}
+        lists = [f"`{name}`" for at, name in names.items() if self._is_list(at)]
         remedy = (
             f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
             "the format of the file in `format`"
@@ -340,16 +318,17 @@ class TableReader:
             else self.schema.remedy
         )
         return WrongFormatError(
-            f"{self.url} needs columns for {self.schema.needed}, and it has: {', '.join(names)}. "
-            f"{remedy}",
+            f"{self.url} needs columns for {self.schema.needed}, and it has: "
+            f"{', '.join(names.values())}. {remedy}",
             kind="list-column" if lists else "column-missing",
             file=self.url,
         )
 
     def _is_list(self, at: int) -> bool:
-        kind = self.table.types.get(at)
-        is_first = bool(self.table.first) and isinstance(self.table.first[at], list)
-        return is_first or (kind is not None and _is_list(plain_type(kind)))
+        if self.table.first:
+            return isinstance(self.table.first[at], list)
+        kind = plain_type(self.table.types.get(at, pa.null()))
+        return isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType)
 
     def _check_type(self, meaning: str, at: int) -> None:
         """Raises PreflightError where no value of a column can be used."""
@@ -397,16 +376,15 @@ class TableReader:
         check_binary(self.url, "".join(first).encode())
         if not self.schema.unnamed or (width > 1 and has_usual_name(self.schema, first)):
             raise self._lacking()
-        known = {0: "", **self.schema.other_widths}
-        other = known[max(count for count in known if count <= width)]
-        other = f". {other}" if other else ""
+        others = self.schema.other_widths
+        other = others.get(min(width, max(others, default=0)), "")
         accepted = "; ".join(
             f"{len(meanings)} columns ({' '.join(meanings)})"
             for meanings in self.schema.unnamed.values()
         )
         raise WrongFormatError(
             f"{self.url} has {counted(width, 'column')} in its first row, and no header names "
-            f"them; accepted: {accepted}{other}",
+            f"them; accepted: {accepted}. {other}",
             kind="columns",
             file=self.url,
             place=1,
@@ -437,30 +415,36 @@ class TableReader:
             for places in self._left_out.values():
                 _check_null(rows.columns[places[0]])
             columns = {
-                meaning: self._column(meaning, [rows.columns[at] for at in places])
-                for meaning, places in self.binding.items()
+                meaning: join_texts(
+                    [kind.array(rows.columns[at]) for _, at, kind in parts], self._template(meaning)
+                )
+                for meaning, parts in self._parts.items()
             }
             self._check_header(columns)
         except (ValueError, pa.ArrowException):
             return self._by_row(rows)
         return self._batch(columns, rows.places)
 
-    def _column(self, meaning: str, parts: list[Any]) -> pa.Array:
+    @cached_property
+    def _parts(self) -> Mapping[str, list[tuple[str, int, Any]]]:
+        """The columns of each meaning: the name in messages, the place and the kind."""
+        return {
+            meaning: [self._part(meaning, at, len(places) > 1) for at in places]
+            for meaning, places in self.binding.items()
+        }
+
+    def _part(self, meaning: str, at: int, is_one_of_several: bool) -> tuple[str, int, Any]:
         kind = self.schema.columns[meaning].kind
         if not isinstance(kind, Text):
-            return kind.array(parts[0])
-        arrays = [self._part_kind(meaning, number).array(part) for number, part in enumerate(parts)]
-        return join_texts(arrays, self._hints.template)
+            return meaning, at, kind
+        name = self.table.names[at] if self.table.names else meaning
+        # A title may be missing; another part of a text may not, unless a template says so.
+        is_title = is_one_of_several and name.lower() == TITLE
+        is_given = self._hints.fields is not None and self._hints.template is None
+        return name, at, replace(kind, or_empty=kind.or_empty or (is_title and not is_given))
 
-    def _part_kind(self, meaning: str, number: int) -> Text:
-        """A title may be missing; another part of a text may not, unless a template says so."""
-        places = self.binding[meaning]
-        name = self.table.names[places[number]] if self.table.names else ""
-        is_title = len(places) > 1 and name.lower() == TITLE
-        fields = self._hints.fields is not None and self._hints.template is None
-        kind = self.schema.columns[meaning].kind
-        assert isinstance(kind, Text)
-        return replace(kind, or_empty=kind.or_empty or (is_title and not fields))
+    def _template(self, meaning: str) -> tuple[str, ...] | None:
+        return self._hints.template if self.schema.columns[meaning].titled else None
 
     def _check_header(self, columns: Mapping[str, Any]) -> None:
         """Raises ValueError where a row can be the header again."""
@@ -472,23 +456,19 @@ class TableReader:
 
     def _by_row(self, rows: Rows) -> pa.RecordBatch:
         lists = {at: values_of(column) for at, column in rows.columns.items()}
-        found: dict[str, list[Any]] = {meaning: [] for meaning in self.binding}
-        places = []
+        kept = []
         for number, place in enumerate(rows.places):
             values = {at: column[number] for at, column in lists.items()}
             try:
-                row = self._row(values)
+                kept.append((place, self._row(values)))
             except RowError as error:
                 self.bad(place, error, list(values.values()))
-                continue
-            for meaning, value in row.items():
-                found[meaning].append(value)
-            places.append(place)
         columns = {
-            meaning: pa.array(values, self.schema.columns[meaning].kind.stored)
-            for meaning, values in found.items()
+            meaning: pa.array([row[meaning] for _, row in kept], column.kind.stored)
+            for meaning, column in self.schema.columns.items()
+            if meaning in self.binding
         }
-        return self._batch(columns, places)
+        return self._batch(columns, [place for place, _ in kept])
 
     def _row(self, values: Mapping[int, Any]) -> dict[str, Any]:
         """The values of a row by their meanings; raises RowError where one cannot be used."""
@@ -501,20 +481,12 @@ class TableReader:
                 raise RowError(
                     f"has a value in `{names[places[0]]}`, which is null in the first row", "null"
                 )
-        row = {}
-        for meaning, places in self.binding.items():
-            kind = self.schema.columns[meaning].kind
-            if isinstance(kind, Text):
-                parts = [
-                    self._part_kind(meaning, number).value(
-                        names[at] if names else meaning, values[at]
-                    )
-                    for number, at in enumerate(places)
-                ]
-                row[meaning] = joined(parts, self._hints.template)
-            else:
-                row[meaning] = kind.value(meaning, values[places[0]])
-        return row
+        return {
+            meaning: joined(
+                [kind.value(name, values[at]) for name, at, kind in parts], self._template(meaning)
+            )
+            for meaning, parts in self._parts.items()
+        }
 
     def _batch(self, columns: Mapping[str, Any], places: Any) -> pa.RecordBatch:
         if self.schema.hashed and self.schema.hashed not in columns:
@@ -534,19 +506,20 @@ def _open(file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, F
     own = formats.get(hints.format)
     if own is not None and own.open is not None:
         return own.open(file, hints)
-    kind = hints.format if own is None else own.holds
-    is_text = kind in ("csv", "tsv")
-    is_named_table = is_table(file.url) and not is_text
-    if is_named_table and (hints.format or not formats):
-        return open_table_file(file.url, file.beginning())
     beginning = Beginning(file.url, file.source.open)
-    content = beginning.content
     if not beginning.is_table:
         _check_rows(file.url, schema, beginning.record)
-    for other in () if hints.format else formats.values():
-        if other.look is not None and other.open is not None and other.look.matches(beginning):
-            return other.open(file, hints)
-    if is_named_table or (beginning.is_table and not is_text):
+    looks_own = (
+        each.open
+        for each in ([] if hints.format else formats.values())
+        if each.look is not None and each.look.matches(beginning)
+    )
+    opened = next(looks_own, None)
+    if opened is not None:
+        return opened(file, hints)
+    kind, content = hints.format if own is None else own.holds, beginning.content
+    is_text = kind in ("csv", "tsv")
+    if not is_text and is_table(file.url, content):
         return open_table_file(file.url, content)
     if kind == "json" or (not is_text and is_json(content)):
         check_text(file.url, content)
@@ -567,6 +540,14 @@ def _check_rows(url: str, schema: Schema, record: Mapping[str, Any]) -> None:
             kind="column-objects",
             file=url,
         )
+
+
+def check_all(files: Sequence[TableReader], rows: int) -> None:
+    """Raises as `TableReader.check`, where the rows of some file, which were read, cannot be used,
+    or all files have none.
+    """
+    wrong = (file for file in files if file.problems.are_refused)
+    next(wrong, files[0]).check(rows)
 
 
 def notes_of(files: Iterable[TableReader]) -> list[Note]:
@@ -598,20 +579,13 @@ def without(table: pa.Table, rows: Sequence[int]) -> pa.Table:
 def join_texts(parts: list[pa.Array], template: tuple[str, ...] | None) -> pa.Array:
     """`joined` of columns."""
     if template is not None:
-        pieces: list[Any] = [template[0]]
-        for part, after in zip(parts, template[1:], strict=True):
-            pieces += [part, after]
-        return pc.binary_join_element_wise(*_scalars(pieces), "")
+        around = [pa.scalar(piece, pa.large_string()) for piece in template]
+        pairs = zip(parts, around[1:], strict=True)
+        return pc.binary_join_element_wise(around[0], *itertools.chain.from_iterable(pairs), "")
     if len(parts) == 1:
         return parts[0]
     nulled = [pc.if_else(pc.equal(part, ""), None, part) for part in parts]
     return pc.binary_join_element_wise(*nulled, " ", null_handling="skip")
-
-
-def _scalars(pieces: list[Any]) -> list[Any]:
-    return [
-        pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in pieces
-    ]
 
 
 def _hashes(query_ids: pa.Array, doc_ids: pa.Array) -> pa.Array:
@@ -619,12 +593,6 @@ def _hashes(query_ids: pa.Array, doc_ids: pa.Array) -> pa.Array:
     keys = map("{} {}".format, query_ids.to_pylist(), doc_ids.to_pylist())
     digests = (hashlib.sha256(key.encode()).digest() for key in keys)
     return pa.array([int.from_bytes(digest[:8], "big") >> 1 for digest in digests], pa.int64())
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    return any(test(kind) for test in tests)
 
 
 def _check_null(column: Any) -> None:

@@ -100,16 +100,10 @@ class Rejects:
         """
         rows = [(self.kind, file, row.place, row.row, row.reason) for file, row in self.rows]
         metadata = {"beamrank.schema": "rejects/1", "beamrank.rows": str(self.count)}
-        columns = (
-            (map(_without_surrogates, each) for each in zip(*rows, strict=True))
-            if rows
-            else [()] * len(SCHEMA)
-        )
+        columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
         sink = io.BytesIO()
-        table = pa.table(
-            [pa.array(list(column), pa.string()) for column in columns],
-            SCHEMA.with_metadata(metadata),
-        )
+        arrays = [pa.array(map(_without_surrogates, column), pa.string()) for column in columns]
+        table = pa.table(arrays, SCHEMA.with_metadata(metadata))
         pq.write_table(table, sink, compression="zstd")
         content = sink.getvalue()
         middle = "" if number is None else f"{number:05d}-"

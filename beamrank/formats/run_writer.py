@@ -93,15 +93,6 @@ def text_formats() -> dict[str, RunFormat]:
     return {name: each for name, each in FORMATS.items() if not each.is_table}
 
 
-def described() -> str:
-    """The columns of every format, for messages."""
-    each = [
-        f"{one.title}, {len(one.columns)} columns ({' '.join(one.columns)})"
-        for one in text_formats().values()
-    ]
-    return f"accepted: {'; '.join(each)}"
-
-
 # The docs of a query with their scores, best first.
 Ranking = Iterable[tuple[str, float]]
 

@@ -14,7 +14,7 @@ from beamrank.errors import DataError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.decode.lines import ROWS_AT_ONCE
 from beamrank.formats.files import Format, InputFile, Paths, input_files
-from beamrank.formats.reader import TableReader, notes_of
+from beamrank.formats.reader import TableReader, check_all, notes_of
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import (
     Ordered,
@@ -25,8 +25,7 @@ from beamrank.formats.run_order import (
     order_rows,
     run_values,
 )
-from beamrank.formats.run_writer import FORMATS as WRITTEN
-from beamrank.formats.run_writer import described, text_formats
+from beamrank.formats.run_writer import text_formats
 from beamrank.formats.schemas import NO_HINTS, RUN, Hints, Schema
 from beamrank.formats.values import RowError
 from beamrank.notes import SILENT, Progress
@@ -36,10 +35,6 @@ from beamrank.storage.id_places import IdPlaces, repeated_rows
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
 
-# A file of passages has rows of any number of words.
-_TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
-# What rounds to infinity in float32.
-INFINITE = 3.4028235677973366e38
 # The number of a row: that of its file in the upper bits, its line in the lower ones.
 _LINE_BITS = 40
 
@@ -69,28 +64,6 @@ def open_run_file(
 def run_schema() -> Schema:
     """What the columns of a run mean, in the text formats of packages too."""
     return replace(RUN, unnamed={name: each.columns for name, each in text_formats().items()})
-
-
-def explain_columns(count: int, name: str | None) -> str:
-    """What is wrong with a line that has this number of columns, in a run of a format or of none
-    yet.
-    """
-    if name is None:
-        return (
-            f"{count} columns; {described()}"
-            + ("; four are TREC qrels" if count == 4 else "")
-            + _TOP1000 * (count > 6)
-        )
-    columns = WRITTEN[name].columns
-    longer = (
-        ": the line holds more than one row, or words after the last column"
-        if count > len(columns)
-        else ""
-    )
-    return (
-        f"{count} columns, where the rows before are {WRITTEN[name].title} rows of {len(columns)} "
-        f"({' '.join(columns)}){longer}"
-    )
 
 
 def _format_name(file: TableReader) -> str:
@@ -147,12 +120,6 @@ class _RunFiles:
                 self.files[here].bad(line, RowError(reason, "doc-twice", fatal=True))
             yield order_rows(rows.drop_columns(["position"]), "query", self.layout, ties)
 
-    def check(self, rows: int) -> None:
-        """Raises PreflightError where rows cannot be used, or there are none."""
-        for file in self.files:
-            file.check()
-        self.files[0].check(rows)
-
 
 def read_run(
     url: str | pa.Table,
@@ -201,8 +168,8 @@ def read_run(
     first = next((file for file in files.files if file.binding), files.files[0])
     name = _format_name(first)
     run = _run(ordered, numbers, files.layout, name)
-    files.check(rows)
-    comments = [comment for file in files.files for comment in file.comments]
+    check_all(files.files, rows)
+    comments = [comment for file in files.files for comment in file.decoder.comments]
     in_columns = sum(len(comment.split()) == first.decoder.width for comment in comments)
     rejected = (*(() if rejects is None else rejects.notes()), *notes_of(files.files))
     return replace(

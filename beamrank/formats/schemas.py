@@ -156,7 +156,7 @@ def bind(
     schema: Schema,
     names: Sequence[str],
     hints: Hints = NO_HINTS,
-    texts: Sequence[int] | None = None,
+    texts: Collection[int] | None = None,
 ) -> Binding:
     """The places of the columns that have the meanings of a schema, as far as there are such.
 
@@ -226,7 +226,7 @@ def _usual(
 
 
 def _with_title(
-    meaning: str, binding: Binding, plain: Sequence[str], texts: Sequence[int] | None
+    meaning: str, binding: Binding, plain: Sequence[str], texts: Collection[int] | None
 ) -> dict[str, tuple[int, ...]]:
     """The text with the title before it, or the title alone where no other column is a text."""
     if TITLE not in plain:

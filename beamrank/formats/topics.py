@@ -18,7 +18,7 @@ from beamrank.formats.files import (
     input_files,
     paths_of,
 )
-from beamrank.formats.reader import TableReader, again, without
+from beamrank.formats.reader import TableReader, again, check_all, without
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import TOPICS, TOPICS_WITH_INSTRUCTIONS, Hints
 from beamrank.formats.values import RowError
@@ -36,7 +36,7 @@ FORMATS: Registry[Format] = Registry(
     {
         "beir": "beamrank.formats.named_formats:BEIR_TOPICS",
         "csv": "beamrank.formats.named_formats:CSV",
-        "jsonl": "beamrank.formats.named_formats:JSONL_TOPICS",
+        "jsonl": "beamrank.formats.named_formats:JSONL",
         "labelled": "beamrank.formats.named_formats:LABELLED",
         "parquet": "beamrank.formats.named_formats:PARQUET",
         "trec": "beamrank.formats.texts.trec:TOPICS",
@@ -99,8 +99,7 @@ def read_topics(
     try:
         files = _open(config, rejects, instructions)
         table = _each_once(files, FORMATS[config.format].repeats)
-        for file in files:
-            file.check(len(table))
+        check_all(files, len(table))
     except WrongFormatError as error:
         hint = _CHOICE.hint(error.file or topics_files(config)[0].url, config.format)
         raise PreflightError(f"{error}{hint}", **error.of_input) from error
@@ -178,11 +177,9 @@ def resolved(config: _Config) -> _Config:
     """
     if config.format == AUTO:
         first = paths_of(config.path)[0]
-        name = _CHOICE.of_folder(first) if storage.is_folder(first) else None
-        if name is None:
-            # A server need not tell the size of one.
-            *others, last = (file.url for file in input_files(first, "file of topics"))
-            name = _CHOICE.guessed(next(filter(storage.size_bytes, others), last))
+        name = _CHOICE.named(
+            first, lambda: [file.url for file in input_files(first, "file of topics")]
+        )
         config = config.model_copy(update={"format": name})
     _CHOICE.check_keys(config)
     return config

@@ -259,21 +259,8 @@ def strings_of(column: Any) -> pa.StringArray:
         raise ValueError("values of several types")
     column = plain_values(column)
     kind = column.type
-    types = pa.types
-    if types.is_string(kind):
-        return column
-    if types.is_large_string(kind) or types.is_string_view(kind) or types.is_integer(kind):
+    if holds_texts(kind) or pa.types.is_integer(kind):
         return column.cast(pa.string())
-    if types.is_binary(kind) or types.is_large_binary(kind):
-        return column.cast(pa.string())
-    if types.is_floating(kind):
-        limit = _EXACT[kind]
-        values = column.to_numpy(zero_copy_only=False)
-        if column.null_count or not (np.abs(values) < limit).all():
-            raise ValueError("a number that is no exact id")
-        return column.cast(pa.int64()).cast(pa.string())
-    if types.is_decimal(kind):
-        return column.cast(pa.int64()).cast(pa.string())
     raise ValueError("values that need a look")
 
 
@@ -332,24 +319,16 @@ class Text:
             texts = pa.array(column, self.stored)
         else:
             column = plain_values(column)
-            if column.null_count == len(column):
-                texts = pa.nulls(len(column), self.stored)
-            elif holds_texts(column.type):
-                texts = column.cast(self.stored)
-                texts.validate(full=True)
-            else:
+            if not holds_texts(column.type) and column.null_count < len(column):
                 raise ValueError("values that need a look")
+            texts = column.cast(self.stored)
+            texts.validate(full=True)
         if texts.null_count and not self.or_empty:
             raise ValueError("a text is missing")
         if self.check is not None:
             for text in texts.to_pylist():
                 self.check(text)
         return pc.fill_null(texts, "") if texts.null_count else texts
-
-
-def bytes_of(column: Any) -> Any:
-    """A column of texts as bytes, which need not be UTF-8."""
-    return plain_values(column).cast(pa.large_binary())
 
 
 def values_of(column: Any) -> list[Any]:
@@ -359,7 +338,7 @@ def values_of(column: Any) -> list[Any]:
     if holds_texts(plain_type(column.type)):
         return [
             None if value is None else text_or_bytes(value)
-            for value in bytes_of(column).to_pylist()
+            for value in plain_values(column).cast(pa.large_binary()).to_pylist()
         ]
     try:
         values = column.to_pylist()
@@ -494,14 +473,10 @@ def _numbers_of(column: Any) -> Any:
     if column.null_count:
         raise ValueError("a number is missing")
     kind = column.type
-    if pa.types.is_boolean(kind):
-        return column.cast(pa.int8()).to_numpy().astype(np.int64)
     if pa.types.is_integer(kind):
         return column.cast(pa.int64()).to_numpy()
     if pa.types.is_floating(kind):
         return column.to_numpy().astype(np.float64)
-    if pa.types.is_decimal(kind):
-        return column.cast(pa.float64()).to_numpy()
     raise ValueError("values that need a look")
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from beamrank.formats.checks import Template, joined, missing_field
+from beamrank.formats.checks import Template, joined
 from beamrank.formats.decode.base import Bad, RecordsDecoder, WrongFormatError, ignore
 from beamrank.formats.files import Beginning, Format, InputFile, Look, records
 from beamrank.formats.schemas import Hints, listed
@@ -99,7 +99,7 @@ def doc_of(
     names = fields or _text_fields(doc)
     for name in names:
         if name not in doc:
-            raise missing_field(name, doc)
+            raise RowError(f"has no field `{name}`; it has: {', '.join(doc)}")
     return doc_id, joined([Text().value(name, doc[name]) for name in names], template)
 
 

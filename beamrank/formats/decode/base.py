@@ -2,10 +2,13 @@
 
 import io
 import itertools
+import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.values import RowError
+from beamrank.notes import Note
 from beamrank.storage.local_files import is_pipe
 from beamrank.storage.streams import open_stream
 
@@ -78,19 +82,76 @@ def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
 
 
 def collected(
-    records: Iterator[tuple[int, Sequence[Any]]], wanted: Mapping[int, pa.DataType]
+    records: Iterator[tuple[int, Any]],
+    wanted: Mapping[int, pa.DataType],
+    get: Callable[[Any, int], Any] = operator.getitem,
 ) -> Iterator[Rows]:
-    """Records, each with its place, as columns."""
+    """Records, each with its place, as columns; `get` gives the value in a column."""
     while some := list(itertools.islice(records, _RECORDS_AT_ONCE)):
         places, rows = zip(*some, strict=True)
-        yield Rows({at: [row[at] for row in rows] for at in wanted}, places)
+        yield Rows({at: [get(row, at) for row in rows] for at in wanted}, places)
 
 
 def ignore(*_: object) -> None:
     """Takes a row that cannot be read where only others matter."""
 
 
-class RecordsDecoder:
+class Decoder(ABC):
+    """An open file.
+
+    Attributes:
+        noun: what a place counts: `line`, `byte` or `row`.
+        names: the names of the columns; empty where rows have none.
+        types: the Arrow types of the columns, where the file has such.
+        width: how many columns a row has; 0 in a file without rows.
+        first: the values of the first row; empty in a file without rows, or where none is known.
+        notes: what a user should know about the file.
+        comments: the lines that begin with `#`, of what was read.
+    """
+
+    noun: str = "line"
+    names: tuple[str, ...] = ()
+    types: Mapping[int, pa.DataType] = MappingProxyType({})
+    width: int = 0
+    first: Sequence[Any] = ()
+    notes: Sequence[Note] = ()
+    comments: Sequence[bytes] = ()
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:  # noqa: ARG002
+        """The ranges that can be read on their own, each start and end; (0, 0) for the whole
+        file.
+        """
+        return [(0, 0)]
+
+    @abstractmethod
+    def rows(
+        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        """The rows of a range, in which `end` 0 stands for the end of the file.
+
+        `wanted` are the numbers of columns, with the types that suit the reader best.
+
+        Raises:
+            DataError: the file cannot be read.
+            WrongFormatError: it is not of this format.
+        """
+
+    @property
+    def texts(self) -> Collection[int] | None:
+        """The columns that hold strings; None where all do."""
+        return None
+
+    @property
+    def empty(self) -> Collection[int]:
+        """The columns without values."""
+        return ()
+
+    def classes(self, at: int) -> Sequence[str]:  # noqa: ARG002
+        """The names that the numbers of a column stand for."""
+        return ()
+
+
+class RecordsDecoder(Decoder):
     """Rows that a function yields, each with its place, of a format that is read whole; see
     `Decoder`.
     """
@@ -101,15 +162,8 @@ class RecordsDecoder:
         records: Callable[[Bad], Iterator[tuple[int, Sequence[Any]]]],
         noun: str = "line",
     ) -> None:
-        self.noun = noun
-        self.names = names
-        self.types: Mapping[int, pa.DataType] = {}
-        self.width = len(names)
-        self.first: Sequence[Any] = ()
+        self.noun, self.names, self.width = noun, names, len(names)
         self._records = records
-
-    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:  # noqa: ARG002
-        return [(0, 0)]
 
     def rows(
         self,
@@ -163,22 +217,17 @@ def decoded(row: bytes) -> str:
         raise RowError(reason, "not-utf8") from error
 
 
-class FolderColumns:
+class FolderColumns(Decoder):
     """A decoder's rows with the columns that folders name; see `Decoder`."""
 
-    def __init__(self, rows: "Decoder", folders: Mapping[str, str | None]) -> None:
+    def __init__(self, rows: Decoder, folders: Mapping[str, str | None]) -> None:
         """Takes the value of each column that a folder names."""
         own = len(rows.names)
-        self.noun = rows.noun
-        self.names: tuple[str, ...] = (*rows.names, *folders)
+        self.names = (*rows.names, *folders)
         folder_types = dict.fromkeys(range(own, len(self.names)), pa.string())
-        self.types: Mapping[int, pa.DataType] = {
-            **rows.types,
-            **(folder_types if rows.types else {}),
-        }
+        self.types = {**rows.types, **folder_types} if rows.types else {}
         self.width = rows.width
-        self.first: Sequence[Any] = [*rows.first, *folders.values()] if rows.first else []
-        self.ranges = rows.ranges
+        self.first = [*rows.first, *folders.values()] if rows.first else []
         self._rows = rows
         self._values = dict(enumerate(folders.values(), own))
 
@@ -194,38 +243,3 @@ class FolderColumns:
                 if at in wanted
             }
             yield Rows({**rows.columns, **folders}, rows.places)
-
-
-class Decoder(Protocol):
-    """An open file.
-
-    Attributes:
-        noun: what a place counts: `line`, `byte` or `row`.
-        names: the names of the columns; empty where rows have none.
-        types: the Arrow types of the columns, where the file has such.
-        width: how many columns a row has; 0 in a file without rows.
-        first: the values of the first row; empty in a file without rows.
-    """
-
-    noun: str
-    names: tuple[str, ...]
-    types: Mapping[int, pa.DataType]
-    width: int
-    first: Sequence[Any]
-
-    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
-        """The ranges that can be read on their own, each start and end; (0, 0) for the whole
-        file.
-        """
-
-    def rows(
-        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
-    ) -> Iterator[Rows]:
-        """The rows of a range, in which `end` 0 stands for the end of the file.
-
-        `wanted` are the numbers of columns, with the types that suit the reader best.
-
-        Raises:
-            DataError: the file cannot be read.
-            WrongFormatError: it is not of this format.
-        """

@@ -17,12 +17,12 @@ from beamrank.formats.decode.base import (
     Rows,
     Source,
     WrongFormatError,
+    collected,
     ignore,
 )
 from beamrank.formats.decode.lines import (
-    ROWS_AT_ONCE,
+    BlocksDecoder,
     blocks_of,
-    byte_ranges,
     places_of,
 )
 from beamrank.formats.values import RowError, type_name
@@ -36,17 +36,12 @@ SMALL_BYTES = 1 << 13
 _FIRST_RECORDS = 100
 
 
-class JsonDecoder:
-    """A file of JSON objects, whose fields are the columns of its first ones; see `Decoder`.
-
-    Attributes:
-        present: the names that the first ones have.
-    """
+class JsonDecoder(BlocksDecoder):
+    """A file of JSON objects, whose fields are the columns of its first ones; see `Decoder`."""
 
     def __init__(self, source: Source, optional: Sequence[str]) -> None:
         """Takes names of columns that all objects can lack."""
-        self.types: Mapping[int, pa.DataType] = {}
-        self._source = source
+        super().__init__(source)
         with source.open() as file:
             beginning = file.read(_BEGINNING_BYTES).removeprefix(BYTE_ORDER_MARK)
         self._is_list = _LIST.match(beginning) is not None
@@ -54,37 +49,30 @@ class JsonDecoder:
         records = [record for _, record in itertools.islice(self._records(ignore), _FIRST_RECORDS)]
         # The first one can lack a field.
         present = dict.fromkeys(name for record in records for name in record)
-        self.present = tuple(present)
-        self.names: tuple[str, ...] = tuple(dict.fromkeys([*present, *optional]))
+        self.names = tuple(dict.fromkeys([*present, *optional]))
         self.width = len(self.names) if present else 0
         first = ChainMap(*({k: v for k, v in each.items() if v is not None} for each in records))
-        self.first: Sequence[Any] = [first.get(name) for name in self.names] if present else []
+        self.first = [first.get(name) for name in self.names] if present else []
+
+    @property
+    def texts(self) -> list[int]:
+        return [at for at, value in enumerate(self.first) if isinstance(value, str)]
+
+    @property
+    def empty(self) -> list[int]:
+        return [at for at, value in enumerate(self.first) if value is None]
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
-        return [(0, 0)] if self._is_list else byte_ranges(self._source.url, unit_bytes)
+        return [(0, 0)] if self._is_list else super().ranges(unit_bytes)
 
     def rows(
         self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
     ) -> Iterator[Rows]:
         if self._is_list:
-            yield from self._collected(self._records(bad), wanted)
-            return
-        self.noun = "byte" if end else "line"
-        for first, block in self._blocks(start, end):
-            rows = self._parsed(first, block, wanted)
-            yield from (
-                self._collected(self._of_lines(first, block, bad), wanted)
-                if rows is None
-                else [rows]
-            )
-
-    def _blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Blocks of lines, each with the byte or the number of its first line."""
-        with self._source.open() as file:
-            yield from blocks_of(file, start, end)
+            return collected(self._records(bad), wanted, self._value)
+        return super().rows(start, end, wanted, bad)
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
-        """The rows of a block, parsed at once; None where a line needs a look."""
         if not wanted or len(block) < SMALL_BYTES or b"\n\n" in block:
             return None
         # An integer is an id too, and any number a score.
@@ -94,7 +82,7 @@ class JsonDecoder:
         try:
             block.decode()
             table = arrow_json.read_json(
-                pa.BufferReader(self._content(first, block)),
+                pa.BufferReader(block),
                 arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
                 arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
             )
@@ -105,24 +93,25 @@ class JsonDecoder:
             return None
         return Rows({at: table[self.names[at]].combine_chunks() for at in wanted}, places)
 
-    def _content(self, first: int, block: bytes) -> bytes:
-        """A block without the byte order mark of its file."""
-        is_first = first == (0 if self.noun == "byte" else 1)
-        return block.removeprefix(BYTE_ORDER_MARK) if is_first else block
-
-    def _of_lines(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
+        if self._is_first(first):
+            block = block.removeprefix(BYTE_ORDER_MARK)
         places = places_of(first, block, self.noun)
-        for place, line in zip(places, self._content(first, block).split(b"\n"), strict=False):
+        for place, line in zip(places, block.split(b"\n"), strict=False):
             if line.strip():
                 try:
                     yield place, json_object(line)
                 except RowError as error:
                     bad(place, error, line)
 
+    def _value(self, row: Any, at: int) -> Any:
+        return row.get(self.names[at])
+
     def _records(self, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
         if not self._is_list:
-            for first, block in self._blocks(0, 0):
-                yield from self._of_lines(first, block, bad)
+            with self._source.open() as file:
+                for first, block in blocks_of(file, 0, 0):
+                    yield from self._split(first, block, bad)
             return
         for place, value in enumerate(self._elements(), 1):
             if isinstance(value, dict):
@@ -157,13 +146,6 @@ class JsonDecoder:
                 f"{url} is not JSON that can be read: {error}", kind=kind, file=url
             ) from error
         return values if isinstance(values, list) else [values]
-
-    def _collected(
-        self, records: Iterator[tuple[int, dict[str, Any]]], wanted: Mapping[int, pa.DataType]
-    ) -> Iterator[Rows]:
-        while some := list(itertools.islice(records, ROWS_AT_ONCE)):
-            columns = {at: [record.get(self.names[at]) for _, record in some] for at in wanted}
-            yield Rows(columns, [place for place, _ in some])
 
 
 def is_json(beginning: bytes) -> bool:

@@ -8,7 +8,8 @@ import csv
 import io
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from beamrank.formats.decode.base import (
     BYTE_ORDER_MARK,
     LONE_CR,
     Bad,
+    Decoder,
     Rows,
     Source,
     WrongFormatError,
@@ -104,13 +106,64 @@ _QUOTED = Note(
 )
 
 
-class LinesDecoder:
-    """A file of delimited lines; see `Decoder`.
+class BlocksDecoder(Decoder):
+    """A file of lines, which is read in blocks; see `Decoder`."""
 
-    Attributes:
-        comments: the lines that begin with `#`, of what was read.
-        notes: what a user should know about the file.
-    """
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
+        return byte_ranges(self._source.url, unit_bytes)
+
+    def rows(
+        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        self.noun = "byte" if end else "line"
+        with self._source.open() as file:
+            for first, block in blocks_of(file, start, end):
+                head, rest = _head(block) if self._is_first(first) else (b"", block)
+                after = first + (len(head) if end else head.count(b"\n"))
+                yield from collected(self._split(first, head, bad), wanted, self._value)
+                rows = self._parsed(after, rest, wanted)
+                if rows is None:
+                    yield from collected(self._split(after, rest, bad), wanted, self._value)
+                else:
+                    yield rows
+
+    def _is_first(self, place: int) -> bool:
+        """Whether a place is that of the first line."""
+        return place == (0 if self.noun == "byte" else 1)
+
+    def _value(self, row: Any, at: int) -> Any:
+        """The value in a column of a row."""
+        return row[at]
+
+    @abstractmethod
+    def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
+        """The rows of a block; None where a line is not regular, so that each is looked at."""
+
+    @abstractmethod
+    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, Any]]:
+        """The rows of a block, line by line."""
+
+
+def _head(block: bytes) -> tuple[bytes, bytes]:
+    """The lines of a block up to the first row, which can be a header, and the others."""
+    if len(block) < SMALL_BYTES:
+        return block, b""
+    end = 0
+    for line in io.BytesIO(block):
+        end += len(line)
+        text = line.removeprefix(BYTE_ORDER_MARK).strip()
+        if text and not text.startswith(b"#"):
+            break
+    return block[:end], block[end:]
+
+
+class LinesDecoder(BlocksDecoder):
+    """A file of delimited lines; see `Decoder`."""
+
+    comments: list[bytes]
 
     def __init__(
         self,
@@ -119,56 +172,25 @@ class LinesDecoder:
         first: Sequence[str] = (),
         notes: Sequence[Note] = (),
     ) -> None:
-        self.noun = "line"
-        self.types: Mapping[int, pa.DataType] = {}
-        self.comments: list[bytes] = []
-        self.notes = notes
-        self._source = source
+        super().__init__(source)
+        self.comments = []
+        self.notes, self.first = notes, first
+        self.names, self.width = dialect.names, dialect.width
         self._dialect = dialect
-        self.names = dialect.names
-        self.width = dialect.width
-        self.first: Sequence[Any] = first
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
-        if self._dialect.quotes:
-            return [(0, 0)]
-        return byte_ranges(self._source.url, unit_bytes)
+        return [(0, 0)] if self._dialect.quotes else super().ranges(unit_bytes)
 
     def rows(
         self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
     ) -> Iterator[Rows]:
-        self.noun = "byte" if end else "line"
         if not start:
             self.comments = []
-        with self._source.open() as file:
-            if self._dialect.quotes:
-                yield from collected(self._quoted(file, bad), wanted)
-                return
-            is_first = not start
-            for first, block in blocks_of(file, start, end):
-                head, rest = self._head(block) if is_first else (b"", block)
-                after = first + (len(head) if end else head.count(b"\n"))
-                yield from self._looked_at(first, head, wanted, bad, is_first)
-                is_first = False
-                rows = self._parsed(after, rest, wanted)
-                yield from (
-                    self._looked_at(after, rest, wanted, bad, is_first) if rows is None else [rows]
-                )
-
-    def _head(self, block: bytes) -> tuple[bytes, bytes]:
-        """The lines of a block up to the first row, which can be a header, and the others."""
-        if len(block) < SMALL_BYTES:
-            return block, b""
-        end = 0
-        for line in io.BytesIO(block):
-            end += len(line)
-            text = line.removeprefix(BYTE_ORDER_MARK).strip()
-            if text and not (self._dialect.comments and text.startswith(b"#")):
-                break
-        return block[:end], block[end:]
+        if self._dialect.quotes:
+            return collected(self._quoted(bad), wanted)
+        return super().rows(start, end, wanted, bad)
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
-        """The rows of a block; None where a line is not regular, so that each is looked at."""
         # Arrow takes a byte order mark away.
         if not block or len(block) < SMALL_BYTES or block.startswith(BYTE_ORDER_MARK):
             return None
@@ -216,24 +238,10 @@ class LinesDecoder:
                 return None
         return separator
 
-    def _looked_at(
-        self,
-        first: int,
-        block: bytes,
-        wanted: Mapping[int, pa.DataType],
-        bad: Bad,
-        is_first: bool,
-    ) -> Iterator[Rows]:
-        """The rows of a block, line by line."""
-        rows = self._split(
-            zip(places_of(first, block, self.noun), io.BytesIO(block), strict=False), bad, is_first
-        )
-        yield from collected(rows, wanted)
-
-    def _split(
-        self, lines: Iterable[tuple[int, bytes]], bad: Bad, is_first: bool
-    ) -> Iterator[tuple[int, list[Any]]]:
+    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
+        is_first = self._is_first(first)
         may_be_header = is_first and bool(self.names)
+        lines = zip(places_of(first, block, self.noun), io.BytesIO(block), strict=False)
         for number, (place, line) in enumerate(lines):
             text = line.removesuffix(b"\n").removesuffix(b"\r")
             if is_first and not number:
@@ -261,16 +269,17 @@ class LinesDecoder:
         reason = f"has {counted(count, 'column')}, {by} {self.width}"
         return RowError(reason, "columns", fatal=is_other)
 
-    def _quoted(self, file: BinaryIO, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
-        lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
+    def _quoted(self, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
         is_header = bool(self.names)
-        for place, row in csv_rows(lines, self._source.url, self._dialect.separator):
+        for place, row in csv_rows(self._source, self._dialect.separator):
             if self._dialect.comments and row[0].startswith("#"):
                 self.comments.append(",".join(row).encode("utf-8", "surrogateescape"))
             elif is_header:
                 is_header = False
             elif len(row) == self.width:
-                yield place, [_valid(column) for column in row]
+                # A byte that is not UTF-8 became a surrogate.
+                columns = (column.encode("utf-8", "surrogateescape") for column in row)
+                yield place, list(map(text_or_bytes, columns))
             else:
                 bad(place, self._wrong_width(len(row)), row)
 
@@ -292,15 +301,15 @@ def open_lines(source: Source, schema: Schema, hints: Hints) -> LinesDecoder:
         PreflightError: it is no text, or its header does not fit the hints.
     """
     with source.open() as file:
-        lines = _first_lines(source.url, file, schema)
-        line = next(lines, b"")
-        dialect = _dialect(source.url, schema, hints, line) if line else Dialect("")
-        rows = [line, *lines] if line else []
-        if line and not dialect.names:
-            dialect = dialect._replace(width=_width(schema, dialect, rows))
+        rows = list(_first_lines(source.url, file, schema))
+    if not rows:
+        return LinesDecoder(source, Dialect("", comments=schema.comments))
+    dialect = _dialect(source.url, schema, hints, rows[0])
+    if not dialect.names:
+        dialect = dialect._replace(width=_width(schema, dialect, rows))
     notes = [_QUOTED] if dialect.separator == "\t" and _have_quotes(dialect, rows) else []
     dialect = dialect._replace(comments=schema.comments, lone_cr=schema.lone_cr)
-    return LinesDecoder(source, dialect, _names(dialect, line) if line else (), notes)
+    return LinesDecoder(source, dialect, _names(dialect, rows[0]), notes)
 
 
 def _have_quotes(dialect: Dialect, lines: Sequence[bytes]) -> bool:
@@ -313,24 +322,32 @@ def _have_quotes(dialect: Dialect, lines: Sequence[bytes]) -> bool:
 
 def _first_lines(url: str, file: BinaryIO, schema: Schema) -> Iterator[bytes]:
     """The first lines that are rows, without their ends."""
-    for number, line in enumerate(itertools.islice(file, _FIRST_LINES), 1):
-        if number == 1:
-            check_text(url, line)
-            line = line.removeprefix(BYTE_ORDER_MARK)
+    for number, line in enumerate(itertools.islice(file, _FIRST_LINES)):
         text = line.removesuffix(b"\n").removesuffix(b"\r")
-        # A text can have one, a header cannot.
-        is_broken = not schema.lone_cr or any(
-            names_columns(schema, _names(dialect, text.split(b"\r")[0])) for dialect in (_CSV, _TSV)
-        )
-        if b"\r" in text and number == 1 and is_broken:
-            raise PreflightError(
-                f"{url} cannot be read\n  line 1: the row {LONE_CR}",
-                kind="lone-cr",
-                file=url,
-                place=number,
-            )
+        if not number:
+            check_text(url, line)
+            text = text.removeprefix(BYTE_ORDER_MARK)
+            _check_cr(url, text, schema)
         if text.strip() and not (schema.comments and text.lstrip().startswith(b"#")):
             yield text
+
+
+def _check_cr(url: str, line: bytes, schema: Schema) -> None:
+    """Raises PreflightError where the lines of a file end in CR; a text can have one, a header
+    cannot.
+    """
+    head, *rest = line.split(b"\r")
+    if rest and (not schema.lone_cr or _is_header(schema, head)):
+        raise PreflightError(
+            f"{url} cannot be read\n  line 1: the row {LONE_CR}",
+            kind="lone-cr",
+            file=url,
+            place=1,
+        )
+
+
+def _is_header(schema: Schema, line: bytes) -> bool:
+    return any(names_columns(schema, _names(dialect, line)) for dialect in (_CSV, _TSV))
 
 
 def _width(schema: Schema, dialect: Dialect, lines: Sequence[bytes]) -> int:
@@ -383,75 +400,50 @@ def _unnamed(
     for other, reason in _OTHERS.items() if hints.header is not False else ():
         if names_columns(schema, _names(other, line), hints):
             raise WrongFormatError(f"{url} {reason}", kind="separator", file=url)
-    if hints.names or hints.header or hints.fields:
-        raise PreflightError(
-            f"{url} has no header line with the names of the columns "
-            f"{schema.needed}; it has: {line.decode('utf-8', 'replace')[:200]}. Add the header, or "
-            "leave out `columns`, `fields` and `header`",
-            kind="column-missing" if hints.names or hints.fields else "header-missing",
-            file=url,
-            place=1,
-        )
-    dialect = dialects[-1]
-    is_tsv = lacks_names(schema, _names(_TSV, line)) and not hints.numbers
-    if hints.header is None and (is_tsv or hints.format == "csv" or _is_csv(dialect, line)):
+    dialect, csv_names = dialects[-1], _names(_CSV, line)
+    is_given = bool(hints.names or hints.fields)
+    lacks = lacks_names(schema, _names(_TSV, line)) and not hints.numbers
+    is_csv = hints.format == "csv" or (
+        not dialect.separator and len(line.split()) == 1 and len(csv_names) > 1
+    )
+    if is_given or hints.header or (hints.header is None and (lacks or is_csv)):
         check_binary(url, line)
-        has_header = is_tsv or has_usual_name(schema, _names(_CSV, line))
-        reason = (
-            f"needs columns for {schema.needed}, and its header has"
-            if has_header
-            else f"looks like CSV without a header line, which names the columns {schema.needed}; "
-            "it has"
-        )
-        remedy = (
-            "Rename its columns, or name them in `columns`"
-            if has_header
-            else f"Add one, such as {','.join(schema.layouts[0])}, or set `header: false`"
-        )
+        is_header = is_given or lacks or has_usual_name(schema, csv_names)
         raise WrongFormatError(
-            f"{url} {reason}: {line.decode('utf-8', 'replace')[:200]}. {remedy}",
-            kind="column-missing" if has_header else "header-missing",
+            f"{url} needs a header line that names columns for {schema.needed}, and its first "
+            f"line is: {line.decode('utf-8', 'replace')[:200]}. Add one, such as "
+            f"{','.join(schema.layouts[0])}, rename its columns, name them in `columns`, or set "
+            "`header: false`",
+            kind="column-missing" if is_header else "header-missing",
             file=url,
             place=1,
         )
     return dialect._replace(other_widths=frozenset(map(len, schema.unnamed.values())))
 
 
-def _is_csv(dialect: Dialect, line: bytes) -> bool:
-    return not dialect.separator and len(line.split()) == 1 and len(_names(_CSV, line)) > 1
-
-
-def _valid(column: str) -> str | bytes:
-    """A column of a CSV, in which a byte that is not UTF-8 became a surrogate."""
-    try:
-        column.encode()
-    except UnicodeEncodeError:
-        return column.encode("utf-8", "surrogateescape")
-    return column
-
-
-def csv_rows(
-    lines: Iterable[bytes], url: str, separator: str = ","
-) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(source: Source, separator: str) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not empty, each with its first line; bytes that are not UTF-8 become
     surrogates.
     """
-    texts = (line.decode("utf-8", "surrogateescape") for line in lines)
-    rows = csv.reader(texts, delimiter=separator, strict=True)
     line = 0
-    try:
-        for row in rows:
-            if row:
-                yield line + 1, row
-            line = rows.line_num
-    except csv.Error as error:
-        raise DataError(
-            f"{url}:{line + 1}: the row is not CSV as in RFC 4180 ({error}): a column that holds "
-            "a quote, a comma or a line end is in quotes, and a quote in it is written twice",
-            kind="not-csv",
-            file=url,
-            place=line + 1,
-        ) from error
+    with source.open() as file:
+        lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
+        texts = (line.decode("utf-8", "surrogateescape") for line in lines)
+        rows = csv.reader(texts, delimiter=separator, strict=True)
+        try:
+            for row in rows:
+                if row:
+                    yield line + 1, row
+                line = rows.line_num
+        except csv.Error as error:
+            raise DataError(
+                f"{source.url}:{line + 1}: the row is not CSV as in RFC 4180 ({error}): a column "
+                "that holds a quote, a comma or a line end is in quotes, and a quote in it is "
+                "written twice",
+                kind="not-csv",
+                file=source.url,
+                place=line + 1,
+            ) from error
 
 
 def csv_row(line: bytes) -> list[str]:

@@ -1,6 +1,6 @@
 """Rows with a list of docs, as a row for each doc."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from beamrank.formats.schemas import plain_name
 from beamrank.formats.values import RowError, type_name, values_of
 
 
-class ListDecoder:
+class ListDecoder(Decoder):
     """A row for each element of a list; see `Decoder`. The third column is a number."""
 
     def __init__(self, rows: Decoder, names: tuple[str, str], third: str) -> None:
@@ -18,16 +18,14 @@ class ListDecoder:
         of the third column: `rank`, or `relevance`, which is 1.
         """
         self._rows = rows
-        self.types: Mapping[int, pa.DataType] = {}
         plain = [plain_name(name) for name in rows.names]
         self._at = [plain.index(name) for name in names if name in plain]
         if rows.width and len(self._at) < len(names):
             raise WrongFormatError(f"has no columns {' and '.join(names)}", kind="column-missing")
         self._is_rank = third == "rank"
         self.noun = rows.noun
-        self.names: tuple[str, ...] = ("query_id", "doc_id", third)
+        self.names = ("query_id", "doc_id", third)
         self.width = len(self.names) if rows.width else 0
-        self.first: Sequence[Any] = ()
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         return self._rows.ranges(unit_bytes)

@@ -2,18 +2,13 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beamrank.errors import DataError
-from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.values import holds_texts, plain_type
-from beamrank.storage import files as storage
-from beamrank.storage.streams import errors_as
 
 _BATCH_ROWS = 4096
 # A row group's texts may be so large when they are decoded, or so many times as in the file. The
@@ -24,9 +19,9 @@ _MOST_BYTES, _MOST_TIMES, _FEW_ROWS = 1 << 28, 100, 64
 class ParquetFile(pq.ParquetFile):  # type: ignore[misc]
     """A Parquet file that can be opened in another way too."""
 
-    def __init__(self, source: Any, **settings: Any) -> None:
+    def __init__(self, source: Any) -> None:
         self.source, self.size_bytes = source, source.seek(0, os.SEEK_END)
-        super().__init__(source, **settings)
+        super().__init__(source)
 
     def longest(self, names: Sequence[str], group: int) -> int:
         """The bytes of a row of the longest texts in the dictionaries of columns, or of the first
@@ -46,26 +41,6 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]
         return sum(
             pc.max(_lengths(each)).as_py() or 0 for each in repeated if _has_texts(each.type)
         )
-
-
-@contextmanager
-def open_parquet(url: str, buffer_bytes: int = 0) -> Iterator[ParquetFile]:
-    """A Parquet file; errors of reading it inside the `with` block become DataError.
-
-    With `buffer_bytes`, batches of a column are read in pieces of this size, and not from the whole
-    row group.
-
-    Raises:
-        WrongFormatError: it is not one.
-    """
-    with errors_as(DataError, url), storage.open_binary(url) as source:
-        try:
-            file = ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=not buffer_bytes)
-        except pa.ArrowInvalid as error:
-            raise WrongFormatError(
-                f"{url} is not a Parquet file: {error}", kind="damaged", file=url
-            ) from error
-        yield file
 
 
 def batches_of(

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import DataError
-from beamrank.formats.decode.base import Bad, Rows, WrongFormatError, unit_ranges
+from beamrank.formats.decode.base import Bad, Decoder, Rows, WrongFormatError, unit_ranges
 from beamrank.formats.decode.parquet import (
     ParquetFile,
     batches_of,
@@ -22,6 +22,7 @@ from beamrank.formats.decode.parquet import (
     room_bytes,
     text_bytes,
 )
+from beamrank.formats.values import holds_texts, plain_type
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
@@ -56,7 +57,7 @@ class _Opened(NamedTuple):
     read: Callable[[range, list[int]], Iterable[pa.RecordBatch]]
 
 
-class TableDecoder:
+class TableDecoder(Decoder):
     """A table; see `Decoder`. A range is one of row groups or record batches."""
 
     def __init__(
@@ -71,12 +72,11 @@ class TableDecoder:
         self._opened = opened
         self._first_row = first_row
         with self._open() as table:
-            self.names: tuple[str, ...] = tuple(table.schema.names)
-            self.types: Mapping[int, pa.DataType] = dict(enumerate(table.schema.types))
+            self.names = tuple(table.schema.names)
+            self.types = dict(enumerate(table.schema.types))
             self._group_bytes = table.group_bytes
             self._metadata = table.schema.metadata or {}
             self.width = len(self.names) if table.has_rows() else 0
-        self.first: Sequence[Any] = ()
 
     @contextmanager
     def _open(self) -> Iterator[_Opened]:
@@ -89,12 +89,20 @@ class TableDecoder:
                 raise _damaged(self._url, "a whole", error) from error
 
     def classes(self, at: int) -> Sequence[str]:
-        """The names that the numbers of a column stand for, as `datasets` keeps them."""
+        # As `datasets` keeps them.
         try:
             kept = json.loads(self._metadata.get(b"huggingface", b"{}"))
             return list(map(str, kept["info"]["features"][self.names[at]]["names"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, LookupError, TypeError):
             return []
+
+    @property
+    def texts(self) -> list[int]:
+        return [at for at, kind in self.types.items() if holds_texts(plain_type(kind))]
+
+    @property
+    def empty(self) -> list[int]:
+        return [at for at, kind in self.types.items() if pa.types.is_null(kind)]
 
     def starts(self) -> list[int]:
         """The first row of each row group, from 0, and, last, the number of rows."""

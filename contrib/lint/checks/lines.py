@@ -1,10 +1,13 @@
 """Checks of lines: columns, white space, characters."""
 
 from beamrank.formats.decode.base import BYTE_ORDER_MARK
-from beamrank.formats.run_writer import FORMATS
-from beamrank.formats.runs import explain_columns
+from beamrank.formats.run_writer import RunFormat, text_formats
 from contrib.lint.check import Found, RunState
 from contrib.lint.run_rows import MAX_LINE_BYTES, Line, is_rank
+
+_MOST_COLUMNS = 6
+# A file of passages has rows of any number of words.
+_TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
 
 
 def columns(line: Line, _run: RunState) -> str | None:
@@ -16,8 +19,25 @@ def columns(line: Line, _run: RunState) -> str | None:
         or not line.has_wrong_columns
     ):
         return None
-    name = next((name for name, each in FORMATS.items() if each is line.format), None)
-    return explain_columns(len(line.columns), name)
+    return _explained(len(line.columns), line.format)
+
+
+def _explained(count: int, of_run: RunFormat | None) -> str:
+    """What is wrong with a line of so many columns, in a run of a format or of none yet."""
+    if of_run is not None:
+        longer = ": the line holds more than one row, or words after the last column"
+        return (
+            f"{count} columns, where the rows before are {_described(of_run)}"
+            f"{longer * (count > len(of_run.columns))}"
+        )
+    accepted = "; ".join(map(_described, text_formats().values()))
+    hint = {4: "; four are TREC qrels"}.get(count, _TOP1000 * (count > _MOST_COLUMNS))
+    return f"{count} columns; accepted: {accepted}{hint}"
+
+
+def _described(of_run: RunFormat) -> str:
+    columns = of_run.columns
+    return f"{of_run.title} rows of {len(columns)} columns ({' '.join(columns)})"
 
 
 def blank_line(line: Line, _run: RunState) -> str | None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.decode.parquet import batches_of, open_parquet
+from beamrank.formats.decode.parquet import ParquetFile, batches_of
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream
@@ -113,7 +113,8 @@ class StoredExamples:
         )
 
     def _read_parquet(self) -> Iterator[pa.Table]:
-        with open_parquet(self.url) as file:
+        with errors_as(DataError, self.url), storage.open_binary(self.url) as source:
+            file = ParquetFile(source)
             names = {*file.schema_arrow.names}
             schema = _schema_of(names - _ID_COLUMNS, self.url)
             wanted = schema.arrow(with_ids={*schema.ids} <= names)

@@ -157,7 +157,7 @@ def test_corpus_counts_a_line_that_cannot_be_used(tmp_path, name, line, reason):
     ("name", "content", "fields", "message"),
     [
         ("tsv", "id,text\n1,one\n", None, r"has 1 column in its first row"),
-        ("tsv", "1\tone\n", ("text",), "has no header line with the names"),
+        ("tsv", "1\tone\n", ("text",), "needs a header line that names columns"),
         ("tsv", "", None, "holds no docs"),
         (
             "jsonl",

@@ -94,7 +94,7 @@ def test_what_decides_about_a_header_is_in_the_digests(tmp_path):
         (
             "1\tx\n",
             {"columns": {"doc_id": "id"}},
-            "has no header line with the names of the columns",
+            "needs a header line that names columns",
         ),
         (
             "id\ttext\n1\tx\n",
@@ -151,12 +151,12 @@ def test_csv_is_a_corpus(tmp_path, content, keys):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("1,x\n2,y\n", "looks like CSV without a header line"),
+        ("1,x\n2,y\n", "needs a header line that names columns"),
         ('id,text\n1,"x\n', r"c\.csv:2: the row is not CSV"),
         ("id,text\na b,x\n", "1 problem\n.*holds white space"),
         (b"id,text\n1,\xff\n", "is not valid UTF-8"),
         ("id,text\n1,x,y\n", "has 3 columns, where the header names 2"),
-        ("id\n1\n", "needs columns for .*, and its header has: id"),
+        ("id\n1\n", "needs a header line .*: id"),
     ],
 )
 def test_csv_that_cannot_be_read_is_refused(tmp_path, content, reason):
@@ -219,7 +219,7 @@ def test_topics_of_parquet_have_named_columns(tmp_path):
             "t.csv",
             "1,a b\n",
             {},
-            "looks like CSV without a header line",
+            "needs a header line that names columns",
         ),
         ("t.csv", b"id,text\n1,\xff\n", {}, "line 2: the row .* not valid UTF-8"),
         ("t.csv", 'id,text\n1,"a\n', {}, "t.csv:2: the row is not CSV"),

@@ -294,7 +294,7 @@ def test_ranges_that_are_sorted_in_several_pieces_do_not_matter(top1000, tmp_pat
     write_query_ids(str(tmp_path), [Topic(query_id, text) for query_id, text in QUERIES.items()])
     assert ScanPart(part, str(tmp_path), 2, "embedded:mono", 0).scan().count == 0
     with pa.memory_map(scan_path(str(tmp_path), 0)) as source:
-        assert pa.ipc.open_file(source).num_record_batches == 2 * (9 + 1)
+        assert pa.ipc.open_file(source).num_record_batches == 2 * (10 + 1)
     _convert(packed, tmp_path / "two")
     assert (tmp_path / "two/dataset_dev.tf").read_bytes() == (
         tmp_path / "out/dataset_dev.tf"
