@@ -7,7 +7,7 @@ chunks one by one. Needs no torch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
@@ -51,7 +51,7 @@ class ChunkedBert(EncoderClassifier):
         self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype"
     ) -> "torch.nn.Module":
         from contrib.papers.chunked_scorer import ChunkedScorer
-        from models.training.chunks import ChunkPooling
+        from contrib.papers.chunked_training import ChunkPooling
 
         pooling = ChunkPooling(self.chunks.count, self.shape.hidden, self.chunks.attention)
         of_pooling = {
@@ -63,18 +63,28 @@ class ChunkedBert(EncoderClassifier):
         return ChunkedScorer(super().build(weights, dtype), self.chunks.count, pooling)
 
 
-def read_chunked_bert(files: ModelFiles, segments: int) -> ChunkedBert:
-    """Reads a checkpoint; an `ArchitectureReader`."""
-    if segments != SEGMENTS["mono"]:
-        raise PreflightError(f"{files} reads passages in chunks, which is for mono alone")
-    chunks = files.keys(_Config).chunks
-    bert = BERT.read(files, segments)
-    if bert.own_layout is not None:
-        raise PreflightError(
-            f"{files} reads passages in chunks, and its tokenizer does not lay them out as BERT's "
-            "([CLS] query [SEP] passage [SEP] with token types 0 and 1): give it the tokenizer "
-            "that it was trained with"
-        )
-    model = ChunkedBert(**vars(bert), chunks=chunks)
-    check_tensors(files, model.tensors)
-    return model
+class _Reader:
+    """An `ArchitectureReader`, which `beamrank train` asks for the model of `chunks`."""
+
+    def __call__(self, files: ModelFiles, segments: int) -> ChunkedBert:
+        if segments != SEGMENTS["mono"]:
+            raise PreflightError(f"{files} reads passages in chunks, which is for mono alone")
+        chunks = files.keys(_Config).chunks
+        bert = BERT.read(files, segments)
+        if bert.own_layout is not None:
+            raise PreflightError(
+                f"{files} reads passages in chunks, and its tokenizer does not lay them out as "
+                "BERT's ([CLS] query [SEP] passage [SEP] with token types 0 and 1): give it the "
+                "tokenizer that it was trained with"
+            )
+        model = ChunkedBert(**vars(bert), chunks=chunks)
+        check_tensors(files, model.tensors)
+        return model
+
+    def trained(self, config: Any, chunks: ChunksConfig) -> tuple[Any, Any]:
+        from contrib.papers.chunked_training import chunked_model
+
+        return chunked_model(config, chunks)
+
+
+CHUNKED_BERT = _Reader()

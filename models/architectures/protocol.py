@@ -164,7 +164,9 @@ ArchitectureReader: TypeAlias = Callable[[ModelFiles, int], Architecture]
 cannot be scored.
 
 One whose texts are not tokenized by the checkpoint's tokenizer alone has `load_tokenizer(folder) ->
-Tokenizer`; one with options of the user's has `options`, their names.
+Tokenizer`; one with options of the user's has `options`, their names. That of `CHUNKED`
+(`models/training/config.py`) has `trained(config, chunks)`: the class and the configuration of
+transformers that `beamrank train` makes.
 """
 
 

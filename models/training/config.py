@@ -23,6 +23,7 @@ from beamrank.section import CheckpointName, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hash64
 from beamrank.storage.urls import refuse_credentials
+from models.architectures.families import ARCHITECTURES
 
 Kind = Literal["mono", "duo", "tcp"]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -37,6 +38,8 @@ _LEAST_QUERY_TOKENS = 3
 # A model that its own fold chose among several would be flattered: the fold is measured once, after
 # the last step.
 _ONCE = "dev.every_steps=1000000000"
+# The architecture of a package whose reader has the model that `chunks` trains.
+CHUNKED = "chunked_bert"
 TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
 
 RECIPES: dict[str, dict[str, Any]] = yaml.safe_load(
@@ -218,6 +221,12 @@ class ChunksConfig(Section):
             raise ValueError(
                 "`attention_size` belongs to `pooling: attention`: remove it for `max`"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_package(self) -> Self:
+        if CHUNKED not in ARCHITECTURES:
+            raise ValueError("no package that is installed here reads passages in chunks")
         return self
 
     @property

@@ -11,14 +11,19 @@ import torch
 import transformers
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
-from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
 from beamrank.notes import counted, first_few
 from models.architectures.encoder.family import check_types
-from models.architectures.families import BERT, CLASSIFIER, bert_shape, bert_tensors
+from models.architectures.families import (
+    ARCHITECTURES,
+    BERT,
+    CLASSIFIER,
+    bert_shape,
+    bert_tensors,
+)
 from models.architectures.protocol import (
     ModelFiles,
     Shapes,
@@ -41,8 +46,7 @@ from models.checkpoints.sources import locate
 from models.tokenizers.bert import BertTokenizer, load_bert
 from models.tokenizers.files import TOKENIZER_FILES
 from models.tokenizers.layout import own_layout
-from models.training.chunks import ChunkPooling
-from models.training.config import ChunksConfig
+from models.training.config import CHUNKED, ChunksConfig
 from models.training.data.pretraining import NOT_PREDICTED
 
 _TYPES = "embeddings.token_type_embeddings.weight"
@@ -59,41 +63,6 @@ _OF_MASKED_WORDS = "cls.predictions."
 _OF_NEXT_SENTENCE = ("bert.pooler.", "cls.seq_relationship.")
 _Model = TypeVar("_Model", bound=PreTrainedModel)
 _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
-
-
-class ChunkedBertConfig(BertConfig):  # type: ignore[no-untyped-call]
-    """BERT's configuration with an entry `chunks`; transformers does not know its model_type and
-    refuses to load it.
-    """
-
-    model_type = "chunked_bert"
-
-
-class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-call]
-    """BertForSequenceClassification that combines the [CLS] vectors of a passage's chunks before
-    the head.
-    """
-
-    config_class = ChunkedBertConfig
-
-    def __init__(self, config: ChunkedBertConfig) -> None:
-        super().__init__(config)
-        chunks = ChunksConfig.model_validate(config.chunks)
-        self.chunk_pooling = ChunkPooling(chunks.count, config.hidden_size, chunks.attention)
-        self.post_init()  # type: ignore[no-untyped-call]
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
-    ) -> SequenceClassifierOutput:
-        """int64[b * chunks, n] each, the chunks of a passage one after the other -> float[b,
-        labels] logits.
-        """
-        vectors = self.bert(
-            input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
-        ).pooler_output
-        return SequenceClassifierOutput(
-            logits=self.classifier(self.dropout(self.chunk_pooling(vectors)))
-        )
 
 
 class BertForPreTraining(transformers.BertForPreTraining):  # type: ignore[no-untyped-call]
@@ -178,10 +147,8 @@ class Start:
         config = self._configured(labels, dropout)
         architecture: Any = BertForSequenceClassification
         if chunks is not None:
-            unused = set() if chunks.attention else {"attention_size"}
-            values = {**config.to_dict(), "chunks": chunks.model_dump(exclude=unused)}
-            values.pop("model_type")
-            architecture, config = ChunkedBert, ChunkedBertConfig.from_dict(values)
+            reader: Any = ARCHITECTURES[CHUNKED]
+            architecture, config = reader.trained(config, chunks)
         model: BertForSequenceClassification = self._fitting(architecture, config)
         if kind == "duo" and config.type_vocab_size == 2:
             _add_token_type(model, zero=configured_duo)

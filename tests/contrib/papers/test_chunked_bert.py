@@ -17,12 +17,13 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.notes import SILENT
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, mono_kept
 from beamrank.records import SpecialTokens
+from contrib.papers.chunked_training import ChunkedBert, ChunkPooling
+from models.architectures.families import ARCHITECTURES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
-from models.training.chunks import ChunkPooling
 from models.training.config import ChunksConfig
 from models.training.data.groups import Group
-from models.training.initial_model import ChunkedBert, save_checkpoint
+from models.training.initial_model import save_checkpoint
 from models.training.tasks import MonoTask
 from models.training.trainer import train
 from tests.support.checkpoints import save_tiny
@@ -293,6 +294,12 @@ def test_chunked_training_measures_and_resumes(start, tmp_path):
 def test_impossible_chunks_are_refused(kind, chunks, message, start, tmp_path):
     with pytest.raises(ConfigError, match=message):
         make_session(write_train_config(tmp_path, start, chunks=chunks), kind)
+
+
+def test_chunks_without_their_package_are_refused(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(ARCHITECTURES, "_entries", {})
+    with pytest.raises(ConfigError, match="chunks: no package"):
+        make_session(write_train_config(tmp_path, start, chunks={"count": 2}), "mono")
 
 
 def test_chunks_keep_more_of_a_text_than_one_input(start, tmp_path):
