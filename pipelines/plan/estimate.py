@@ -150,7 +150,9 @@ def estimate(config: RunConfig) -> Estimate:
         notes.append("which shards stay is known once the index is built")
     with errors_as(PreflightError, config.output):
         has_plan = CURRENT in storage.sizes_bytes(config.output)
-    done, changed = [(plan, read_receipts(plan))], tuple[Change, ...]()
+    # The digests of millions of topics take a minute.
+    receipts = read_receipts(plan) if has_plan else {stage.name: {} for stage in plan.stages}
+    done, changed = [(plan, receipts)], tuple[Change, ...]()
     known = np.zeros(len(plan.topics), np.bool_)
     if has_plan or config.reuse:
         plans, refused = Reuse(plan, config.reuse).plans
