@@ -33,9 +33,6 @@ class Relative(Enum):
     CHECKPOINT = auto()
 
 
-# The beginnings of names of data sets, which are no paths: those of ir_datasets, and of pyserini's
-# topics.
-NAMED = ("irds:", "prebuilt:")
 # In place of the file of the docs to exclude: the doc that is the query itself.
 SELF = "self"
 # An empty one would be the configuration's own folder.

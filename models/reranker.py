@@ -15,12 +15,12 @@ import pyarrow as pa
 from beamrank.config.stages import OF_TOPICS, InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
-from beamrank.formats.texts.pairs import TEXTS
 from beamrank.frames import Frame, columns_of
 from beamrank.join.schemas import tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import (
     SEGMENTS,
+    TEXTS,
     InputLimits,
     PackedInputs,
     Truncation,

@@ -33,7 +33,6 @@ _OURS = {
     "index": "pipelines.commands.run:index",
     "plan": "pipelines.commands.run:plan",
     "run": "pipelines.commands.run:run",
-    "score": "pipelines.commands.run:score",
     "status": "pipelines.commands.output:status",
     "verify": "pipelines.commands.output:verify",
     "gc": "pipelines.commands.output:gc",

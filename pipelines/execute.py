@@ -20,7 +20,7 @@ from beamrank.machine import environment, usable_threads
 from beamrank.section import Texts, check_ordered, texts_of
 from models.scoring.backends.registry import Device
 from models.stages.base import Stage
-from models.stages.core import open_stages, steps_of
+from models.stages.core import open_stages, steps_of, worker_paths
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
 from pipelines.launcher import RETRIES, Launcher, resumable
@@ -225,7 +225,7 @@ def _prepare_dataflow(
             "--no-wait submits one stage, as each needs the one before it finished: give --stage "
             "too"
         )
-    dataflow.check_settings(settings)
+    dataflow.check_paths(worker_paths(settings))
     settings, scoring = dataflow.settle(settings)
     of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and has_parts else []
     if stage != RUNS or of_runs:

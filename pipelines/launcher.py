@@ -272,7 +272,7 @@ class Launcher:
         tasks = [
             self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left
         ]
-        if not stage.input_docs or not isinstance(self.config, RunConfig) or not tasks:
+        if not stage.input_docs or not tasks:
             return tasks
         scores = self._reuse.scores(stage)
         for reason in scores.refused:
@@ -295,7 +295,8 @@ class Launcher:
 
     @cached_property
     def _reuse(self) -> Reuse:
-        return Reuse(self.plan, self.config.reuse if isinstance(self.config, RunConfig) else ())
+        assert isinstance(self.config, RunConfig)
+        return Reuse(self.plan, self.config.reuse)
 
     @contextmanager
     def _retrying(

@@ -1,7 +1,7 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -25,8 +25,6 @@ from beamrank.config.stages import (
     FirstStageConfig,
     IndexConfig,
     InputConfig,
-    Instruction,
-    ModelOptions,
     MonoConfig,
 )
 from beamrank.config.yaml import (
@@ -51,7 +49,6 @@ from beamrank.formats.values import is_usable
 from beamrank.plugins import Registry, options_of
 from beamrank.section import (
     DeviceName,
-    Glob,
     NotNegative,
     OneOf,
     Path,
@@ -90,8 +87,8 @@ class MaxBadRows(Section):
         return Rejects(kind, getattr(self, kind))
 
 
-class _Job(Section):
-    """What each job needs to know, that of `beamrank run` and that of `beamrank score`."""
+class JobConfig(Section):
+    """What each job of workers needs to know, such as that of `beamrank run`."""
 
     output: Path
     """The folder of parts, receipts and runs."""
@@ -117,7 +114,7 @@ class _Job(Section):
     """A job that completes no shard for so long is stopped."""
 
 
-class RunConfig(_Job):
+class RunConfig(JobConfig):
     """Everything that a run needs to know. See docs/reference/configuration.md."""
 
     run_tag: Annotated[str, Field(pattern=r"^\S+$")] = "beamrank"
@@ -288,21 +285,6 @@ class RunConfig(_Job):
         return section
 
 
-class ScoreConfig(_Job, ModelOptions):
-    """Pairs or triples of texts, and the checkpoint that scores them."""
-
-    pairs: Annotated[tuple[Glob, ...], Field(min_length=1)]
-    """Files, folders or globs."""
-    instruction: Instruction | None = None
-    """As `mono.instruction`, the same for all pairs."""
-    columns: dict[str, str] = Field(default_factory=dict)
-    """The names of columns in the files, by the names that they get."""
-    shard_rows: Positive = 4096
-    """Rows of a shard: the unit of work, of commit and of resuming."""
-    max_bad_rows: NotNegative = 0
-    """Rows that have no score because they cannot be used; more are an error."""
-
-
 RUN_OPTIONS: Registry[Callable[..., RunConfig]] = Registry(
     "option of `run`", "beamrank.run_options", {}
 )
@@ -324,10 +306,6 @@ def with_options(
             "it out"
         )
     return config
-
-
-# What a job is made from: that of `beamrank run`, or of `beamrank score`.
-JobConfig: TypeAlias = RunConfig | ScoreConfig
 
 
 def load_config(
@@ -372,9 +350,9 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
         PreflightError: it has keys or values that this beamrank does not know, or is not that of a
             run.
     """
-    if "pairs" in values:
+    if "topics" not in values:
         raise PreflightError(
-            f"{where} holds scores of `beamrank score`, without topics and rankings: give an "
+            f"{where} holds what another command made, without topics and rankings: give an "
             "output of `beamrank run`"
         )
     try:

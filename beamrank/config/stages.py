@@ -13,6 +13,7 @@ from beamrank.plugins import Registry
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section
+from beamrank.sources import is_named
 from beamrank.storage.documents import validated
 
 # Those of Anserini's analyzers; the terms of `pretokenized` texts, and of ha, so, sw and yo, are
@@ -239,9 +240,16 @@ class IndexConfig(Section):
     def _check_place(self) -> Self:
         if self.path == "" and self.prebuilt is None:
             raise ValueError("give `path`, or `prebuilt`")
+        if self.prebuilt is not None and not is_named(self.named):
+            raise ValueError("no package that is installed here has prebuilt indexes: give `path`")
         if self.prebuilt is not None and self.update:
             raise ValueError("a prebuilt index cannot be updated: give `path` to build one")
         return self
+
+    @property
+    def named(self) -> str:
+        """The name of the data set that has it, with that of its source."""
+        return f"prebuilt:{self.prebuilt}"
 
 
 class FirstStageConfig(StageConfig):

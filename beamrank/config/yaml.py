@@ -18,7 +18,8 @@ from yaml.reader import ReaderError
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.findings import problem_of
 from beamrank.formats.checks import number as number_of
-from beamrank.section import NAMED, SELF, Relative, Section, check_ordered, relative, section_of
+from beamrank.section import SELF, Relative, Section, check_ordered, relative, section_of
+from beamrank.sources import is_named
 from beamrank.storage import files as storage
 from beamrank.storage.documents import at_most, read_at_most
 from beamrank.storage.globs import absolute_glob
@@ -249,7 +250,7 @@ def _anchored(path: str, folder: str, kind: Relative) -> str:
     if kind is Relative.CHECKPOINT:  # A folder; a Hugging Face id or an embedded one is unchanged.
         below = storage.join_relative(folder, path)
         return below if path.startswith((".", "~")) or os.path.isdir(below) else path
-    if not path or path.startswith(NAMED) or (kind is Relative.PATH_OR_SELF and path == SELF):
+    if not path or is_named(path) or (kind is Relative.PATH_OR_SELF and path == SELF):
         return path
     return (
         absolute_glob(path, folder)

@@ -44,13 +44,6 @@ MONO = required(
 DUO = required(query_id=pa.string(), doc_ids=pa.list_(pa.string()), scores=pa.list_(pa.float32()))
 
 
-def scores(id_type: Any) -> Any:
-    """One row: a pair or a triple of texts, in the order of the input; score is null where it
-    cannot be scored.
-    """
-    return pa.schema([pa.field("id", id_type), pa.field("score", pa.float32())])
-
-
 def token_type(vocab_size: int) -> Any:
     """The narrowest unsigned type that holds every id of a vocabulary."""
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()

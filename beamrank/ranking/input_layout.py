@@ -33,8 +33,12 @@ SegmentPooling = Literal["max", "first", "mean"]
 
 Lengths = npt.NDArray[np.int64]
 
-# How many texts an input of each kind of model has: a query and one doc, or a query and two docs.
-SEGMENTS = {"mono": 2, "duo": 3}
+# The texts of an input, by the kind of model, and how many they are.
+TEXTS: dict[Literal["mono", "duo"], tuple[str, ...]] = {
+    "mono": ("query", "doc"),
+    "duo": ("query", "doc_i", "doc_j"),
+}
+SEGMENTS: dict[str, int] = {kind: len(names) for kind, names in TEXTS.items()}
 # At least so many tokens of a text are stored: `longest_first` compares the lengths of texts that
 # are cut later.
 MAX_DOC_TOKENS = 512

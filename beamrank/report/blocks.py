@@ -77,7 +77,15 @@ class Failed:
     text: str
 
 
-Block: TypeAlias = Failed | Paragraph | TableBlock | Picture | Passage | Heading
+@dataclass(frozen=True)
+class File:
+    """A file beside the page, which shows nothing of it."""
+
+    name: str
+    content: bytes
+
+
+Block: TypeAlias = Failed | File | Paragraph | TableBlock | Picture | Passage | Heading
 
 
 @dataclass(frozen=True)
@@ -90,10 +98,15 @@ class Section:
             them; one that has the name of an option of the command gets its value.
         shows: whether the section shows a folder that holds no run, such as the output of a
             training.
+        compares: whether the section compares a report with a `--baseline` that is none of its
+            runs.
+        leads: whether it follows what ran; otherwise it comes before the last section.
     """
 
     blocks: Callable[..., Sequence[Block]]
     shows: Callable[[str], bool] = lambda folder: False  # noqa: ARG005
+    compares: Callable[[str], bool] = lambda baseline: False  # noqa: ARG005
+    leads: bool = False
 
 
 def marked_text(text: str, query: str) -> list[tuple[str, bool]]:

@@ -1,7 +1,8 @@
 """The sections of a report, and its files: one page that needs no network, tables for papers,
 curves, pictures.
 
-Sections are ours in the order of the page, and those of packages before the last.
+Sections are ours in the order of the page, and those of packages after the first or before the
+last.
 """
 
 import base64
@@ -13,9 +14,8 @@ from typing import Any
 from beamrank.evaluation.tables import latex, markdown
 from beamrank.plugins import Registry, options_of
 from beamrank.report import sections
-from beamrank.report.blocks import Block, Picture, Section, TableBlock
+from beamrank.report.blocks import Block, File, Picture, Section, TableBlock
 from beamrank.report.curves import write_csv
-from beamrank.report.drift import write_drift
 from beamrank.report.report import Report
 from beamrank.storage import files as storage
 from beamrank.storage.urls import printable
@@ -25,7 +25,6 @@ PAGE = "report.html"
 _WIDE = 24
 _OURS = {
     "What ran": Section(sections.what_ran),
-    "What changed": Section(sections.drift),
     "Measures": Section(sections.measures),
     "Effectiveness against inferences": Section(sections.curves),
     "Queries": Section(sections.queries),
@@ -39,6 +38,13 @@ SECTIONS: Registry[Section] = Registry("report section", "beamrank.report_sectio
 def is_shown(folder: str) -> bool:
     """Whether a section shows a folder that holds no run."""
     return any(section.shows(folder) for section in SECTIONS.importable().values())
+
+
+def is_compared(baseline: str | None) -> bool:
+    """Whether a section compares reports with a baseline that is none of their runs."""
+    return baseline is not None and any(
+        section.compares(baseline) for section in SECTIONS.importable().values()
+    )
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,7 @@ class Part:
     def files(self) -> Iterator[tuple[str, bytes]]:
         """The files beside the page, by name."""
         pictures = self.blocks(Picture)
-        if self.report.drift:
-            yield "drift.csv", write_drift(self.report.drift)
+        yield from ((file.name, file.content) for file in self.blocks(File))
         if self.report.execution:
             yield "curves.csv", write_csv(point for picture in pictures for point in picture.points)
         exported = [block for block in self.blocks(TableBlock) if block.exported]
@@ -80,8 +85,10 @@ class Part:
 def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Part:
     """A report with its sections; `options` are those of the command, by name."""
     known, given, found = SECTIONS.importable(), options or {}, {}
-    *first, last = _OURS
-    for title in [*first, *(each for each in known if each not in _OURS), last]:
+    first, *middle, last = _OURS
+    added = [title for title in known if title not in _OURS]
+    leading = [title for title in added if known[title].leads]
+    for title in dict.fromkeys([first, *leading, *middle, *added, last]):
         chosen = {
             each.name: given[each.name]
             for each in options_of(known[title].blocks)

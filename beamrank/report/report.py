@@ -19,7 +19,6 @@ from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.ranking.rankings import doc_orders
 from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint, Curves
-from beamrank.report.drift import Drift, DriftPass
 from beamrank.report.runs import (
     CandidateView,
     LargestChanges,
@@ -73,7 +72,7 @@ class Tested(NamedTuple):
     corrected_p_value: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
     """One run with its stages, or folders of something else.
 
@@ -97,7 +96,6 @@ class Report:
         views: the candidates of the queries that have a section, by query_id.
         scores: by run and label.
         texts: of the docs that are shown.
-        drift: what changed since an earlier run; None if none was given.
     """
 
     title: str
@@ -119,7 +117,6 @@ class Report:
     views: Mapping[str, Sequence[CandidateView]] = field(default_factory=dict)
     scores: Mapping[str, Scores] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
-    drift: Drift | None = None
 
     @property
     def last(self) -> str:
@@ -182,9 +179,8 @@ class Report:
         return [query_id for query_id in self.differences if query_id in largest]
 
 
-def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = None) -> Report:
-    """Reads what a run has finished, and the corpus at most once; compares it with an earlier run,
-    if one is given.
+def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
+    """Reads what a run has finished, and the corpus at most once.
 
     Raises:
         ConfigError: the baseline is not a run of a finished stage.
@@ -222,16 +218,12 @@ def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = 
     curves = (
         Curves(qrels, fast, runs.finished, settings.depths) if qrels and settings.curves else None
     )
-    drift = DriftPass(runs, earlier, qrels, names) if earlier else None
     # The score of a pair is of two docs.
     of_docs = [
         str(stage.run_name) for stage in runs.finished if plan.stage(stage.name).input_docs < 2
     ]
-    passes = [each for each in (curves, drift) if each is not None]
-    report = _read(report, runs, of_docs, evaluators, passes)
-    report = replace(
-        report, curves=curves.found() if curves else {}, drift=drift.found() if drift else None
-    )
+    report = _read(report, runs, of_docs, evaluators, curves)
+    report = replace(report, curves=curves.found() if curves else {})
     if not settings.texts:
         return report
     shown = {change.candidate.doc_id for change in report.changes}
@@ -247,7 +239,7 @@ def _read(
     runs: PlanRuns,
     of_docs: Sequence[str],
     evaluators: Mapping[str, Evaluator],
-    passes: Sequence[Curves | DriftPass],
+    curves: Curves | None,
 ) -> Report:
     """Fills a report in a pass over all parts, and one over those of the queries that are shown.
 
@@ -256,7 +248,7 @@ def _read(
         runs: the run.
         of_docs: the runs whose scores by label are shown.
         evaluators: by run; none without qrels.
-        passes: what else takes the parts.
+        curves: takes the parts too.
     """
     settings, relevance = report.settings, report.relevance
     changes = LargestChanges(itertools.pairwise(runs.steps), settings.changes)
@@ -273,8 +265,8 @@ def _read(
                 scores.add(run, ranked[run], judgments)
             if judgments and settings.changes:
                 changes.add(candidate_views(query_id, ranked, judgments, judgments))
-        for each in passes:
-            each.add(parts)
+        if curves is not None:
+            curves.add(parts)
     topics = runs.plan.topics.query_ids
     report = replace(
         report,

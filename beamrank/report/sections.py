@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
-
 from beamrank.commit.receipts import read_machine
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.formats.files import shown_paths
@@ -23,7 +21,6 @@ from beamrank.report.blocks import (
     TableBlock,
     marked_text,
 )
-from beamrank.report.drift import CAUSES, Drift, RunDrift
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
 from beamrank.report.report import Report, Tested
 from beamrank.report.runs import CandidateView, PlanRuns, RankChange, shown_views
@@ -152,100 +149,6 @@ def _machine(machine: Machine | None) -> dict[str, str]:
         "Python": machine.python,
         **machine.libraries,
     }
-
-
-def drift(report: Report) -> Sequence[Block]:
-    """What changed since an earlier run: top tens and their causes, agreement, scores, measures."""
-    found = report.drift
-    if found is None:
-        return []
-    agreement = [Column("RBO", MEAN), Column("tau", MEAN)]
-    columns = [
-        Column("run"),
-        Column("earlier run"),
-        Column("topics of both", COUNT),
-        Column("top 10 changed", COUNT),
-    ]
-    columns += [*(Column(cause, COUNT) for cause in CAUSES), *agreement]
-    runs: list[list[Cell]] = [
-        [
-            run.run,
-            run.before,
-            run.topics,
-            len(run.changes),
-            *_counts(run).values(),
-            run.rbo,
-            run.tau,
-        ]
-        for run in found.runs
-    ]
-    blocks: list[Block] = [
-        Paragraph(f"Compared with {found.output}. Topics of that run only: {len(found.gone):,}."),
-        TableBlock(
-            "Topics whose first ten docs differ, and why", Table(columns, runs), exported=True
-        ),
-        TableBlock(
-            "Scores of docs that both runs scored: the new score minus the earlier one",
-            _score_changes(found),
-        ),
-    ]
-    columns = [Column("run"), Column("measure"), Column("earlier", MEAN), Column("now", MEAN)]
-    columns += [Column("difference", DIFFERENCE), Column("p", P_VALUE)]
-    compared: list[list[Cell]] = [
-        [run.run, measure, each.baseline, each.mean, each.difference, each.p_value]
-        for run in found.runs
-        for measure, each in run.comparisons.items()
-    ]
-    if compared:
-        title = f"Measures over the judged topics of both runs{report.trial}"
-        blocks.append(TableBlock(title, Table(columns, compared), exported=True))
-    columns = [Column("query_id"), Column("text"), Column("run"), Column("causes"), *agreement]
-    topics: list[list[Cell]] = [
-        [
-            each.query_id,
-            report.topics.get(each.query_id, ""),
-            run.run,
-            ", ".join(each.causes),
-            each.rbo,
-            each.tau,
-        ]
-        for run in found.runs
-        for each in sorted(
-            run.changes, key=lambda each: (-1.0 if each.rbo is None else each.rbo, each.query_id)
-        )
-    ]
-    return (
-        [*blocks, TableBlock("The topics whose first ten docs differ", Table(columns, topics))]
-        if topics
-        else blocks
-    )
-
-
-def drift_lines(found: Drift) -> Sequence[str]:
-    """A line for each run."""
-    return [
-        f"{run.run}: the first ten docs of {len(run.changes):,} topics differ from those of "
-        f"{found.output}"
-        + "".join(f", {count:,} by a {cause}" for cause, count in _counts(run).items() if count)
-        for run in found.runs
-    ]
-
-
-def _counts(run: RunDrift) -> dict[str, int]:
-    return {cause: sum(cause in change.causes for change in run.changes) for cause in CAUSES}
-
-
-def _score_changes(found: Drift) -> Table:
-    columns = [Column("run"), Column("docs", COUNT), Column("changed", COUNT)]
-    columns += [Column(name, DIFFERENCE) for name in ("mean", "5 %", "median", "95 %")]
-    rows: list[list[Cell]] = []
-    for run in found.runs:
-        changes = run.score_changes
-        spread: list[Cell] = [None] * 4
-        if len(changes):
-            spread = [float(changes.mean()), *map(float, np.quantile(changes, (0.05, 0.5, 0.95)))]
-        rows.append([run.run, len(changes), int(np.count_nonzero(changes)), *spread])
-    return Table(columns, rows)
 
 
 def measures(report: Report) -> Sequence[Block]:

@@ -24,7 +24,6 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import NO_HINTS
-from beamrank.formats.texts.pairs import find_pairs, read_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.run_units import DigestedRun, RunReader
 from beamrank.storage.digested import DigestedFile, RowRange, digest_file
@@ -33,6 +32,7 @@ from beamrank.storage.row_files import open_rows, read_rows
 from beamrank.storage.streams import open_stream
 from benchmarks.fuzz.seeds import ROOT
 from contrib.lint.linter import lint_run
+from contrib.pairs.tables import find_pairs, read_pairs
 from contrib.papers.questions import read_nfl6, read_wikipassageqa
 from contrib.papers.webap import read_graded
 from contrib.tensorflow2019.examples import tfrecord

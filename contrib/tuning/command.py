@@ -24,7 +24,7 @@ from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.logs import run_log
 from beamrank.ranking.rankings import rank_candidates
 from beamrank.records import Topic
-from beamrank.section import NAMED
+from beamrank.sources import is_named
 from beamrank.storage.globs import absolute_glob
 from models.lucene.bm25 import Bm25Searcher
 from models.lucene.index import local_index
@@ -74,7 +74,7 @@ def tune(
 
     Builds the index if it does not exist. Choose on topics that you do not report.
     """
-    judged = [] if qrels is None else [qrels if qrels.startswith(NAMED) else absolute_glob(qrels)]
+    judged = [] if qrels is None else [qrels if is_named(qrels) else absolute_glob(qrels)]
     settings = load_run_config(
         config, [*(overrides or ()), *(f"qrels={json.dumps(each)}" for each in judged)]
     )

@@ -385,7 +385,6 @@ ARCHITECTURES: Registry[ArchitectureReader] = Registry(
     "beamrank.architectures",
     {
         "bert": BERT.read,
-        "chunked_bert": "models.architectures.chunked_bert:read_chunked_bert",
         "roberta": ROBERTA.read,
         "xlm-roberta": ROBERTA.read,
         "camembert": ROBERTA.read,

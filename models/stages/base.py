@@ -17,6 +17,7 @@ from pydantic import ConfigDict
 
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, ScanReport
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord, described
@@ -230,8 +231,10 @@ class Stage(ABC):
         """
         return []
 
-    def verify(self, found: Verification) -> None:  # noqa: B027
-        """Checks the inputs of the stage that still exist, and adds findings."""
+    def verify(self, plan: Plan, found: Verification) -> None:  # noqa: B027
+        """Checks the inputs of the stage that still exist, and what was made of its parts, and adds
+        findings.
+        """
 
 
 class ShardStage(Stage):

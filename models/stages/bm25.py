@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from beamrank.commit.check import Finding, Verification
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
@@ -15,6 +16,7 @@ from beamrank.config.stages import Bm25Config
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import text_rules
 from beamrank.machine import usable_threads
+from beamrank.sources import fetch_part
 from beamrank.storage import files as storage
 from models.lucene.build import build_index
 from models.lucene.index import (
@@ -31,7 +33,6 @@ from models.lucene.index import (
     read_written_info,
 )
 from models.lucene.jvm import check_language
-from models.lucene.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.base import Key, Worker
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning, PlanningProgress, threads_of
@@ -105,7 +106,7 @@ class RetrieveBm25(FirstStage):
             raise
         return self.commit(task, candidates, start)
 
-    def verify(self, found: Verification) -> None:
+    def verify(self, plan: Plan, found: Verification) -> None:  # noqa: ARG002
         """Reads all files of a local index."""
         if storage.is_remote(self.index):
             found.notes.append(
@@ -179,7 +180,7 @@ def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> 
         config.index.language, config.bm25 is not None and config.bm25.expansion is not None
     )
     if config.index.prebuilt is not None:
-        fetch_prebuilt(find_prebuilt(config.index.prebuilt), progress)
+        fetch_part(config.index.named, "index", progress)
     elif _must_build(config, corpus):
         changed = is_outdated(path, corpus)
         progress.note(

@@ -20,7 +20,6 @@ from models.stages.duo import ScoreDuo
 from models.stages.first_stage import FIRST
 from models.stages.given_run import GivenRun
 from models.stages.mono import ScoreMono
-from models.stages.pairs import ScorePairs
 from models.stages.planning import Planning
 from models.stages.tokenize import TokenizeDocs
 
@@ -30,7 +29,6 @@ _CORE: tuple[type[Stage], ...] = (
     TokenizeDocs,
     ScoreMono,
     ScoreDuo,
-    ScorePairs,
 )
 _BY_KIND: dict[str, type[Any]] = {each.type_name: each for each in _CORE}
 
@@ -65,9 +63,9 @@ def steps_of(config: RunConfig) -> dict[str, type[Stage]]:
     }
 
 
-def worker_paths(config: RunConfig) -> dict[str, str]:
-    """The paths that workers read beside corpus and output, by their keys."""
-    found: dict[str, str] = {}
+def worker_paths(config: RunConfig) -> list[tuple[str, str]]:
+    """All that workers read and write, with their keys."""
+    found = {"corpus.path": config.corpus.path, "output": config.output}
     for own in config.stages:
         if not stage_class(own.kind).needs_workers(config):
             continue
@@ -82,7 +80,7 @@ def worker_paths(config: RunConfig) -> dict[str, str]:
             path = min(paths_of(value), key=storage.is_remote)
             if relative(field) is not Relative.CHECKPOINT or is_checkpoint_path(path):
                 found[f"{own.name}.{key}"] = path
-    return found
+    return [*found.items(), *(("reuse", path) for path in config.reuse)]
 
 
 def is_checkpoint_path(reference: str) -> bool:

@@ -205,11 +205,11 @@ class ChunksConfig(Section):
     al. 2019).
     """
 
-    count: Annotated[int, Field(ge=2)]
+    count: Annotated[int, Field(ge=2, le=512)]
     """Chunks of a passage; without `chunks` a passage is one input."""
     pooling: Literal["attention", "max"] = "attention"
     """How the vectors of the chunks become one."""
-    attention_size: Positive = 192
+    attention_size: Annotated[int, Field(ge=1, le=1 << 24)] = 192
     """The size of the attention over the chunks, 192 in the paper; `max` has none."""
 
     @model_validator(mode="after")
@@ -219,6 +219,11 @@ class ChunksConfig(Section):
                 "`attention_size` belongs to `pooling: attention`: remove it for `max`"
             )
         return self
+
+    @property
+    def attention(self) -> int:
+        """The size of the attention; 0 for `max`."""
+        return self.attention_size if self.pooling == "attention" else 0
 
 
 class TrainConfig(Section):

@@ -17,9 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
 from beamrank.notes import counted, first_few
-from models.architectures.chunked_bert import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
 from models.architectures.encoder.family import check_types
-from models.architectures.encoder.model import ChunkPooling
 from models.architectures.families import BERT, CLASSIFIER, bert_shape, bert_tensors
 from models.architectures.protocol import (
     ModelFiles,
@@ -43,6 +41,7 @@ from models.checkpoints.sources import locate
 from models.tokenizers.bert import BertTokenizer, load_bert
 from models.tokenizers.files import TOKENIZER_FILES
 from models.tokenizers.layout import own_layout
+from models.training.chunks import ChunkPooling
 from models.training.config import ChunksConfig
 from models.training.data.pretraining import NOT_PREDICTED
 
@@ -67,7 +66,7 @@ class ChunkedBertConfig(BertConfig):  # type: ignore[no-untyped-call]
     refuses to load it.
     """
 
-    model_type = CHUNKED_BERT
+    model_type = "chunked_bert"
 
 
 class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-call]
@@ -79,8 +78,8 @@ class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-cal
 
     def __init__(self, config: ChunkedBertConfig) -> None:
         super().__init__(config)
-        chunks, attention_size = chunk_sizes(ModelFiles("", config.to_dict()))
-        self.chunk_pooling = ChunkPooling(chunks, config.hidden_size, attention_size)
+        chunks = ChunksConfig.model_validate(config.chunks)
+        self.chunk_pooling = ChunkPooling(chunks.count, config.hidden_size, chunks.attention)
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
@@ -179,8 +178,8 @@ class Start:
         config = self._configured(labels, dropout)
         architecture: Any = BertForSequenceClassification
         if chunks is not None:
-            size = chunks.attention_size if chunks.pooling == "attention" else 0
-            values = {**config.to_dict(), CHUNKS: chunk_entry(chunks.count, size)}
+            unused = set() if chunks.attention else {"attention_size"}
+            values = {**config.to_dict(), "chunks": chunks.model_dump(exclude=unused)}
             values.pop("model_type")
             architecture, config = ChunkedBert, ChunkedBertConfig.from_dict(values)
         model: BertForSequenceClassification = self._fitting(architecture, config)

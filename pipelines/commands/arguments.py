@@ -15,6 +15,7 @@ from beamrank.formats.run_writer import Ranking, write_run
 from beamrank.formats.schemas import QRELS, RUN, FileHints, Schema
 from beamrank.machine import describe_machine
 from beamrank.plugins import options_of
+from beamrank.sources import fetch_part
 from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable
 from pipelines.console.progress import ConsoleProgress
@@ -55,19 +56,12 @@ def add_options(command: Callable[..., Any], extensions: Iterable[Callable[..., 
     command.__signature__ = inspect.Signature(chosen)  # type: ignore[attr-defined]
 
 
-_IRDS = "irds:"
-
-
 def qrels_option(help_text: str) -> Any:
     """An option that takes a file of judgments, or `irds:DATASET`, which becomes a file."""
 
     def named(context: typer.Context, value: str | None) -> str | None:
-        if value is None or not value.startswith(_IRDS):
-            return value
-        # It takes seconds to import, and files do without.
-        from pipelines.plan.named_inputs import exported
-
-        return exported(value, "qrels", ConsoleProgress(quiet=context.params.get("quiet", False)))
+        progress = ConsoleProgress(quiet=context.params.get("quiet", False))
+        return None if value is None else fetch_part(value, "qrels", progress)
 
     return option(help_text, "--qrels", metavar="FILE|irds:DATASET", callback=named)
 
@@ -141,7 +135,7 @@ Limit = Annotated[
 Verbose = Annotated[bool, option("Also print the events of the log.", "--verbose", "-v")]
 AsJson = Annotated[bool, option("Print one JSON object.", "--json")]
 ResultFormat = Annotated[str, one_of("--format", RESULT_FORMATS, "The format of the result.")]
-# Eager: `qrels_option` exports while the arguments are read, and must know.
+# Eager: `qrels_option` fetches while the arguments are read, and must know.
 Quiet = Annotated[bool, option("Print warnings and errors only.", "--quiet", "-q", is_eager=True)]
 
 

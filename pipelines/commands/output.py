@@ -107,7 +107,7 @@ def verify(folder: _Folder, as_json: AsJson = False) -> None:
 def _verified(output: str, console: ConsoleProgress) -> Verification:
     # They take a second to import, and other commands do without.
     from models.stages.core import open_stages
-    from pipelines.runs.run_files import verify_runs, verify_scores
+    from pipelines.runs.run_files import verify_runs
 
     with console.bar("verify") as bar:
         found = verify_stages(output, bar)
@@ -118,12 +118,10 @@ def _verified(output: str, console: ConsoleProgress) -> Verification:
     except PreflightError as error:
         found.notes.append(f"the runs were not checked: {error}")
         return found
-    if config is None:
-        verify_scores(plan, found)
-    else:
+    if config is not None:
         verify_runs(plan, stages, config, found)
     for stage in stages:
-        stage.verify(found)
+        stage.verify(plan, found)
     return found
 
 

@@ -21,10 +21,10 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.notes import first_few
 from beamrank.ranking.variants import Depths, Opponent
 from beamrank.report.blocks import Failed
-from beamrank.report.page import SECTIONS, is_shown, report_part, write_report
+from beamrank.report.page import SECTIONS, is_compared, is_shown, report_part, write_report
 from beamrank.report.report import Report, ReportSettings, gather
 from beamrank.report.runs import CandidateView, PlanRuns
-from beamrank.report.sections import differences_table, drift_lines
+from beamrank.report.sections import differences_table
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.urls import refuse_credentials
@@ -105,10 +105,8 @@ def report(
     Prints the path of the page, which needs no network.
     """
     console = console_progress(verbose, quiet)
-    before = None if baseline is None else storage.absolute(baseline)
-    earlier = before if before is not None and storage.is_folder(before) else None
     settings = ReportSettings(
-        baseline=None if earlier else baseline,
+        baseline=None if is_compared(baseline) else baseline,
         changes=changes,
         queries=queries,
         texts=texts,
@@ -134,16 +132,14 @@ def report(
     folders = [path for path in absolute if path not in others]
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": names} if names else {}
-    last = None if earlier is None else open_runs(earlier)
-    reports = [gather(open_runs(each, changed), settings, last) for each in folders]
+    reports = [gather(open_runs(each, changed), settings) for each in folders]
     if others:
         reports.append(Report(", ".join(short_names(others).values()), folders=others))
     for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
-        for line in drift_lines(found.drift) if found.drift else ():
-            console.note(line)
-    options = {"paths": paths, "verbose": verbose, "quiet": quiet, **of_sections}
+    options = {"paths": paths, "verbose": verbose, "quiet": quiet, "baseline": baseline}
+    options |= of_sections
     parts = [report_part(found, options) for found in reports]
     write_line(write_report(folder or storage.own_folder(absolute[0], REPORT), parts))
     failed: list[Failed] = [block for part in parts for block in part.blocks(Failed)]

@@ -8,7 +8,7 @@ image has none.
 import importlib.metadata
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import apache_beam as beam
@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from beamrank.commit.listing import RUNS
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord
-from beamrank.config.run import JobConfig, RunConfig, ScoreConfig
+from beamrank.config.run import JobConfig
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.machine import is_cuda
 from beamrank.storage import files as storage
@@ -25,7 +25,7 @@ from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__
 from models.scoring.backends.registry import Device, default_token_budget, resolve_backend
 from models.stages.base import Stage, Worker
-from models.stages.core import is_checkpoint_path, open_stage, worker_paths
+from models.stages.core import open_stage
 from pipelines.runners.watchdog import explain, wait_with_stall
 
 # The vCPUs of every pinned machine type; the launcher's own cores do not matter.
@@ -38,7 +38,7 @@ _ACCELERATOR_OPTION = "worker_accelerator="
 # Receipts lie in a bucket: listing them costs money and time.
 POLL_SECONDS = 10.0
 
-_Config = TypeVar("_Config", RunConfig, ScoreConfig)
+_Config = TypeVar("_Config", bound=JobConfig)
 
 
 class Workers(NamedTuple):
@@ -85,11 +85,13 @@ def settle(settings: _Config) -> tuple[_Config, Device]:
     return settings.model_copy(update=update), Device(device, dtype, default_token_budget(device))
 
 
-def check_settings(settings: JobConfig) -> None:
-    """Raises PreflightError for a path of the workers that only this machine can read."""
+def check_paths(paths: Iterable[tuple[str, str]]) -> None:
+    """Raises PreflightError for a path of the workers, with its key, that only this machine can
+    read.
+    """
     local = [
         f"{key} ({path})"
-        for key, path in _worker_paths(settings)
+        for key, path in paths
         if not storage.is_remote(path) or path.startswith("memory:")
     ]
     if local:
@@ -98,24 +100,6 @@ def check_settings(settings: JobConfig) -> None:
             "them to a bucket and give gs:// URLs. The topics, the qrels and a given run of 64 MB "
             "or less may stay here: the launcher reads them"
         )
-
-
-def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
-    """All that workers read and write, with their keys or options."""
-    if isinstance(settings, ScoreConfig):
-        pairs = [("PAIRS", path) for path in settings.pairs]
-        checkpoints = (
-            [("--checkpoint", settings.checkpoint)]
-            if is_checkpoint_path(settings.checkpoint)
-            else []
-        )
-        return [*pairs, ("--output", settings.output), *checkpoints]
-    paths = {
-        "corpus.path": settings.corpus.path,
-        "output": settings.output,
-        **worker_paths(settings),
-    }
-    return [*paths.items(), *(("reuse", path) for path in settings.reuse)]
 
 
 def check_flags(

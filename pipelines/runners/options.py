@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import psutil
 
-from beamrank.config.run import RunConfig, ScoreConfig
+from beamrank.config.run import JobConfig
 from beamrank.errors import ConfigError
 from beamrank.machine import usable_cores, usable_memory_bytes
 from beamrank.notes import SILENT, Progress
@@ -68,7 +68,7 @@ class Share(NamedTuple):
         return f"{self.number}/{self.processes}"
 
 
-_Config = TypeVar("_Config", RunConfig, ScoreConfig)
+_Config = TypeVar("_Config", bound=JobConfig)
 
 # A year: Beam's client applies this timeout to a whole job, and would give up a job of Prism after
 # 300 seconds.

@@ -7,7 +7,6 @@ To verify a run, it is made again from the sealed parts, and compared.
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.commit.check import Finding, Verification
-from beamrank.commit.listing import MEASURES, PER_QUERY, RUNS, SCORES, VALUES
+from beamrank.commit.listing import MEASURES, PER_QUERY, RUNS, VALUES
 from beamrank.commit.parts import ShardParts, iter_shards, sealed_stages
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.receipts import Manifest, StageFolder
 from beamrank.commit.stage import Stage
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ReceiptError
@@ -52,7 +51,6 @@ PER_QUERY_TABLE = pa.schema(
     {"query_id": pa.string(), "run": pa.string(), "measure": pa.string(), "value": pa.float64()},
     metadata={"beamrank.schema": "per_query/1"},
 )
-_FILES_AT_ONCE = 8
 _WRITE_AGAIN = "`beamrank run CONFIG --stage runs` writes it again"
 _AGGREGATE_AGAIN = "`beamrank aggregate` writes it again"
 _DELETE_OR_AGGREGATE = f"{_AGGREGATE_AGAIN}; delete it if you do not need it"
@@ -258,30 +256,6 @@ def _groups(evaluations: Mapping[str, Evaluation]) -> Iterator[Any]:
             )
 
 
-def scores_folder(plan: Plan) -> PartFolder:
-    """The scores of `beamrank score` as a table."""
-    return PartFolder(storage.join(plan.output, RUNS, SCORES), "parquet", len(plan.shards))
-
-
-def write_scores(plan: Plan, manifest: Manifest) -> str:
-    """Copies the sealed parts, in the order of the pairs, for readers of tables; returns the URL of
-    the folder.
-    """
-    parts, table = plan.folder(manifest.stage), scores_folder(plan)
-
-    def copy(receipt: Receipt) -> None:
-        table.write(receipt.shard, parts.part_content(receipt))
-
-    check_current(plan)
-    storage.own_folder(plan.output, RUNS)
-    table.begin()
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        list(pool.map(copy, manifest.receipts))
-    check_current(plan)
-    table.seal()
-    return table.url
-
-
 def verify_runs(
     plan: Plan, stages: Sequence[Stage], config: RunConfig, found: Verification
 ) -> None:
@@ -391,7 +365,7 @@ def _verify_files(
         for file, is_own in files.items():
             name, remedy = f"{RUNS}/{file.base}", _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
             if file in hashes:
-                _verify_parts(file.folder(plan), hashes[file], remedy, found)
+                verify_parts(file.folder(plan), hashes[file], remedy, found)
             if isinstance(failed.get(file), ReceiptError):
                 found.notes.append(f"not checked: {name}, which is made from a damaged part")
             elif file in failed:
@@ -416,22 +390,10 @@ def _verify_files(
         found.findings += [Finding(f"{RUNS}/{name}", problem, _WRITE_AGAIN) for name in changed]
 
 
-def verify_scores(plan: Plan, found: Verification) -> None:
-    """Adds the findings about the table of `beamrank score`."""
-    manifest = next(iter(plan.manifests(StageFolder.stated).values()), None)
-    table = scores_folder(plan)
-    if manifest is None or not storage.sizes_bytes(table.url):
-        found.notes.append(
-            f"not checked: {RUNS}/{storage.name(table.url)}, which is not written yet: run again"
-        )
-        return
-    expected = {receipt.shard: receipt.part_sha256 for receipt in manifest.receipts}
-    _verify_parts(table, expected, "run again, which writes it again", found)
-
-
-def _verify_parts(
+def verify_parts(
     folder: PartFolder, expected: Mapping[int, str], remedy: str, found: Verification
 ) -> None:
+    """Adds the findings about a folder below `runs/`: of each part its SHA-256 is expected."""
     place = f"{RUNS}/{storage.name(folder.url)}"
     found.findings += [
         Finding(f"{place}/{name}", why, remedy) for name, why in folder.problems(expected)

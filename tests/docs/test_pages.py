@@ -28,12 +28,12 @@ from beamrank.ranking.input_layout import (
 from beamrank.records import SpecialTokens
 from beamrank.report.runs import CandidateView
 from contrib.fusion import methods as fusion
+from contrib.pairs.score import ScorePreview
 from docs.generate import generated
 from models.architectures.families import bert_template
 from models.training.config import OBJECTIVES, RECIPES
 from pipelines.plan.estimate import Estimate, StageEstimate
 from pipelines.runs.run_files import PER_QUERY_TABLE
-from pipelines.score import ScorePreview
 from tests import ROOT
 from tests.support.shape import CORE
 
@@ -153,7 +153,11 @@ def test_page_of_tables_has_every_schema_with_its_columns() -> None:
     ]
     assert pa.schema(found).equals(run_writer.RUN_TABLE)
     others = {cells[0]: cells[2] for cells in _table(page, "| schema | where |")}
-    sources = "".join(path.read_text() for each in CORE for path in (ROOT / each).rglob("*.py"))
+    sources = "".join(
+        path.read_text()
+        for each in (*CORE, "contrib/pairs")
+        for path in (ROOT / each).rglob("*.py")
+    )
     assert others.keys() | {"run/1"} == set(re.findall(r'"beamrank\.schema": "(\w+/\d+)"', sources))
     for schema, columns in {"per_query/1": PER_QUERY_TABLE, "rejects/1": rejects.SCHEMA}.items():
         assert set(columns.names) <= set(re.findall(r"\w+", others[schema]))

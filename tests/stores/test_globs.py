@@ -11,10 +11,10 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from beamrank.formats.texts.pairs import find_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.globs import find
+from contrib.pairs.tables import find_pairs
 from models.checkpoints.sources import locate
 
 

@@ -12,12 +12,12 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.status import read_status
-from beamrank.config.run import ScoreConfig
 from beamrank.records import Topic
 from beamrank.storage.documents import sha256
+from contrib.pairs.config import ScoreConfig
+from contrib.pairs.score import preview_scores
 from pipelines.console.progress import ConsoleProgress
 from pipelines.runners.options import Runner
-from pipelines.score import preview_scores
 from tests.support.outputs import retrieve_record
 from tests.support.services.stores import BUCKET, Store
 

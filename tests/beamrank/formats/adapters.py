@@ -28,12 +28,13 @@ from beamrank.formats.schemas import (
     Schema,
     bind,
 )
-from beamrank.formats.texts.pairs import ID, TEXTS, find_pairs, read_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.values import RowError
 from beamrank.frames import qrels_of_frame, run_of_frame, texts_of
+from beamrank.ranking.input_layout import TEXTS
 from beamrank.records import BadRow
 from beamrank.storage.digested import RowRange, digest_file
+from contrib.pairs.tables import ID, find_pairs, read_pairs
 from tests.beamrank.formats.contract import (
     Left,
     Outcome,

@@ -8,9 +8,9 @@ from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import DOCS, Hints, bind
-from beamrank.formats.texts.pairs import find_pairs, read_pairs
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage.digested import RowRange, digest_file
+from contrib.pairs.tables import find_pairs, read_pairs
 
 LONG, ROWS = "x" * (64 << 20), 5
 

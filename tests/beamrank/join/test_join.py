@@ -169,7 +169,6 @@ def test_tables_of_shards_have_their_columns() -> None:
         types = dict(zip(names, (pa.string(), of_query, *of_docs, of_query), strict=True))
         assert schemas.tokenized(size, instructions=True) == schemas.required(**types)
         assert schemas.tokenized(size).names == list(names[:-1])
-    assert schemas.scores(pa.int64()) == pa.schema({"id": pa.int64(), "score": pa.float32()})
     instructed = schemas.TOPICS.append(pa.field("instruction", pa.string()))
     assert [schemas.topics_like(each.empty_table()) for each in (instructed, schemas.TOPICS)] == [
         instructed,

@@ -31,8 +31,8 @@ EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
 QUICK = ReportSettings(depths=Depths(opponents=(2,), trials=2))
 
 
-def _gather(output, settings=QUICK, earlier=None, **changed):
-    return gather(output.runs(**changed), settings, earlier)
+def _gather(output, settings=QUICK, **changed):
+    return gather(output.runs(**changed), settings)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def output(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(output):
-    return _gather(output, earlier=output.runs())
+    return _gather(output)
 
 
 def _rankings(output):
@@ -142,7 +142,7 @@ def test_page_links_to_itself_alone(written, report):
     ]
     assert links
     assert all(link.startswith("data:image/svg+xml;base64,") or link[1:] in ids for link in links)
-    assert len(report_part(report).sections) == 8
+    assert len(report_part(report).sections) == 7
     for title in report_part(report).sections:
         assert title in page.text
 
@@ -218,13 +218,13 @@ def test_means_of_a_trial_say_so(output):
     limited = dataclasses.replace(
         output.runs(), plan=dataclasses.replace(output.plan, config=config)
     )
-    found = gather(limited, QUICK, output.runs())
+    found = gather(limited, QUICK)
     part = report_part(found)
     captions = [block.caption for kind in (TableBlock, Picture) for block in part.blocks(kind)]
     titles = [
         caption for caption in captions if re.match(r"(Means|Measures|Differences|RR@10) ", caption)
     ]
-    assert len(titles) == 8
+    assert len(titles) == 7
     assert all("a trial: the first 7 topics only, topics.limit" in title for title in titles)
 
 

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
-from models.architectures.chunked_bert import CHUNKED_BERT
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.tokenizers.library import load_tokenizer
 from models.training.initial_model import Start
@@ -85,21 +84,6 @@ def test_malformed_config_is_refused(folder, key, value):
     if key in (*_SIZES, "max_position_embeddings", "layer_norm_eps", "model_type"):
         with pytest.raises(PreflightError):
             Start(str(folder), 8)
-
-
-@pytest.mark.timeout(10)
-@pytest.mark.parametrize(
-    "chunks", [*_OTHERS, None, {"count": 10**9, "pooling": "max"}, {"count": 2, "pooling": []}]
-)
-def test_malformed_chunks_are_refused(folder, chunks):
-    path = folder / "config.json"
-    path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"model_type": CHUNKED_BERT, "chunks": chunks})
-    )
-    with pytest.raises(
-        PreflightError, match=r"config\.json of the checkpoint .* cannot be used: chunks"
-    ):
-        resolve_checkpoint(str(folder), "mono")
 
 
 @pytest.mark.timeout(10)

@@ -27,6 +27,7 @@ from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import sha256
 from beamrank.version import __version__
 from models.stages.bm25 import RetrieveBm25
+from models.stages.core import worker_paths
 from models.stages.duo import ScoreDuo
 from models.stages.mono import ScoreMono
 from models.stages.tokenize import TokenizeDocs
@@ -241,7 +242,7 @@ def test_dataflow_no_wait_needs_a_stage(config_path: Path) -> None:
 def test_dataflow_refuses_a_url_of_this_machine(remote_config: Path, url: str) -> None:
     settings = load_config(str(remote_config), [f"corpus.path={url}"])
     with pytest.raises(PreflightError, match=r"cannot reach corpus\.path"):
-        dataflow.check_settings(settings)
+        dataflow.check_paths(worker_paths(settings))
 
 
 @pytest.mark.parametrize(

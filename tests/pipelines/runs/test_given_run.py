@@ -14,6 +14,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.formats.runs import read_run
+from models.stages.core import worker_paths
 from pipelines.launcher import Launcher
 from pipelines.runners import dataflow
 from tests.pipelines.runners.test_engines import get_engine
@@ -239,7 +240,7 @@ def test_large_run_must_be_where_workers_reach_it(
 ) -> None:
     monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", most)
     with pytest.raises(PreflightError, match=r"cannot reach corpus\.path") as caught:
-        dataflow.check_settings(many.config)
+        dataflow.check_paths(worker_paths(many.config))
     assert ("candidates.run (" in str(caught.value)) == is_listed
 
 

@@ -1,7 +1,7 @@
 """What changed since an earlier run of the same job: top tens, rankings, scores and measures."""
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +14,14 @@ from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.evaluation.tables import Column, Table, comma_separated
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.rankings import Ranking, Rankings
+from beamrank.report.report import Report
 from beamrank.report.runs import PlanRuns
+from beamrank.storage import files as storage
 from beamrank.storage.id_places import missing_ids
+from pipelines.commands.arguments import open_runs
 
 CUTOFF = 10
+_JUDGED = f"Judged@{CUTOFF}"
 CAUSES = NEW_TOPIC, NEW_DOC, LOST_DOC, NEW_SCORE = "new topic", "new doc", "lost doc", "new score"
 _NONE = Ranking((), np.empty(0), 0)
 
@@ -119,7 +123,30 @@ class Drift(NamedTuple):
     gone: Sequence[str]
 
 
-class DriftPass:
+def is_output(baseline: str) -> bool:
+    """Whether a baseline is the output of an earlier run, and no run."""
+    return storage.is_folder(storage.absolute(baseline))
+
+
+@lru_cache(maxsize=1)
+def find_drift(report: Report, baseline: str | None) -> Drift | None:
+    """What changed since the earlier output that is the baseline; None where it is none.
+
+    Two sections of a report ask.
+    """
+    if baseline is None or not is_output(baseline):
+        return None
+    runs = report.execution
+    if runs is None:
+        return None
+    measures = list(dict.fromkeys([*report.measures, _JUDGED]))
+    drift = _Comparison(runs, open_runs(storage.absolute(baseline)), report.qrels, measures)
+    for parts in runs.shards():
+        drift.add(parts)
+    return drift.found()
+
+
+class _Comparison:
     """Compares the stored rankings of a run with those of an earlier one, a shard at a time.
 
     Stages are compared with those of the same name, and the first with the first.

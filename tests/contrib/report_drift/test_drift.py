@@ -2,6 +2,7 @@
 
 import csv
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from beamrank.evaluation.compare import kendalls_tau, rank_biased_overlap
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.rankings import doc_orders
-from beamrank.report.drift import write_drift
 from beamrank.report.report import ReportSettings, gather
+from contrib.report_drift.drift import find_drift, write_drift
+from tests.support.processes import beamrank_here
 from tests.support.scored_outputs import ScoredOutput
 
 RUNS = ("candidates", "mono", "duo-sum")
@@ -30,7 +32,8 @@ def _rankings(output):
 
 
 def _drift(new, old):
-    return gather(new.runs(), ReportSettings(texts=False, curves=False), old.runs()).drift
+    report = gather(new.runs(), ReportSettings(texts=False, curves=False))
+    return find_drift(report, old.plan.output)
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +125,16 @@ def test_an_earlier_run_that_was_stopped_is_compared_as_far_as_it_got(tmp_path):
     old = ScoredOutput(tmp_path / "old").run(stages=2)
     new = ScoredOutput(tmp_path / "new").run()
     assert [run.run for run in _drift(new, old).runs] == ["candidates", "mono"]
+
+
+def test_report_beside_an_earlier_output_reports_what_changed(outputs, tmp_path):
+    output, earlier = outputs
+    done = beamrank_here(
+        "report", output.plan.output, "--no-texts", "--baseline", earlier.plan.output
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"topics differ from those of {earlier.plan.output}, 2 by a new topic" in done.stderr
+    assert (
+        "run,query_id,causes,rbo,tau"
+        in (Path(output.plan.output) / "report" / "drift.csv").read_text()
+    )

@@ -9,7 +9,8 @@ import pytest
 from beamrank.errors import BeamrankError, ConfigError
 from beamrank.report.blocks import Failed, TableBlock
 from beamrank.report.report import ReportSettings, gather
-from contrib.gate.section import Condition, blocks
+from contrib.report_drift.drift import find_drift
+from contrib.report_drift.gate import Condition, blocks
 from tests.support.processes import beamrank_here, refused
 from tests.support.scored_outputs import ScoredOutput
 
@@ -23,20 +24,16 @@ def outputs(tmp_path_factory):
     return new, ScoredOutput(folder / "old", measures=measures).run()
 
 
-def _gather(output, earlier=None, baseline=None):
+def _gather(output, baseline=None):
     settings = ReportSettings(baseline=baseline, texts=False, curves=False, queries=0)
-    return gather(output.runs(), settings, earlier and earlier.runs())
+    return gather(output.runs(), settings)
 
 
-@pytest.fixture(scope="module")
-def drifted(outputs):
-    return _gather(*outputs)
-
-
-def _reasons(report, *conditions):
+def _reasons(report, *conditions, earlier=None):
+    baseline = None if earlier is None else earlier.plan.output
     return [
         block.text
-        for block in blocks(report, fail_if=list(conditions))
+        for block in blocks(report, baseline=baseline, fail_if=list(conditions))
         if isinstance(block, Failed)
     ]
 
@@ -83,22 +80,25 @@ def test_condition_that_holds_is_exit_code_4_with_the_reasons(outputs):
     assert "RBO < 0 holds" not in done.stderr
 
 
-def test_measures_and_rankings_of_the_last_run_are_compared(drifted):
-    last = drifted.drift.runs[-1]
+def test_measures_and_rankings_of_the_last_run_are_compared(outputs):
+    new, old = outputs
+    report = _gather(new)
+    last = find_drift(report, old.plan.output).runs[-1]
     found = last.comparisons["AP"]
     below, above = (f"AP < {found.difference + each!r}" for each in (-1e-9, 1e-9))
-    (reason,) = _reasons(drifted, below, above, f"tau < {last.tau!r}", "topics_changed > 1")
+    conditions = [below, above, f"tau < {last.tau!r}", "topics_changed > 1"]
+    (reason,) = _reasons(report, *conditions, earlier=old)
     assert (
         f"{above} holds: duo-sum has {found.difference:.4g} ({found.mean:.4f}, and the baseline "
         in reason
     )
     (table,) = (
         each.table
-        for each in blocks(drifted, fail_if=[below, above])
+        for each in blocks(report, baseline=old.plan.output, fail_if=[below, above])
         if isinstance(each, TableBlock)
     )
     assert [row[-1] for row in table.rows] == ["no", "yes"]
-    assert blocks(drifted) == []
+    assert blocks(report, baseline=old.plan.output) == []
 
 
 def test_last_run_is_compared_with_a_stage(outputs):
@@ -117,20 +117,21 @@ def test_wrong_condition_is_refused_before_anything_is_read(tmp_path, condition)
     assert "is not a condition" in refused("report", tmp_path, "--fail-if", condition, code=2)
 
 
-def test_condition_without_a_value_is_refused(outputs, drifted, tmp_path):
-    new, _ = outputs
+def test_condition_without_a_value_is_refused(outputs, tmp_path):
+    new, old = outputs
     part, strangers = (
         ScoredOutput(tmp_path / "part").run(2),
         ScoredOutput(tmp_path / "other", prefix="z").run(),
     )
-    for report, condition, code, message in (
-        (_gather(new, baseline="duo-sum"), "AP < 0", 2, "no two runs to compare"),
-        (_gather(new), "topics_changed > 0", 2, "compares duo-sum by RR@10, "),
-        (drifted, "P@7 < 0", 2, "--measures give others"),
-        (_gather(part), "AP < 0", 3, "duo is not finished"),
-        (_gather(new, part), "AP < 0", 3, "has no finished stage like it"),
-        (_gather(new, strangers), "RBO < 0.9", 3, "shares no topic"),
+    report = _gather(new)
+    for found, earlier, condition, code, message in (
+        (_gather(new, "duo-sum"), None, "AP < 0", 2, "no two runs to compare"),
+        (report, None, "topics_changed > 0", 2, "compares duo-sum by RR@10, "),
+        (report, old, "P@7 < 0", 2, "--measures give others"),
+        (_gather(part), None, "AP < 0", 3, "duo is not finished"),
+        (report, part, "AP < 0", 3, "has no finished stage like it"),
+        (report, strangers, "RBO < 0.9", 3, "shares no topic"),
     ):
         with pytest.raises(BeamrankError, match=message) as raised:
-            _reasons(report, condition)
+            _reasons(found, condition, earlier=earlier)
         assert raised.value.exit_code == code

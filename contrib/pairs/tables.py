@@ -33,6 +33,7 @@ from beamrank.formats.values import (
     plain_type,
     values_of,
 )
+from beamrank.ranking.input_layout import TEXTS
 from beamrank.records import BadRow
 from beamrank.storage.digested import DigestedFile, RowRange
 from beamrank.storage.streams import errors_as
@@ -40,11 +41,6 @@ from beamrank.storage.streams import errors_as
 PairKind = Literal["mono", "duo"]
 
 ID, SCORE = "id", "score"
-# The columns of texts, by the kind of model that scores them.
-TEXTS: Mapping[PairKind, tuple[str, ...]] = {
-    "mono": ("query", "doc"),
-    "duo": ("query", "doc_i", "doc_j"),
-}
 _NAMED = {"mono": "pairs", "duo": "triples"}
 
 

@@ -15,9 +15,10 @@ import pytest
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.topics import TopicsConfig, read_topics
-from models.lucene import jvm, prebuilt
+from contrib.datasets import prebuilt
+from contrib.datasets.prebuilt import fetch_prebuilt, find_prebuilt
+from models.lucene import jvm
 from models.lucene.build import build_index
-from models.lucene.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.bm25 import ensure_index
 from models.training.config import load_train_config
 from pipelines.plan.named_inputs import named_inputs, named_training

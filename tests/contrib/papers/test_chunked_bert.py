@@ -3,8 +3,10 @@ checkpoint.
 """
 
 import itertools
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +17,15 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.notes import SILENT
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, cut_docs, mono_kept
 from beamrank.records import SpecialTokens
-from models.architectures.encoder.model import ChunkPooling
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
+from models.training.chunks import ChunkPooling
 from models.training.config import ChunksConfig
 from models.training.data.groups import Group
 from models.training.initial_model import ChunkedBert, save_checkpoint
 from models.training.tasks import MonoTask
 from models.training.trainer import train
+from tests.support.checkpoints import save_tiny
 from tests.support.models.tables import score_mono, shard, template
 from tests.support.progress import RecordedProgress
 from tests.support.rankings import first_docs
@@ -208,6 +211,19 @@ def test_chunked_checkpoint_is_refused_by_transformers_and_duo(start, tmp_path):
         PreflightError,
         match=r"cannot be used: chunks\.pooling: it must be 'attention' or 'max'",
     ):
+        resolve_checkpoint(str(tmp_path), "mono")
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "chunks",
+    [[], {}, "x", -1, None, {"count": 10**9, "pooling": "max"}, {"count": 2, "pooling": []}],
+)
+def test_malformed_chunks_are_refused(tmp_path, chunks):
+    path = Path(save_tiny(tmp_path), "config.json")
+    values = {"model_type": "chunked_bert", "chunks": chunks}
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    with pytest.raises(PreflightError, match=r"cannot be used: chunks"):
         resolve_checkpoint(str(tmp_path), "mono")
 
 

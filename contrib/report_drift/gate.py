@@ -19,8 +19,8 @@ from beamrank.evaluation.significance import Comparison
 from beamrank.evaluation.tables import Cell, Column, Table
 from beamrank.formats.checks import number
 from beamrank.report.blocks import Block, Failed, Section, TableBlock
-from beamrank.report.drift import NEW_TOPIC, RunDrift
 from beamrank.report.report import Report
+from contrib.report_drift.drift import NEW_TOPIC, Drift, RunDrift, find_drift
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _CONDITION = re.compile(r"\s*([^<>]*[^<>\s])\s*([<>]=?)\s*(\S+)\s*")
@@ -79,6 +79,7 @@ def _check(conditions: list[str] | None) -> list[str] | None:
 def blocks(
     report: Report,
     *,
+    baseline: str | None = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,10 +102,11 @@ def blocks(
     conditions = [Condition.parse(each) for each in fail_if or ()]
     if not conditions:
         return []
-    _check_finished(report)
+    drift = find_drift(report, baseline)
+    _check_finished(report, drift)
     rows: list[list[Cell]] = []
     failed = []
-    for run, values in _compared(report):
+    for run, values in _compared(report, drift):
         for condition in conditions:
             value, detail = _value(report, run, values, condition)
             holds = condition.holds(value)
@@ -121,8 +123,8 @@ SECTION = Section(blocks)
 _Values = Mapping[str, Comparison | float | None]
 
 
-def _check_finished(report: Report) -> None:
-    if report.last == report.baseline and report.drift is None:
+def _check_finished(report: Report, drift: Drift | None) -> None:
+    if report.last == report.baseline and drift is None:
         raise ConfigError(
             f"--fail-if compares the last run with a baseline, and {report.title} has no two runs "
             "to compare: give an earlier output or another run with --baseline"
@@ -135,13 +137,13 @@ def _check_finished(report: Report) -> None:
             )
 
 
-def _compared(report: Report) -> Iterator[tuple[str, _Values]]:
+def _compared(report: Report, drift: Drift | None) -> Iterator[tuple[str, _Values]]:
     """The last run of an output, with what it can be judged by."""
-    if report.drift is not None:
-        last = report.drift.runs[-1] if report.drift.runs else None
+    if drift is not None:
+        last = drift.runs[-1] if drift.runs else None
         if last is None or last.run != report.last:
             raise PreflightError(
-                f"--fail-if compares {report.last}, and {report.drift.output} has no finished "
+                f"--fail-if compares {report.last}, and {drift.output} has no finished "
                 "stage like it: give a finished output of the same cascade"
             )
         yield last.run, {**{name: of(last) for name, of in OF_RANKINGS.items()}, **last.comparisons}

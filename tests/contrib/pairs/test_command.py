@@ -21,7 +21,7 @@ from tests.pipelines.runners.test_engines import get_engine
 from tests.support.checkpoints import save_tiny
 from tests.support.processes import beamrank, beamrank_here, refused, succeed
 from tests.support.runs import committed, parts
-from tests.support.small_collection import SmallCollection
+from tests.support.small_collection import small_cascade
 
 
 def _pairs(count: int) -> dict[str, list[str]]:
@@ -264,7 +264,7 @@ def test_engines_write_the_same_scores(tmp_path, checkpoints, runner):
     assert len(parts(tmp_path / "out")) == 4
 
 
-def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics):
+def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints):
     path, output = _write(tmp_path / "pairs.parquet", _pairs(5)), tmp_path / "out"
     assert (
         beamrank_here(
@@ -275,13 +275,17 @@ def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics
     for command in (["inspect"], ["report"], ["aggregate", "--aggregation", "sum"]):
         refused = beamrank_here(command[0], output, *command[1:])
         assert refused.returncode == 3
-        assert "holds scores of `beamrank score`, without topics and rankings" in refused.stderr
-    collection = SmallCollection(tmp_path, corpus, topics)
-    candidates = {query_id: sorted(corpus)[:8] for query_id in topics}
-    config = collection.given_run(candidates, k=8).with_models(checkpoints, 4, 2).path
-    planned = beamrank_here("plan", config, "--output", output)
+        assert "without topics and rankings" in refused.stderr
+    planned = beamrank_here("plan", small_cascade(tmp_path).path, "--output", output)
     assert planned.returncode == 0, planned.stderr
     assert "holds scores of `beamrank score`, which stay" in planned.stdout
+
+
+def test_a_cascade_has_no_stage_of_pairs(tmp_path):
+    collection = small_cascade(tmp_path)
+    del collection.keys["duo"]
+    collection.keys["cascade"] = [{"mono": collection.keys.pop("mono")}, "pairs"]
+    assert "leave it out of `cascade`" in refused("run", collection.path, code=2)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from beamrank.errors import PreflightError
 from beamrank.notes import Progress
+from beamrank.sources import Part
 from beamrank.storage import files as storage
 from beamrank.storage.disk_cache import cache_folder, fetched
 from beamrank.storage.documents import SHORT, sha256
@@ -26,6 +27,16 @@ _INDEX_TABLES = "prebuilt-indexes/"
 _TOPICS = "topics"
 _TOPICS_URL = "https://raw.githubusercontent.com/castorini/anserini-tools/master/topics-and-qrels/"
 _Named = TypeVar("_Named")
+
+
+def fetch_part(name: str, part: Part, progress: Progress | None, *_: object) -> str:
+    """As `beamrank.sources.fetch_part`: an index, or the file of topics."""
+    if part == "queries":
+        return fetch_topics(name)
+    if part != "index":
+        raise PreflightError(f"prebuilt:{name} are topics, and no {part}: give a file")
+    index = find_prebuilt(name)
+    return index.folder if progress is None else fetch_prebuilt(index, progress)
 
 
 class PrebuiltIndex(NamedTuple):

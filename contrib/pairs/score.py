@@ -7,24 +7,26 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.shards import cut_rows
 from beamrank.commit.status import read_receipts
-from beamrank.config.run import ScoreConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, find_taken
 from beamrank.formats.rejects import REJECTS
-from beamrank.formats.texts.pairs import PairsFile, find_pairs
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
+from contrib.pairs.config import ScoreConfig
+from contrib.pairs.scores_table import scores_folder, write_scores
+from contrib.pairs.stage import ScorePairs
+from contrib.pairs.tables import PairsFile, find_pairs
 from models.checkpoints.checkpoint import input_warnings, resolve_checkpoint, warnings_of
 from models.scoring.backends.registry import find_backend
-from models.stages.pairs import ScorePairs
+from models.stages.core import is_checkpoint_path
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, beam_options, check_server, settle_kernel
 from pipelines.runs.owner import made_current
-from pipelines.runs.run_files import check_places, scores_folder, write_scores
+from pipelines.runs.run_files import check_places
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _plan(
     """
     settings, device = settle_kernel(settings, runner, flags), None
     if runner is Runner.DATAFLOW:
-        dataflow.check_settings(settings)
+        dataflow.check_paths(_worker_paths(settings))
         settings, device = dataflow.settle(settings)
         dataflow.check_flags(flags, [ScorePairs], device.device, wait=True)
     files = find_pairs(settings.pairs, settings.columns)
@@ -115,6 +117,14 @@ def _plan(
         "score", settings.output, shards, (stage.record(),), settings.model_dump(mode="json")
     )
     return settings, files, plan, stage
+
+
+def _worker_paths(config: ScoreConfig) -> list[tuple[str, str]]:
+    """All that workers read and write, with their options."""
+    pairs = [("PAIRS", path) for path in config.pairs]
+    is_path = is_checkpoint_path(config.checkpoint)
+    checkpoints = [("--checkpoint", config.checkpoint)] if is_path else []
+    return [*pairs, ("--output", config.output), *checkpoints]
 
 
 def _check_apart(config: ScoreConfig) -> None:

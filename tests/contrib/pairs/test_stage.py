@@ -11,15 +11,15 @@ import pytest
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import described
-from beamrank.config.run import ScoreConfig
 from beamrank.errors import ConfigError, DataError
-from beamrank.formats.texts.pairs import find_pairs
 from beamrank.storage.digested import RowRange, digest_file
+from contrib.pairs.config import ScoreConfig
+from contrib.pairs.stage import ScorePairs
+from contrib.pairs.tables import find_pairs
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.torch import TorchBackend
 from models.stages.core import open_stage
-from models.stages.pairs import ScorePairs
 
 QUERY = "how do crusts stay crisp"
 DOCS = ["Open the oven door for the last minutes.", "", "Store bread in paper " * 30, "crusts"]

@@ -1,28 +1,34 @@
 """Any pairs or triples of texts, without topics and without a ranking."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit.check import Verification
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord, described
-from beamrank.config.run import ScoreConfig
+from beamrank.config.cascade import ConfiguredStage
+from beamrank.config.stages import StageConfig
+from beamrank.errors import ConfigError
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.texts.pairs import PairKind, PairsFile, read_pairs
-from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import RowRange
+from contrib.pairs.config import ScoreConfig
+from contrib.pairs.tables import PairKind, PairsFile, read_pairs
 from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.reranker import check_limits, score_texts
 from models.scoring.backends.registry import Device
 from models.scoring.engine import StageCounts
-from models.stages.base import Key
+from models.stages.base import Key, ShardStage
+from models.stages.planning import Planning
 from models.stages.scoring import ModelStage
 
 
@@ -33,6 +39,7 @@ class ScorePairs(ModelStage):
     """
 
     type_name = "pairs"
+    section = StageConfig
     name = "scores"
     ranks = False
     reads_input = True
@@ -68,9 +75,22 @@ class ScorePairs(ModelStage):
             **cls.model_settings(config, checkpoint, device),
         )
 
+    @classmethod
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[ShardStage]:  # noqa: ARG003
+        """Refused: it is no stage of a cascade."""
+        raise ConfigError(f"{own.kind} is the stage of `beamrank score`: leave it out of `cascade`")
+
+    def verify(self, plan: Plan, found: Verification) -> None:
+        # It takes a second to import, and workers do without.
+        from contrib.pairs.scores_table import verify_scores
+
+        verify_scores(plan, found)
+
     @property
     def schema(self) -> pa.Schema:
-        return schemas.scores(pa.type_for_alias(self.id_type))
+        """A row for each pair or triple, in their order; its score is null where it has none."""
+        id_type = pa.type_for_alias(self.id_type)
+        return pa.schema([pa.field("id", id_type), pa.field("score", pa.float32())])
 
     @property
     def kind(self) -> str:
@@ -104,9 +124,7 @@ class ScorePairs(ModelStage):
         )
 
     def score(self, rows: RowRange) -> tuple[pa.Table, StageCounts, list[BadRow]]:
-        """The scores of some rows, `schemas.scores` and the other columns; those of bad rows are
-        null.
-        """
+        """The scores of some rows, with the other columns; those of bad rows are null."""
         id_type = pa.type_for_alias(self.id_type)
         pairs = read_pairs(rows, self.columns, id_type, self.renamed, self.passed)
         with self.resolved().unchanged():

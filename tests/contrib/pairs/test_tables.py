@@ -10,8 +10,8 @@ import pytest
 
 from beamrank.commit.stage import described
 from beamrank.errors import PreflightError
-from beamrank.formats.texts.pairs import PairRows, find_pairs, read_pairs
 from beamrank.storage.digested import RowRange, digest_file
+from contrib.pairs.tables import PairRows, find_pairs, read_pairs
 
 PAIRS = {
     "id": ["a", "b", "c", "d", "e"],

@@ -1,0 +1,1 @@
+"""Data sets by name: those of ir_datasets, pyserini's indexes and topics."""

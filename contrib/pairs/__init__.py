@@ -1,0 +1,1 @@
+"""`beamrank score`: pairs and triples of texts in tables."""

@@ -1,0 +1,80 @@
+"""monoBERT that reads a passage in chunks (Mass et al. 2019, section 4.3.2), as `beamrank train`
+makes it.
+
+transformers does not know its model_type and refuses it; as a plain BERT it would load, and score
+chunks one by one. Needs no torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
+from beamrank.records import SpecialTokens
+from models.architectures.encoder.family import EncoderClassifier
+from models.architectures.families import BERT
+from models.architectures.protocol import ModelFiles, check_tensors
+from models.training.config import ChunksConfig
+
+if TYPE_CHECKING:
+    import torch
+
+_POOLING = "chunk_pooling."
+
+
+@dataclass(frozen=True)
+class _Config:
+    chunks: ChunksConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkedBert(EncoderClassifier):
+    """A BERT that cuts the doc of an input into `chunks`."""
+
+    chunks: ChunksConfig
+
+    @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        size = self.chunks.attention
+        pooling = {
+            f"{_POOLING}dense.weight": (size, self.shape.hidden),
+            f"{_POOLING}dense.bias": (size,),
+            f"{_POOLING}context.weight": (1, size),
+        }
+        return super().tensors | (pooling if size else {})
+
+    def template(self, special: SpecialTokens) -> InputTemplate:
+        return replace(super().template(special), doc_parts=self.chunks.count)
+
+    def build(
+        self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype"
+    ) -> "torch.nn.Module":
+        from contrib.papers.chunked_scorer import ChunkedScorer
+        from models.training.chunks import ChunkPooling
+
+        pooling = ChunkPooling(self.chunks.count, self.shape.hidden, self.chunks.attention)
+        of_pooling = {
+            name.removeprefix(_POOLING): each
+            for name, each in weights.items()
+            if name.startswith(_POOLING)
+        }
+        pooling.requires_grad_(False).load_state_dict(of_pooling)
+        return ChunkedScorer(super().build(weights, dtype), self.chunks.count, pooling)
+
+
+def read_chunked_bert(files: ModelFiles, segments: int) -> ChunkedBert:
+    """Reads a checkpoint; an `ArchitectureReader`."""
+    if segments != SEGMENTS["mono"]:
+        raise PreflightError(f"{files} reads passages in chunks, which is for mono alone")
+    chunks = files.keys(_Config).chunks
+    bert = BERT.read(files, segments)
+    if bert.own_layout is not None:
+        raise PreflightError(
+            f"{files} reads passages in chunks, and its tokenizer does not lay them out as BERT's "
+            "([CLS] query [SEP] passage [SEP] with token types 0 and 1): give it the tokenizer "
+            "that it was trained with"
+        )
+    model = ChunkedBert(**vars(bert), chunks=chunks)
+    check_tensors(files, model.tensors)
+    return model

@@ -1,0 +1,1 @@
+"""`beamrank report --baseline DIR`, what changed since an earlier run, and `--fail-if`."""
