@@ -2,10 +2,10 @@
 
     python -m benchmarks.reuse --folder FOLDER [--only fresh "5 % new topics" ...] [--compare]
 
-SQuAD's passages, mono.k 1,000, duo.k 50. Each change is a `beamrank run` into a copy of the first
-run's output, from which it reuses what it can. With --compare the same run is also done into an
-empty output, and the parts and runs of both are compared byte by byte. Rows are kept in FOLDER, so
-that changes can be measured one at a time.
+SQuAD's passages, by default mono.k 1,000 and duo.k 50. Each change is a `beamrank run` into a copy
+of an earlier run's output, from which it reuses what it can. With --compare the same run is also
+done into an empty output, and the parts and runs of both are compared byte by byte. Rows are kept
+in FOLDER, so that changes can be measured one at a time.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import yaml
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.shards import InputPart, ShardTask
-from beamrank.records import Doc
+from beamrank.records import Doc, Topic
 from benchmarks.commands import parser_of
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import ARCHIVE, read_squad
@@ -31,36 +31,72 @@ from benchmarks.subprocess_meter import BEAMRANK, run_metered
 from models.scoring.reuse import find_reused
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
+from tests.contrib.generators.cases import save_generator
 
 # One topic, or doc, of so many is another.
 _EVERY = 20
 _FIRST = "fresh"
-_SCORED = ("mono", "duo")
 
 
 @dataclass(frozen=True)
 class Change:
-    """The collection and the keys of a run after an earlier one; `before` are keys of that one."""
+    """The collection and the keys of a run after an earlier one; `before` are keys of that one, if
+    it is not the fresh run, and `base` its collection.
+    """
 
     collection: str = "first"
     keys: Mapping[str, Any] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
+    base: str = "first"
 
 
-CHANGES = {
-    _FIRST: Change(),
-    "5 % new topics": Change("topics"),
-    "5 % new or changed docs": Change("docs"),
-    "both": Change("both"),
-    "mono.k 1,000 to 500": Change(keys={"mono.k": 500}),
-    "mono.k 500 to 1,000": Change(before={"mono.k": 500}),
-    "duo.k 50 to 30": Change(keys={"duo.k": 30}),
-    "aggregation": Change(keys={"duo.aggregation": "max"}),
-    "run tag": Change(keys={"run_tag": "another"}),
-    "measures": Change(keys={"measures": ["AP"]}),
-    "shards": Change(keys={"shards": 3}),
-    "threads": Change(keys={"threads": 1}),
-}
+def _segments(length: int, stride: int, limit: int) -> Mapping[str, Any]:
+    return {"length_tokens": length, "stride_tokens": stride, "limit": limit}
+
+
+def _cascade(*stages: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"mono": None, "duo": None, "cascade": stages}
+
+
+def changes(depth: int) -> Mapping[str, Change]:
+    """The changes of a cascade with mono.k `depth` and a twentieth of it as duo.k."""
+    half, pairs = depth // 2, depth // 20
+    duo_k = pairs * 3 // 5
+    mono = {"mono": {"checkpoint": "embedded:mono", "k": half}}
+    long = {"checkpoint": "embedded:mono", "k": pairs, "segments": _segments(24, 24, 4)}
+    sampled = {"duo.aggregation": "sample", "duo.opponents": 5}
+    prompted = {"mono": {**_PROMPTED, "k": pairs}, "duo": None}
+    deeper = {"deeper": {"k": depth, "inferences": half * 30}}
+    return {
+        _FIRST: Change(),
+        "5 % new topics": Change("topics"),
+        "5 % new or changed docs": Change("docs"),
+        "both": Change("both"),
+        "`mono.k` to half": Change(keys={"mono.k": half}),
+        "`mono.k` from half": Change(before={"mono.k": half}),
+        "`duo.k`": Change(keys={"duo.k": duo_k}),
+        "`duo.opponents`": Change(keys=sampled | {"duo.opponents": 8}, before=sampled),
+        "`mono.segments`": Change(keys={"mono.segments": _segments(24, 24, 4)}),
+        "their stride": Change(
+            keys={"mono.segments": _segments(24, 12, 4)},
+            before={"mono.segments": _segments(24, 24, 4)},
+        ),
+        "their limit": Change(
+            keys={"mono.segments": _segments(24, 24, 4)},
+            before={"mono.segments": _segments(24, 24, 2)},
+        ),
+        "a second stage with segments": Change(
+            keys=_cascade(mono, {"mono": {**long, "name": "long"}}), before=_cascade(mono)
+        ),
+        "instructions": Change("instructions", prompted, prompted, base="instructed"),
+        "ends of docs": Change("ends"),
+        "`deeper`": Change(keys=_cascade(mono, deeper), before=_cascade(mono)),
+        "aggregation": Change(keys={"duo.aggregation": "max"}),
+        "run tag": Change(keys={"run_tag": "another"}),
+        "measures": Change(keys={"measures": ["AP"]}),
+        "shards": Change(keys={"shards": 3}),
+        "threads": Change(keys={"threads": 1}),
+    }
 
 
 @dataclass(frozen=True)
@@ -80,19 +116,22 @@ class Row:
             sum(scored for scored, _ in self.counts.values()),
             sum(map(sum, self.counts.values())),
         )
-        stages = [f"{scored:,} of {scored + reused:,}" for scored, reused in self.counts.values()]
+        stages = ", ".join(
+            f"{name} {scored:,} of {scored + reused:,}"
+            for name, (scored, reused) in self.counts.items()
+        )
         same = {None: "", True: "yes", False: "**no**"}[self.same_bytes]
         shares = [
             f"{made / asked:.1%}",
             f"{self.seconds:.1f}",
             f"{self.seconds / first.seconds:.0%}",
         ]
-        return f"| {' | '.join([name, *stages, *shares, same])} |"
+        return f"| {' | '.join([name, stages, *shares, same])} |"
 
 
 def write_collections(folder: Path, squad: Collection, topics: int) -> None:
-    """The passages without every 40th; the same with other topics; all passages, of which others
-    were changed.
+    """The passages without every 40th; the same with other topics, and with other ends; all
+    passages, of which others were changed; topics with instructions, and with another one.
     """
     chosen = squad.chosen(topics + topics // _EVERY)
     first, later = chosen[:topics], chosen[topics // _EVERY :]
@@ -100,25 +139,49 @@ def write_collections(folder: Path, squad: Collection, topics: int) -> None:
     changed = tuple(
         _changed(doc, number % (2 * _EVERY) == _EVERY) for number, doc in enumerate(squad.passages)
     )
+    ends = tuple(
+        Doc(doc.doc_id, f"{doc.text} Corrected.") if number % _EVERY == 1 else doc
+        for number, doc in enumerate(docs)
+    )
     for name, some_topics, some_docs, index in (
         ("first", first, docs, "index"),
         ("topics", later, docs, "../first/index"),
         ("docs", first, changed, "index"),
         ("both", later, changed, "index"),
+        ("ends", first, ends, "../first/index"),
+        ("instructed", first, docs, "../first/index"),
+        ("instructions", first, docs, "../first/index"),
     ):
         collection = Collection(some_docs, tuple(some_topics), squad.qrels)
         collection.write_topics(folder / name, some_topics)
         collection.write_corpus(folder / name)
-        (folder / name / "config.yaml").write_text(
-            yaml.safe_dump({**_CONFIG, "index": {"path": index}})
-        )
+        config = {**_CONFIG, "index": {"path": index}}
+        if name.startswith("instruct"):
+            _write_instructions(folder / name, some_topics, name)
+            config["topics"] = {"path": "topics.jsonl"}
+        (folder / name / "config.yaml").write_text(yaml.safe_dump(config))
+    save_generator(folder / "prompted", "Qwen3")
+
+
+def _write_instructions(folder: Path, topics: Sequence[Topic], name: str) -> None:
+    """Topics with one instruction; in `instructions` every 20th has another."""
+    rows = (
+        {
+            "id": topic.query_id,
+            "text": topic.text,
+            "instruction": f"Find {name if number % _EVERY == 0 else 'passages'}",
+        }
+        for number, topic in enumerate(topics)
+    )
+    (folder / "topics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def _changed(doc: Doc, change: bool) -> Doc:
     return Doc(doc.doc_id, f"Corrected: {doc.text}") if change else doc
 
 
-_CONFIG = {
+_PROMPTED = {"checkpoint": "../prompted", "instruction": "{instruction}"}
+_CONFIG: dict[str, Any] = {
     "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
     "topics": {"path": "topics.tsv", "format": "tsv"},
     "qrels": "qrels.txt",
@@ -129,49 +192,49 @@ _CONFIG = {
 }
 
 
-def measure(folder: Path, name: str, settings: Mapping[str, Any]) -> Row:
-    """Makes a change after the first run, or does the first run itself."""
-    change, output = CHANGES[name], _output(folder, name)
+def measure(folder: Path, name: str, change: Change, settings: Mapping[str, Any]) -> Row:
+    """Makes a change after an earlier run, or does the first run itself."""
+    output = _output(folder, name)
+    done: set[str] = set()
     if name != _FIRST:
         before = _output(folder, _FIRST)
         if change.before:
             before = _output(folder, f"{name} before")
-            _run(folder / change.collection, before, {**settings, **change.before})
+            _run(folder / change.base, before, {**settings, **change.before})
         shutil.rmtree(output, ignore_errors=True)
         shutil.copytree(before, output)
-    done = (
-        set()
-        if name == _FIRST
-        else {each.digest for stage in _SCORED for each in _receipts(output, stage)}
-    )
+        done = {each.digest for receipts in _receipts(output).values() for each in receipts}
     seconds = _run(folder / change.collection, output, {**settings, **change.keys})
-    return Row(
-        seconds, {stage: _made_and_kept(_receipts(output, stage), done) for stage in _SCORED}
-    )
+    counts = {stage: _made_and_kept(each, done) for stage, each in _receipts(output).items()}
+    return Row(seconds, {stage: count for stage, count in counts.items() if sum(count)})
 
 
-def _receipts(output: Path, stage: str) -> Sequence[Receipt]:
-    return _sealed(read_plan(str(output)), stage).receipts
+def _receipts(output: Path) -> Mapping[str, Sequence[Receipt]]:
+    plan = read_plan(str(output))
+    return {stage.name: _sealed(plan, stage.name).receipts for stage in plan.stages}
 
 
 def _made_and_kept(receipts: Sequence[Receipt], done: Set[str]) -> tuple[int, int]:
-    """The inferences that a run made, and those that it took over or whose shards were done
-    before.
-    """
-    asked = sum(each.counts["inferences"] + each.counts["reused"] for each in receipts)
-    made = sum(each.counts["inferences"] for each in receipts if each.digest not in done)
+    """The inferences that a run made, and those that it reused or whose shards were done before."""
+    asked = sum(
+        receipt.counts.get("inferences", 0) + receipt.counts.get("reused", 0)
+        for receipt in receipts
+    )
+    made = sum(
+        receipt.counts.get("inferences", 0) for receipt in receipts if receipt.digest not in done
+    )
     return made, asked - made
 
 
-def compare(folder: Path, name: str, settings: Mapping[str, Any]) -> bool:
+def compare(folder: Path, name: str, change: Change, settings: Mapping[str, Any]) -> bool:
     """Whether the parts and runs after a change are those of a run into an empty output."""
-    change, fresh = CHANGES[name], _output(folder, f"{name} compared")
+    fresh = _output(folder, f"{name} compared")
     _run(folder / change.collection, fresh, {**settings, **change.keys})
     return _content(_output(folder, name)) == _content(fresh)
 
 
 def _output(folder: Path, name: str) -> Path:
-    return folder / "outputs" / name.replace(" ", "-").replace("%", "percent")
+    return folder / "outputs" / name.replace(" ", "-").replace("%", "percent").replace("`", "")
 
 
 def _run(collection: Path, output: Path, keys: Mapping[str, Any]) -> float:
@@ -201,7 +264,7 @@ def lookup_share(output: Path) -> float:
     """
     plan = read_plan(str(output))
     looked_up = scored = 0.0
-    for name in _SCORED:
+    for name in ("mono", "duo"):
         stage, record = open_stage(plan.stages, name), plan.stage(name)
         assert isinstance(stage, ScoringStage)
         tasks = plan.tasks(record, [_sealed(plan, each) for each in stage.inputs])
@@ -243,31 +306,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = {
         "input.max_length": options.max_length,
         "input.max_query_length": options.max_length // 4,
+        "bm25.k": options.depth,
+        "mono.k": options.depth,
+        "duo.k": options.depth // 20,
     }
-    if not (options.folder / "first").exists():
-        write_collections(options.folder, read_squad(options.squad), options.topics)
+    folder, made = options.folder, changes(options.depth)
+    if not (folder / "first").exists():
+        write_collections(folder, read_squad(options.squad), options.topics)
+    rows = {}
     for name in options.only:
-        path = options.folder / f"{_output(options.folder, name).name}.json"
+        path = folder / f"{_output(folder, name).name}.json"
         row = (
             Row(**json.loads(path.read_text()))
             if path.exists()
-            else measure(options.folder, name, settings)
+            else measure(folder, name, made[name], settings)
         )
         if options.compare and row.same_bytes is None and name != _FIRST:
-            row = replace(row, same_bytes=compare(options.folder, name, settings))
+            row = replace(row, same_bytes=compare(folder, name, made[name], settings))
         path.write_text(json.dumps(asdict(row)))
-    rows = {name: options.folder / f"{_output(options.folder, name).name}.json" for name in CHANGES}
-    found = {
-        name: Row(**json.loads(path.read_text())) for name, path in rows.items() if path.exists()
-    }
-    print(
-        "| change | mono | duo | inferences | seconds | of fresh | same bytes "
-        "|\n|---|---|---|---|---|---|---|"
-    )
-    print("\n".join(row.cells(name, found[_FIRST]) for name, row in found.items()))
-    print(
-        f"looking up, of the time of scoring: {lookup_share(_output(options.folder, _FIRST)):.2%}"
-    )
+        rows[name] = row
+    print("| change | inferences | of all | seconds | of fresh | same bytes |")
+    print("|---|---|---|---|---|---|")
+    first = Row(**json.loads((folder / f"{_FIRST}.json").read_text()))
+    print("\n".join(row.cells(name, first) for name, row in rows.items()))
+    print(f"looking up, of the time of scoring: {lookup_share(_output(folder, _FIRST)):.2%}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -277,13 +339,14 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--only",
         nargs="+",
-        default=list(CHANGES),
-        choices=CHANGES,
+        default=list(changes(1000)),
+        choices=changes(1000),
         metavar="CHANGE",
-        help=", ".join(CHANGES).replace("%", "%%"),
+        help=", ".join(changes(1000)).replace("%", "%%"),
     )
     add("--compare", action="store_true", help="do each run into an empty output too")
     add("--topics", type=int, default=20, help="(%(default)s)")
+    add("--depth", type=int, default=1000, help="mono.k (%(default)s)")
     add("--max-length", type=int, default=64, help="input.max_length (%(default)s)")
     add("--squad", type=Path, default=ARCHIVE, help="SQuAD 1.1 as HTML pages in a tar.gz")
     return parser

@@ -21,9 +21,10 @@ from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs, NeededList
 from beamrank.join.join import doc_tokens_schema
 from beamrank.join.run_shards import SENT
+from models.stages.attempt import run_shard
 from models.stages.given_run import RunScan, SentRows
 from models.stages.tokenize import SentTokens, TokenizeDocs
-from transforms.shards import EachFn, run_shard
+from transforms.shards import EachFn
 
 _TASK = b"task"
 

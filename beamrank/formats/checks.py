@@ -95,15 +95,6 @@ def split_template(template: str) -> tuple[tuple[str, ...], Template]:
     return tuple(names), tuple(around)
 
 
-def decoded(row: bytes) -> str:
-    """A row as text; raises RowError if it is not UTF-8."""
-    try:
-        return row.decode()
-    except UnicodeDecodeError as error:
-        remedy = "convert the file, such as with `iconv -f latin1 -t utf-8`"
-        raise RowError(f"is not valid UTF-8 (byte 0x{row[error.start]:02x}): {remedy}") from error
-
-
 def missing_field(name: str, names: object) -> RowError:
     """The error of a row without a field that it must have."""
     there = ", ".join(str(one) for one in names) if isinstance(names, (dict, list)) else ""

@@ -2,23 +2,26 @@
 both.
 """
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
+import pyarrow as pa
 from pydantic import Field, model_validator
 
-from beamrank.errors import PreflightError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import Template, split_template
 from beamrank.formats.columns import DocColumns, check_header, column_names
 from beamrank.formats.decode.base import WrongFormatError
-from beamrank.formats.files import AUTO, Choice, check_kinds, folder_files, is_packaged
-from beamrank.formats.texts.tabular import has_header, header_notes
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields, TextFormat
+from beamrank.formats.files import AUTO, Choice, Format, check_kinds, folder_files, is_packaged
+from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.schemas import Hints
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields
 from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section
 from beamrank.storage import files as storage
@@ -27,17 +30,17 @@ from beamrank.storage.documents import sha256
 from beamrank.storage.globs import NOT_DATA, find, path_below
 from beamrank.storage.streams import errors_as, has_ending, without_compression
 
-FORMATS: Registry[TextFormat] = Registry(
+FORMATS: Registry[Format] = Registry(
     "corpus format",
     "beamrank.corpora",
     {
-        "beir": "beamrank.formats.texts.tabular:BEIR",
-        "csv": "beamrank.formats.texts.tabular:CSV",
-        "jsonl": "beamrank.formats.texts.tabular:JSONL",
-        "labelled": "beamrank.formats.texts.tabular:LABELLED",
-        "parquet": "beamrank.formats.texts.tabular:PARQUET",
+        "beir": "beamrank.formats.named_formats:BEIR",
+        "csv": "beamrank.formats.named_formats:CSV",
+        "jsonl": "beamrank.formats.named_formats:JSONL",
+        "labelled": "beamrank.formats.named_formats:LABELLED",
+        "parquet": "beamrank.formats.named_formats:PARQUET",
         "trec": "beamrank.formats.texts.trec:TREC",
-        "tsv": "beamrank.formats.texts.tabular:TSV",
+        "tsv": "beamrank.formats.named_formats:TSV",
     },
 )
 _CHOICE = Choice("corpus", FORMATS)
@@ -96,7 +99,7 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         if own.file_in_folder and is_folder:
             return folder_files(corpus.path, own.file_in_folder)
         found = find(corpus.path)
-        if own.has_columns and len(found) > 1:
+        if "columns" in own.keys and len(found) > 1:
             found = check_kinds(corpus.path, found)
         files = [url for url in found if not is_folder or _is_of(url, corpus)]
         if files:
@@ -105,7 +108,8 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         reason = endings if storage.exists(corpus.path) else "does not exist"
         raise PreflightError(
             f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob. "
-            f"{NOT_DATA}"
+            f"{NOT_DATA}",
+            kind="no-file",
         )
 
 
@@ -116,7 +120,7 @@ def _is_of(url: str, corpus: CorpusConfig) -> bool:
     own, path = FORMATS[corpus.format], url.removeprefix(storage.absolute(corpus.path)).lstrip("/")
     is_other = own.not_docs is not None and own.not_docs.fullmatch(without_compression(path))
     # Spark's parts can have no ending.
-    has_no_ending = own.has_columns and "." not in storage.name(url)
+    has_no_ending = "columns" in own.keys and "." not in storage.name(url)
     return (has_no_ending or has_ending(url, own.endings)) and not is_other
 
 
@@ -149,7 +153,8 @@ def _with_format(corpus: CorpusConfig) -> CorpusConfig:
             found = [url for url in find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
             if not found:
                 raise PreflightError(
-                    f"the corpus {corpus.path} does not exist: give a file, a folder or a glob"
+                    f"the corpus {corpus.path} does not exist: give a file, a folder or a glob",
+                    kind="no-file",
                 )
             name = _CHOICE.guessed(next(filter(storage.size_bytes, found), found[0]))
         return corpus.model_copy(update={"format": name})
@@ -157,18 +162,20 @@ def _with_format(corpus: CorpusConfig) -> CorpusConfig:
 
 def _whole(url: str, corpus: CorpusConfig) -> CorpusUnit:
     """A file of a corpus, whose format is named, as one unit."""
-    fields, template = corpus.text_rule
-    own, named = FORMATS[corpus.format], tuple(column_names(corpus.columns).items())
-    return CorpusUnit(
-        *(0, url, own, fields, 0, 0, named, corpus.header), template=template, quotes=corpus.quotes
+    hints = Hints(
+        column_names(corpus.columns),
+        *corpus.text_rule,
+        quotes=corpus.quotes,
+        format=corpus.format,
     )
+    return CorpusUnit(0, url, FORMATS[corpus.format], hints, 0, 0, corpus.header)
 
 
 def notes(corpus: CorpusConfig) -> list[str]:
     """Notes for the user on the headers that were recognized; a CSV always has one."""
-    if FORMATS[corpus.format].holds != "tsv":
-        return []
-    return header_notes("corpus", (_whole(url, corpus) for url in corpus_files(corpus)))
+    is_tsv = FORMATS[corpus.format].holds == "tsv"
+    units = [_whole(url, corpus) for url in corpus_files(corpus)] if is_tsv else []
+    return [note for unit in units for note in unit.open().header_notes("corpus")]
 
 
 def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
@@ -202,11 +209,11 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
     corpus = resolved(corpus)
     own, units = FORMATS[corpus.format], list[CorpusUnit]()
     for url in corpus_files(corpus):
+        file = _whole(url, corpus)
         with errors_as(PreflightError, url):
             try:
-                file = _whole(url, corpus)
-                own.check_unit(file)
-                file = replace(file, header=has_header(file) if own.holds else None)
+                rows = file.open()
+                rows.check_beginning()
             except WrongFormatError as error:
                 if error.kind == "no-rows":
                     continue
@@ -215,10 +222,11 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
                     "`corpus.fields`"
                 )
                 raise PreflightError(f"{error}{hint}", **error.of_input) from error
-            # A row in quotes can have several lines.
-            ranges = [(0, 0)] if corpus.quotes else own.ranges(url, unit_bytes)
+            # A doc that may come again can be anywhere.
+            ranges = [(0, 0)] if own.repeats else rows.decoder.ranges(unit_bytes)
+        header = rows.has_header if own.open is None else None
         units += (
-            replace(file, index=index, start=start, end=end)
+            replace(file, index=index, start=start, end=end, header=header)
             for index, (start, end) in enumerate(ranges, len(units))
         )
     if not units:
@@ -229,18 +237,40 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
     return units
 
 
-def read_unit(unit: CorpusUnit, batch_docs: int = 1024) -> Iterator[DocBatch]:
+def read_unit(
+    unit: CorpusUnit, rejects: Rejects | None = None, batch_docs: int = 1024
+) -> Iterator[DocBatch]:
     """The docs of a unit, in order, at most `batch_docs` in a batch.
 
-    Rows that cannot be used are not docs: they are in `bad`, each with its place and reason. The
-    caller decides how many are too many.
+    `rejects` takes the rows that cannot be used, which are no docs; by default any number.
 
     Raises:
-        DataError: the file cannot be read, or is cut short.
+        DataError: the file cannot be read, is cut short, or has too many rows that cannot be used.
         WrongFormatError: it is not of its format, or is damaged.
     """
-    for batch in unit.format.read(unit):
-        yield from batch.split(batch_docs)
+    try:
+        rows = unit.open(Rejects("docs", NO_LIMIT) if rejects is None else rejects)
+        batches = rows.batches(unit.start, unit.end)
+        for batch in _each_once(batches) if unit.format.repeats else batches:
+            for start in range(0, len(batch), batch_docs):
+                yield DocBatch.of(unit.index, batch.slice(start, batch_docs))
+        rows.check()
+    except WrongFormatError:
+        raise
+    except PreflightError as error:
+        raise DataError(str(error), **error.of_input) from error
+
+
+def _each_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Docs of which one can come again with the same text; one with another text is there twice."""
+    seen: dict[str, bytes] = {}
+    for batch in batches:
+        kept = []
+        for doc_id, text in zip(*(batch.column(name) for name in ("doc_id", "text")), strict=True):
+            content = hashlib.blake2b(text.as_py().encode(), digest_size=16).digest()
+            before = seen.setdefault(doc_id.as_py(), content)
+            kept.append(before is content or before != content)
+        yield batch.filter(pa.array(kept, pa.bool_()))
 
 
 def find_texts(corpus: CorpusConfig, doc_ids: Collection[str]) -> dict[str, str]:
@@ -287,7 +317,7 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]
     names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
     headers = [
-        name for (name, _), url in zip(names, urls, strict=True) if has_header(_whole(url, corpus))
+        name for (name, _), url in zip(names, urls, strict=True) if _has_header(_whole(url, corpus))
     ]
     named = [column_names(corpus.columns), headers, corpus.quotes]
     decides = [
@@ -299,3 +329,10 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     ]
     described = json.dumps(decides, ensure_ascii=True)
     return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
+
+
+def _has_header(unit: CorpusUnit) -> bool:
+    if unit.format.open is None and unit.format.holds != "json":
+        with suppress(PreflightError):  # It is reported where the docs are read.
+            return unit.open().has_header
+    return False

@@ -18,16 +18,9 @@ from pydantic_core import from_json
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Source, WrongFormatError
 from beamrank.formats.decode.json_rows import JsonDecoder
-from beamrank.formats.decode.lines import csv_row
 from beamrank.formats.decode.packing import check_binary, packed_as
 from beamrank.formats.decode.tables import is_table, open_table_file
-from beamrank.formats.schemas import (
-    DOCS,
-    TOPICS,
-    Schema,
-    has_usual_name,
-    names_columns,
-)
+from beamrank.formats.schemas import Hints, Schema
 from beamrank.formats.values import RowError, values_of
 from beamrank.storage import files as storage
 from beamrank.storage.globs import NOT_DATA, find, is_data, root_of
@@ -37,13 +30,7 @@ from beamrank.storage.streams import errors_as, has_ending, open_stream, without
 AUTO = "auto"
 _BEGINNING_BYTES = 1 << 18
 _HUB_ENDINGS = (".parquet", ".jsonl")
-_GLOB = re.compile(r"[*?\[]")
 _LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
-# XML's declaration, comments and the element around all topics may come before the first one.
-_TREC = re.compile(
-    rb"\s*<(top|doc)\b|\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=",
-    re.I,
-)
 
 
 class _Located(Protocol):
@@ -64,23 +51,6 @@ def paths_of(paths: Paths) -> tuple[str, ...]:
 def shown_paths(paths: Paths) -> str:
     """The value of such a key, for messages."""
     return ", ".join(paths_of(paths))
-
-
-def find_files(paths: Paths) -> list[str]:
-    """The files and folders of a key that takes one or several: each path, or what its glob
-    matches, sorted; each once.
-    """
-    files: dict[str, None] = {}
-    for path in paths_of(paths):
-        with errors_as(PreflightError, path):
-            is_glob = _GLOB.search(path) and not storage.exists(path)
-            found = check_kinds(path, find(path, folders=True)) if is_glob else [path]
-        if not found:
-            raise PreflightError(
-                f"no file matches {path}: give a path, a glob, or a list of them. {NOT_DATA}"
-            )
-        files |= dict.fromkeys(found)
-    return list(files)
 
 
 def hash_files(paths: Paths) -> dict[str, str]:
@@ -228,19 +198,47 @@ def check_kinds(path: str, urls: Sequence[str]) -> list[str]:
     return data
 
 
-class FileFormat(NamedTuple):
-    """A named format of rows.
+@dataclass(frozen=True)
+class Format:
+    """A named format of docs, topics, runs or qrels.
+
+    Of docs and topics its functions are of the module level, because units with their format are
+    sent to workers.
 
     Attributes:
         look: how its files begin; None for one that is only taken by its name.
-        open: opens a file of it, as a `Decoder` whose columns have the usual names; None for a
-            table.
-        schema: what the input is in files of it; None for what it is in others.
+        open: opens a file of it, as a `Decoder` whose columns have the usual names, of docs with
+            the text that `fields` and `template` of the hints make; None where beamrank's own
+            decoders read it.
+        schema: what an input is in files of it, by what it is in others.
+        holds: `tsv`, `csv` or `json` (tables too), which its files are read as.
+        keys: those of a section of docs or topics that mean something to it.
+        endings: of the names of its files below a folder.
+        file_in_folder: the only file that is read in a folder.
+        not_docs: matches the paths below a folder, in lower case, of other files that the endings
+            do not tell apart.
+        rules: to raise when the same files are read differently.
+        repeats: whether an id can be there again with the same text.
+        candidate_order: of docs that are the candidates of one query each, a remark on those
+            without scores.
     """
 
-    look: "Look | None"
-    open: Callable[[InputFile], Decoder] | None
-    schema: Schema | None = None
+    look: "Look | None" = None
+    open: Callable[[InputFile, Hints], Decoder] | None = None
+    schema: Callable[[Schema], Schema] | None = None
+    holds: str = ""
+    keys: tuple[str, ...] = ("fields", "template")
+    endings: tuple[str, ...] = ()
+    file_in_folder: str | None = None
+    not_docs: re.Pattern[str] | None = None
+    rules: int = 1
+    repeats: bool = False
+    candidate_order: str | None = None
+
+    @property
+    def lists_candidates(self) -> bool:
+        """Whether each doc is the candidate of one query."""
+        return self.candidate_order is not None
 
 
 class Beginning:
@@ -323,12 +321,10 @@ class Look(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The formats among which a key of a configuration chooses: each is a `TextFormat`, which needs
-    this module.
-    """
+    """The formats among which a key of a configuration chooses."""
 
     key: str
-    formats: Mapping[str, Any]
+    formats: Mapping[str, Format]
 
     def guess(self, beginning: Beginning) -> str | None:
         """The name of the format that a file looks like; None if it looks like none of these."""
@@ -398,16 +394,9 @@ class Choice(NamedTuple):
         """Raises PreflightError where a section of a configuration has a key that its format does
         not use.
         """
-        own = self.formats[section.format]
-        usable = {
-            "fields": own.has_fields,
-            "template": own.has_fields,
-            "columns": own.has_columns,
-            "header": own.holds in ("csv", "tsv"),
-            "quotes": own.holds in ("tsv", "labelled"),
-        }
-        for name, is_usable in usable.items():
-            if getattr(section, name, None) not in (None, False) and not is_usable:
+        own = self.formats[section.format].keys
+        for name in ("fields", "template", "columns", "header", "quotes", "decoding"):
+            if getattr(section, name, None) not in (None, False, "full") and name not in own:
                 raise PreflightError(
                     f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out"
                 )
@@ -449,51 +438,3 @@ def is_packaged(path: str, base: str) -> bool:
     if below:
         return below == base.partition(".")[0] and is_data(name) and has_ending(name, _HUB_ENDINGS)
     return name == base or name.startswith(f"{base}.")
-
-
-def _is_table(beginning: Beginning) -> bool:
-    return beginning.is_table or (not beginning.content and is_table(beginning.url))
-
-
-def _is_beir(beginning: Beginning) -> bool:
-    has_text = not beginning.is_parquet or "text" in beginning.record
-    return not beginning.is_list and "_id" in beginning.record and has_text
-
-
-def _is_json(beginning: Beginning) -> bool:
-    return beginning.is_list or beginning.line.startswith(b"{")
-
-
-def _is_json_without_beir_id(beginning: Beginning) -> bool:
-    return _is_json(beginning) and not _is_beir(beginning)
-
-
-def _is_trec(beginning: Beginning) -> bool:
-    return _TREC.match(beginning.content) is not None
-
-
-def _is_tsv(beginning: Beginning) -> bool:
-    names = beginning.line.decode("utf-8", "replace").rstrip("\r").split("\t")
-    return len(names) == 2 or (
-        len(names) > 1 and any(has_usual_name(schema, names) for schema in (DOCS, TOPICS))
-    )
-
-
-def _is_csv(beginning: Beginning) -> bool:
-    return without_compression(beginning.url).endswith(".csv") or _names_columns(
-        csv_row(beginning.line)
-    )
-
-
-def _names_columns(line: Sequence[str]) -> bool:
-    """Whether a line names the id and the text of docs or topics."""
-    return any(names_columns(schema, line) for schema in (DOCS, TOPICS))
-
-
-PARQUET = Look("Parquet or Arrow", _is_table, general=True)
-BEIR = Look("BEIR's JSONL (`_id`)", _is_beir, general=True)
-JSONL = Look("JSONL", _is_json, general=True)
-JSONL_WITHOUT_BEIR_ID = Look("JSONL", _is_json_without_beir_id, general=True)
-TREC = Look("TREC's (<top>, <topic number> or <DOC>)", _is_trec)
-TSV = Look("columns with a tab between them", _is_tsv, general=True)
-CSV = Look("CSV with a header line", _is_csv, general=True, by_name=True)

@@ -12,22 +12,22 @@ import pyarrow.compute as pc
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.columns import TABLES, QrelsColumns, hints_of
-from beamrank.formats.files import FileFormat, input_files
-from beamrank.formats.reader import TableReader, notes_of
+from beamrank.formats.files import Format, input_files
+from beamrank.formats.reader import TableReader, again, notes_of, without
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
 from beamrank.formats.values import RowError, whole_of
 from beamrank.notes import Note
 from beamrank.plugins import Registry
 from beamrank.section import OneOf, Paths, Section
-from beamrank.storage.id_places import IdMapping, IdPlaces, repeated_rows
+from beamrank.storage.id_places import IdMapping, IdPlaces
 
-FORMATS: Registry[FileFormat] = Registry(
+FORMATS: Registry[Format] = Registry(
     "qrels format",
     "beamrank.qrels",
     {
-        "labelled": "beamrank.formats.list_formats:LABELLED_QRELS",
-        "lotte": "beamrank.formats.list_formats:LOTTE",
+        "labelled": "beamrank.formats.named_formats:LABELLED",
+        "lotte": "beamrank.formats.named_formats:LOTTE",
     },
 )
 
@@ -47,14 +47,6 @@ class QrelsConfig(Section):
 
 
 _JUDGMENT = ("query_id", "doc_id", "relevance")
-_ROWS = pa.schema(
-    {
-        "query_id": pa.string(),
-        "doc_id": pa.string(),
-        "relevance": pa.int16(),
-        "place": pa.int64(),
-    }
-)
 # So many docs with the relevances 1, 2, 3, ... are a ranking.
 _RANKS = 10
 
@@ -173,41 +165,32 @@ def read_qrels(
     )
     files = [TableReader(file, QRELS, hints, rejects, FORMATS) for file in inputs]
     tables = [_table(file) for file in files]
-    table = pa.concat_tables(tables)
-    starts = np.cumsum([0, *map(len, tables)])
-    again = repeated_rows(table["query_id"], table["doc_id"])
-    for row, first in again:
-        now, before = (table.slice(each, 1).to_pylist()[0] for each in (row, first))
+    rows = []
+    for row, file, now, before, place in again(files, tables, ["query_id", "doc_id"]):
+        rows.append(row)
         if now["relevance"] != before["relevance"]:
-            here, there = np.searchsorted(starts, [row, first], side="right") - 1
-            noun = files[there].decoder.noun
-            where = f"on {noun} {before['place']}" if here == there else "in an earlier file"
             reason = (
                 f"gives doc {now['doc_id']!r} of query {now['query_id']!r} the relevance "
-                f"{now['relevance']}, but {before['relevance']} {where}"
+                f"{now['relevance']}, but {place} gives {before['relevance']}"
             )
-            files[here].bad(now["place"], RowError(reason, "judged-twice", fatal=True))
+            file.bad(now["place"], RowError(reason, "judged-twice", fatal=True))
     for file in files:
         file.check()
+    table = without(pa.concat_tables(tables), rows)
     # A partition may be empty.
     files[0].check(len(table))
-    if again:
-        table = table.filter(
-            pa.array(np.isin(np.arange(len(table)), [row for row, _ in again], invert=True))
-        )
     relevance = Judgments(table)
     comments = sum(len(file.comments) for file in files)
     rejected = (*(() if rejects is None else rejects.notes()), *notes_of(files))
     name = files[0].layout or "header"
     return Qrels(
-        relevance, QrelsNotes(name, len(relevance), relevance.count, len(again), comments, rejected)
+        relevance, QrelsNotes(name, len(relevance), relevance.count, len(rows), comments, rejected)
     )
 
 
 def _table(file: TableReader) -> Any:
     """All judgments; raises PreflightError for an MS MARCO run, which has three columns too."""
-    batches = list(file.batches())
-    table = pa.Table.from_batches(batches) if batches else _ROWS.empty_table()
+    table = file.read_all()
     for query_id, docs in Judgments(table).items() if file.layout == "three" else ():
         levels = sorted(docs.values())
         if len(levels) >= _RANKS and levels == list(range(levels[0], levels[0] + len(levels))):

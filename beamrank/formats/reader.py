@@ -5,7 +5,7 @@ which also tells what is wrong with it.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 
 from beamrank.errors import PreflightError
 from beamrank.formats.checks import joined
-from beamrank.formats.decode.base import Decoder, FolderColumns, Rows, WrongFormatError, ignore
+from beamrank.formats.decode.base import (
+    Decoder,
+    FolderColumns,
+    RecordsDecoder,
+    Rows,
+    WrongFormatError,
+    ignore,
+)
 from beamrank.formats.decode.json_rows import JsonDecoder, is_json
 from beamrank.formats.decode.lines import LinesDecoder, open_lines
 from beamrank.formats.decode.lists import ListDecoder
@@ -26,7 +33,7 @@ from beamrank.formats.decode.tables import (
     open_table_file,
     table_in_memory,
 )
-from beamrank.formats.files import Beginning, FileFormat, InputFile
+from beamrank.formats.files import Beginning, Format, InputFile
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.schemas import (
     NO_HINTS,
@@ -49,9 +56,12 @@ from beamrank.formats.values import (
     whole_of,
 )
 from beamrank.notes import Note, counted
+from beamrank.storage.id_places import repeated_rows
 from beamrank.storage.streams import errors_as
 
 _PLACE = "place"
+# Rows that cannot be used after which a file is not read further to check its format.
+_CHECKED_ROWS = 1000
 
 
 class TableReader:
@@ -72,7 +82,7 @@ class TableReader:
         schema: Schema,
         hints: Hints = NO_HINTS,
         rejects: Rejects | None = None,
-        formats: Mapping[str, FileFormat] = {},
+        formats: Mapping[str, Format] = {},
     ) -> None:
         """Opens a file, or a table in memory, whose rows count from 0.
 
@@ -90,12 +100,15 @@ class TableReader:
         of_table = f"the table of the {schema.what.removeprefix('file of ')}"
         self.url = file.url if isinstance(file, InputFile) else of_table
         self._problems = Problems(self.url, rejects or Rejects("rows"))
-        self._hints = hints
+        own = formats.get(hints.format)
+        if own is not None and own.schema is not None:
+            self.schema = schema = own.schema(schema)
+        # A format that opens its files makes the texts.
+        is_own = own is not None and own.open is not None
+        self._hints = hints._replace(fields=None, template=None) if is_own else hints
         self.layout = ""
         with errors_as(PreflightError, self.url):
             if isinstance(file, InputFile):
-                named = formats.get(hints.format)
-                self.schema = schema = (named and named.schema) or schema
                 self.decoder = _open(file, schema, hints, formats)
             else:
                 self.decoder = table_in_memory(self.url, file)
@@ -172,6 +185,46 @@ class TableReader:
                 if len(rows.places) and self.binding:
                     yield self._converted(rows)
 
+    def check_beginning(self) -> None:
+        """Raises WrongFormatError where none of the first rows can be used, or there are none."""
+        # The columns of a table have types.
+        if isinstance(self.decoder, TableDecoder) and self.binding:
+            return
+        for batch in self.batches():
+            if len(batch):
+                return
+            if self._problems.count >= _CHECKED_ROWS:
+                break
+        self.check(0)
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line of a file of text names the columns."""
+        return isinstance(self.decoder, LinesDecoder) and bool(self.decoder.names)
+
+    def header_notes(self, key: str) -> list[str]:
+        """What was taken for a header, and what could be one, where the configuration does not say
+        it; and what the columns of the file are.
+        """
+        line = ", ".join(map(str, self.decoder.first))[:80]
+        notes = [f"{self.url}: {note}" for note in self.notes]
+        if self._hints.header is not None or not isinstance(self.decoder, LinesDecoder):
+            return notes
+        names = [str(name) for name in self.decoder.first]
+        if self.has_header:
+            notes.append(f"the first line of {self.url} is a header ({line}), and no row")
+        elif not any(map(str.isdecimal, names)) and bind(self.schema, names):
+            notes.append(
+                f"the first line of {self.url} is read as a row, and may be a header ({line}): set "
+                f"`{key}.header` to true or false"
+            )
+        return notes
+
+    def read_all(self) -> pa.Table:
+        """All rows of the file."""
+        kinds = {name: column.kind.stored for name, column in self.schema.columns.items()}
+        return pa.Table.from_batches(self.batches(), pa.schema({**kinds, _PLACE: pa.int64()}))
+
     def bad(self, place: int, error: RowError, row: Any = "") -> None:
         """Notes a row that cannot be used, which is left out."""
         self._problems.add(
@@ -184,12 +237,15 @@ class TableReader:
         )
 
     def check(self, rows: int = 1) -> None:
-        """Raises PreflightError where the rows, which were read, cannot be used or are none."""
+        """Raises PreflightError where rows, which were read, cannot be used; WrongFormatError where
+        there are no others.
+        """
         problems = self._problems
+        error_of = PreflightError if rows else WrongFormatError
         if problems.are_refused:
             listed = problems.listed(f"{self.decoder.noun} ")
             first = problems.first
-            raise PreflightError(
+            raise error_of(
                 f"{self.url} is not a valid {self.schema.what}: "
                 f"{counted(problems.count, 'problem')}{problems.allowed}{listed}",
                 kind=first.kind,
@@ -197,7 +253,7 @@ class TableReader:
                 place=first.line,
             )
         if not rows:
-            raise PreflightError(
+            raise error_of(
                 f"{self.url} holds no rows: a {self.schema.what} must have at least one",
                 kind="no-rows",
                 file=self.url,
@@ -362,7 +418,8 @@ class TableReader:
         optional = [
             meaning for meaning in binding if self.schema.is_complete(binding.keys() - {meaning})
         ]
-        if not optional:
+        # Reading the beginning again can take long.
+        if not optional or isinstance(self.decoder, RecordsDecoder):
             return {}
         places = {at: pa.null() for meaning in optional for at in binding[meaning]}
         rows = next(self.table.rows(0, 0, places, ignore), None)
@@ -472,16 +529,15 @@ class TableReader:
         return pa.record_batch({**arrays, _PLACE: pa.array(np.asarray(places, np.int64))})
 
 
-def _open(
-    file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, FileFormat]
-) -> Decoder:
+def _open(file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, Format]) -> Decoder:
     """Opens a file: by its format, its name, or else its first bytes."""
-    is_text = hints.format in ("csv", "tsv")
+    own = formats.get(hints.format)
+    if own is not None and own.open is not None:
+        return own.open(file, hints)
+    kind = hints.format if own is None else own.holds
+    is_text = kind in ("csv", "tsv")
     is_named_table = is_table(file.url) and not is_text
-    named = formats.get(hints.format)
-    if named is not None and named.open is not None:
-        return named.open(file)
-    if is_named_table and not formats:
+    if is_named_table and (hints.format or not formats):
         return open_table_file(file.url, file.beginning())
     beginning = Beginning(file.url, file.source.open)
     content = beginning.content
@@ -489,14 +545,14 @@ def _open(
         _check_rows(file.url, schema, beginning.record)
     for other in () if hints.format else formats.values():
         if other.look is not None and other.open is not None and other.look.matches(beginning):
-            return other.open(file)
+            return other.open(file, hints)
     if is_named_table or (beginning.is_table and not is_text):
         return open_table_file(file.url, content)
-    if hints.format == "json" or (not is_text and is_json(content)):
+    if kind == "json" or (not is_text and is_json(content)):
         check_text(file.url, content)
         titled = any(column.titled for column in schema.columns.values())
         return JsonDecoder(file.source, [TITLE] if titled else [])
-    return open_lines(file.source, schema, hints)
+    return open_lines(file.source, schema, hints._replace(format=kind))
 
 
 def _check_rows(url: str, schema: Schema, record: Mapping[str, Any]) -> None:
@@ -516,6 +572,27 @@ def _check_rows(url: str, schema: Schema, record: Mapping[str, Any]) -> None:
 def notes_of(files: Iterable[TableReader]) -> list[Note]:
     """The notes of files, each once."""
     return list(dict.fromkeys(note for file in files for note in file.notes))
+
+
+def again(
+    files: Sequence[TableReader], tables: Sequence[pa.Table], names: Sequence[str]
+) -> Iterator[tuple[int, TableReader, dict[str, Any], dict[str, Any], str]]:
+    """The rows of several files whose values in some columns a row before has: each with its number
+    in all tables, its file, its values, those of the first such row, and where this is.
+    """
+    table = pa.concat_tables(tables)
+    starts = np.cumsum([0, *map(len, tables)])
+    for row, first in repeated_rows(*map(table.column, names)):
+        now, before = (table.slice(at, 1).to_pylist()[0] for at in (row, first))
+        here, there = np.searchsorted(starts, [row, first], side="right") - 1
+        is_here = here == there
+        place = f"{files[there].decoder.noun} {before[_PLACE]}" if is_here else "an earlier file"
+        yield row, files[here], now, before, place
+
+
+def without(table: pa.Table, rows: Sequence[int]) -> pa.Table:
+    """A table without some rows."""
+    return table.filter(pa.array(np.isin(np.arange(len(table)), rows, invert=True)))
 
 
 def join_texts(parts: list[pa.Array], template: tuple[str, ...] | None) -> pa.Array:

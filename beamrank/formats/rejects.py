@@ -58,6 +58,11 @@ def _text_of(row: Any) -> str:
     return str(row)[:_MOST_CHARACTERS]
 
 
+def row_place(file: str, place: int, noun: str) -> str:
+    """The place of a row, for messages: of a line its number, or of another noun."""
+    return f"{file}:{place}" if noun == "line" else f"{file} at {noun} {place}"
+
+
 class Rejects:
     """The rows of one kind of input that are left out, of any number of files.
 
@@ -164,7 +169,7 @@ class Problems:
         """
         self.count += 1
         self._always |= always
-        place = f"{self._file}:{line}" if noun == "line" else f"{self._file} at {noun} {line}"
+        place = row_place(self._file, line, noun)
         self._rejects.add(self._file, [BadRow(place, reason, beginning(row), kind)])
         similar = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason, kind))
         similar.count += 1

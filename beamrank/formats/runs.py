@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamrank.errors import DataError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.decode.lines import ROWS_AT_ONCE
-from beamrank.formats.files import FileFormat, InputFile, Paths, input_files
+from beamrank.formats.files import Format, InputFile, Paths, input_files
 from beamrank.formats.reader import TableReader, notes_of
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import (
@@ -44,12 +44,12 @@ INFINITE = 3.4028235677973366e38
 _LINE_BITS = 40
 
 
-FORMATS: Registry[FileFormat] = Registry(
+FORMATS: Registry[Format] = Registry(
     "run format",
     "beamrank.runs",
     {
-        "labelled": "beamrank.formats.list_formats:LABELLED_RUN",
-        "top_ranked": "beamrank.formats.list_formats:TOP_RANKED",
+        "labelled": "beamrank.formats.named_formats:LABELLED",
+        "top_ranked": "beamrank.formats.named_formats:TOP_RANKED",
     },
 )
 

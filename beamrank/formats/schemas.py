@@ -103,6 +103,7 @@ class Hints(NamedTuple):
         header: whether the first line names the columns; None to recognize one.
         quotes: whether a TSV has quotes, as a CSV has.
         format: `tsv`, `csv` or `json`, or a named format; empty to recognize it.
+        original: whether topics are decoded as the code of 2019 did.
     """
 
     columns: Mapping[str, str | int] = {}
@@ -111,6 +112,7 @@ class Hints(NamedTuple):
     header: bool | None = None
     quotes: bool = False
     format: str = ""
+    original: bool = False
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -370,6 +372,13 @@ EXCLUDED = Schema(
     {"pairs": ("query_id", "doc_id")},
     comments=True,
 )
+
+
+def listed(docs: Schema) -> Schema:
+    """Docs that are the candidates of one query each, in the order of the file, or by scores."""
+    columns = {"query_id": _QUERY_ID, **docs.columns, "score": RUN.columns["score"]}
+    return replace(docs, columns=columns, layouts=(("query_id", "doc_id", "text"),), unnamed={})
+
 
 _SENTENCE_IDS = ("sentence_id", "sentenceid", "answer_id")
 

@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import Beginning, Choice, InputFile, Paths, shown_paths
-from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.reader import TableReader
+from beamrank.formats.rejects import NO_LIMIT, Rejects, row_place
 from beamrank.formats.run_order import RunLayout
-from beamrank.formats.runs import INFINITE, open_run_file, run_files
+from beamrank.formats.runs import open_run_file, run_files
 from beamrank.formats.schemas import NO_HINTS, Hints
-from beamrank.formats.texts.units import CorpusUnit, DocBatch
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, changed, digest_file
 from beamrank.storage.documents import digest
@@ -204,7 +203,7 @@ class RunReader(NamedTuple):
         large = [file.url for file, size in run.inputs if size > unit_bytes]
 
         def ranges_of(url: str) -> list[tuple[int, int]]:
-            return self._ranges(InputFile(url, roots[url]), unit_bytes)
+            return self._open(InputFile(url, roots[url])).decoder.ranges(unit_bytes)
 
         ranges = dict(zip(large, _mapped(ranges_of, large), strict=True))
         found: list[RunUnit] = []
@@ -223,11 +222,12 @@ class RunReader(NamedTuple):
             ]
         return found
 
-    def _ranges(self, file: InputFile, unit_bytes: int) -> list[tuple[int, int]]:
-        """The start and the end of each unit of a large file."""
-        if self.layout.listed:
-            return list(FORMATS[self.layout.listed].ranges(file.url, unit_bytes))
-        return open_run_file(file, self.hints).decoder.ranges(unit_bytes)
+    def _open(self, file: InputFile, rejects: Rejects | None = None) -> TableReader:
+        """Opens a file of the run."""
+        listed = self.layout.listed
+        if not listed:
+            return open_run_file(file, self.hints, rejects)
+        return CorpusUnit(0, file.url, FORMATS[listed], Hints(format=listed), 0, 0).open(rejects)
 
     def sent_bytes(self, units: Sequence[RunUnit]) -> int:
         """About how many bytes of rows travel to the shards, by those of the first unit."""
@@ -246,22 +246,22 @@ class RunReader(NamedTuple):
             PreflightError: the file cannot be read, has another layout than the first, or too many
                 wrong rows.
         """
-        if self.layout.listed:
+        listed = self.layout.listed
+        if listed:
             self.layout.check(_layout(unit.input, self.hints))
-            yield from _listed_batches(_corpus_unit(unit, self.layout.listed), rejects)
+        rows = self._open(unit.input, rejects)
+        batches = rows.batches(unit.start, unit.end)
+        if listed:
+            noun = rows.noun(unit.end)
+            yield from (_listed_batch(batch, unit.file.url, noun) for batch in batches)
             return
-        rows = open_run_file(unit.input, self.hints, rejects)
         self.layout.check(RunLayout.of(rows))
-        yield from map(RunBatch, rows.batches(unit.start, unit.end))
+        yield from map(RunBatch, batches)
         rows.check()
 
     def where(self, unit: RunUnit, position: int) -> tuple[str, str]:
         """The file of a row, and its place there."""
-        url = unit.file.url
-        if not self.layout.listed:
-            return url, f"{open_run_file(unit.input, self.hints).noun(unit.end)} {position}"
-        place = _corpus_unit(unit, self.layout.listed).place(position).removeprefix(url)
-        return url, f"line {place[1:]}" if place.startswith(":") else place.removeprefix(" at ")
+        return unit.file.url, f"{self._open(unit.input).noun(unit.end)} {position}"
 
 
 def open_run(
@@ -295,51 +295,19 @@ def _layout(file: InputFile, hints: Hints) -> RunLayout:
     return RunLayout(file.url, listed)
 
 
-def _corpus_unit(unit: RunUnit, listed: str) -> CorpusUnit:
-    return CorpusUnit(0, unit.file.url, FORMATS[listed], None, unit.start, unit.end)
-
-
-def _listed_batches(unit: CorpusUnit, rejects: Rejects) -> Iterator[RunBatch]:
+def _listed_batch(rows: pa.RecordBatch, url: str, noun: str) -> RunBatch:
     """The candidates that a corpus lists: the order of the file stands for the ranks."""
-    try:
-        for batch in unit.format.read(unit):
-            rejects.add(unit.url, batch.bad)
-            for query_id in dict.fromkeys(batch.query_ids):
-                check_ids_of_query("the run", query_id, ())
-            texts = zip(batch.positions, batch.texts, strict=True)
-            twice = [position for position, text in texts if is_twice_encoded(text)]
-            columns: dict[str, Any] = {
-                "query_id": pa.array(batch.query_ids, pa.string()),
-                "doc_id": pa.array(batch.doc_ids, pa.string()),
-                "rank": pa.nulls(len(batch.doc_ids), pa.int64()),
-                "score": _scores(unit, batch),
-                "place": pa.array(batch.positions, pa.int64()),
-            }
-            yield RunBatch(
-                pa.record_batch(columns), len(twice), unit.place(twice[0]) if twice else ""
-            )
-    except DataError as error:
-        raise PreflightError(f"{unit.url}: {error}") from error
+    texts = rows.column("text").to_pylist()
+    twice = [at for at, text in enumerate(texts) if is_twice_encoded(text)]
+    names = ("query_id", "doc_id", "rank", "score", "place")
+    columns = {name: rows.column(name) for name in rows.schema.names}
+    columns["rank"] = pa.nulls(len(rows), pa.int64())
+    batch = pa.record_batch({name: columns[name] for name in names})
+    first = row_place(url, rows.column("place")[twice[0]].as_py(), noun) if twice else ""
+    return RunBatch(batch, len(twice), first)
 
 
 def is_twice_encoded(text: str) -> bool:
     """Whether a text was encoded as UTF-8 twice."""
     # Most texts hold none of the letters, which is found faster.
     return ("Ã" in text or "Â" in text or "â" in text) and _TWICE_ENCODED.search(text) is not None
-
-
-def _scores(unit: CorpusUnit, batch: DocBatch) -> pa.Array:
-    """The scores of candidates, null where there is none; raises DataError for one that cannot be
-    used.
-    """
-    for query_id, doc_id, score, position in zip(
-        batch.query_ids, batch.doc_ids, batch.scores, batch.positions, strict=False
-    ):
-        is_number = isinstance(score, int | float) and not isinstance(score, bool)
-        if score is not None and not (is_number and abs(score) < INFINITE):
-            raise DataError(
-                f"query {query_id!r} of the run has a score that is not a number, finite in "
-                f"float32, for doc {doc_id!r}: {score!r:.60} ({unit.place(position)})"
-            )
-    scores = np.array(list(batch.scores) or [None] * len(batch.doc_ids), np.float64)
-    return pa.array(scores.astype(np.float32), from_pandas=True)

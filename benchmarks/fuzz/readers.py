@@ -60,12 +60,15 @@ def corpus(form: str = "auto", **more: Any) -> Read:
 
 
 def _docs(config: CorpusConfig, unit_bytes: int) -> tuple[list[str], list[str], int]:
-    batches = [batch for unit in list_units(config, unit_bytes) for batch in read_unit(unit)]
+    rejects = Rejects("docs", NO_LIMIT)
+    batches = [
+        batch for unit in list_units(config, unit_bytes) for batch in read_unit(unit, rejects)
+    ]
     ids, texts = (
         [each for batch in batches for each in getattr(batch, name)]
         for name in ("doc_ids", "texts")
     )
-    return ids, texts, sum(len(batch.bad) for batch in batches)
+    return ids, texts, rejects.count
 
 
 def _is_drawn(path: str) -> bool:

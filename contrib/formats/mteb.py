@@ -11,15 +11,8 @@ from typing import Any, NamedTuple
 
 from beamrank.formats.decode.base import Bad, RecordsDecoder
 from beamrank.formats.decode.tables import ENDINGS
-from beamrank.formats.files import (
-    Beginning,
-    FileFormat,
-    InputFile,
-    Look,
-    records,
-    wrong_row,
-)
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
+from beamrank.formats.files import Beginning, Format, InputFile, Look, records, wrong_row
+from beamrank.formats.schemas import Hints, listed
 from beamrank.formats.values import RowError, check_utf8
 
 _RELEVANCE = {"positive": 1, "negative": 0}
@@ -87,37 +80,27 @@ def _is_mteb(beginning: Beginning) -> bool:
     return is_sample and not beginning.is_list
 
 
-def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    for sample in samples(unit.url):
-        texts = [text for text, _ in sample.docs.values()]
-        places, query_ids = [sample.line - 1] * len(texts), [sample.query_id] * len(texts)
-        yield DocBatch(unit.index, list(sample.docs), texts, places, query_ids=query_ids)
+def _open(file: InputFile, _hints: Hints) -> RecordsDecoder:
+    """The docs of each query, judged."""
 
-
-def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
-    """The queries, in the order of the file; one of several texts is these, joined by spaces."""
-    for sample in samples(unit.url):
-        yield parse_rows(unit, [sample.line - 1], [sample], lambda row: (row.query_id, row.query))
-
-
-def _judgments(file: InputFile) -> RecordsDecoder:
-    def records(bad: Bad) -> Iterator[tuple[int, tuple[str, str, int]]]:  # noqa: ARG001
+    def rows(_: Bad) -> Iterator[tuple[int, tuple[Any, ...]]]:
         for sample in samples(file.url):
-            for doc_id, (_, relevance) in sample.docs.items():
-                yield sample.line, (sample.query_id, doc_id, relevance)
+            for doc_id, doc in sample.docs.items():
+                yield sample.line, (sample.query_id, doc_id, *doc)
 
-    return RecordsDecoder(("query_id", "doc_id", "relevance"), records)
+    return RecordsDecoder(("query_id", "doc_id", "text", "relevance"), rows)
+
+
+def _open_topics(file: InputFile, _hints: Hints) -> RecordsDecoder:
+    """The queries, in the order of the file; one of several texts is these, joined by spaces."""
+
+    def rows(_: Bad) -> Iterator[tuple[int, tuple[str, str]]]:
+        return ((each.line, (each.query_id, each.query)) for each in samples(file.url))
+
+    return RecordsDecoder(("query_id", "text"), rows)
 
 
 _LOOK = Look("MTEB's re-ranking rows (query, positive, negative)", _is_mteb)
-CORPUS = TextFormat(
-    "mteb",
-    (".jsonl", *ENDINGS),
-    whole_file,
-    _read,
-    look=_LOOK,
-    has_fields=False,
-    candidate_order=_ORDER,
-)
-TOPICS = TextFormat("mteb", (), whole_file, _read_topics, look=_LOOK, noun="row")
-QRELS = FileFormat(_LOOK, _judgments)
+CORPUS = Format(_LOOK, _open, listed, keys=(), endings=(".jsonl", *ENDINGS), candidate_order=_ORDER)
+TOPICS = Format(_LOOK, _open_topics, keys=())
+QRELS = Format(_LOOK, _open)

@@ -9,20 +9,13 @@ One file is topics, corpus and candidates at once.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from beamrank.formats.checks import Template, joined, missing_field
-from beamrank.formats.decode.base import WrongFormatError
-from beamrank.formats.files import Beginning, Look, records
-from beamrank.formats.texts.units import (
-    CorpusUnit,
-    DocBatch,
-    Fields,
-    TextFormat,
-    parse_rows,
-    whole_file,
-)
+from beamrank.formats.decode.base import Bad, RecordsDecoder, WrongFormatError, ignore
+from beamrank.formats.files import Beginning, Format, InputFile, Look, records
+from beamrank.formats.schemas import Hints, listed
 from beamrank.formats.values import Id, RowError, Text, check_utf8
 
 _NAMES = ("query", "candidates", "hits")
@@ -93,7 +86,7 @@ def _candidate(hit: Any) -> Any:
 
 
 def doc_of(
-    candidate: Any, fields: Fields = None, template: Template | None = None
+    candidate: Any, fields: Sequence[str] | None = None, template: Template | None = None
 ) -> tuple[str, str]:
     """The doc_id and the text of a candidate; raises RowError if it has none."""
     if not isinstance(candidate, dict) or "docid" not in candidate:
@@ -110,7 +103,7 @@ def doc_of(
     return doc_id, joined([Text().value(name, doc[name]) for name in names], template)
 
 
-def _text_fields(doc: dict[str, Any]) -> tuple[str, ...]:
+def _text_fields(doc: dict[str, Any]) -> Sequence[str]:
     text = next((name for name in _TEXTS if name in doc), _TEXTS[0])
     return (_TITLE, text) if doc.get(_TITLE) else (text,)
 
@@ -124,45 +117,36 @@ def _is_rank_llm(beginning: Beginning) -> bool:
     )
 
 
-def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    position = 0
-    for request in requests(unit.url):
-        docs = range(position, position + len(request.candidates))
-        batch = parse_rows(
-            unit,
-            docs,
-            request.candidates,
-            lambda row: doc_of(row, unit.fields, unit.template),
-        )
-        batch.query_ids = [request.query_id] * len(batch.doc_ids)
-        used = [request.candidates[at - position] for at in batch.positions]
-        batch.scores = [candidate.get("score") for candidate in used]
-        yield batch
-        position += len(request.candidates)
+def _open(file: InputFile, hints: Hints) -> RecordsDecoder:
+    """The candidates, in the order of the file; they have scores if the first one has."""
+
+    def rows(bad: Bad) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        pairs = ((row.query_id, each) for row in requests(file.url) for each in row.candidates)
+        for number, (query_id, candidate) in enumerate(pairs, 1):
+            try:
+                doc = doc_of(candidate, hints.fields, hints.template)
+                yield number, (query_id, *doc, candidate.get("score"))
+            except RowError as error:
+                bad(number, error, candidate)
+
+    names = ("query_id", "doc_id", "text", "score")
+    first = next((row for _, row in rows(ignore)), names)
+    return RecordsDecoder(names if first[-1] is not None else names[:-1], rows, "candidate")
 
 
-def _place(unit: CorpusUnit, position: int) -> str:
-    return f"{unit.url} at candidate {position} (from 0)"
+def _open_topics(file: InputFile, _hints: Hints) -> RecordsDecoder:
+    def rows(_: Bad) -> Iterator[tuple[int, tuple[str, str]]]:
+        return ((each.line, (each.query_id, each.text)) for each in requests(file.url))
 
-
-def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
-    for request in requests(unit.url):
-        yield parse_rows(
-            unit,
-            [request.line - 1],
-            [request],
-            lambda row: (row.query_id, check_utf8(row.text)),
-        )
+    return RecordsDecoder(("query_id", "text"), rows)
 
 
 _LOOK = Look("rank_llm's JSON (a query and its candidates)", _is_rank_llm)
-CORPUS = TextFormat(
-    "rank_llm",
-    (".json", ".jsonl"),
-    whole_file,
-    _read,
-    _place,
-    look=_LOOK,
+CORPUS = Format(
+    _LOOK,
+    _open,
+    listed,
+    endings=(".json", ".jsonl"),
     candidate_order="the order of the file stands for the ranks",
 )
-TOPICS = TextFormat("rank_llm", (), whole_file, _read_topics, look=_LOOK, noun="request")
+TOPICS = Format(_LOOK, _open_topics)

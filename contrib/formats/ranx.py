@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from beamrank.formats.decode.base import Bad, RecordsDecoder, Source, WrongFormatError
-from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
+from beamrank.formats.files import Beginning, Format, InputFile, Look
+from beamrank.formats.schemas import Hints
 from beamrank.formats.values import RowError
 
 
@@ -23,12 +24,10 @@ def _is_ranx(beginning: Beginning) -> bool:
     )
 
 
-def _opener(third: str) -> Callable[[InputFile], RecordsDecoder]:
-    def opened(file: InputFile) -> RecordsDecoder:
-        source = Source(file.url)
-        return RecordsDecoder(
-            ("query_id", "doc_id", third), lambda bad: _rows(source, bad), "query"
-        )
+def _opener(third: str) -> Callable[[InputFile, Hints], RecordsDecoder]:
+    def opened(file: InputFile, _hints: Hints) -> RecordsDecoder:
+        records = lambda bad: _rows(file.source, bad)  # noqa: E731
+        return RecordsDecoder(("query_id", "doc_id", third), records, "query")
 
     return opened
 
@@ -63,5 +62,5 @@ def _queries(source: Source) -> _Members:
 
 
 _LOOK = Look("ranx's JSON ({query_id: {doc_id: number}})", _is_ranx)
-RUN = FileFormat(_LOOK, _opener("score"))
-QRELS = FileFormat(_LOOK, _opener("relevance"))
+RUN = Format(_LOOK, _opener("score"))
+QRELS = Format(_LOOK, _opener("relevance"))

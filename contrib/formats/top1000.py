@@ -4,14 +4,12 @@ candidates at once.
 The released files have broken lines.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from beamrank.formats.decode.lines import byte_ranges
-from beamrank.formats.files import Beginning, Look
-from beamrank.formats.texts.lines import numbered_lines, parse_tsv, read_lines
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_texts, whole_file
-from beamrank.formats.values import RowError
-from beamrank.notes import counted
+from beamrank.formats.decode.base import Bad, RecordsDecoder, numbered_lines, parsed
+from beamrank.formats.files import Beginning, Format, InputFile, Look
+from beamrank.formats.schemas import Hints, Schema, listed
 
 _COLUMNS = ("query_id", "doc_id", "query", "passage")
 
@@ -30,46 +28,36 @@ def _is_top1000(beginning: Beginning) -> bool:
     )
 
 
-def _parse_candidate(line: str) -> tuple[str, str]:
-    columns = line.split("\t")
-    if len(columns) != len(_COLUMNS):
-        raise RowError(
-            f"has {counted(len(columns), 'column')} where {'<TAB>'.join(_COLUMNS)}, exactly 4, "
-            "are expected"
-        )
-    return columns[1], f"{columns[0]}\t{columns[3]}"
+def _candidates(docs: Schema) -> Schema:
+    return replace(listed(docs), unnamed={"top1000": ("query_id", "doc_id", "query", "text")})
 
 
-def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    for batch in read_lines(unit, _parse_candidate):
-        split = [text.split("\t", 1) for text in batch.texts]
-        batch.query_ids = [query_id for query_id, _ in split]
-        batch.texts = [passage for _, passage in split]
-        yield batch
-
-
-def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
+def _open_topics(file: InputFile, _hints: Hints) -> RecordsDecoder:
     """The queries with their distinct texts. Broken lines are left to the readers of docs and
     candidates.
     """
-    texts: dict[bytes, bytes] = {}
-    found: list[tuple[int, bytes]] = []
-    for number, line in numbered_lines(unit.url):
-        columns = line.split(b"\t")
-        if len(columns) == len(_COLUMNS) and texts.get(columns[0]) != columns[2]:
-            texts.setdefault(columns[0], columns[2])
-            found.append((number, b"\t".join(columns[::2])))
-    yield parse_texts(unit, found, parse_tsv)
+
+    def topics() -> Iterator[tuple[int, bytes]]:
+        texts: dict[bytes, bytes] = {}
+        for number, line in numbered_lines(file.source):
+            columns = line.split(b"\t")
+            if len(columns) == len(_COLUMNS) and texts.get(columns[0]) != columns[2]:
+                texts.setdefault(columns[0], columns[2])
+                yield number, b"\t".join(columns[::2])
+
+    def records(bad: Bad) -> Iterator[tuple[int, Sequence[str]]]:
+        return parsed(topics(), lambda line: line.split("\t"), bad)
+
+    return RecordsDecoder(("query_id", "text"), records)
 
 
 _LOOK = Look("MS MARCO's top1000 (query_id, doc_id, query, passage)", _is_top1000)
-CORPUS = TextFormat(
-    "top1000",
-    (".tsv", ".txt"),
-    byte_ranges,
-    _read,
-    look=_LOOK,
-    has_fields=False,
+CORPUS = Format(
+    _LOOK,
+    schema=_candidates,
+    holds="tsv",
+    keys=(),
+    endings=(".tsv", ".txt"),
     candidate_order="the order of the file stands for the ranks",
 )
-TOPICS = TextFormat("top1000", (), whole_file, _read_topics, look=_LOOK, repeats=True)
+TOPICS = Format(_LOOK, _open_topics, keys=(), repeats=True)

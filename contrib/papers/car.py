@@ -2,22 +2,23 @@
 or in qrels.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from beamrank.errors import DataError
-from beamrank.formats.files import Beginning, Look
-from beamrank.formats.texts.lines import numbered_lines, read_lines
-from beamrank.formats.texts.units import (
-    CorpusUnit,
-    DocBatch,
-    TextFormat,
-    parse_rows,
-    parse_texts,
-    whole_file,
+from beamrank.formats.decode.base import (
+    Bad,
+    RecordsDecoder,
+    Rows,
+    collected,
+    numbered_lines,
+    parsed,
 )
+from beamrank.formats.files import Beginning, Format, InputFile, Look
+from beamrank.formats.schemas import Hints
 from beamrank.formats.values import RowError
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
@@ -33,108 +34,112 @@ from contrib.papers.car_cbor import (
     section_paths,
 )
 
-_BATCH_ITEMS = 1024
 _QRELS_COLUMNS = ("query_id", "iteration", "doc_id", "relevance")
+_TOPIC = ("query_id", "text")
 
-_Rows = Iterator[tuple[int, Any]]
-
-
-def _paragraph_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
-    size = storage.size_bytes(url)
-    if size <= unit_bytes or compression(url) is not None:
-        return whole_file(url, unit_bytes)
-    with open_stream(url) as file:
-        return find_ranges(file, size, unit_bytes)
+_Records = Iterator[tuple[int, tuple[str, str]]]
 
 
-def _read(unit: CorpusUnit, kind: Kind, rows_of: Callable[[_Rows], _Rows]) -> Iterator[DocBatch]:
-    with open_stream(unit.url) as file:
-        rows = rows_of(read_items(file, unit.url, kind, unit.start, unit.end))
-        while batch := list(islice(rows, _BATCH_ITEMS)):
-            positions, paragraphs = zip(*batch, strict=True)
-            yield parse_rows(unit, positions, paragraphs, _parse_paragraph)
+class _Paragraphs(RecordsDecoder):
+    """Paragraphs, whose places are bytes; see `Decoder`."""
+
+    def __init__(self, file: InputFile, _hints: Hints) -> None:
+        self._url = file.url
+        super().__init__(("doc_id", "text"), lambda bad: self._read(0, 0, bad), "byte")
+
+    def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
+        size = storage.size_bytes(self._url)
+        if size <= unit_bytes or compression(self._url) is not None:
+            return [(0, 0)]
+        with open_stream(self._url) as file:
+            return find_ranges(file, size, unit_bytes)
+
+    def rows(
+        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
+    ) -> Iterator[Rows]:
+        return collected(self._read(start, end, bad), wanted)
+
+    def _read(self, start: int, end: int, bad: Bad) -> _Records:
+        with open_stream(self._url) as file:
+            for place, item in read_items(file, self._url, PARAGRAPHS, start, end):
+                try:
+                    yield place, parse_paragraph(item)
+                except RowError as error:
+                    bad(place, error, item)
 
 
-def _read_paragraphs(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return _read(unit, PARAGRAPHS, iter if unit.end else _numbered)
-
-
-def _read_pages(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return _read(unit, PAGES, _in_pages)
-
-
-def _numbered(items: _Rows) -> _Rows:
-    return ((number, item) for number, (_, item) in enumerate(items))
-
-
-def _in_pages(pages: _Rows) -> _Rows:
+def _open_pages(file: InputFile, _hints: Hints) -> RecordsDecoder:
     """The paragraphs of pages. An id is the hash of a text, so one that appears again is the same
     doc.
     """
-    seen: set[bytes] = set()
-    for number, page in _numbered(pages):
-        try:
-            for paragraph in page_paragraphs(page):
-                match paragraph:
-                    case [0, bytes(identifier), _] if identifier in seen:
-                        continue
-                    case [0, bytes(identifier), _]:
-                        seen.add(identifier)
-                yield number, paragraph
-        except RowError as error:
-            yield number, error
 
-
-def _parse_paragraph(paragraph: Any) -> tuple[str, str]:
-    if isinstance(paragraph, RowError):
-        raise paragraph
-    return parse_paragraph(paragraph)
-
-
-def _place_paragraph(unit: CorpusUnit, position: int) -> str:
-    return (
-        f"{unit.url} at byte {position}"
-        if unit.end
-        else f"{unit.url} at paragraph {position} (from 0)"
-    )
-
-
-def _place_page(unit: CorpusUnit, position: int) -> str:
-    return f"{unit.url} at page {position} (from 0)"
-
-
-def _read_outlines(unit: CorpusUnit) -> Iterator[DocBatch]:
-    """The sections of outlines, each with the number of its outline."""
-    with open_stream(unit.url) as file:
-        for number, outline in _numbered(read_items(file, unit.url, OUTLINES)):
+    def records(bad: Bad) -> _Records:
+        seen: set[str] = set()
+        for number, page in _items(file.url, PAGES):
             try:
-                paths = list(section_paths(outline))
+                for paragraph in page_paragraphs(page):
+                    try:
+                        doc_id, text = parse_paragraph(paragraph)
+                    except RowError as error:
+                        bad(number, error, paragraph)
+                        continue
+                    if doc_id not in seen:
+                        seen.add(doc_id)
+                        yield number, (doc_id, text)
             except RowError as error:
-                raise DataError(f"item {number + 1} of {unit.url} {error}") from error
-            yield parse_texts(unit, ((number + 1, path) for path in paths), _section_parser(unit))
+                bad(number, error, page)
+
+    return RecordsDecoder(("doc_id", "text"), records, "page")
 
 
-def _read_sections(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return read_lines(unit, _section_parser(unit))
+def _items(url: str, kind: Kind) -> Iterator[tuple[int, Any]]:
+    """The items of a file, each with its number from 1."""
+    with open_stream(url) as file:
+        yield from enumerate((item for _, item in read_items(file, url, kind)), 1)
 
 
-def _read_judged(unit: CorpusUnit) -> Iterator[DocBatch]:
+def _open_outlines(file: InputFile, hints: Hints) -> RecordsDecoder:
+    """The sections of outlines, each with the number of its outline."""
+
+    def sections() -> Iterator[tuple[int, bytes]]:
+        for number, outline in _items(file.url, OUTLINES):
+            try:
+                for path in section_paths(outline):
+                    yield number, path
+            except RowError as error:
+                raise DataError(f"item {number} of {file.url} {error}") from error
+
+    return RecordsDecoder(_TOPIC, lambda bad: parsed(sections(), _section_parser(hints), bad))
+
+
+def _open_sections(file: InputFile, hints: Hints) -> RecordsDecoder:
+    def records(bad: Bad) -> Iterator[tuple[int, Sequence[Any]]]:
+        return parsed(numbered_lines(file.source), _section_parser(hints), bad)
+
+    return RecordsDecoder(_TOPIC, records)
+
+
+def _open_judged(file: InputFile, hints: Hints) -> RecordsDecoder:
     """The sections of qrels, without comments and repetitions of the query_id of the line
     before.
     """
-    found: list[tuple[int, bytes]] = []
-    before: bytes | None = None
-    for number, line in numbered_lines(unit.url):
-        query_id = line.split(None, 1)[:1]
-        if query_id and query_id[0] != before and not line.startswith(b"#"):
-            before = query_id[0]
-            found.append((number, line))
-    parse = _section_parser(unit)
-    yield parse_texts(unit, found, lambda line: parse(_query_id_of(line)))
+    parse = _section_parser(hints)
+
+    def lines() -> Iterator[tuple[int, bytes]]:
+        before: bytes | None = None
+        for number, line in numbered_lines(file.source):
+            query_id = line.split(None, 1)[:1]
+            if query_id and query_id[0] != before and not line.startswith(b"#"):
+                before = query_id[0]
+                yield number, line
+
+    return RecordsDecoder(
+        _TOPIC, lambda bad: parsed(lines(), lambda line: parse(_query_id_of(line)), bad)
+    )
 
 
-def _section_parser(unit: CorpusUnit) -> Callable[[str], tuple[str, str]]:
-    return _parse_section_as_2019 if unit.original else _parse_section
+def _section_parser(hints: Hints) -> Callable[[str], tuple[str, str]]:
+    return _parse_section_as_2019 if hints.original else _parse_section
 
 
 def _parse_section(line: str) -> tuple[str, str]:
@@ -188,35 +193,14 @@ def _columns_of_section(beginning: Beginning) -> int:
     return len(columns) if is_id else 0
 
 
-PARAGRAPHS_CORPUS = TextFormat(
-    "car",
-    (".cbor", ".paragraphs"),
-    _paragraph_ranges,
-    _read_paragraphs,
-    _place_paragraph,
-    look=Look("TREC CAR's CBOR", _is_cbor),
-    has_fields=False,
+PARAGRAPHS_CORPUS = Format(
+    Look("TREC CAR's CBOR", _is_cbor), _Paragraphs, keys=(), endings=(".cbor", ".paragraphs")
 )
-PAGES_CORPUS = TextFormat(
-    "car-pages", (".cbor",), whole_file, _read_pages, _place_page, has_fields=False
+PAGES_CORPUS = Format(open=_open_pages, keys=(), endings=(".cbor",))
+SECTIONS = Format(
+    Look("ids of TREC CAR's sections", _is_section), _open_sections, keys=("decoding",)
 )
-SECTIONS = TextFormat(
-    "car",
-    (),
-    whole_file,
-    _read_sections,
-    look=Look("ids of TREC CAR's sections", _is_section),
-    has_original=True,
-)
-OUTLINE_SECTIONS = TextFormat(
-    "car-outlines", (), whole_file, _read_outlines, noun="section", repeats=True, has_original=True
-)
-JUDGED_SECTIONS = TextFormat(
-    "car-qrels",
-    (),
-    whole_file,
-    _read_judged,
-    look=Look("TREC CAR's qrels", _is_judged_section),
-    repeats=True,
-    has_original=True,
+OUTLINE_SECTIONS = Format(open=_open_outlines, keys=("decoding",), repeats=True)
+JUDGED_SECTIONS = Format(
+    Look("TREC CAR's qrels", _is_judged_section), _open_judged, keys=("decoding",), repeats=True
 )

@@ -14,6 +14,7 @@ from beamrank.config.stages import ModelConfig
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import DocBatch
 from beamrank.formats.topics import read_topics
 from beamrank.notes import Progress
@@ -158,7 +159,6 @@ def measure_collection(
     relevance = {} if qrels is None else qrels.relevance
     missing = {doc_id for docs in relevance.values() for doc_id in docs}
     for batch in batches:
-        stats.bad_rows += len(batch.bad)
         missing.difference_update(batch.doc_ids)
         for unit, count in units.items():
             stats.lengths["docs", unit].update(count(batch.texts))
@@ -191,14 +191,16 @@ def stats(
     """
     console = ConsoleProgress()
     settings = named_inputs(load_run_config(config, overrides), console)
+    bad = Rejects("docs", NO_LIMIT)
     limits = beyond or [settings.input.max_query_length, settings.input.max_length]
     rejects = settings.max_bad_rows.rejects("topics"), settings.max_bad_rows.rejects("qrels")
     qrels = None if settings.qrels is None else read_qrels(settings.qrels, rejects=rejects[1])
     units = {"words": count_words, **_wordpieces(settings)}
     with console.bar("stats") as bar:
-        docs = _docs(settings.corpus, bar)
+        docs = _docs(settings.corpus, bar, bad)
         topics = read_topics(settings.topics, rejects[0])
         found = measure_collection(topics, docs, qrels, units, sorted(set(limits)))
+    found.bad_rows = bad.count
     for line in (*found.lines(), *(str(note) for each in rejects for note in each.notes())):
         console.note(f"note: {line}")
     if qrels is None:
@@ -208,11 +210,11 @@ def stats(
     print_result(found.table(), found.as_object(), result_format)
 
 
-def _docs(corpus: CorpusConfig, progress: Progress) -> Iterator[DocBatch]:
+def _docs(corpus: CorpusConfig, progress: Progress, rejects: Rejects) -> Iterator[DocBatch]:
     units = list_units(corpus)
     for done, unit in enumerate(units):
         progress.update(done, len(units), "units of the corpus")
-        yield from read_unit(unit)
+        yield from read_unit(unit, rejects)
 
 
 def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:

@@ -33,9 +33,9 @@ from beamrank.formats.corpora import (
     read_unit,
     text_rules,
 )
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, duplicate_doc
 from beamrank.notes import SILENT, Progress
-from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.disk_cache import cache_folder, exclusive
 from beamrank.storage.documents import SHORT, hashes64, sha256
@@ -161,9 +161,8 @@ def _install(folder: Path, url: str, info: IndexInfo) -> None:
 class _Docs:
     """The docs that were read, about 30 bytes each; `written` ones go to Anserini."""
 
+    rejects: Rejects
     written: int = 0
-    bad_rows: int = 0
-    bad_examples: list[BadRow] = field(default_factory=list)
     ids: list[pa.Array] = field(default_factory=list)
     text_hashes: list[pa.Array] = field(default_factory=list)
     id_hashes: list[npt.NDArray[np.uint64]] = field(default_factory=list)
@@ -174,8 +173,6 @@ class _Docs:
         self.ids.append(pa.array(batch.doc_ids, pa.string()))
         self.text_hashes.append(pa.array(hashes64(batch.texts)))
         self.id_hashes.append(hashes64(batch.doc_ids))
-        self.bad_rows += len(batch.bad)
-        self.bad_examples += batch.bad[: _KEPT_EXAMPLES - len(self.bad_examples)]
 
     def write(self, folder: Path) -> None:
         columns = [
@@ -273,14 +270,12 @@ class _Build:
     ) -> _Docs:
         """Writes docs as Anserini's JsonCollection reads them: it indexes one file a thread."""
         folder.mkdir(parents=True)
-        units, docs = list_units(self.corpus), _Docs()
+        units, docs = list_units(self.corpus), _Docs(Rejects("docs", self.max_bad_rows))
         with ExitStack() as stack:
             names = [folder / f"{number:03}.jsonl" for number in range(self.threads)]
             outputs = [stack.enter_context(open(name, "w", encoding="utf-8")) for name in names]
-            for number, batch in enumerate(_batches(units)):
+            for number, batch in enumerate(_batches(units, docs.rejects)):
                 docs.add(batch)
-                if docs.bad_rows > self.max_bad_rows:
-                    raise DataError(self._too_many_bad_rows(docs))
                 rows = (
                     range(len(batch.doc_ids))
                     if selected is None
@@ -296,14 +291,6 @@ class _Build:
         _check_unique(units, docs.id_hashes)
         return docs
 
-    def _too_many_bad_rows(self, docs: _Docs) -> str:
-        examples = "".join(f"\n  {bad.place}: {bad.reason}" for bad in docs.bad_examples)
-        return (
-            f"more than max_bad_rows ({self.max_bad_rows}) rows of the corpus {self.corpus.path} "
-            f"cannot be used, after {docs.count} docs that can. Correct them, or raise the limit. "
-            f"The first:{examples}"
-        )
-
     def _describe(self, docs: _Docs, indexed: int) -> IndexInfo:
         """Writes the record of its docs into `index`, and describes it."""
         if not indexed:
@@ -318,16 +305,16 @@ class _Build:
             files=files,
             docs=indexed,
             empty_docs=docs.count - indexed,
-            bad_rows=docs.bad_rows,
-            bad_examples=tuple(docs.bad_examples),
+            bad_rows=docs.rejects.count,
+            bad_examples=tuple(row for _, row in docs.rejects.rows[:_KEPT_EXAMPLES]),
             anserini=_anserini_version(),
             language=self.kind.language,
         )
 
 
-def _batches(units: Iterable[CorpusUnit]) -> Iterator[DocBatch]:
+def _batches(units: Iterable[CorpusUnit], rejects: Rejects | None = None) -> Iterator[DocBatch]:
     for unit in units:
-        yield from read_unit(unit)
+        yield from read_unit(unit, rejects)
 
 
 def _check_unique(units: list[CorpusUnit], id_hashes: list[npt.NDArray[np.uint64]]) -> None:

@@ -17,7 +17,7 @@ from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, read_unit
-from beamrank.formats.rejects import Rejects
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import (
@@ -159,13 +159,12 @@ class TokenizeDocs(Stage):
         tokenizer, opened = self.tokenizer, _opened(needed.urls)
         schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
         start = time.monotonic()
-        rejects = Rejects("docs")
+        rejects = Rejects("docs", NO_LIMIT)
         docs = 0
         buffer: list[pa.RecordBatch] = []
         shards: list[np.ndarray] = []
         with file.unchanged():
-            for batch in read_unit(unit):
-                rejects.add(unit.url, batch.bad)
+            for batch in read_unit(unit, rejects):
                 keys = batch.keys
                 docs += len(keys)
                 rows, needed_by = opened.lookup(hashes64(keys))

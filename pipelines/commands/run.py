@@ -1,4 +1,4 @@
-"""`beamrank index|plan|run CONFIG`."""
+"""`beamrank index|plan|run CONFIG`: build an index, count, run."""
 
 import json
 import shlex

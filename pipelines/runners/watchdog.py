@@ -32,9 +32,9 @@ from beamrank.logs import LoggedStderr
 from beamrank.storage.digested import RewrittenError
 from beamrank.storage.stores import UnansweredError
 from models.lucene.jvm import JavaError
+from models.stages import attempt
 from pipelines.runners.job_server import check_job_server
 from pipelines.runners.workers import ENDING, is_worker
-from transforms import shards
 
 _POLL_SECONDS = 0.25
 _POLLS_AT_MOST = 10
@@ -250,14 +250,14 @@ class _Workers:
 
     def start_no_more(self) -> None:
         """From now on no shard is started, here and in the worker processes."""
-        shards.start_no_more()
+        attempt.start_no_more()
         for process in self._find():
             with contextlib.suppress(psutil.Error):
                 process.terminate()
 
     def is_busy(self) -> bool:
         """Whether a shard is in progress: a worker process ends after its own."""
-        return shards.in_progress() or bool(self._find())
+        return attempt.in_progress() or bool(self._find())
 
 
 def _lives(process: psutil.Process) -> bool:

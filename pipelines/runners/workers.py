@@ -256,14 +256,14 @@ def _work() -> None:
     threading.Thread(target=end_with_launcher, daemon=True).start()
     from apache_beam.runners.worker import sdk_worker_main
 
-    from transforms import shards
+    from models.stages import attempt
 
     def end_after_shards(number: int, _frame: FrameType | None) -> None:
-        shards.start_no_more()
+        attempt.start_no_more()
         threading.Thread(target=end_when_idle, args=(128 + number,), daemon=True).start()
 
     def end_when_idle(code: int) -> None:
-        while shards.in_progress():
+        while attempt.in_progress():
             time.sleep(_SHORT_SECONDS)
         os._exit(code)
 

@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import tarfile
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import DocBatch
+from beamrank.records import BadRow
 from benchmarks.datasets.cacm import read_cacm as read_archive
 
 
@@ -35,6 +38,14 @@ def read_batches(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[DocBa
     return [batch for unit in list_units(corpus, unit_bytes) for batch in read_unit(unit)]
 
 
+def bad_rows(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[BadRow]:
+    """The rows of a corpus that cannot be used."""
+    rejects = Rejects("docs", NO_LIMIT)
+    for unit in list_units(corpus, unit_bytes):
+        deque(read_unit(unit, rejects), maxlen=0)
+    return [row for _, row in rejects.rows]
+
+
 def docs_of(batches: list[DocBatch]) -> list[tuple[str, str]]:
     return [doc for batch in batches for doc in zip(batch.doc_ids, batch.texts, strict=True)]
 
@@ -43,9 +54,9 @@ def read_docs(
     path: Path | str, name: str, fields: tuple[str, ...] | None = None
 ) -> list[tuple[str, str]]:
     """The docs of a corpus without bad rows."""
-    batches = read_batches(corpus_of(path, name, fields))
-    assert [bad for batch in batches for bad in batch.bad] == []
-    return docs_of(batches)
+    corpus = corpus_of(path, name, fields)
+    assert bad_rows(corpus) == []
+    return docs_of(read_batches(corpus))
 
 
 def zstd(content: bytes) -> bytes:

@@ -10,6 +10,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from beamrank.commit.job_files import UnitFile
 from beamrank.commit.receipts import StageFolder
 from beamrank.formats.corpora import FORMATS
+from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.doc_hashes import NeededList
 from tests.support.models.stages import a_stage
@@ -64,7 +65,7 @@ class _Context:
 
 def test_join_shuffle_uses_the_batch_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    unit = CorpusUnit(0, "corpus.tsv", FORMATS["tsv"], None, 0, 0)
+    unit = CorpusUnit(0, "corpus.tsv", FORMATS["tsv"], Hints(format="tsv"), 0, 0)
     join = JoinCorpus(
         a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit, 0)
     )

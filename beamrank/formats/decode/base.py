@@ -2,7 +2,8 @@
 
 import io
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
@@ -18,6 +19,10 @@ from beamrank.storage.streams import open_stream
 # Takes a row that no decoder can read: its place, the reason, and the row.
 Bad: TypeAlias = Callable[[int, RowError, Any], None]
 _RECORDS_AT_ONCE = 1 << 12
+# They are enough to see what a file holds.
+_FIRST_RECORDS = 16
+_CR = re.compile(rb"\r(?!\n)")
+LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
 BYTE_ORDER_MARK = "\ufeff".encode()
 
 
@@ -113,7 +118,49 @@ class RecordsDecoder:
         wanted: Mapping[int, pa.DataType],
         bad: Bad,
     ) -> Iterator[Rows]:
-        return collected(self._records(bad), wanted)
+        records = self._records(bad)
+        yield from collected(itertools.islice(records, _FIRST_RECORDS), wanted)
+        yield from collected(records, wanted)
+
+
+def numbered_lines(source: Source) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, without line ends, each with its number from 1."""
+    with source.open() as file:
+        for number, line in enumerate(file, 1):
+            text = line.removeprefix(BYTE_ORDER_MARK if number == 1 else b"").rstrip(b"\n")
+            if text := text.removesuffix(b"\r"):
+                yield number, text
+
+
+def parsed(
+    rows: Iterable[tuple[int, bytes]],
+    parse: Callable[[str], Sequence[Any]],
+    bad: Bad,
+    *,
+    lone_cr: bool = False,
+) -> Iterator[tuple[int, Sequence[Any]]]:
+    """The values of rows of text, each with its place, for `RecordsDecoder`.
+
+    A row that is not UTF-8, or for which `parse` raises RowError, is bad; so is one with a carriage
+    return (CR) without a line feed, but where `lone_cr` says that it is part of a text.
+    """
+    for place, row in rows:
+        try:
+            if not lone_cr and _CR.search(row):
+                raise RowError(LONE_CR, "lone-cr")
+            yield place, parse(decoded(row))
+        except RowError as error:
+            bad(place, error, row)
+
+
+def decoded(row: bytes) -> str:
+    """A row as text; raises RowError if it is not UTF-8."""
+    try:
+        return row.decode()
+    except UnicodeDecodeError as error:
+        remedy = "convert the file, such as with `iconv -f latin1 -t utf-8`"
+        reason = f"is not valid UTF-8 (byte 0x{row[error.start]:02x}): {remedy}"
+        raise RowError(reason, "not-utf8") from error
 
 
 class FolderColumns:

@@ -19,6 +19,7 @@ from pyarrow import csv as arrow_csv
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import (
     BYTE_ORDER_MARK,
+    LONE_CR,
     Bad,
     Rows,
     Source,
@@ -44,7 +45,6 @@ BLOCK_BYTES = 1 << 20
 ROWS_AT_ONCE = 1 << 16
 _MOST_LINE_BYTES = 1 << 28
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
-_LONE_CR = "has a carriage return (CR) inside. Lines must end in LF or CR LF"
 # Where none of so many rows is of a format, the first one says what is wrong.
 _FIRST_LINES = 1000
 # A smaller block is read faster row by row.
@@ -239,7 +239,7 @@ class LinesDecoder:
             if is_first and not number:
                 text = text.removeprefix(BYTE_ORDER_MARK)
             if b"\r" in text and not self._dialect.lone_cr:
-                bad(place, RowError(_LONE_CR, "lone-cr"), text)
+                bad(place, RowError(LONE_CR, "lone-cr"), text)
                 continue
             if not text.strip():
                 continue
@@ -324,7 +324,7 @@ def _first_lines(url: str, file: BinaryIO, schema: Schema) -> Iterator[bytes]:
         )
         if b"\r" in text and number == 1 and is_broken:
             raise PreflightError(
-                f"{url} cannot be read\n  line 1: the row {_LONE_CR}",
+                f"{url} cannot be read\n  line 1: the row {LONE_CR}",
                 kind="lone-cr",
                 file=url,
                 place=number,

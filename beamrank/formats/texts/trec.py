@@ -8,30 +8,31 @@ it.
 
 import html
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats import files
 from beamrank.formats.checks import Template, joined
-from beamrank.formats.decode.base import BYTE_ORDER_MARK, WrongFormatError
-from beamrank.formats.texts.units import (
-    CorpusUnit,
-    DocBatch,
-    Fields,
-    TextFormat,
-    parse_texts,
-    whole_file,
+from beamrank.formats.decode.base import (
+    BYTE_ORDER_MARK,
+    Bad,
+    RecordsDecoder,
+    WrongFormatError,
+    parsed,
 )
+from beamrank.formats.files import Beginning, Format, InputFile, Look
+from beamrank.formats.schemas import Hints
 from beamrank.formats.values import RowError
-from beamrank.storage.streams import open_stream
 
 # Those of Anserini's TrecCollection.
 TEXT_ELEMENTS = ("TEXT", "HEADLINE", "TITLE", "HL", "HEAD", "TTL", "DD", "DATE", "LP", "LEADPARA")
 
+# XML's declaration, comments and the element around all topics may come before the first one.
+_BEGINS = re.compile(
+    rb"\s*<(top|doc)\b|\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=",
+    re.I,
+)
 _READ_BYTES = 1 << 20
-_BATCH_DOCS = 1024
 _MAX_DOC_BYTES = 64 << 20
 _END_OF_FILE = "\x1a\ufeff"  # of DOS; byte order marks of files that were put together
 _OPENED = re.compile(r"<doc(?:\s[^<>]{0,1000})?>", re.IGNORECASE)
@@ -79,34 +80,22 @@ _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _QUERY_ELEMENTS = ("query", "title")
 
 
-def _check(unit: CorpusUnit) -> None:
-    with open_stream(unit.url) as file:
-        beginning = file.read(_READ_BYTES)
-    if beginning.strip() and not _OPENING.search(beginning):
-        raise WrongFormatError(f"{unit.url} has no <DOC> in its first {len(beginning):,} bytes")
-    found = {name.decode().upper() for name in _ELEMENT_NAME.findall(beginning)}
-    missing = next((name for name in unit.fields or () if name.upper() not in found), None)
-    if missing is not None:
-        raise PreflightError(
-            f"{unit.url} has no element <{missing}> of `corpus.fields` in its first "
-            f"{len(beginning):,} bytes; it has: {', '.join(sorted(found))}"
-        )
+def _open(file: InputFile, hints: Hints) -> RecordsDecoder:
+    fields, parse = hints.fields, _parser(hints.fields, hints.template)
+
+    def records(bad: Bad) -> Iterator[tuple[int, Sequence[Any]]]:
+        with file.source.open() as opened:
+            yield from parsed(_parts(opened, file.url, fields or ()), parse, bad, lone_cr=True)
+
+    return RecordsDecoder(("doc_id", "text"), records)
 
 
-def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    parse = _parser(unit.fields, unit.template)
-    with open_stream(unit.url) as file:
-        parts = _parts(file, unit.url)
-        while batch := list(islice(parts, _BATCH_DOCS)):
-            yield parse_texts(unit, batch, parse)
-
-
-def _parts(file: BinaryIO, url: str) -> Iterator[tuple[int, bytes]]:
+def _parts(file: BinaryIO, url: str, fields: Sequence[str]) -> Iterator[tuple[int, bytes]]:
     """Each doc from its <DOC> to its </DOC>, and any text between, with the line on which they
     begin.
     """
     line, last = 1, b""
-    for part in _openings(file, url):
+    for part in _openings(file, url, fields):
         if last:
             yield from _halves(line, last)
         line, last = line + last.count(b"\n"), part
@@ -118,10 +107,24 @@ def _parts(file: BinaryIO, url: str) -> Iterator[tuple[int, bytes]]:
     yield from _halves(line, last)
 
 
-def _openings(file: BinaryIO, url: str) -> Iterator[bytes]:
+def _check_beginning(beginning: bytes, url: str, fields: Sequence[str]) -> None:
+    if beginning.strip() and not _OPENING.search(beginning):
+        raise WrongFormatError(f"{url} has no <DOC> in its first {len(beginning):,} bytes")
+    found = {name.decode().upper() for name in _ELEMENT_NAME.findall(beginning)} if fields else ()
+    missing = next((name for name in fields if name.upper() not in found), None)
+    if missing is not None and found:
+        raise PreflightError(
+            f"{url} has no element <{missing}> of `corpus.fields` in its first "
+            f"{len(beginning):,} bytes; it has: {', '.join(sorted(found))}"
+        )
+
+
+def _openings(file: BinaryIO, url: str, fields: Sequence[str]) -> Iterator[bytes]:
     """A file, cut before each <DOC>."""
     buffer = b""
-    while block := file.read(_READ_BYTES):
+    for number, block in enumerate(iter(lambda: file.read(_READ_BYTES), b"")):
+        if not number:
+            _check_beginning(block, url, fields)
         buffer += block
         starts = [found.start() for found in _OPENING.finditer(buffer) if found.start()]
         for start, end in zip([0, *starts], starts, strict=False):
@@ -146,7 +149,9 @@ def _halves(line: int, part: bytes) -> Iterator[tuple[int, bytes]]:
         yield line + part.count(b"\n", 0, len(part) - len(rest)), rest
 
 
-def _parser(fields: Fields, template: Template | None) -> Callable[[str], tuple[str, str]]:
+def _parser(
+    fields: Sequence[str] | None, template: Template | None
+) -> Callable[[str], tuple[str, str]]:
     """A function that reads the id and the text of a doc."""
     names = "|".join(map(re.escape, fields or TEXT_ELEMENTS))
     element = re.compile(
@@ -191,10 +196,13 @@ def _plain(text: str) -> str:
     return " ".join(html.unescape(without).split())
 
 
-def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
-    with open_stream(unit.url) as file:
-        content = file.read().removeprefix(BYTE_ORDER_MARK)
-    yield parse_texts(unit, _topics_in(content), _parse_topic)
+def _open_topics(file: InputFile, _hints: Hints) -> RecordsDecoder:
+    def records(bad: Bad) -> Iterator[tuple[int, Sequence[Any]]]:
+        with file.source.open() as opened:
+            content = opened.read().removeprefix(BYTE_ORDER_MARK)
+        return parsed(_topics_in(content), _parse_topic, bad)
+
+    return RecordsDecoder(("query_id", "text"), records)
 
 
 def _topics_in(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -266,13 +274,10 @@ def _text_of_xml(body: str) -> str:
     return " ".join(html.unescape(body if name is None else elements[name]).split())
 
 
-TREC = TextFormat(
-    "trec",
-    ("",),
-    whole_file,
-    _read,
-    check=_check,
-    look=files.TREC,
-    not_docs=re.compile(r"(^|.*/)(readme[^/]*|dtds?/.*)"),
-)
-TOPICS = TextFormat("trec", (), whole_file, _read_topics, look=files.TREC, noun="topic")
+def _is_trec(beginning: Beginning) -> bool:
+    return _BEGINS.match(beginning.content) is not None
+
+
+_LOOK = Look("TREC's (<top>, <topic number> or <DOC>)", _is_trec)
+TREC = Format(_LOOK, _open, endings=("",), not_docs=re.compile(r"(^|.*/)(readme[^/]*|dtds?/.*)"))
+TOPICS = Format(_LOOK, _open_topics)

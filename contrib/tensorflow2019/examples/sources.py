@@ -280,7 +280,7 @@ class ScanPart:
         A compressed file is one range of any size: each `sorted_bytes` of its rows give another
         batch for each bucket.
         """
-        bad = BadRows()
+        rejects = Rejects("docs", NO_LIMIT)
         tokenizer, numbers = _open_tokenizer(self.checkpoint), _query_numbers(self.work)
         token = token_type(tokenizer.vocab_size)
         schema = pa.schema({"query": pa.int32(), "doc_id": pa.string(), "tokens": pa.list_(token)})
@@ -289,8 +289,7 @@ class ScanPart:
             pa.ipc.new_file(sink, schema) as file,
         ):
             tables = [schema.empty_table()]
-            for batch in read_unit(self.unit, _BATCH_TEXTS):
-                bad.add(batch.bad)
+            for batch in read_unit(self.unit, rejects, _BATCH_TEXTS):
                 # The released files are sorted by passage: most that repeat stand beside each
                 # other.
                 distinct = {text: number for number, text in enumerate(dict.fromkeys(batch.texts))}
@@ -302,6 +301,8 @@ class ScanPart:
                     self._write(file, tables, len(numbers))
                     tables = [schema.empty_table()]
             self._write(file, tables, len(numbers))
+        bad = BadRows()
+        bad.add([row for _, row in rejects.rows], rejects.count)
         return bad
 
     def _write(

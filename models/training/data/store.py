@@ -56,7 +56,7 @@ class TrainingData:
 def data_files(data: DataConfig | DevConfig) -> list[str]:
     """All files of a section."""
     files = [] if data.corpus is None else corpus_files(data.corpus)
-    files += [] if data.topics is None else topics_files(data.topics)
+    files += [] if data.topics is None else [file.url for file in topics_files(data.topics)]
     if data.qrels is not None:
         files += [file.url for file in input_files(data.qrels, "qrels file")]
     paths = filter(None, (getattr(data, name, None) for name in ("run", "teacher", "triples")))

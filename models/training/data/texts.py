@@ -232,9 +232,7 @@ def _read_docs(corpus: CorpusConfig, max_bad_rows: int, lines: list[str]) -> Ite
     """
     rejects = Rejects("docs", max_bad_rows)
     for unit in list_units(corpus):
-        for batch in read_unit(unit):
-            rejects.add(unit.url, batch.bad)
-            yield batch
+        yield from read_unit(unit, rejects)
     if rejects.too_many:
         raise PreflightError(
             f"{rejects.count:,} rows of the corpus {corpus.path} are invalid, and "

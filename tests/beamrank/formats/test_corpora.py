@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, list_units, read_unit
+from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit
 from tests.support.corpora import (
     COMPRESSORS,
+    bad_rows,
     corpus_of,
     docs_of,
     each_compression,
@@ -43,14 +45,14 @@ def test_tsv_reads_ids_texts_and_byte_positions(tmp_path):
         b"D-9",
         b"10",
     ]
-    assert not any(batch.bad for batch in batches)
+    assert bad_rows(corpus_of(tmp_path / "c.tsv", "tsv")) == []
     assert unit.place(10) == f"{tmp_path}/c.tsv at byte 10"
 
 
 def test_csv_is_read_in_small_batches(tmp_path):
     (tmp_path / "c.csv").write_text("id,text\n" + "".join(f"{row},x\n" for row in range(5000)))
     (unit,) = list_units(corpus_of(tmp_path / "c.csv", "csv"))
-    assert [len(batch.doc_ids) for batch in FORMATS["csv"].read(unit)] == [4096, 904]
+    assert [len(batch) for batch in unit.open().batches()] == [4096, 904]
 
 
 @pytest.mark.parametrize(
@@ -144,9 +146,9 @@ def test_corpus_counts_a_line_that_cannot_be_used(tmp_path, name, line, reason):
     """The lines before and after it are read."""
     good, bad = _GOOD[name].encode(), line if isinstance(line, bytes) else line.encode()
     (tmp_path / "c").write_bytes(b"\n".join([good, bad, good]))
-    batches = read_batches(corpus_of(tmp_path / "c", name))
-    assert len(docs_of(batches)) == 2
-    (found,) = [row for batch in batches for row in batch.bad]
+    corpus = corpus_of(tmp_path / "c", name)
+    assert len(docs_of(read_batches(corpus))) == 2
+    (found,) = bad_rows(corpus)
     assert found.place == f"{tmp_path}/c at byte {len(good) + 1}"
     assert reason in found.reason
 
@@ -255,7 +257,7 @@ def test_units_of_any_size_give_the_docs_of_one(
     batches = [batch for unit in units for batch in read_unit(unit, batch_docs=3)]
     assert docs_of(batches) == docs
     assert [unit.index for unit in units] == list(range(len(units)))
-    assert all(len(batch.doc_ids) <= 3 and not batch.bad for batch in batches)
+    assert all(len(batch.doc_ids) <= 3 for batch in batches)
     starts = [position for batch in batches for position in batch.positions]
     assert starts == [
         position for batch in read_batches(corpus_of(path, name)) for position in batch.positions
@@ -269,14 +271,17 @@ def test_units_read_long_lines_and_bad_ones_once(tmp_path):
         b"\n".join([long[0], b"bad", b"2\ty", long[1], b"caf\xe9\tz", b"4\t"])
     )
     for unit_bytes in (1 << 20, 64 << 20):
-        batches = read_batches(corpus_of(tmp_path / "c.tsv", "tsv"), unit_bytes)
-        assert [doc_id for doc_id, _ in docs_of(batches)] == ["1", "2", "3", "4"]
-        assert len({bad.place for batch in batches for bad in batch.bad}) == 2
+        corpus = corpus_of(tmp_path / "c.tsv", "tsv")
+        docs = docs_of(read_batches(corpus, unit_bytes))
+        assert [doc_id for doc_id, _ in docs] == ["1", "2", "3", "4"]
+        assert len({bad.place for bad in bad_rows(corpus, unit_bytes)}) == 2
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_unit_and_batch_can_be_pickled(tmp_path, name):
-    unit = CorpusUnit(0, f"{tmp_path}/c", FORMATS[name], ("text",), 0, 10)
+    unit = CorpusUnit(
+        0, f"{tmp_path}/c", FORMATS[name], Hints(fields=("text",), format=name), 0, 10
+    )
     assert pickle.loads(pickle.dumps(unit)) == unit
     (tmp_path / "c.tsv").write_text("1\tone\nbad\n")
     batches = read_batches(corpus_of(tmp_path / "c.tsv", "tsv"))
@@ -298,8 +303,9 @@ def test_corpus_path_without_files_is_refused(tmp_path):
         list_units(corpus_of(tmp_path / "none.tsv", "tsv"))
     with pytest.raises(PreflightError, match=r"holds no files named \*\.tsv, \*\.txt"):
         list_units(corpus_of(tmp_path, "tsv"))
+    unit = CorpusUnit(0, f"{tmp_path}/gone.tsv", FORMATS["tsv"], Hints(format="tsv"), 0, 10)
     with pytest.raises(DataError, match=r"there is no file .*gone\.tsv$"):
-        list(read_unit(CorpusUnit(0, f"{tmp_path}/gone.tsv", FORMATS["tsv"], None, 0, 10)))
+        list(read_unit(unit))
 
 
 _LINES = "\ufeff" + "".join(f"d{i}\ttext {i} é\n" for i in range(40_000)) + "bad\nlast\tz"
@@ -314,10 +320,10 @@ def test_compressed_corpus_is_one_unit(tmp_path, ending):
     batches = list(read_unit(unit))
     assert docs_of(batches) == [*[(f"d{i}", f"text {i} é") for i in range(40_000)], ("last", "z")]
     assert [position for batch in batches for position in batch.positions] == [
-        *range(40_000),
-        40_001,
+        *range(1, 40_001),
+        40_002,
     ]
-    assert [bad.place for batch in batches for bad in batch.bad] == [f"{file}:40001"]
+    assert [bad.place for bad in bad_rows(corpus_of(file, "tsv"))] == [f"{file}:40001"]
     file.write_bytes(packed[: -len(packed) // 4])
     with pytest.raises(DataError, match="truncated"):
         list(read_unit(unit))

@@ -12,7 +12,7 @@ from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
-from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches, read_docs
 
 
 def _parquet(path, columns, fields=None):
@@ -26,8 +26,8 @@ def test_parquet_unit_is_a_row_group(tmp_path):
     assert [(unit.start, unit.end) for unit in units] == [(0, 1), (1, 2)]
     batches = [batch for unit in units for batch in read_unit(unit)]
     assert docs_of(batches) == [("a", "T x"), ("b", ""), ("c", "U z")]
-    assert [batch.positions for batch in batches] == [[0, 1], [2]]
-    assert units[1].place(2) == f"{tmp_path}/c.parquet at row 3"
+    assert [batch.positions for batch in batches] == [[1, 2], [3]]
+    assert units[1].place(3) == f"{tmp_path}/c.parquet at row 3"
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,9 @@ def test_whole_decimals_are_ids_of_docs(tmp_path):
     (batch,) = read_batches(_parquet(tmp_path / "c.parquet", {"doc_id": ids, "text": ["a", "b"]}))
     assert batch.doc_ids == ["7", "1" + "0" * 37]
     ids = pa.array([Decimal("7.00"), Decimal("7.50")], pa.decimal128(9, 2))
-    (batch,) = read_batches(_parquet(tmp_path / "c.parquet", {"doc_id": ids, "text": ["a", "b"]}))
-    assert (batch.doc_ids, len(batch.bad)) == (["7"], 1)
+    corpus = _parquet(tmp_path / "c.parquet", {"doc_id": ids, "text": ["a", "b"]})
+    (batch,) = read_batches(corpus)
+    assert (batch.doc_ids, len(bad_rows(corpus))) == (["7"], 1)
 
 
 @pytest.mark.parametrize("kind", [pa.null(), pa.int32(), pa.float64(), pa.string(), pa.bool_()])
@@ -78,8 +79,8 @@ def test_column_that_is_null_throughout_may_have_any_type(tmp_path, kind):
     columns = {"_id": ["a", "b"], "title": pa.nulls(2, kind), "text": ["x", "y"]}
     pq.write_table(pa.table(columns), tmp_path / "c.parquet")
     assert read_docs(tmp_path / "c.parquet", "beir") == [("a", "x"), ("b", "y")]
-    (batch,) = read_batches(_parquet(tmp_path / "c.parquet", columns, ("title", "text")))
-    assert [row.reason for row in batch.bad] == ["the row has no `title`"] * 2
+    bad = bad_rows(_parquet(tmp_path / "c.parquet", columns, ("title", "text")))
+    assert [row.reason for row in bad] == ["the row has no `title`"] * 2
     if not pa.types.is_string(kind) and not pa.types.is_null(kind):
         columns |= {"title": pa.array([None, 1]).cast(kind)}
         with pytest.raises(
@@ -91,11 +92,11 @@ def test_column_that_is_null_throughout_may_have_any_type(tmp_path, kind):
 
 def test_parquet_counts_rows_that_cannot_be_used(tmp_path):
     latin = pa.array([b"x", None, b"x", b"caf\xe9", b"x", b"x"], pa.binary()).view(pa.string())
-    batches = read_batches(
-        _parquet(tmp_path / "c.parquet", {"id": [None, "b", "c c", "d", "", "f"], "text": latin})
+    corpus = _parquet(
+        tmp_path / "c.parquet", {"id": [None, "b", "c c", "d", "", "f"], "text": latin}
     )
-    assert docs_of(batches) == [("f", "x")]
-    bad = [row for batch in batches for row in batch.bad]
+    assert docs_of(read_batches(corpus)) == [("f", "x")]
+    bad = bad_rows(corpus)
     assert [row.place.split("parquet ")[1] for row in bad] == [
         f"at row {row}" for row in range(1, 6)
     ]
@@ -210,9 +211,9 @@ def test_beir_reads_the_parquet_files_of_hugging_face(tmp_path):
 def test_beir_counts_rows_of_parquet_that_cannot_be_used(tmp_path):
     table = pa.table({"_id": ["1", "a b", "3"], "title": ["", "t", None], "text": ["x", "y", None]})
     pq.write_table(table, tmp_path / "c.parquet")
-    (batch,) = read_batches(corpus_of(tmp_path / "c.parquet", "beir"))
-    assert docs_of([batch]) == [("1", "x")]
-    assert [row.place for row in batch.bad] == [
+    corpus = corpus_of(tmp_path / "c.parquet", "beir")
+    assert docs_of(read_batches(corpus)) == [("1", "x")]
+    assert [row.place for row in bad_rows(corpus)] == [
         f"{tmp_path}/c.parquet at row {row}" for row in (2, 3)
     ]
 
@@ -233,7 +234,7 @@ def test_topics_in_parquet_that_cannot_be_read_are_refused(tmp_path):
     pq.write_table(pa.table({"id": [7, 8], "text": ["x", None]}), path)
     with pytest.raises(
         PreflightError,
-        match=r"(?s)1 row of .*queries\.parquet:2: the topic has no `text`",
+        match=r"queries\.parquet is not .*\n  row 2: the row has no `text`",
     ):
         read_topics(TopicsConfig(path=str(path), format="parquet"))
     path.write_bytes(path.read_bytes()[:-1])

@@ -14,7 +14,7 @@ from beamrank.formats import corpora
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.decode import json_rows
 from beamrank.formats.topics import TopicsConfig, read_topics
-from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches, read_docs
 
 _DOCS = [{"id": "d1", "contents": "one\nand a half"}, {"id": 2, "contents": "two 😀"}]
 _READ = [("d1", "one\nand a half"), ("2", "two 😀")]
@@ -50,18 +50,17 @@ def test_json_list_counts_rows_that_are_no_docs(tmp_path):
         {"id": "d4", "contents": "\ud83d"},
     ]
     (tmp_path / "docs.json").write_text(json.dumps(rows))
-    (batch,) = read_batches(corpus_of(tmp_path / "docs.json", "jsonl"))
+    corpus = corpus_of(tmp_path / "docs.json", "jsonl")
+    (batch,), bad = read_batches(corpus), bad_rows(corpus)
     assert docs_of([batch]) == _READ
-    assert [row.place for row in batch.bad] == [
-        f"{tmp_path}/docs.json at row {i}" for i in range(3, 7)
-    ]
+    assert [row.place for row in bad] == [f"{tmp_path}/docs.json at row {i}" for i in range(3, 7)]
     expected = (
         "a list, not an object",
         "has no `contents`",
         "white space",
         "surrogate",
     )
-    for row, reason in zip(batch.bad, expected, strict=True):
+    for row, reason in zip(bad, expected, strict=True):
         assert reason in row.reason
 
 

@@ -11,7 +11,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats import corpora, topics
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.topics import TopicsConfig, read_topics
-from tests.support.corpora import docs_of, read_batches
+from tests.support.corpora import bad_rows, docs_of, read_batches
 
 _LONG = "x" * 40
 
@@ -44,7 +44,7 @@ def test_header_of_a_tsv_names_its_columns(tmp_path, content, keys, unit_bytes):
     corpus = _corpus(tmp_path, content, format="tsv", **keys)
     batches = read_batches(corpus, unit_bytes)
     assert docs_of(batches) == [("d1", "one two"), ("d2", "")]
-    assert [row for batch in batches for row in batch.bad] == []
+    assert bad_rows(corpus, unit_bytes) == []
     (tmp_path / "c.tsv.gz").write_bytes(gzip.compress(content.encode()))
     assert docs_of(
         read_batches(corpus.model_copy(update={"path": f"{tmp_path}/c.tsv.gz"}))
@@ -143,9 +143,9 @@ def test_keys_that_mean_nothing_to_a_format_are_refused(tmp_path, key):
 )
 def test_csv_is_a_corpus(tmp_path, content, keys):
     for name in ("csv", "auto"):
-        batches = read_batches(_corpus(tmp_path, content, "c.csv", format=name, **keys), 5)
-        assert docs_of(batches) == [("1", 'a, "b"\nc'), ("2", "")]
-        assert [row for batch in batches for row in batch.bad] == []
+        corpus = _corpus(tmp_path, content, "c.csv", format=name, **keys)
+        assert docs_of(read_batches(corpus, 5)) == [("1", 'a, "b"\nc'), ("2", "")]
+        assert bad_rows(corpus) == []
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_csv_is_a_corpus(tmp_path, content, keys):
     [
         ("1,x\n2,y\n", "looks like CSV without a header line"),
         ('id,text\n1,"x\n', r"c\.csv:2: the row is not CSV"),
-        ("id,text\na b,x\n", "none of the first 1 rows .*holds white space"),
+        ("id,text\na b,x\n", "1 problem\n.*holds white space"),
         (b"id,text\n1,\xff\n", "is not valid UTF-8"),
         ("id,text\n1,x,y\n", "has 3 columns, where the header names 2"),
         ("id\n1\n", "needs columns for .*, and its header has: id"),
@@ -211,17 +211,17 @@ def test_topics_of_parquet_have_named_columns(tmp_path):
             "t.tsv",
             "id\ttext\tlang\n1\ta b\n",
             {},
-            "t.tsv:2: the topic has 2 columns, where the header names 3",
+            "line 2: the row has 2 columns, where the header names 3",
         ),
-        ("t.tsv", b"id\ttext\n1\t\xff\n", {}, "t.tsv:2: the topic .* not valid UTF-8"),
-        ("t.tsv", "id\ttext\n", {}, "holds no topics"),
+        ("t.tsv", b"id\ttext\n1\t\xff\n", {}, "line 2: the row .* not valid UTF-8"),
+        ("t.tsv", "id\ttext\n", {}, "holds no rows"),
         (
             "t.csv",
             "1,a b\n",
             {},
             "looks like CSV without a header line",
         ),
-        ("t.csv", b"id,text\n1,\xff\n", {}, "t.csv:2: the topic .* not valid UTF-8"),
+        ("t.csv", b"id,text\n1,\xff\n", {}, "line 2: the row .* not valid UTF-8"),
         ("t.csv", 'id,text\n1,"a\n', {}, "t.csv:2: the row is not CSV"),
         (
             "t.jsonl",
@@ -233,7 +233,7 @@ def test_topics_of_parquet_have_named_columns(tmp_path):
             "t.jsonl",
             '{"query_id": "q1", "id": 7, "text": "x"}\n{"query_id": null, "id": 8, "text": "y"}\n',
             {},
-            "t.jsonl:2: the topic has no `query_id`",
+            "line 2: the row has no `query_id`",
         ),
         ("t.jsonl", '{"id": NaN, "text": "x"}\n', {}, "has an id in `query_id` that is nan"),
     ],

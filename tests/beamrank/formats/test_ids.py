@@ -20,6 +20,7 @@ from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.values import RowError, are_usable, check_id, check_query_id, is_usable
+from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches
 
 BAD_CHARACTERS = (
     "\0\t\n\x0b\x0c\r\x1b\x1c\x1f "
@@ -124,16 +125,15 @@ def test_bad_id_in_corpus_and_topics(tmp_path, bad):
         (tmp_path / "c.jsonl").write_text(
             f'{{"{key}": "d", "{text_key}": "x"}}\n' + json.dumps({key: identifier, text_key: "x"})
         )
-        (unit,) = list_units(CorpusConfig(path=str(tmp_path / "c.jsonl"), format=format_name))
-        (batch,) = read_unit(unit)
-        assert batch.doc_ids == ["d"]
-        assert f"(U+{ord(bad):04X})" in batch.bad[0].reason
+        corpus = corpus_of(tmp_path / "c.jsonl", format_name)
+        assert docs_of(read_batches(corpus)) == [("d", "x")]
+        assert f"(U+{ord(bad):04X})" in bad_rows(corpus)[0].reason
     pq.write_table(pa.table({"id": ["d", identifier], "text": ["x", "x"]}), tmp_path / "c.parquet")
-    (unit,) = list_units(CorpusConfig(path=str(tmp_path / "c.parquet"), format="parquet"))
-    assert [(batch.doc_ids, len(batch.bad)) for batch in read_unit(unit)] == [(["d"], 1)]
+    corpus = corpus_of(tmp_path / "c.parquet", "parquet")
+    assert (docs_of(read_batches(corpus)), len(bad_rows(corpus))) == ([("d", "x")], 1)
     (tmp_path / "t.jsonl").write_text(json.dumps({"id": identifier, "text": "x"}))
     with pytest.raises(
-        PreflightError, match=rf"t\.jsonl:1: the topic has the id .*\(U\+{ord(bad):04X}\)"
+        PreflightError, match=rf"line 1: the row has the id .*\(U\+{ord(bad):04X}\)"
     ):
         read_topics(TopicsConfig(path=str(tmp_path / "t.jsonl"), format="jsonl"))
 

@@ -18,6 +18,7 @@ from beamrank.formats.columns import DocColumns, TopicColumns
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.files import InputFile
 from beamrank.formats.qrels import QrelsConfig, read_qrels
+from beamrank.formats.rejects import Rejects
 from beamrank.formats.runs import open_run_file, read_run
 from beamrank.formats.schemas import Hints
 from beamrank.formats.topics import TopicsConfig, read_topics
@@ -58,8 +59,8 @@ def write(
 def docs_of(url: str, columns: DocColumns | None = None) -> dict[str, str]:
     """The docs of a corpus, each of which is there once."""
     units = list_units(CorpusConfig(path=url, format="labelled", columns=columns), unit_bytes=20)
-    batches = [batch for unit in units for batch in read_unit(unit)]
-    assert not [bad for batch in batches for bad in batch.bad]
+    rejects = Rejects("docs")
+    batches = [batch for unit in units for batch in read_unit(unit, rejects)]
     docs = [doc for batch in batches for doc in zip(batch.doc_ids, batch.texts, strict=True)]
     assert len(dict(docs)) == len(docs)
     return dict(docs)
@@ -131,7 +132,7 @@ def test_query_with_another_text_is_refused_with_both_places(tmp_path, kind):
     first = 2 if kind in ("tsv", "csv") else 1
     assert caught.value.kind == "query-twice"
     assert caught.value.place == first + 4
-    assert f"which line {first} has with a different text" in str(caught.value)
+    assert f" {first} has too: remove one" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)

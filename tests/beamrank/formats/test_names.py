@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from beamrank.errors import BeamrankError
-from tests.beamrank.formats.adapters import kind_of, meanings
+from tests.beamrank.formats.adapters import meanings
 
 MISSING, SEVERAL, TWICE = "column-missing", "column-several", "column-twice"
 # Columns that hold no strings.
@@ -179,7 +179,7 @@ def _found(names: Names) -> dict[str, str] | str:
     try:
         return meanings(names.input, columns, texts)
     except BeamrankError as error:
-        return kind_of(error)
+        return error.kind
 
 
 @pytest.mark.parametrize("names", ALL, ids=lambda names: names.id)

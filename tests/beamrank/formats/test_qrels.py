@@ -103,7 +103,9 @@ def test_duplicate_judgments_must_agree(tmp_path):
     assert (qrels.notes.judgments, qrels.notes.repeated) == (2, 1)
     assert "duplicate judgments, with equal relevance: 1;" in qrels.notes.lines()[0]
     message = _problems(tmp_path, "q 0 a 1\nq 0 b 0\nq 0 a 2\n")
-    assert "line 3: the row gives doc 'a' of query 'q' the relevance 2, but 1 on line 1" in message
+    assert (
+        "line 3: the row gives doc 'a' of query 'q' the relevance 2, but line 1 gives 1" in message
+    )
 
 
 def test_qrels_are_read_from_several_files_and_globs(tmp_path):
@@ -118,7 +120,7 @@ def test_qrels_are_read_from_several_files_and_globs(tmp_path):
     assert (qrels.notes.topics, qrels.notes.judgments, qrels.notes.repeated) == (2, 3, 1)
     with pytest.raises(
         PreflightError,
-        match=r"other is not .*\n  line 1: .* the relevance 2, but 1 in an earlier file",
+        match=r"other is not .*\n  line 1: .* the relevance 2, but an earlier file gives 1",
     ):
         read_qrels([f"{tmp_path}/fold-0", f"{tmp_path}/other"])
     with pytest.raises(PreflightError, match=r"there is no qrels file .*/none\*"):
@@ -189,7 +191,7 @@ def test_real_qrels(shared_data, name, topics, judgments, comments):
 @pytest.mark.data
 def test_qrels_of_several_assessors_are_refused(shared_data):
     with pytest.raises(
-        PreflightError, match="doc 'CR93E-1860' of query '301' the relevance 3, but 0 on line 6"
+        PreflightError, match="doc 'CR93E-1860' of query '301' the relevance 3, but line 6 gives 0"
     ):
         read_qrels(str(shared_data / "trec_eval/qrels.comments.123"))
 

@@ -132,14 +132,14 @@ def test_topics_with_numbers_as_attributes_are_read(tmp_path, content, topics):
         ),
         (
             '<topics>\n<topic number="1">a</topic>\nb c\n</topics>',
-            r"t\.txt:3: the topic is not inside",
+            r"line 3: the row is not inside",
         ),
         (
             '<topic number="1">a\n<topic number="2">b</topic>',
             "is not closed before the next one begins",
         ),
-        ('<topic number="1">a</topic>\n<topic number="2">b', r"t\.txt:2: the topic is not inside"),
-        ('<topic number="1"></topic>', "the topic has no text"),
+        ('<topic number="1">a</topic>\n<topic number="2">b', r"line 2: the row is not inside"),
+        ('<topic number="1"></topic>', "the row has no text"),
         ('<topic number=" "><query>a</query></topic>', "has an empty id"),
     ],
 )
@@ -170,10 +170,11 @@ def test_topics_are_read_from_several_files_and_globs(tmp_path):
     for name in ("a.tsv", "b.tsv"):
         (tmp_path / name).write_text("1\tx\n")
     with pytest.raises(
-        PreflightError, match=r"b\.tsv:1: .* query_id '1', which an earlier file has too"
+        PreflightError,
+        match=r"b\.tsv is not .*\n  line 1: .* query_id '1', which an earlier file has too",
     ):
         read_topics(TopicsConfig(path=f"{tmp_path}/*.tsv", format="tsv"))
-    with pytest.raises(PreflightError, match=r"no file matches .*/\*\.none"):
+    with pytest.raises(PreflightError, match=r"there is no file of topics .*/\*\.none"):
         read_topics(TopicsConfig(path=f"{tmp_path}/*.none", format="tsv"))
 
 
@@ -186,28 +187,24 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         for decoding in ("full", "original")
     }
     assert texts == {"full": 'A b Émile" enwiki:c', "original": "A b %C3%89mile%22 c"}
-    with pytest.raises(
-        ValueError,
-        match="decoding `original` exists for the formats car, car-outlines, car-qrels, not for "
-        "tsv",
-    ):
-        TopicsConfig(path="t", format="tsv", decoding="original")
+    with pytest.raises(PreflightError, match=r"`topics\.decoding` means nothing to `format: tsv`"):
+        read_topics(TopicsConfig(path=f"{tmp_path}/t", format="tsv", decoding="original"))
 
 
 @pytest.mark.parametrize(
     ("topics_format", "content", "message"),
     [
-        ("tsv", "", "holds no topics"),
-        ("tsv", "\n\r\n", "holds no topics"),
-        ("trec", " \n", "holds no topics"),
+        ("tsv", "", "holds no rows"),
+        ("tsv", "\n\r\n", "holds no rows"),
+        ("trec", " \n", "holds no rows"),
         (
             "tsv",
             "1\tx\n\n1\ty\n",
-            r"t\.txt:3: the topic has the query_id '1', which line 1 has too: remove one$",
+            r"line 3: the row has the query_id '1', which line 1 has too: remove one$",
         ),
-        ("car", "A/b\nA/b\n", r"t\.txt:2: .* which line 1 has too: remove one"),
-        ("tsv", "1\tx\n2\t \n", r"t\.txt:2: the topic has no text"),
-        ("tsv", b"1\tx\n2\tcaf\xe9\n", r"t\.txt:2: the topic has .* not valid UTF-8"),
+        ("car", "A/b\nA/b\n", r"line 2: .* which line 1 has too: remove one"),
+        ("tsv", "1\tx\n2\t \n", r"line 2: the row has no text"),
+        ("tsv", b"1\tx\n2\tcaf\xe9\n", r"line 2: the row has .* not valid UTF-8"),
         ("tsv", "1 x\n", r"t\.txt has 1 column in its first row"),
         ("tsv", "1\tx\ty\n", r"t\.txt has 3 columns in its first row"),
         ("tsv", "a b\tx\n", r"the id 'a b', which holds white space \(U\+0020\)"),
@@ -226,8 +223,8 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
             '{"id": "1", "text": "x"}\r{"id": "2", "text": "y"}',
             "is not JSON",
         ),
-        ("car", "A\rB\r", r"holds a carriage return \(CR\)"),
-        ("trec", _TOP.replace("\n", "\r"), r"t\.txt:1: the topic holds a carriage return \(CR\)"),
+        ("car", "A\rB\r", r"has a carriage return \(CR\)"),
+        ("trec", _TOP.replace("\n", "\r"), r"line 1: the row has a carriage return \(CR\)"),
         ("tsv", "\tx\n", "empty id"),
         (
             "jsonl",
@@ -239,26 +236,26 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         ("jsonl", '{"id": "1", "text": "\\ud800"}', "surrogate"),
         ("jsonl", "1\tx", "looks like columns with a tab"),
         ("car", "A%20b/%FF\n", r"%FF' is not UTF-8 when percent-decoded"),
-        ("car", "enwiki:\n", "the topic has no text"),
+        ("car", "enwiki:\n", "the row has no text"),
         ("car", "A b\n", "white space"),
         (
             "car-qrels",
             "A 0 p1 1\nB 0 p1\n",
-            r"t\.txt:2: the topic has 3 columns where the four of TREC qrels",
+            r"line 2: the row has 3 columns where the four of TREC qrels",
         ),
         ("car-qrels", "A/%FF 0 p1 1\n", r"%FF' is not UTF-8 when percent-decoded"),
-        ("trec", "\n1\tx\n", r"t\.txt:2: the topic is not inside <top> and </top>"),
-        ("trec", _TOP + "<top>\n<num> 302\n", r"t\.txt:9: the topic is not inside"),
+        ("trec", "\n1\tx\n", r"line 2: the row is not inside <top> and </top>"),
+        ("trec", _TOP + "<top>\n<num> 302\n", r"line 9: the row is not inside"),
         (
             "trec",
             _TOP.replace("</top>", "") + _TOP,
-            r"t\.txt:1: the topic is not closed before the next",
+            r"line 1: the row is not closed before the next",
         ),
         ("trec", "<top><num> 1</num></top>", "has no <title>"),
         (
             "trec",
             _TOP.replace("</top>\n", "") + _TOP.removeprefix("<top>\n"),
-            r"t\.txt:1: .* more than one <num>",
+            r"line 1: .* more than one <num>",
         ),
         (
             "trec",
@@ -266,12 +263,12 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
             "has more than one <title>",
         ),
         ("trec", "<top><title> x</title></top>", "has no <num>"),
-        ("trec", "<top><num> 1\n<title>\n<desc> x</top>", "the topic has no text"),
+        ("trec", "<top><num> 1\n<title>\n<desc> x</top>", "the row has no text"),
         ("trec", "<DOC>1</DOC>", "does not begin with <DOCNO>"),
         (
             "trec",
             _TOP.encode() + b"\n" + _TOP.replace("Crime", "\xe9").encode("latin-1"),
-            r"t\.txt:10: .*UTF-8",
+            r"line 10: .*UTF-8",
         ),
     ],
 )
@@ -285,7 +282,7 @@ def test_topics_error_names_the_line(read, topics_format, content, message):
     "content", ["<top>" * 100_000, "</top>" * 100_000, "<top><doc>" * 50_000, "<top" + " " * 99999]
 )
 def test_topics_with_unclosed_tags_are_refused_quickly(read, content):
-    with pytest.raises(PreflightError, match=r"t\.txt:1: the topic is not inside <top> and </top>"):
+    with pytest.raises(PreflightError, match=r"line 1: the row is not inside <top> and </top>"):
         read(content, "trec")
 
 
@@ -388,9 +385,8 @@ def test_topics_of_many_batches_are_a_table(tmp_path):
     with pytest.raises(PreflightError) as caught:
         read_topics(TopicsConfig(path=f"{tmp_path}/t.parquet"))
     assert str(caught.value).split("\n")[1:] == [
-        f"  {tmp_path}/t.parquet:{count - 1}: the topic has no text",
-        f"  {tmp_path}/t.parquet:{count}: the topic has the query_id 'q5', which line 6 has too: "
-        "remove one",
+        f"  row {count - 1}: the row has no text",
+        f"  row {count}: the row has the query_id 'q5', which row 6 has too: remove one",
     ]
 
 
@@ -421,5 +417,5 @@ def test_fields_of_json_that_are_null_in_all_rows_are_none(tmp_path, read):
         ("a", "x"),
         ("b", "y"),
     ]
-    with pytest.raises(PreflightError, match=r"t\.txt:1: the topic has no `query_id`"):
+    with pytest.raises(PreflightError, match=r"line 1: the row has no `query_id`"):
         read('{"query_id": null, "id": "a", "text": "x"}\n{"query_id": "b", "text": "y"}', "jsonl")

@@ -18,7 +18,7 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage.streams import compression, open_stream, without_compression
-from tests.support.corpora import COMPRESSORS, each_compression
+from tests.support.corpora import COMPRESSORS, bad_rows, each_compression
 from tests.support.given_runs import read_given
 
 _IDS = [str(number) for number in range(400)]
@@ -183,15 +183,13 @@ def test_top1000_in_a_tar_is_corpus_and_candidates(tmp_path):
         tmp_path / "top1000.dev.tar.gz", {"top1000.dev": _TOP1000.encode() + b"broken\n"}
     )
     (unit,) = list_units(CorpusConfig(path=url), unit_bytes=100)
-    (batch,) = read_unit(unit)
-    assert (batch.doc_ids[-1], batch.texts[-1], batch.query_ids[-1]) == (
-        "d49",
-        "the passage 49",
-        "q",
-    )
-    assert [row.place for row in batch.bad] == [f"{url}:51"]
+    docs = [
+        doc for batch in read_unit(unit) for doc in zip(batch.doc_ids, batch.texts, strict=True)
+    ]
+    assert docs[-1] == ("d49", "the passage 49")
+    assert [row.place for row in bad_rows(CorpusConfig(path=url))] == [f"{url}:51"]
     given = read_given(url)
-    assert (given.order, given.rejects.count) == ({"q": batch.doc_ids}, 1)
+    assert (given.order, given.rejects.count) == ({"q": [doc_id for doc_id, _ in docs]}, 1)
 
 
 def test_tar_at_a_store_is_read(tmp_path):

@@ -17,7 +17,7 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from contrib.formats.mteb import samples
-from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+from tests.support.corpora import bad_rows, corpus_of, read_batches, read_docs
 from tests.support.given_runs import read_given
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
@@ -57,10 +57,10 @@ def test_mteb_rows_are_topics_corpus_candidates_and_qrels(tmp_path, ending):
     expected = {"1": ["open the door", "steam", "rye", "salt"], "2": ["rye", "salt"]}
     for name in ("mteb", "auto"):
         batches = read_batches(corpus_of(url, name))
-        assert [row for batch in batches for row in batch.bad] == []
-        found = {batch.query_ids[0]: dict(docs_of([batch])) for batch in batches}
-        assert found == {
-            query_id: {_id(text): text for text in texts} for query_id, texts in expected.items()
+        assert bad_rows(corpus_of(url, name)) == []
+        (batch,) = batches
+        assert set(zip(batch.query_ids, batch.doc_ids, batch.texts, strict=True)) == {
+            (query_id, _id(text), text) for query_id, texts in expected.items() for text in texts
         }
     assert read_given(url).order == {
         query_id: sorted(map(_id, texts)) for query_id, texts in expected.items()
@@ -131,8 +131,8 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the topic has no text"),
-        ([], r"test\.jsonl holds no topics"),
+        ([{**ROWS[0], "query": " "}], r"line 1: the row has no text"),
+        ([], r"test\.jsonl holds no rows"),
     ],
 )
 def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):

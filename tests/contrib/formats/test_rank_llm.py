@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
-from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches, read_docs
 from tests.support.given_runs import read_given
 
 REQUESTS = [
@@ -67,8 +67,8 @@ def test_rank_llm_has_fields_in_a_template(tmp_path):
     )
     corpus = corpus.model_copy(update={"template": "{segment} / {title}"})
     assert docs_of(read_batches(corpus)) == [("6641238", "weeks / Fleas")]
-    (batch,) = read_batches(corpus.model_copy(update={"path": url}))
-    assert "has no field `segment`" in batch.bad[0].reason
+    (bad,) = bad_rows(corpus.model_copy(update={"path": url}))
+    assert "has no field `segment`" in bad.reason
 
 
 def _hits(qid="264014", **named):
@@ -143,9 +143,11 @@ def test_rank_llm_without_scores_keeps_the_order_of_the_file(tmp_path):
 
 def test_rank_llm_reads_named_fields_of_docs(tmp_path):
     url = _write(tmp_path / "r.json", REQUESTS[:1])
-    (batch,) = read_batches(corpus_of(url, "rank_llm", ("title", "segment")))
-    assert docs_of([batch]) == [("6641238", "Fleas weeks")]
-    assert [row.reason for row in batch.bad] == ["the row has no field `title`; it has: contents"]
+    corpus = corpus_of(url, "rank_llm", ("title", "segment"))
+    assert docs_of(read_batches(corpus)) == [("6641238", "Fleas weeks")]
+    assert [row.reason for row in bad_rows(corpus)] == [
+        "the row has no field `title`; it has: contents"
+    ]
 
 
 def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
@@ -163,10 +165,9 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
     url = _write(tmp_path / "r.json", requests)
     (batch,) = read_batches(corpus_of(url, "rank_llm"))
     assert batch.query_ids == ["7", "7"]
-    assert [row.place for row in batch.bad] == [
-        f"{url} at candidate {i} (from 0)" for i in range(2, 8)
-    ]
-    for row, (_, reason) in zip(batch.bad, bad, strict=True):
+    rows = bad_rows(corpus_of(url, "rank_llm"))
+    assert [row.place for row in rows] == [f"{url} at candidate {i}" for i in range(3, 9)]
+    for row, (_, reason) in zip(rows, bad, strict=True):
         assert reason in row.reason
     given = read_given(url)
     assert (given.order, given.rejects.count) == ({"7": ["6641238", "9"]}, len(bad))
@@ -185,15 +186,15 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
             '{"query": {"qid": "1", "text": "x"}, "candidates": []}\n{"query"',
             "r.json:2: the row is not JSON",
         ),
-        ("[]", "holds no topics"),
+        ("[]", "holds no rows"),
         (
             '[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]',
             "the id 'a b', which holds white space",
         ),
-        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "the topic has no text"),
+        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "the row has no text"),
         (
             json.dumps([REQUESTS[0], REQUESTS[0]]),
-            "r.json:2: the topic has the query_id '264014', which line 1 has too",
+            "line 2: the row has the query_id '264014', which line 1 has too",
         ),
     ],
 )
@@ -203,26 +204,26 @@ def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, mess
         read_topics(TopicsConfig(path=str(tmp_path / "r.json"), format="rank_llm"))
 
 
-@pytest.mark.parametrize(
-    ("candidates", "message"),
-    [
-        (
-            [{"docid": "a", "doc": "x"}] * 2,
-            r"candidate 1 \(from 0\): query '1' has doc 'a' already at candidate 0",
-        ),
-        (
-            [{"docid": "a", "doc": "x", "score": "high"}],
-            "query '1' of the run has a score that is not a number",
-        ),
-        ([{"docid": "a", "doc": "x", "score": 1e99}], "not a number, finite in float32"),
-    ],
-)
-def test_rank_llm_candidates_that_cannot_be_ranked_are_refused(tmp_path, candidates, message):
-    url = _write(
-        tmp_path / "r.json", [{"query": {"qid": "1", "text": "x"}, "candidates": candidates}]
-    )
+def _candidates(folder, *candidates):
+    request = {"query": {"qid": "1", "text": "x"}, "candidates": candidates}
+    return _write(folder / "r.json", [request])
+
+
+def test_rank_llm_candidate_that_is_there_twice_is_refused(tmp_path):
+    url = _candidates(tmp_path, *[{"docid": "a", "doc": "x"}] * 2)
+    message = r"candidate 2: query '1' has doc 'a' already at candidate 1"
     with pytest.raises(PreflightError, match=message):
         read_given(url)
+
+
+@pytest.mark.parametrize("score", ["high", 1e99, None])
+def test_rank_llm_candidate_whose_score_is_no_number_cannot_be_used(tmp_path, score):
+    docs = [{"docid": "a", "doc": "x", "score": 1}, {"docid": "b", "doc": "x", "score": score}]
+    given = read_given(_candidates(tmp_path, *docs))
+    assert given.order == {"1": ["a"]}
+    (bad,) = given.rejects.examples
+    assert "at candidate 2: the row has " in bad
+    assert "score" in bad
 
 
 @settings(max_examples=100, deadline=None)

@@ -8,7 +8,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units
 from beamrank.formats.topics import TopicsConfig, read_topics
 from contrib.formats import smart
-from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches, read_docs
 
 _DOCS = """.I 1
 .T
@@ -77,9 +77,9 @@ def test_smart_counts_docs_that_cannot_be_used(tmp_path):
     (tmp_path / "c").write_bytes(
         b".I 1\n.W\nx\n.I\n.W\ny\n.I 2 3\n.W\nz\n.I 4\n.W\ncaf\xe9\n.I 5\n.W\nlast"
     )
-    (batch,) = read_batches(corpus_of(tmp_path / "c", "smart"))
-    assert docs_of([batch]) == [("1", "x"), ("5", "last")]
-    assert [(row.place, row.reason) for row in batch.bad] == [
+    corpus = corpus_of(tmp_path / "c", "smart")
+    assert docs_of(read_batches(corpus)) == [("1", "x"), ("5", "last")]
+    assert [(row.place, row.reason) for row in bad_rows(corpus)] == [
         (f"{tmp_path}/c:4", "the row does not begin with `.I` and a number"),
         (f"{tmp_path}/c:7", "the row does not begin with `.I` and a number"),
         (
@@ -93,11 +93,9 @@ def test_smart_counts_docs_that_cannot_be_used(tmp_path):
 @pytest.mark.parametrize(
     ("content", "fields", "message"),
     [
-        ("title\n.I 1\n.W\nx\n", None, "does not hold SMART's records: its beginning does not "
-            "begin with `.I`"),
+        ("title\n", None, "line 1: the row does not begin with `.I`"),
         ('{"id": "1", "contents": "x"}', None, r"set `corpus\.format: jsonl`"),
-        (_DOCS, ("W", "K"), "none of the first 3 docs .* has the field `K` of `corpus.fields`; "
-            "they have: A, B, T"),
+        (_DOCS, ("W", "K"), "no doc of .* has the field `K` .*; they have: A, B, T"),
         ("", None, "holds no docs"),
     ],
 )  # fmt: skip
@@ -120,11 +118,10 @@ def test_smart_topics_keep_their_numbers_or_count(tmp_path):
 def test_empty_record_at_the_end_of_smart_is_none(tmp_path):
     content = b".I 1\n.W\nx\n.I\n"
     (tmp_path / "c.all").write_bytes(content)
-    (batch,) = read_batches(corpus_of(tmp_path / "c.all", "smart"))
-    assert (batch.doc_ids, batch.bad) == (["1"], [])
+    assert read_docs(tmp_path / "c.all", "smart") == [("1", "x")]
     assert list(read_topics(TopicsConfig(path=f"{tmp_path}/c.all", format="smart"))) == [("1", "x")]
     (tmp_path / "c.all").write_bytes(b".I\n.W\ny\n" + content)
-    with pytest.raises(PreflightError, match=r"c\.all:1: the topic does not begin with `\.I`"):
+    with pytest.raises(PreflightError, match=r"line 1: the row does not begin with `\.I`"):
         read_topics(TopicsConfig(path=f"{tmp_path}/c.all", format="smart"))
 
 
@@ -133,10 +130,10 @@ def test_smart_topics_error_names_the_line(tmp_path):
     with pytest.raises(PreflightError) as caught:
         read_topics(TopicsConfig(path=str(tmp_path / "cran.qry"), format="smart"))
     for found in (
-        "3 records of",
-        "cran.qry:1: the topic does not begin with `.I`",
-        "cran.qry:12: the topic has the query_id '004', which line 9 has too",
-        "cran.qry:15: the topic has no text",
+        "3 problems",
+        "line 1: the row does not begin with `.I`",
+        "line 12: the row has the query_id '004', which line 9 has too",
+        "line 15: the row has no text",
     ):
         assert found in str(caught.value)
 

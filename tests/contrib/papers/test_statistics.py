@@ -8,13 +8,13 @@ import pytest
 
 from beamrank.formats.qrels import qrels_of
 from beamrank.formats.texts.units import DocBatch
-from beamrank.records import BadRow, Topic
+from beamrank.records import Topic
 from contrib.papers.statistics import Distribution, count_words, measure_collection
 from tests.support.processes import refused, succeed
 
 TOPICS = [Topic("q1", "one two"), Topic("q2", "one two three four")]
 BATCHES = [
-    DocBatch(0, ["d1", "d2"], ["a b c", ""], [0, 1], [BadRow("corpus:3", "no text")]),
+    DocBatch(0, ["d1", "d2"], ["a b c", ""], [0, 1]),
     DocBatch(1, ["d3"], ["  a\tb\u00a0c\nd  "], [0]),
 ]
 QRELS = qrels_of({"q1": {"d1": 1, "d9": 0}, "q9": {"d3": 2}})
@@ -56,7 +56,6 @@ def test_collection_is_counted():
     }
     assert found["docs"]["count"] == 3
     assert found["docs"]["words"]["mean"] == pytest.approx((3 + 0 + 4) / 3)
-    assert found["bad_rows"] == 1
     assert found["qrels"] == {
         "queries": 2,
         "judged_docs": {"shortest": 1, "median": 1.5, "mean": 1.5, "longest": 2},
@@ -87,7 +86,6 @@ def test_table_and_notes_have_what_was_counted():
         *([f"judgments with label {label}", "1", *["-"] * 6] for label in (0, 1, 2)),
     ]
     assert found.lines() == [
-        "rows of the corpus that cannot be used: 1",
         "judged queries that are not among the topics: 1",
         "judged docs that are not in the corpus: 1",
     ]
@@ -104,7 +102,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "qrels").write_text("q1 0 a 1\nq2 0 c 1\n")
     (tmp_path / "given.trec").write_text("q1 Q0 a 1 3 t\n")
     (tmp_path / "corpus.tsv").write_text(
-        "a\tsome words here\nb\tantidisestablishmentarianism\nc\tmore\n"
+        "a\tsome words here\nb\tantidisestablishmentarianism\nc\tmore\nbad\n"
     )
     (tmp_path / "topics.tsv").write_text("q1\tone query\nq2\tanother\n")
     (tmp_path / "config.yaml").write_text(
@@ -121,7 +119,7 @@ def test_stats_counts_words_and_wordpieces(folder):
     )
     found = json.loads(done.stdout)
     assert found["queries"]["words"]["longest"] == 2
-    assert found["docs"]["count"] == 3
+    assert (found["docs"]["count"], found["bad_rows"]) == (3, 1)
     assert found["docs"]["words"] == {
         "shortest": 1,
         "median": 1,
@@ -139,6 +137,7 @@ def test_stats_without_checkpoint_and_qrels_counts_words(folder):
         "stats", "config.yaml", "--set", "qrels=null", "--beyond", "2", "--format", "csv"
     )
     assert done.stderr.splitlines() == [
+        "note: rows of the corpus that cannot be used: 1",
         "note: no qrels: the configuration has no judgments to count",
         "note: no wordpieces: no stage of the configuration has a checkpoint",
     ]

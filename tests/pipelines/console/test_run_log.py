@@ -102,7 +102,7 @@ def test_log_has_events_of_worker_processes(small, tmp_path):
     (tmp_path / "logs").rename(tmp_path / "before")
     _run(small, tmp_path, "--stage", "tokenize", *flags)
     events = _events(_log(tmp_path))
-    workers = {pid for *_, pid, logger, _ in events if logger == "transforms.shards"}
+    workers = {pid for *_, pid, logger, _ in events if logger == "models.stages.attempt"}
     assert workers
     assert not workers & {pid for *_, pid, logger, _ in events if logger == "pipelines.launcher"}
 

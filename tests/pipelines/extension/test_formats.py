@@ -8,7 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,15 @@ from beamrank.commit.check import Verification
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
-from beamrank.formats.decode.base import Bad, RecordsDecoder, WrongFormatError
-from beamrank.formats.files import Beginning, FileFormat, InputFile, Look
-from beamrank.formats.texts.lines import read_lines
-from beamrank.formats.texts.units import CorpusUnit, DocBatch, TextFormat, parse_rows, whole_file
+from beamrank.formats.decode.base import (
+    Bad,
+    RecordsDecoder,
+    WrongFormatError,
+    numbered_lines,
+    parsed,
+)
+from beamrank.formats.files import Beginning, Format, InputFile, Look
+from beamrank.formats.schemas import Hints
 from beamrank.formats.values import RowError
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage.streams import open_stream
@@ -45,39 +50,35 @@ def _is_colon(beginning: Beginning) -> bool:
     return b": " in beginning.line
 
 
-def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    if not _is_blocks(Beginning(unit.url)):
-        raise WrongFormatError(f"{unit.url} does not begin with =")
-    with open_stream(unit.url) as file:
-        blocks = file.read().decode().split("=")[1:]
-    yield parse_rows(unit, range(len(blocks)), blocks, _parse_block)
+def _blocks(file: InputFile, _hints: Hints) -> RecordsDecoder:
+    if not _is_blocks(Beginning(file.url)):
+        raise WrongFormatError(f"{file.url} does not begin with =")
+
+    def records(bad: Bad) -> Iterator[tuple[int, tuple[str, str]]]:
+        with file.source.open() as opened:
+            blocks = opened.read().decode().split("=")[1:]
+        for number, block in enumerate(blocks, 1):
+            doc_id, separator, text = block.partition("\n")
+            if separator:
+                yield number, (doc_id, text.strip())
+            else:
+                bad(number, RowError("has no text"), block)
+
+    return RecordsDecoder(("doc_id", "text"), records, "block")
 
 
-def _parse_block(block: str) -> tuple[str, str]:
-    doc_id, separator, text = block.partition("\n")
-    if not separator:
-        raise RowError("has no text")
-    return doc_id, text.strip()
+def _colons(file: InputFile, _hints: Hints) -> RecordsDecoder:
+    def records(bad: Bad) -> Iterator[tuple[int, Sequence[str]]]:
+        return parsed(numbered_lines(file.source), lambda line: line.split(": ", 1), bad)
 
-
-def _block_place(unit: CorpusUnit, position: int) -> str:
-    return f"{unit.url}, block {position}"
-
-
-def _parse_topic(line: str) -> tuple[str, str]:
-    query_id, _, text = line.partition(": ")
-    return query_id, text
-
-
-def _read_topics(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return read_lines(unit, _parse_topic)
+    return RecordsDecoder(("query_id", "text"), records)
 
 
 def _is_equation(beginning: Beginning) -> bool:
     return b" = " in beginning.line
 
 
-def _judgments(file: InputFile) -> RecordsDecoder:
+def _judgments(file: InputFile, _hints: Hints) -> RecordsDecoder:
     def records(bad: Bad) -> Iterator[tuple[int, list[str]]]:
         with open_stream(file.url) as lines:
             for number, line in enumerate(lines, 1):
@@ -87,11 +88,9 @@ def _judgments(file: InputFile) -> RecordsDecoder:
 
 
 _LOOK = Look("blocks", _is_blocks)
-BLOCKS = TextFormat("blocks", (".blocks",), whole_file, _read, _block_place, look=_LOOK)
-COLON = TextFormat(
-    "colon", (), whole_file, _read_topics, look=Look("lines with a colon", _is_colon)
-)
-TOY_QRELS = FileFormat(Look("judgments with an equals sign", _is_equation), _judgments)
+BLOCKS = Format(_LOOK, _blocks, endings=(".blocks",))
+COLON = Format(Look("lines with a colon", _is_colon), _colons)
+TOY_QRELS = Format(Look("judgments with an equals sign", _is_equation), _judgments)
 TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
 
 
@@ -139,7 +138,7 @@ def test_registered_formats_equal_built_in_ones(tmp_path: Path, registered: None
         assert Path(found.runs[name]).read_bytes() == Path(path).read_bytes()
         assert beamrank.read_run(tmp_path / f"toy/runs/{name}.toy.run") == beamrank.read_run(path)
     assert found.measures == expected.measures
-    place = f"{tmp_path}/corpus.blocks, block 30: the row has no text"
+    place = f"{tmp_path}/corpus.blocks at block 31: the row has no text"
     assert any(place in receipt.read_text() for receipt in (tmp_path / "toy").rglob("*.json"))
 
 

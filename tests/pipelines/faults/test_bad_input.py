@@ -274,7 +274,7 @@ def test_run_leaves_out_topics_and_judgments_that_it_was_allowed_to(
     assert _sets(collection.runs()["mono"]) == _sets(CANDIDATES)
     errors = capsys.readouterr().err
     for kind, place in (
-        ("topics", "topics.tsv:2: the topic has 1 column"),
+        ("topics", "topics.tsv:2: the row has 1 column"),
         ("qrels", "qrels.txt:3: the row has the relevance '\\x1b"),
     ):
         assert f"rows of {kind} that cannot be used: 1 (" in noted

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import pytest
 
 from beamrank.commit.stage import StageRecord
+from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import list_units
 from beamrank.notes import Silent
@@ -88,7 +89,7 @@ class _LateChange(Launcher):
 
     def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:
         if stage.corpus_digest is not None:
-            _change(Path(self.config.corpus.path))
+            _change(Path(cast(RunConfig, self.config).corpus.path))
         return super()._new_pipeline(stage)
 
 

@@ -20,6 +20,7 @@ from beamrank.commit.shards import InputPart, ShardTask, cut_rows, cut_shards
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.formats.corpora import FORMATS
+from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.doc_hashes import NeededList
 from beamrank.records import Topic
@@ -427,7 +428,7 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
     assert len(tasks) == sum(len(listed.shards(*each)) for each in listed.ranges())
     assert listed.read(shards // 3) == tasks[shards // 3]
     units = [
-        CorpusUnit(number, f"gs://b/{number}", FORMATS["jsonl"], None, 0, 9)
+        CorpusUnit(number, f"gs://b/{number}", FORMATS["jsonl"], Hints(format="jsonl"), 0, 9)
         for number in range(files)
     ]
     sources = [(unit, DigestedFile(unit.url, "v1", digest)) for unit in units]

@@ -14,6 +14,7 @@ from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.topics import read_topics
+from tests.support.corpora import bad_rows
 from tests.support.processes import refused, succeed
 from tests.support.runs import read_trec
 from tests.support.small_collection import small_cascade
@@ -163,10 +164,10 @@ def test_hostile_ids_that_break_a_line_are_refused(tmp_path, hostile):
         [{"id": "d1", "contents": "amber"}, {"id": hostile, "contents": "basil"}],
     )
     settings = load_config(str(config), ["topics.path=topics.jsonl", "topics.format=jsonl"])
-    with pytest.raises(PreflightError, match=r"1 line of .*topics\.jsonl cannot be read as topics"):
+    with pytest.raises(PreflightError, match=r"topics\.jsonl is not .*: 1 problem"):
         read_topics(settings.topics)
     (batch,) = (batch for unit in list_units(settings.corpus) for batch in read_unit(unit))
-    assert (list(batch.doc_ids), len(batch.bad)) == (["d1"], 1)
+    assert (list(batch.doc_ids), len(bad_rows(settings.corpus))) == (["d1"], 1)
 
 
 @pytest.mark.parametrize("tag", ["object/apply:os.system", "object/new:os.system", "name:os"])
