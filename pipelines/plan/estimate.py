@@ -150,7 +150,9 @@ def estimate(config: RunConfig) -> Estimate:
         notes.append("which shards stay is known once the index is built")
     with errors_as(PreflightError, config.output):
         has_plan = CURRENT in storage.sizes_bytes(config.output)
-    done, changed = [(plan, read_receipts(plan))], tuple[Change, ...]()
+    # The digests of millions of topics take a minute.
+    receipts = read_receipts(plan) if has_plan else {stage.name: {} for stage in plan.stages}
+    done, changed = [(plan, receipts)], tuple[Change, ...]()
     known = np.zeros(len(plan.topics), np.bool_)
     if has_plan or config.reuse:
         plans, refused = Reuse(plan, config.reuse).plans
@@ -202,29 +204,21 @@ def _stage(
     plan: Plan, step: str, stages: Sequence[Stage], done: Sequence[_Done], units: int
 ) -> StageEstimate:
     """The stages of one step: two tokenizers make two. `units` of the corpus are read in all."""
-    group = [(each, each.record()) for each in stages if each.step == step]
-    missing = sorted(
-        set().union(*(range(len(plan.shards)) - done[0][1][each.name].keys() for each, _ in group))
-    )
+    group, receipts = [each for each in stages if each.step == step], done[0][1]
+    shards = range(len(plan.shards))
+    missing = set().union(*(shards - receipts[stage.name].keys() for stage in group))
     topics = sum(plan.shards.rows_of(shard).num_rows for shard in missing)
-    paces = [_pace(each, done) for _, each in group]
-    known = [pace for pace in paces if pace is not None] if missing else []
-    seconds = 0.0
-    for (stage, record), pace in zip(group, known, strict=False):
-        amount = stage.cost(topics) if record.input_docs else topics
-        seconds += pace.seconds * amount + pace.scan_seconds * (
-            units if record.corpus_digest else 1
-        )
-    is_known = not missing or len(known) == len(group)
-    return StageEstimate(
-        step,
-        sum(each.cost(len(plan.topics)) for each, _ in group),
-        len(missing),
-        sum(each.cost(topics) for each, _ in group),
-        seconds if is_known else None,
-        known[0].receipts if known and is_known else 0,
-        known[0].output if known and is_known else "",
-    )
+    most, left = (sum(each.cost(count) for each in group) for count in (len(plan.topics), topics))
+    if not missing:
+        return StageEstimate(step, most, 0, 0, 0.0)
+    seconds, pace = 0.0, None
+    for stage in group:
+        if (pace := _pace(stage.record(), done)) is None:
+            return StageEstimate(step, most, len(missing), left)
+        seconds += pace.seconds * (stage.cost(topics) if stage.input_docs else topics)
+        seconds += pace.scan_seconds * (units if isinstance(stage, TokenizeDocs) else 1)
+    assert pace is not None
+    return StageEstimate(step, most, len(missing), left, seconds, pace.receipts, pace.output)
 
 
 class _Pace(NamedTuple):
