@@ -101,10 +101,10 @@ class InputFile:
         """What opens it; a named pipe can so be opened again."""
         return Source(self.url)
 
-    def beginning(self, size_bytes: int = 16) -> bytes:
+    def beginning(self) -> bytes:
         """Its first bytes, not decompressed."""
         with storage.open_binary(self.url) as file:
-            return file.read(size_bytes)
+            return file.read(16)
 
 
 def open_records(file: InputFile) -> Decoder:

@@ -12,7 +12,7 @@ from beamrank.formats.decode.tables import ENDINGS, is_table
 from beamrank.formats.files import Beginning, Format, InputFile, Look, open_records
 from beamrank.formats.schemas import (
     DOCS,
-    RUN,
+    TOP_RANKED_NAMES,
     TOPICS,
     Hints,
     has_usual_name,
@@ -20,8 +20,6 @@ from beamrank.formats.schemas import (
     names_columns,
 )
 from beamrank.storage.streams import without_compression
-
-_LOTTE = ("qid", "answer_pids")
 
 
 def _is_table(beginning: Beginning) -> bool:
@@ -74,10 +72,9 @@ LABELLED = Format(
 )
 
 
-def _lists(names: tuple[str, str], third: str) -> Callable[[InputFile, Hints], ListDecoder]:
-    return lambda file, _: ListDecoder(open_records(file), names, third)
+def _lists(names: tuple[str, str]) -> Callable[[InputFile, Hints], ListDecoder]:
+    return lambda file, _: ListDecoder(open_records(file), names)
 
 
-assert RUN.lists is not None
-TOP_RANKED = Format(open=_lists(RUN.lists, "rank"))
-LOTTE = Format(open=_lists(_LOTTE, "relevance"))
+TOP_RANKED = Format(open=_lists(TOP_RANKED_NAMES))
+LOTTE = Format(open=_lists(("qid", "answer_pids")))

@@ -115,18 +115,14 @@ class TableReader:
             else:
                 self.decoder = table_in_memory(self.url, file)
             if schema.lists and set(map(plain_name, self.decoder.names)) == set(schema.lists):
-                self.decoder = ListDecoder(self.decoder, schema.lists, "rank")
+                self.decoder = ListDecoder(self.decoder, schema.lists)
             self.table = self.decoder
             if isinstance(file, InputFile) and self.decoder.names and file.partition:
                 folders = self._not_repeated(file.partition)
                 self.table = FolderColumns(self.decoder, folders)
-            self.binding = self._bound()
-            self._left_out = self._without_values()
-        self.binding = {
-            meaning: places
-            for meaning, places in self.binding.items()
-            if meaning not in self._left_out
-        }
+            binding = self._bound()
+            self._left_out = self._without_values(binding)
+        self.binding = {m: at for m, at in binding.items() if m not in self._left_out}
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -390,9 +386,8 @@ class TableReader:
             place=1,
         )
 
-    def _without_values(self) -> Binding:
+    def _without_values(self, binding: Binding) -> Binding:
         """The columns that the first row has no value in, and that a row does not need."""
-        binding = self.binding
         optional = [
             meaning for meaning in binding if self.schema.is_complete(binding.keys() - {meaning})
         ]

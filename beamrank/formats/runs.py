@@ -66,11 +66,6 @@ def run_schema() -> Schema:
     return replace(RUN, unnamed={name: each.columns for name, each in text_formats().items()})
 
 
-def _format_name(file: TableReader) -> str:
-    """The name of the format of a file; of one with names that of the same columns."""
-    return file.layout or ("trec" if "score" in file.binding else "msmarco")
-
-
 class _RunFiles:
     """The files of a run, whose rows are read as one.
 
@@ -79,9 +74,7 @@ class _RunFiles:
         layout: that of the first with rows.
     """
 
-    def __init__(
-        self, url: str | pa.Table, hints: Hints = NO_HINTS, rejects: Rejects | None = None
-    ) -> None:
+    def __init__(self, url: str | pa.Table, hints: Hints, rejects: Rejects | None) -> None:
         files: Sequence[InputFile | pa.Table] = run_files(url) if isinstance(url, str) else [url]
         self.files = [open_run_file(file, hints, rejects) for file in files]
         self.layout = RunLayout(self.files[0].url)
@@ -166,7 +159,8 @@ def read_run(
         progress.update(rows, None, f"rows of {storage.name(files.files[0].url)} read")
     ordered = files.ordered(_by_query(held), ties, lambda number: list(numbers)[number])
     first = next((file for file in files.files if file.binding), files.files[0])
-    name = _format_name(first)
+    # That of a file with names is the one with the same columns.
+    name = first.layout or ("trec" if "score" in first.binding else "msmarco")
     run = _run(ordered, numbers, files.layout, name)
     check_all(files.files, rows)
     comments = [comment for file in files.files for comment in file.decoder.comments]
@@ -214,11 +208,13 @@ def _finite(query_id: str, docs: Mapping[str, float]) -> NDArray[np.float32]:
         raise DataError(
             f"query {query_id!r} of the run has a score that cannot be used: {error}"
         ) from error
-    for doc_id, score in zip(docs, scores, strict=True) if not np.isfinite(scores).all() else ():
-        if not np.isfinite(score):
-            raise DataError(
-                f"query {query_id!r}: the score of doc {doc_id!r} is not finite in float32: {score}"
-            )
+    infinite = np.flatnonzero(~np.isfinite(scores))
+    if len(infinite):
+        at = infinite[0]
+        raise DataError(
+            f"query {query_id!r}: the score of doc {list(docs)[at]!r} is not finite in float32: "
+            f"{scores[at]}"
+        )
     return scores
 
 

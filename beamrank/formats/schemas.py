@@ -289,6 +289,8 @@ _MOST_SCORE = float(np.nextafter(3.4028235677973366e38, 0))
 _QUERY_ID = Column((_QUERY_IDS, ("query", "topic")), Id(check_query_id))
 _DOC_ID = Column((_DOC_IDS, _DOCID, ("doc",)), Id())
 
+# MTEB's columns of a query_id and a list of docs.
+TOP_RANKED_NAMES = ("query_id", "corpus_ids")
 _DOC_TEXTS = ("text", "contents", "content", "segment", "body", "passage")
 _QUERY_TEXTS = ("query", "question", "query_text")
 
@@ -333,7 +335,7 @@ RUN = Schema(
         "trec": ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"),
         "msmarco": ("query_id", "doc_id", "rank"),
     },
-    lists=("query_id", "corpus_ids"),
+    lists=TOP_RANKED_NAMES,
     comments=True,
     other_widths={
         4: "Four columns are TREC qrels",

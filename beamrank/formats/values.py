@@ -415,14 +415,15 @@ class Number:
             raise RowError(f"has no `{name}`", "null")
         is_boolean = isinstance(value, bool | np.bool_)
         number = None if is_boolean and not self.booleans else _number_of(value)
-        if number is None or math.isnan(number):
+        number = whole_of(number)
+        is_int = type(number) is int
+        if number is None or (not is_int and math.isnan(number)):
             raise self._error(name, value, "number")
-        number = whole_of(number) if self.is_whole else float(number)
-        if self.is_whole and type(number) is not int and math.isfinite(number):
+        if self.is_whole and not is_int and math.isfinite(number):
             raise self._error(name, value, "number-fraction")
         if not abs(number) <= self.most:
             raise self._error(name, value, "number-range")
-        return number
+        return number if self.is_whole else float(number)
 
     def _error(self, name: str, value: object, kind: str) -> RowError:
         quoted = shown(value) if isinstance(value, str | bytes) else f"{value!s:.60}"

@@ -83,7 +83,7 @@ _FAR_DATE = pa.array([2**62, 1], pa.timestamp("us"))
                     }
                 ]
             ),
-            False,
+            True,
         ),
         ("topics rank_llm", to_lines([{"query": _SURROGATE, "candidates": []}]), False),
         (

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -82,14 +81,13 @@ def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
 
 
 def collected(
-    records: Iterator[tuple[int, Any]],
-    wanted: Mapping[int, pa.DataType],
-    get: Callable[[Any, int], Any] = operator.getitem,
+    records: Iterator[tuple[int, Sequence[Any]]], wanted: Mapping[int, pa.DataType]
 ) -> Iterator[Rows]:
-    """Records, each with its place, as columns; `get` gives the value in a column."""
+    """Records, each with its place, as columns."""
     while some := list(itertools.islice(records, _RECORDS_AT_ONCE)):
         places, rows = zip(*some, strict=True)
-        yield Rows({at: [get(row, at) for row in rows] for at in wanted}, places)
+        columns = list(zip(*rows, strict=False))
+        yield Rows({at: list(columns[at]) for at in wanted}, places)
 
 
 def ignore(*_: object) -> None:

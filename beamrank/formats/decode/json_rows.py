@@ -69,7 +69,7 @@ class JsonDecoder(BlocksDecoder):
         self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
     ) -> Iterator[Rows]:
         if self._is_list:
-            return collected(self._records(bad), wanted, self._value)
+            return collected(self._values(self._records(bad)), wanted)
         return super().rows(start, end, wanted, bad)
 
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
@@ -93,7 +93,7 @@ class JsonDecoder(BlocksDecoder):
             return None
         return Rows({at: table[self.names[at]].combine_chunks() for at in wanted}, places)
 
-    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _of_lines(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
         if self._is_first(first):
             block = block.removeprefix(BYTE_ORDER_MARK)
         places = places_of(first, block, self.noun)
@@ -104,14 +104,19 @@ class JsonDecoder(BlocksDecoder):
                 except RowError as error:
                     bad(place, error, line)
 
-    def _value(self, row: Any, at: int) -> Any:
-        return row.get(self.names[at])
+    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
+        return self._values(self._of_lines(first, block, bad))
+
+    def _values(
+        self, records: Iterator[tuple[int, dict[str, Any]]]
+    ) -> Iterator[tuple[int, list[Any]]]:
+        return ((place, list(map(record.get, self.names))) for place, record in records)
 
     def _records(self, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
         if not self._is_list:
             with self._source.open() as file:
                 for first, block in blocks_of(file, 0, 0):
-                    yield from self._split(first, block, bad)
+                    yield from self._of_lines(first, block, bad)
             return
         for place, value in enumerate(self._elements(), 1):
             if isinstance(value, dict):
@@ -133,17 +138,13 @@ class JsonDecoder(BlocksDecoder):
             )
         try:
             values = json.loads(content.removeprefix(BYTE_ORDER_MARK))
-        except json.JSONDecodeError as error:
-            raise WrongFormatError(
-                f"{url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated",
-                kind="not-json",
-                file=url,
-                place=error.lineno,
-            ) from error
         except (ValueError, RecursionError) as error:
-            kind = "not-utf8" if isinstance(error, UnicodeDecodeError) else "not-json"
+            line = getattr(error, "lineno", None)
             raise WrongFormatError(
-                f"{url} is not JSON that can be read: {error}", kind=kind, file=url
+                f"{url}{f':{line}' if line else ''}: not JSON: {error}. The file may be truncated",
+                kind="not-utf8" if isinstance(error, UnicodeDecodeError) else "not-json",
+                file=url,
+                place=line,
             ) from error
         return values if isinstance(values, list) else [values]
 

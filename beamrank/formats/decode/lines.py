@@ -123,10 +123,10 @@ class BlocksDecoder(Decoder):
             for first, block in blocks_of(file, start, end):
                 head, rest = _head(block) if self._is_first(first) else (b"", block)
                 after = first + (len(head) if end else head.count(b"\n"))
-                yield from collected(self._split(first, head, bad), wanted, self._value)
+                yield from collected(self._split(first, head, bad), wanted)
                 rows = self._parsed(after, rest, wanted)
                 if rows is None:
-                    yield from collected(self._split(after, rest, bad), wanted, self._value)
+                    yield from collected(self._split(after, rest, bad), wanted)
                 else:
                     yield rows
 
@@ -134,16 +134,12 @@ class BlocksDecoder(Decoder):
         """Whether a place is that of the first line."""
         return place == (0 if self.noun == "byte" else 1)
 
-    def _value(self, row: Any, at: int) -> Any:
-        """The value in a column of a row."""
-        return row[at]
-
     @abstractmethod
     def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
         """The rows of a block; None where a line is not regular, so that each is looked at."""
 
     @abstractmethod
-    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, Any]]:
+    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
         """The rows of a block, line by line."""
 
 

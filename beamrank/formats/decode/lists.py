@@ -11,20 +11,18 @@ from beamrank.formats.values import RowError, type_name, values_of
 
 
 class ListDecoder(Decoder):
-    """A row for each element of a list; see `Decoder`. The third column is a number."""
+    """A row for each element of a list, whose relevance is 1; see `Decoder`."""
 
-    def __init__(self, rows: Decoder, names: tuple[str, str], third: str) -> None:
-        """Takes the decoder of the lists, the names of the id and of the list in it, and the name
-        of the third column: `rank`, or `relevance`, which is 1.
-        """
+    names = ("query_id", "doc_id", "rank", "relevance")
+
+    def __init__(self, rows: Decoder, names: tuple[str, str]) -> None:
+        """Takes the decoder of the lists, and the names of the id and of the list in it."""
         self._rows = rows
         plain = [plain_name(name) for name in rows.names]
         self._at = [plain.index(name) for name in names if name in plain]
         if rows.width and len(self._at) < len(names):
             raise WrongFormatError(f"has no columns {' and '.join(names)}", kind="column-missing")
-        self._is_rank = third == "rank"
         self.noun = rows.noun
-        self.names = ("query_id", "doc_id", third)
         self.width = len(self.names) if rows.width else 0
 
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
@@ -35,7 +33,7 @@ class ListDecoder(Decoder):
     ) -> Iterator[Rows]:
         query, docs = self._at
         for rows in self._rows.rows(start, end, dict.fromkeys(self._at, pa.string()), bad):
-            columns: list[list[Any]] = [[], [], []]
+            columns: list[list[Any]] = [[], [], [], []]
             places = []
             for query_id, doc_ids, place in zip(
                 values_of(rows.columns[query]),
@@ -49,7 +47,8 @@ class ListDecoder(Decoder):
                     continue
                 columns[0] += [query_id] * len(doc_ids)
                 columns[1] += doc_ids
-                columns[2] += range(1, len(doc_ids) + 1) if self._is_rank else [1] * len(doc_ids)
+                columns[2] += range(1, len(doc_ids) + 1)
+                columns[3] += [1] * len(doc_ids)
                 places += [place] * len(doc_ids)
             self.noun = self._rows.noun
             yield Rows({at: columns[at] for at in wanted}, places)
