@@ -86,8 +86,7 @@ def collected(
     """Records, each with its place, as columns."""
     while some := list(itertools.islice(records, _RECORDS_AT_ONCE)):
         places, rows = zip(*some, strict=True)
-        columns = list(zip(*rows, strict=False))
-        yield Rows({at: list(columns[at]) for at in wanted}, places)
+        yield Rows({at: [row[at] for row in rows] for at in wanted}, places)
 
 
 def ignore(*_: object) -> None:

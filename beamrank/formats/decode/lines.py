@@ -80,13 +80,10 @@ class Dialect(NamedTuple):
     def split(self, line: bytes) -> list[bytes]:
         """The columns of a line without its line end."""
         if self.quotes:
-            return [column.encode("utf-8", "surrogateescape") for column in _csv_row(line, self)]
+            text = line.decode("utf-8", "surrogateescape")
+            rows = csv.reader([text], delimiter=self.separator, strict=True)
+            return list(map(_bytes, next(rows, [])))
         return line.split(self.separator.encode()) if self.separator else line.split()
-
-
-def _csv_row(line: bytes, dialect: Dialect) -> list[str]:
-    text = line.decode("utf-8", "surrogateescape")
-    return next(csv.reader([text], delimiter=dialect.separator, strict=True), [])
 
 
 _CSV, _TSV, _WORDS = Dialect(",", quotes=True), Dialect("\t"), Dialect("")
@@ -269,15 +266,23 @@ class LinesDecoder(BlocksDecoder):
         is_header = bool(self.names)
         for place, row in csv_rows(self._source, self._dialect.separator):
             if self._dialect.comments and row[0].startswith("#"):
-                self.comments.append(",".join(row).encode("utf-8", "surrogateescape"))
+                self.comments.append(_bytes(",".join(row)))
             elif is_header:
                 is_header = False
             elif len(row) == self.width:
-                # A byte that is not UTF-8 became a surrogate.
-                columns = (column.encode("utf-8", "surrogateescape") for column in row)
-                yield place, list(map(text_or_bytes, columns))
+                columns: list[Any] = row
+                try:
+                    "".join(row).encode()
+                except UnicodeEncodeError:  # a byte that is not UTF-8 became a surrogate
+                    columns = [text_or_bytes(_bytes(column)) for column in row]
+                yield place, columns
             else:
                 bad(place, self._wrong_width(len(row)), row)
+
+
+def _bytes(text: str) -> bytes:
+    """A text of CSV as it was in the file."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:

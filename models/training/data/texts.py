@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
-from beamrank.formats.rejects import Rejects
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import DocBatch, duplicate_doc
 from beamrank.join import schemas
 from beamrank.notes import first_few
@@ -230,10 +230,10 @@ def _read_docs(corpus: CorpusConfig, max_bad_rows: int, lines: list[str]) -> Ite
     """All docs; after the last one adds a line about invalid rows, or raises PreflightError if
     there are too many.
     """
-    rejects = Rejects("docs", max_bad_rows)
+    rejects = Rejects("docs", NO_LIMIT)
     for unit in list_units(corpus):
         yield from read_unit(unit, rejects)
-    if rejects.too_many:
+    if rejects.count > max_bad_rows:
         raise PreflightError(
             f"{rejects.count:,} rows of the corpus {corpus.path} are invalid, and "
             f"data.max_bad_rows is {max_bad_rows}; the first: {rejects.examples[0]}"
