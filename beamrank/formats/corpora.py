@@ -140,7 +140,8 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
             found = [url for url in find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
             if not found:
                 raise PreflightError(
-                    f"the corpus {corpus.path} does not exist: give a file, a folder or a glob"
+                    f"the corpus {corpus.path} does not exist: give a file, a folder or a glob",
+                    kind="no-file",
                 )
             name = _CHOICE.named(corpus.path, lambda: found)
         corpus = corpus.model_copy(update={"format": name})

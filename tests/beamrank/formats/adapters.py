@@ -1,8 +1,4 @@
-"""What the contract reads with: one function for each input, and the kinds of errors.
-
-To point it to other readers, change READERS and, once all errors have a `kind`, remove `_KINDS` and
-`_PLACES`.
-"""
+"""What the contract reads with: one function for each input, and the kinds of errors."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -150,6 +146,12 @@ OF_FRAMES: Mapping[str, Callable[[Any, Columns], Found]] = {
 }
 
 
+# The place of a row that is left out.
+_PLACES: Mapping[str, str] = {
+    r"at byte (\d+)$": "byte",
+    r"at row (\d+)$": "row",
+    r":(\d+)$": "line",
+}
 # Kinds that say something of a whole file; some readers name its first row too.
 _OF_FILES = (
     "column-",
@@ -164,82 +166,9 @@ _OF_FILES = (
 )
 
 
-# Kinds and places. To remove when errors have `kind`, `file` and `row`: today only their words say
-# it.
-
-_KINDS: Mapping[str, str] = {
-    r"is not between": "number-range",
-    r"carriage return": "lone-cr",
-    r"has an empty id": "empty-id",
-    r"has the id .* surrogate": "id-surrogate",
-    r"surrogate": "surrogate",
-    r"which holds white space": "id-white-space",
-    r"which holds a control": "id-control",
-    r"which holds a byte order": "id-byte-order-mark",
-    r"begins with `#`": "comment-id",
-    r"id that is (null|none)|has no `id`|no value in the column `\w*id\w*`": "id-null",
-    r"None in the column `(doc_?id|query_?id|docno|qid)`": "id-null",
-    r"no value in the column|field `\w+` that is null": "text-null",
-    r"None in the column": "number-null",
-    r"id that is (NaN|a number)": "id-fraction",
-    r"not a whole number of 64 bits\Z": "id-fraction",
-    r"id that is": "id-type",
-    r"field `\w+` that is not valid UTF-8|not valid UTF-8|is not UTF-8|Invalid UTF8": "not-utf8",
-    r"field `\w+` that is": "text-type",
-    r"has no text|without text": "topic-empty",
-    r"NUL character": "topic-nul",
-    r"is of type": "column-type",
-    r"each could be the": "column-several",
-    r"more than one column": "column-twice",
-    r"no header line with the names in `columns`|which `(columns|fields)` names": "column-missing",
-    r"no header line|without a header line": "header-missing",
-    r"none of the first.*(has no field|and the first row)": "column-missing",
-    r"needs columns for|has no column|needs the columns": "column-missing",
-    r"has no field|has the fields": "field-missing",
-    r"has no query_id \(or id\) and doc_id": "column-missing",
-    r"that Arrow cannot read": "frame-unreadable",
-    r"cannot be read: ": "value-unreadable",
-    r"text outside of <DOC>": "text-outside",
-    r"may be truncated|is not (a Parquet|an Arrow IPC) file|rows than it holds": "damaged",
-    r"is not JSON|not JSON": "not-json",
-    r"not an object": "not-object",
-    r"compressed with": "packed",
-    r"UTF-16": "utf16",
-    r"has the query_id .* which": "query-twice",
-    r"already on|a row before has too": "doc-twice",
-    r"has relevance .* but": "judged-twice",
-    r"(relevance|rank) '(nan|-?inf\w*)' is": "number-infinite",
-    r"(relevance|rank) '-?\d{15,}' is": "number-range",
-    r"(relevance|rank) '[-+]?\d+(\.\d+)?' is": "number-fraction",
-    r"(score|relevance|rank) '.*' is not a": "number-text",
-    r"not finite": "number-infinite",
-    r"neither text nor a number": "id-type",
-    r"is not CSV as in": "not-csv",
-    r"is empty|\d+ columns?[ ,;]": "columns",
-    r"several kinds of files": "mixed-files",
-    r"in its first row, and|Score them into two outputs|score them into two": "parts-differ",
-    r"holds no files named|there (is|are) no |does not exist": "no-file",
-    r"no rows|no docs|no topics|nothing to score": "no-rows",
-    r"cannot be guessed": "format-unknown",
-}
-_PLACES: Mapping[str, str] = {
-    r"(?:row|element) (\d+) \(from 0\)": "row0",
-    r"at byte (\d+)": "byte",
-    r"\.\w+:(\d+):": "line",
-    r"\bline (\d+)": "line",
-    r"\brow (\d+)": "row1",
-}
-
-
 def kind_of(error: BeamrankError | BadRow) -> str:
-    """The kind of an error or of a row that is left out; today by its words."""
-    kind, words = getattr(error, "kind", ""), _words(error)
-    found = (name for pattern, name in _KINDS.items() if re.search(pattern, words, re.DOTALL))
-    return str(kind or next(found, f"? {words[:120]}"))
-
-
-def _words(error: BeamrankError | BadRow) -> str:
-    return f"{error.place}: {error.reason}" if isinstance(error, BadRow) else str(error)
+    """The kind of an error or of a row that is left out."""
+    return error.kind or f"? {error}"
 
 
 def _place(error: BeamrankError | BadRow, source: Source, of_frame: bool) -> int | None:
@@ -250,8 +179,8 @@ def _place(error: BeamrankError | BadRow, source: Source, of_frame: bool) -> int
     if isinstance(number, int):
         return source.row("line" if source.rows else "row", number, 0 if of_frame else 1)
     for pattern, unit in _PLACES.items():
-        if match := re.search(pattern, _words(error)):
-            return source.row(unit.rstrip("01"), int(match[1]), int(unit == "row1"))
+        if match := re.search(pattern, str(number)):
+            return source.row(unit, int(match[1]), int(unit == "row"))
     return None
 
 
@@ -270,9 +199,11 @@ def meanings(kind: str, names: Sequence[str], texts: Sequence[str]) -> dict[str,
     try:
         found = _meanings(kind, names, texts)
     except RowError as error:
-        raise PreflightError(f"the file {error}") from error
+        raise PreflightError(f"the file {error}", kind=error.kind) from error
     if found is None:
-        raise PreflightError(f"the file has no column for each meaning of {kind}")
+        raise PreflightError(
+            f"the file has no column for each meaning of {kind}", kind="column-missing"
+        )
     return found
 
 
