@@ -147,6 +147,12 @@ OF_FRAMES: Mapping[str, Callable[[Any, Columns], Found]] = {
 }
 
 
+# The place of a row that is left out.
+_PLACES: Mapping[str, str] = {
+    r"at byte (\d+)$": "byte",
+    r"at row (\d+)$": "row",
+    r":(\d+)$": "line",
+}
 # Kinds that say something of a whole file; some readers name its first row too.
 _OF_FILES = (
     "column-",
@@ -161,20 +167,6 @@ _OF_FILES = (
 )
 
 
-# How the words of a row that is left out give its place.
-_PLACES: Mapping[str, str] = {
-    r"(?:row|element) (\d+) \(from 0\)": "row0",
-    r"at byte (\d+)": "byte",
-    r"\.\w+:(\d+):": "line",
-    r"\bline (\d+)": "line",
-    r"\brow (\d+)": "row1",
-}
-
-
-def _words(error: BeamrankError | BadRow) -> str:
-    return f"{error.place}: {error.reason}" if isinstance(error, BadRow) else str(error)
-
-
 def _place(error: BeamrankError | BadRow, source: Source, of_frame: bool) -> int | None:
     """The row that an error names: of files from 1, of frames from 0."""
     if error.kind.startswith(_OF_FILES):
@@ -183,8 +175,8 @@ def _place(error: BeamrankError | BadRow, source: Source, of_frame: bool) -> int
     if isinstance(number, int):
         return source.row("line" if source.rows else "row", number, 0 if of_frame else 1)
     for pattern, unit in _PLACES.items():
-        if match := re.search(pattern, _words(error)):
-            return source.row(unit.rstrip("01"), int(match[1]), int(unit == "row1"))
+        if match := re.search(pattern, str(number)):
+            return source.row(unit, int(match[1]), int(unit == "row"))
     return None
 
 
@@ -203,9 +195,11 @@ def meanings(kind: str, names: Sequence[str], texts: Sequence[str]) -> dict[str,
     try:
         found = _meanings(kind, names, texts)
     except RowError as error:
-        raise PreflightError(f"the file {error}") from error
+        raise PreflightError(f"the file {error}", kind=error.kind) from error
     if found is None:
-        raise PreflightError(f"no column for a meaning of {kind}", kind="column-missing")
+        raise PreflightError(
+            f"the file has no column for each meaning of {kind}", kind="column-missing"
+        )
     return found
 
 
