@@ -218,9 +218,9 @@ class PromptTemplate:
         for texts in (_SPACED, _EDGES):
             wholes = encode(text.join(parts) for text in texts)
             borders = list(_borders(parts, texts, wholes, encode))
-            befores = [part[last:] for part, (_, last) in zip(parts, borders, strict=True)]
-            afters = [part[:first] for part, (first, _) in zip(parts, borders, strict=True)]
-            joins = dict(zip(names, zip(befores, afters[1:], strict=False), strict=True))
+            before = [part[last:] for part, (_, last) in zip(parts, borders, strict=True)]
+            after = [part[:first] for part, (first, _) in zip(parts, borders, strict=True)]
+            joins = dict(zip(names, zip(before, after[1:], strict=False), strict=True))
             of_docs, of_instruction = joins[names[-1]], joins.get(_INSTRUCTION, ("", ""))
             found = Joins(joins[_QUERY], of_docs, of_instruction, stripped)
             cut = (part[slice(*each)] for part, each in zip(parts, borders, strict=True))

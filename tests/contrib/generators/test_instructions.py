@@ -105,8 +105,8 @@ def test_column_of_instructions_can_have_another_name(tmp_path):
 @pytest.mark.parametrize(
     ("instructions", "overrides", "message"),
     [
-        ({"q1": "Find cats"}, [], r"topics\.jsonl.* `instruction`"),
-        ({}, [], r"topics\.jsonl.* `instruction`"),
+        ({"q1": "Find cats"}, [], r"(?s)topics\.jsonl.*instruction"),
+        ({}, [], r"(?s)topics\.jsonl.*instruction"),
         (
             _INSTRUCTIONS | {"q2": "the dog " * 300},
             [],
