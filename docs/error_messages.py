@@ -3,17 +3,19 @@ stand in braces.
 """
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
+_FILLED_IN = re.compile(r"\{[^{}]*\}")
 _ROOTS = ("beamrank", "models", "transforms", "pipelines", "infra", "contrib")
 _HEAD = """# Errors
 
 Every message, with its class and its `kind`; a part in braces is filled in. `make docs` writes this
-page, so that a change of wording shows here. In Python an error also has `file` and `place`; exit
-codes are in [the command line](cli.md).
+page, so that a change of wording shows here. In Python an error also has `file` and `place`. Exit
+codes are in [troubleshooting](../guide/troubleshooting.md).
 """
 
 
@@ -55,12 +57,12 @@ def _messages(tree: ast.Module, classes: set[str]) -> Iterator[tuple[str, str]]:
         if not isinstance(node, ast.Call) or _name(node.func) not in classes or not node.args:
             continue
         text = " ".join(_text(node.args[0]).split())
-        # An error that is only made anew of another one has no words of its own.
-        if any(map(str.isalpha, ast.unparse(node.args[0]).split("'")[1::2])) or " " in text:
-            kind = next((_text(each.value) for each in node.keywords if each.arg == "kind"), "")
-            if not kind and _name(node.func) == "RowError" and len(node.args) > 1:
-                kind = _text(node.args[1])
-            yield _name(node.func), f"{kind}: {text}" if kind else text
+        # An error that is only raised anew has no words of its own.
+        if any(map(str.isalpha, _FILLED_IN.sub("", text))):
+            kinds = [_text(keyword.value) for keyword in node.keywords if keyword.arg == "kind"]
+            if _name(node.func) == "RowError":
+                kinds += map(_text, node.args[1:])
+            yield _name(node.func), ": ".join([*kinds[:1], text])
 
 
 def _name(node: ast.expr) -> str:
