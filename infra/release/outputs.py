@@ -9,6 +9,7 @@ import socket
 import tarfile
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 from beamrank.version import __version__
 from tests import ROOT
@@ -29,8 +30,8 @@ def keep(into: Path = KEPT) -> Path:
         doc_id: DOCS[doc_id]
         for doc_id in sorted({doc_id for each in candidates.values() for doc_id in each})
     }
-    socket.gethostname = lambda: "host"
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+    host = mock.patch.object(socket, "gethostname", return_value="host")
+    with host, tempfile.TemporaryDirectory(dir="/tmp") as folder:
         topics = {query_id: TOPICS[query_id] for query_id in _QUERIES}
         collection = SmallCollection(Path(folder), docs, topics, shards=2).given_run(
             candidates, _DEPTH
