@@ -208,7 +208,7 @@ def test_output_that_is_not_utf8_is_refused(path):
     [
         ("mono.kk=1", "mono.kk: unknown key: did you mean k?"),
         ("momo=1", "momo: unknown key: did you mean mono?"),
-        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, exclude, k1, b, expansion)"),
+        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, exclude, k1, b, expansion, template)"),
         (f"{'a' * 5000}=1", f"{'a' * 80}...: unknown key"),
         ("corpus.fields=[]", "corpus.fields: it is too short"),
         ("bm25.expansion=rm4", "bm25.expansion: it must be 'rm3' or 'rocchio'"),
@@ -218,6 +218,7 @@ def test_output_that_is_not_utf8_is_refused(path):
             "index: language is False: true, false, yes, no, on and off are not values of it "
             "unless",
         ),
+        ("bm25.template='{title'", "bm25.template: "),
         ("bm25.k1=-1", "bm25.k1: it must be 0 or more"),
         ("bm25.k1=.inf", "bm25.k1: it must be a finite number"),
         ("bm25.k1=1e400", "bm25.k1: it must be a finite number"),
