@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import yaml
 
 from beamrank.commit.plan import Plan, read_plan
@@ -28,7 +27,8 @@ from benchmarks.commands import parser_of
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import ARCHIVE, read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
-from models.scoring.reuse import find_reused
+from models.scoring.answers import CONTENTS, Answered
+from models.stages.attempt import shard_inputs
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 from tests.contrib.generators.cases import save_generator
@@ -259,9 +259,7 @@ def _content(output: Path) -> dict[str, str | bytes]:
 
 
 def lookup_share(output: Path) -> float:
-    """The time of looking scores up in earlier parts of the same size that have none of the texts,
-    over all time.
-    """
+    """The time of looking scores up in an earlier part with all of them, over all time."""
     plan = read_plan(str(output))
     looked_up = scored = 0.0
     for name in ("mono", "duo"):
@@ -269,9 +267,7 @@ def lookup_share(output: Path) -> float:
         assert isinstance(stage, ScoringStage)
         tasks = plan.tasks(record, [_sealed(plan, each) for each in stage.inputs])
         for task, receipt in zip(tasks, _sealed(plan, name).receipts, strict=True):
-            looked_up += _lookup_seconds(
-                stage, task, InputPart(plan.folder(name), receipt), record.keys
-            )
+            looked_up += _lookup_seconds(stage, task, InputPart(plan.folder(name), receipt))
             scored += receipt.seconds
     return looked_up / scored
 
@@ -282,21 +278,13 @@ def _sealed(plan: Plan, stage: str) -> Manifest:
     return seal
 
 
-def _lookup_seconds(
-    stage: ScoringStage, task: ShardTask, part: InputPart, keys: Mapping[str, Any]
-) -> float:
-    """What reading earlier tokens and scores, and comparing their inputs, adds to a shard."""
-    tokens = task.inputs[0].read()
-    inputs = stage.prepare(tokens, task).inputs
-    # Each text begins with a different token, so none is the same.
-    rows = [
-        {**row, "doc_tokens": [[999, *doc] for doc in row["doc_tokens"]]}
-        for row in tokens.to_pylist()
-    ]
-    changed = pa.Table.from_pylist(rows, tokens.schema)
+def _lookup_seconds(stage: ScoringStage, task: ShardTask, part: InputPart) -> float:
+    """What reading an earlier part and looking all inputs up adds to a shard."""
+    inputs = shard_inputs(stage, task)
+    prepared = stage.prepare(inputs)
     start = time.monotonic()
-    task.inputs[0].read()
-    find_reused(inputs, [stage.reusable(changed, part.read(), keys)])
+    answers = stage.known_answers(part.read(), task.inputs[0].read(CONTENTS))
+    Answered.of(prepared, replace(inputs, earlier=[answers]).find)
     return time.monotonic() - start
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from beamrank.commit.plan import read_plan
 from beamrank.commit.shards import ShardTask
 from beamrank.join import schemas
-from beamrank.join.schemas import MONO, candidates_table, tokenized_table
+from beamrank.join.schemas import MONO, Texts, candidates_table, tokenized_table
 from benchmarks import synthetic
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
@@ -70,10 +70,11 @@ def _tokenized(task: ShardTask, vocab_size: int) -> pa.Table:
     """Each doc has the same few tokens: a report reads none."""
     schema = schemas.tokenized(vocab_size)
     candidates, query_ids = task.inputs[0].read(), [topic.query_id for topic in task.topics]
-    query_tokens = pa.array([_TOKENS] * len(query_ids), schema.field("query_tokens").type)
-    doc_tokens = pa.array([_TOKENS], schema.field("query_tokens").type)
+    tokens = schema.field("query_tokens").type
+    queries = Texts.of(pa.array([_TOKENS] * len(query_ids), tokens), query_ids)
+    docs = Texts.of(pa.array([_TOKENS], tokens), [""])
     rows = np.zeros(candidates.num_rows, np.int64)
-    return tokenized_table(schema, query_ids, query_tokens, candidates, doc_tokens, rows)
+    return tokenized_table(schema, query_ids, queries, candidates, docs, rows)
 
 
 def _mono(task: ShardTask, relevant: Mapping[str, str], rng: np.random.Generator) -> pa.Table:

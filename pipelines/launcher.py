@@ -37,6 +37,7 @@ from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
 from models.scoring.engine import inputs_done
+from models.stages.attempt import shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
     ConsoleProgress,
@@ -285,7 +286,7 @@ class Launcher:
     def _check_inferences(self, stage: StageRecord, tasks: Sequence[ShardTask], most: int) -> None:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
-        self._inferences += sum(work.count(task).inferences for task in tasks)
+        self._inferences += sum(work.count(shard_inputs(work, task)).inferences for task in tasks)
         if self._inferences > most:
             raise BeamrankError(
                 f"{stage.name} was not started: after reuse the run makes {self._inferences:,} "

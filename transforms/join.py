@@ -21,7 +21,7 @@ from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs, NeededList
 from beamrank.join.join import doc_tokens_schema
 from beamrank.join.run_shards import SENT
-from models.stages.attempt import run_shard
+from models.stages.attempt import attempt
 from models.stages.given_run import RunScan, SentRows
 from models.stages.tokenize import SentTokens, TokenizeDocs
 from transforms.shards import EachFn
@@ -134,7 +134,7 @@ class _Work:
     def join(self, task: ShardTask, tokens: Sequence[pa.RecordBatch]) -> int:
         """The shard's number once it has a receipt."""
         join = partial(self.stage.join, task, tokens, self.units.place)
-        return run_shard(task, join).receipt.shard
+        return attempt(task, join).receipt.shard
 
 
 @dataclass
@@ -181,7 +181,7 @@ def _read_range(scan: RunScan, units: tuple[int, int]) -> Iterator[SentRows]:
 def _order_shard(scan: RunScan, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
     """(shard, batches) -> the shard's number once it has a receipt."""
     task, rows = task_and_rows(grouped[1])
-    yield run_shard(task, partial(scan.join, task, rows)).receipt.shard
+    yield attempt(task, partial(scan.join, task, rows)).receipt.shard
 
 
 @dataclass

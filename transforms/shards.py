@@ -18,7 +18,7 @@ from beamrank import logs
 from beamrank.commit.job_files import StoredTask, TaskFile
 from beamrank.commit.shards import ShardTask
 from beamrank.storage.stores import StoreSettings
-from models.stages.attempt import Outcome, shard_run
+from models.stages.attempt import Outcome, run_shard
 from models.stages.base import ShardStage
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
@@ -105,7 +105,7 @@ class RunShardFn(StorageDoFn):
         earlier one's.
         """
         with self._failures():
-            run = shard_run(self._stage, stored.read())
+            run = partial(run_shard, self._stage, stored.read())
         if self._stage.shards_at_a_time == 1:
             with ONE_CALL_AT_A_TIME, self._failures():
                 outcome = run()
@@ -178,7 +178,7 @@ class RunShards(beam.PTransform):
         receipt.
         """
         with ThreadPoolExecutor(self.stage.shards_at_a_time) as pool:
-            for outcome in pool.map(lambda task: shard_run(self.stage, task)(), tasks):
+            for outcome in pool.map(partial(run_shard, self.stage), tasks):
                 note(outcome.receipt.shard)
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:

@@ -44,7 +44,7 @@ from beamrank.storage.urls import refuse_credentials
 from beamrank.topic_table import TopicTable
 
 # Raised whenever a stage would write other bytes from the same input.
-ENGINE_VERSION = 5
+ENGINE_VERSION = 6
 # That of release 0.3.0: outputs since then are read.
 OLDEST_READ_VERSION = 5
 FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]

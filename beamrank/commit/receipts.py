@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any
@@ -167,11 +167,16 @@ class StageFolder:
     def _receipt_url(self, shard: int, shard_digest: str) -> str:
         return storage.join(self._receipts_url, listing.RECEIPT.name(shard_digest, shard))
 
-    def read_part(self, receipt: Receipt) -> Any:
-        """A shard's table; raises ReceiptError as `part_content`, and where it is not Parquet."""
+    def read_part(self, receipt: Receipt, columns: Collection[str] | None = None) -> Any:
+        """A shard's table, or those of some columns that it has; raises ReceiptError as
+        `part_content`, and where it is not Parquet.
+        """
         content = self.part_content(receipt)
         try:
-            return pq.read_table(pa.BufferReader(content))
+            file = pq.ParquetFile(pa.BufferReader(content))
+            names = file.schema_arrow.names
+            chosen = names if columns is None else [name for name in names if name in columns]
+            return file.read(chosen)
         except (pa.ArrowException, OSError) as error:
             raise ReceiptError(
                 f"{self.part_url(receipt)} cannot be read: {error}. Delete it and run again"

@@ -4,7 +4,7 @@ time.
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +61,11 @@ class Scores:
     def cost(self) -> dict[str, int]:
         """The fields of `StageCounts` that it decides."""
         return {name: value for name, value in vars(self).items() if name != "log_odds"}
+
+
+def no_scores(inferences: int) -> Scores:
+    """As if so many inputs had been scored: zeros."""
+    return Scores(np.zeros(inferences, np.float32), inferences, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -204,11 +209,18 @@ def _counting(inputs: int) -> Iterator[list[int]]:
 
 
 class Prepared(NamedTuple):
-    """A shard that can be scored: its inputs, and what makes its rows, and the counts for its
-    receipt, of scores.
+    """A shard that can be scored.
+
+    Attributes:
+        inputs: its distinct inputs.
+        numbers: int64[n], which of them each of its n inputs is.
+        keys: what each of the n inputs contains (`models.scoring.answers`).
+        finish: makes its rows, and the counts for its receipt, of the scores of `inputs`.
     """
 
     inputs: PackedInputs
+    numbers: Lengths
+    keys: Sequence[bytes]
     finish: Callable[[Scores], tuple[pa.Table, StageCounts]]
 
     def score(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:

@@ -4,17 +4,25 @@ has committed.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from beamrank import logs
-from beamrank.commit.receipts import Receipt
+from beamrank.commit.receipts import Receipt, arithmetic_digest
 from beamrank.commit.shards import ShardTask
+from beamrank.errors import BeamrankError
+from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
+from models.scoring.answers import CONTENTS, Answers
 from models.stages.base import ShardStage
+from models.stages.compute import ShardInputs
+from models.stages.core import open_record
 from models.stages.scoring import ModelLoad, new_loads
 
 _log = logging.getLogger(__name__)
@@ -55,8 +63,15 @@ class Outcome(NamedTuple):
     loads: Sequence[ModelLoad] = ()
 
 
-def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
-    """Runs a shard that no other attempt has committed."""
+def run_shard(stage: ShardStage, task: ShardTask) -> Outcome:
+    """Computes a shard and commits it, once more where a file that it reads was written again
+    meanwhile.
+    """
+    return attempt(task, partial(reread, partial(_compute, stage, task)))
+
+
+def attempt(task: ShardTask, commit: Callable[[], Receipt]) -> Outcome:
+    """Commits a shard that no other attempt has committed."""
     with _progressing(), logs.log_context(storage.name(task.folder.url), task.shard):
         receipt = task.receipt()
         if receipt is not None:
@@ -64,7 +79,7 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
             return Outcome(receipt, ran=False)
         _log.info("started")
         try:
-            receipt = run()
+            receipt = commit()
         except Exception:
             _log.exception("failed")
             raise
@@ -75,8 +90,43 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
         return Outcome(receipt, ran=True, loads=new_loads())
 
 
-def shard_run(stage: ShardStage, task: ShardTask) -> Callable[[], Outcome]:
-    """What runs a shard of a stage, once more where a file that it reads was written again
-    meanwhile.
+def shard_inputs(stage: ShardStage, task: ShardTask) -> ShardInputs:
+    """What a stage reads of a shard: each part at its first use."""
+    parts = dict(zip(stage.inputs, task.inputs, strict=True))
+    read = cache(lambda name: parts[name].read())
+    inputs = ShardInputs(task.shard, read, task.topics, task.rows)
+    inputs.earlier = _earlier(stage, task, inputs)
+    return inputs
+
+
+def _compute(stage: ShardStage, task: ShardTask) -> Receipt:
+    inputs = shard_inputs(stage, task)
+    start = time.monotonic()
+    computed = stage.compute(inputs)
+    seconds = time.monotonic() - start - inputs.opening_seconds
+    counts = {**computed.counts, **inputs.unused}
+    return computed._replace(counts=counts).commit(task, seconds)
+
+
+def _earlier(stage: Any, task: ShardTask, inputs: ShardInputs) -> Iterator[Answers]:
+    """The answers of earlier parts for the queries of a shard.
+
+    A part that cannot be used is left out and counted: its answers are computed again.
     """
-    return partial(run_shard, task, partial(reread, partial(stage.run, task)))
+    for part in task.reusable:
+        backend = part.stage.keys["backend"]
+        here = arithmetic_digest(describe_machine(), backend)
+        count, reason = "parts_of_other_machines", "a different kind of machine computed it"
+        if part.arithmetic == here or stage.any_processor:
+            query_ids = inputs.read(stage.tokens)["query_id"].combine_chunks()
+            try:
+                tables = part.scores.read(), part.tokens.read(CONTENTS)
+                rows = (each.filter(pc.is_in(each["query_id"], query_ids)) for each in tables)
+                answers = open_record(part.stage).known_answers(*rows)
+            except (BeamrankError, OSError, LookupError) as error:
+                count, reason = "unusable_parts", str(error)
+            else:
+                yield answers
+                continue
+        _log.warning("%s is not reused: %s", part.scores.url, reason)
+        inputs.unused[count] += 1

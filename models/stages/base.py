@@ -18,8 +18,7 @@ from pydantic import ConfigDict
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt, ScanReport
-from beamrank.commit.shards import ShardTask
+from beamrank.commit.receipts import Manifest, ScanReport
 from beamrank.commit.stage import StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
@@ -29,6 +28,8 @@ from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
 from beamrank.storage.documents import adapter, validated
+from models.scoring.answers import Answers
+from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning
 
 RANKED_BY = "ranked_by"
@@ -271,9 +272,15 @@ class ShardStage(Stage):
         """
         return 1
 
-    @abstractmethod
-    def run(self, task: ShardTask) -> Receipt:
-        """Does one shard and commits it."""
+    def compute(self, inputs: ShardInputs) -> Computed:
+        """Computes a shard; a stage that scans files instead (`does`) has none."""
+        raise NotImplementedError
+
+    def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:  # noqa: ARG002
+        """What rows of a part answer, by content: by default nothing. `tokens` have the columns
+        `models.scoring.answers.CONTENTS` of the same queries.
+        """
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,18 +319,17 @@ class LaterStage(ShardStage):
     def inputs(self) -> tuple[str, ...]:
         return (*([self.tokens] if self.tokens else []), *self.reads)
 
-    def parts_before(self, task: ShardTask) -> ShardParts:
+    def parts_before(self, inputs: ShardInputs) -> ShardParts:
         """The parts of the stages before, from which the rankings follow that this stage
         re-ranks.
         """
-        inputs = dict(zip(self.inputs, task.inputs, strict=True))
-        return ShardParts(task.shard, self.chain, lambda name: inputs[name].read())
+        return ShardParts(inputs.shard, self.chain, inputs.read)
 
-    def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
+    def received(self, inputs: ShardInputs) -> dict[str, Sequence[str]]:
         """The docs of each query of a shard that this stage scores, best first: never of the
         tail.
         """
-        return received(self.parts_before(task).rankings(self.chain[-1].name), self.k)
+        return received(self.parts_before(inputs).rankings(self.chain[-1].name), self.k)
 
 
 @lru_cache

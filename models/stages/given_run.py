@@ -105,12 +105,6 @@ class GivenRun(FirstStage):
         """
         return open_run(self.url, hints_of(self), self.run_digest)
 
-    def run(self, task: ShardTask) -> Receipt:
-        scan = RunScan(
-            self, task.folder, *self.open(), np.zeros(1, np.uint64), np.ones(1, np.bool_)
-        )
-        return scan.join(task, [batch for _, batch in scan.read_all()])
-
     def check_scan(self, scan: ScanReport) -> None:
         """Raises PreflightError where too many rows cannot be used."""
         if scan.bad_rows > self.limit(scan.kind):
@@ -261,7 +255,7 @@ class RunScan:
         return order_shard(
             in_place_order(batches),
             [topic.query_id for topic in task.topics],
-            self.stage.to_retrieve(task),
+            self.stage.to_retrieve(task.topics),
             self.reader.layout,
             self.stage.ties,
             lambda unit, position: self.reader.where(self._units[unit], position),
@@ -274,7 +268,9 @@ class RunScan:
 
     def _commit(self, task: ShardTask, found: ShardRun, start: float) -> Receipt:
         examples = [] if found.foreign is None else [f"query {found.foreign[1]!r}{_NO_TOPIC}"]
-        return self.stage.commit(task, found.candidates, start, found.counts, examples)
+        topics, candidates = task.topics, found.candidates
+        computed = self.stage.computed(topics, candidates, found.counts, examples)
+        return computed.commit(task, time.monotonic() - start)
 
     def run_here(self, tasks: Sequence[ShardTask], done: Callable[[int], None]) -> None:
         """Does all open shards in this process, and commits none where a row of the run is wrong.

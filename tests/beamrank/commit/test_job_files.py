@@ -18,6 +18,7 @@ from beamrank.commit.shards import (
     cut_shards,
     write_shards,
 )
+from beamrank.commit.stage import StageRecord
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units, read_unit
 from beamrank.records import Topic
@@ -54,9 +55,9 @@ def test_tasks_are_read_as_they_were_written(output):
     manifest = seal_stage(plan, "retrieve")
     tasks = plan.tasks(plan.stage(_TOKENIZE), [manifest])
     part = tasks[1].inputs[0]
-    reusable = ReusablePart(
-        part, InputPart(plan.folder("other"), part.receipt), {"k": 3, "dtype": "float32"}, "abc"
-    )
+    scored = StageRecord("mono", "mono", "mono", (), keys={"k": 3, "dtype": "float32"})
+    other = InputPart(plan.folder("other"), part.receipt)
+    reusable = ReusablePart(part, other, scored, "abc")
     tasks[1] = replace(tasks[1], reusable=(reusable,))
     file = _write(plan, tasks)
     assert [file.read(task.shard) for task in tasks] == tasks

@@ -19,6 +19,7 @@ from contrib.pairs.tables import find_pairs
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.torch import TorchBackend
+from models.stages.attempt import run_shard
 from models.stages.core import open_stage
 
 QUERY = "how do crusts stay crisp"
@@ -45,7 +46,7 @@ def _run(
     task = ShardTask(
         StageFolder(str(folder)), 3, "1" * 64, rows=RowRange(digest_file(url), start, end)
     )
-    receipt = stage.run(task)
+    receipt = run_shard(stage, task).receipt
     return receipt, task.folder.read_part(receipt)
 
 
@@ -113,7 +114,7 @@ def test_a_changed_file_is_not_committed(tmp_path, checkpoints):
     stage = _stage(url, checkpoints.mono)
     _write(tmp_path / "pairs.parquet", id=[1, 2], query=[QUERY] * 2, doc=DOCS[1:3])
     with pytest.raises(DataError, match="changed after its digest was taken"):
-        stage.run(task)
+        run_shard(stage, task)
     assert not (tmp_path / "out").exists()
 
 

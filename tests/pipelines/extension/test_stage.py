@@ -4,7 +4,6 @@ package.
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,6 @@ import pyarrow as pa
 import pytest
 
 import beamrank
-from beamrank.commit.receipts import Receipt
-from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.run import load_config
 from beamrank.config.stages import FirstStageConfig, StageConfig
@@ -24,6 +21,7 @@ from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
 from models.stages.base import Key, LaterStage
+from models.stages.compute import Computed, ShardInputs
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 from pipelines.plan.estimate import estimate
@@ -58,17 +56,15 @@ class Listwise(LaterStage):
 
     window: Annotated[int, Key("{own_name}.window")]
 
-    def run(self, task: ShardTask) -> Receipt:
-        start = time.monotonic()
+    def compute(self, inputs: ShardInputs) -> Computed:
         rows = []
-        for query_id, docs in sorted(self.received(task).items()):
+        for query_id, docs in sorted(self.received(inputs).items()):
             ranked = windows(query_id, list(docs), self.window)
             rows += [
                 {"query_id": query_id, "doc_id": doc, "score": -place}
                 for place, doc in enumerate(ranked)
             ]
-        table = pa.Table.from_pylist(rows, schema=self.schema)
-        return task.commit(table, seconds=time.monotonic() - start, counts={"windows": len(rows)})
+        return Computed(pa.Table.from_pylist(rows, schema=self.schema), {"windows": len(rows)})
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
         assert before is not None
@@ -117,20 +113,16 @@ class Dense(FirstStage):
         corpus = {"corpus_digest": planning.corpus_digest, "path": planning.config.corpus.path}
         return super().settings(own, planning) | corpus
 
-    def run(self, task: ShardTask) -> Receipt:
-        start = time.monotonic()
+    def compute(self, inputs: ShardInputs) -> Computed:
         docs = {
             each["id"]: each["contents"]
             for each in map(json.loads, Path(self.path).read_text().splitlines())
         }
-        found = [nearest(text, docs, self.k) for _, text in task.topics]
+        found = [nearest(text, docs, self.k) for _, text in inputs.topics]
         doc_ids = [[doc_id for doc_id, _ in rows] for rows in found]
         scores = [[score for _, score in rows] for rows in found]
-        return self.commit(
-            task,
-            candidates_table([topic.query_id for topic in task.topics], doc_ids, scores),
-            start,
-        )
+        query_ids = [topic.query_id for topic in inputs.topics]
+        return self.computed(inputs.topics, candidates_table(query_ids, doc_ids, scores))
 
 
 def _vector(text: str) -> np.ndarray:
@@ -216,7 +208,11 @@ def test_cascade_by_configuration_equals_the_papers_loop(collection):
         )
 
 
-def test_cascade_in_memory_has_the_runs_of_the_job(collection):
+def test_cascade_in_memory_has_the_runs_of_the_job(collection, plugins):
+    """With segments, and with a stage from outside the package."""
+    segments = {"length_tokens": 20, "stride_tokens": 10, "limit": 3}
+    collection.keys["cascade"][1] = {"mono": {**_LATER[0]["mono"], "segments": segments}}
+    collection.keys["cascade"].append({"listwise": {"k": 3}})
     beamrank.run(str(collection.path))
     candidates = {
         query_id: {doc: -float(rank) for rank, doc in enumerate(docs)}
@@ -224,13 +220,14 @@ def test_cascade_in_memory_has_the_runs_of_the_job(collection):
     }
     stages = [
         {kind: {**settings, "checkpoint": str(collection.folder / settings["checkpoint"])}}
-        for entry in collection.keys["cascade"]
+        for entry in collection.keys["cascade"][:-1]
         for kind, settings in entry.items()
     ]
+    stages.append(collection.keys["cascade"][-1])
     options: Any = {"max_length": 64, "max_query_length": 16, "dtype": "float32", "device": "cpu"}
     found = beamrank.rerank(TOPICS, candidates, DOCS, cascade=stages, **options)
     orders = _run_orders(collection.output)
-    assert list(found) == ["mono", "large", "duo-sum"]
+    assert list(found) == ["mono", "large", "duo-sum", "listwise"]
     for name, run in found.items():
         assert {query_id: list(docs) for query_id, docs in run.items()} == orders[name]
 

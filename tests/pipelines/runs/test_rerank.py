@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -15,6 +15,8 @@ from beamrank.formats.runs import read_run
 from beamrank.frames import run_of_frame
 from models.rerank import rerank
 from models.reranker import Reranker
+from models.stages.compute import Computed, ShardInputs
+from models.stages.scoring import ScoringStage
 from tests.support.checkpoints import save_pair
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
@@ -61,25 +63,21 @@ def _keyed(rows: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
     return {(row["query_id"], row.get("doc_id", "")): repr(row) for row in rows}
 
 
-class _Recorded(Reranker):
-    """Keeps the raw scores of all shards."""
-
-    raw: ClassVar[dict[str, list[dict[str, object]]]]
-
-    def score_shard(self, *arguments: Any) -> Any:
-        table, counts = super().score_shard(*arguments)
-        self.raw[self.kind] += table.to_pylist()
-        return table, counts
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rerank_equals_the_command_line_bit_for_bit(
     collection: SmallCollection, mono, dtype, tmp_path, monkeypatch
 ):
     run = collection.run(f"dtype={dtype}", "kernel=auto", output=tmp_path / "out")
     assert len(run.plan.shards) == 2
-    monkeypatch.setattr("models.rerank.Reranker", _Recorded)
-    monkeypatch.setattr(_Recorded, "raw", {"mono": [], "duo": []}, raising=False)
+    raw: dict[str, list[dict[str, object]]] = {"mono": [], "duo": []}
+    compute = ScoringStage.compute
+
+    def recorded(stage: ScoringStage, inputs: ShardInputs) -> Computed:
+        computed = compute(stage, inputs)
+        raw[stage.name] += computed.part.to_pylist()
+        return computed
+
+    monkeypatch.setattr(ScoringStage, "compute", recorded)
     duo = str(collection.folder / "duo")
     found = rerank(
         TOPICS,
@@ -100,7 +98,7 @@ def test_rerank_equals_the_command_line_bit_for_bit(
         ).read_bytes()
     for stage in ("mono", "duo"):
         stored = _keyed(run.rows(stage))
-        assert _keyed(_Recorded.raw[stage]) == {
+        assert _keyed(raw[stage]) == {
             key: row for key, row in stored.items() if key[0] in found["mono"]
         }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.join import schemas
-from beamrank.join.schemas import candidates_table, tokenized_table
+from beamrank.join.schemas import Texts, candidates_table, tokenized_table
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.families import bert_template
@@ -32,7 +32,8 @@ def shard(rows: Sequence[Row], special: SpecialTokens = SPECIAL) -> pa.Table:
     candidates = candidates_table(query_ids, [list(docs) for _, _, docs in rows])
     queries = pa.array([list(query) for _, query, _ in rows], schema.field("query_tokens").type)
     docs = pa.array([list(doc) for _, _, docs in rows for doc in docs.values()], queries.type)
-    return tokenized_table(schema, query_ids, queries, candidates, docs, np.arange(len(docs)))
+    topics, texts = (Texts.of(each, list(map(str, each.to_pylist()))) for each in (queries, docs))
+    return tokenized_table(schema, query_ids, topics, candidates, texts, np.arange(len(docs)))
 
 
 def score_mono(engine: ScoringEngine, *arguments: Any) -> tuple[pa.Table, StageCounts]:
