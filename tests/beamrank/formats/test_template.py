@@ -133,7 +133,10 @@ _TOPIC_ROWS: list[dict[str, str | None]] = [
 
 
 def _separated(separator: str) -> str:
-    rows = [_TOPIC_ROWS[0].keys(), *(row.values() for row in _TOPIC_ROWS)]
+    rows: list[list[str | None]] = [
+        [*_TOPIC_ROWS[0]],
+        *([*row.values()] for row in _TOPIC_ROWS),
+    ]
     quote = '"' if separator == "," else ""
     return "".join(
         separator.join(f"{quote}{value or ''}{quote}" for value in row) + "\n" for row in rows
