@@ -16,7 +16,6 @@ from typing import Any
 
 import apache_beam as beam
 
-from beamrank.commit.job_files import TaskFile
 from beamrank.commit.listing import RUNS, tasks_prefix
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder, read_scans
@@ -45,14 +44,16 @@ from pipelines.console.progress import (
     at_most_every,
     duration,
 )
-from pipelines.joins import CorpusJoin, join_run
+from pipelines.passes import Jobs
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline, shuffle_room
 from pipelines.runners.watchdog import in_mid_run, run_watched, watch
 from pipelines.runs.run_file import ShardWriter
 from pipelines.runs.run_files import warn_of_candidates
+from transforms.scatter import scattered
 from transforms.shards import RunShards, SpreadTasks, WriteShards
+from transforms.tasks import TaskFile
 
 _log = logging.getLogger(__name__)
 RETRIES = 2
@@ -354,19 +355,16 @@ class Launcher:
         with self.console.bar(stage.name) as bar:
             show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)
             run_job = partial(self._run_job, stage, folder, in_order, show)
-            if work.does == "run":
-                prefix = tasks_prefix(in_order)
-                join_run(
-                    self.plan, work, tasks, run_job, bar, self.console.note, prefix, room_bytes
-                )
-            elif work.does == "join":
-                assert isinstance(self.config, RunConfig)
-                CorpusJoin(
-                    *(self.plan, self.config, work, tasks, self.console.note, run_job),
-                    *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait),
-                ).run()
-            else:
+            if work.does == "shards":
                 run_job(tasks, RunShards(work.decided(self.plan) if stage.whole else work), None)
+                return
+            jobs = Jobs(
+                lambda some, part, scan: run_job(some, scattered(part), scan),
+                room_bytes,
+                self.wait and self.runner not in IN_MEMORY,
+                bar,
+            )
+            jobs.scatter(work, self.plan, self.config, tasks, in_order)
 
     def _run_job(
         self,

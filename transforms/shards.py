@@ -15,11 +15,11 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beamrank import logs
-from beamrank.commit.job_files import StoredTask, TaskFile
 from beamrank.commit.shards import ShardTask
 from beamrank.storage.stores import StoreSettings
 from models.stages.attempt import Outcome, shard_run
 from models.stages.base import ShardStage
+from transforms.tasks import StoredTask, TaskFile
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
 ONE_CALL_AT_A_TIME = threading.Lock()

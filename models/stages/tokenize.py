@@ -45,14 +45,17 @@ from models.checkpoints.checkpoint import fetch_tokenizer, tokenizer_of
 from models.stages.base import Key, Stage
 from models.stages.first_stage import FIRST
 from models.stages.planning import Planning
+from models.stages.scatter import SentRows
 from models.tokenizers.base import InstructedTokenizer, Tokenizer
 from models.tokenizers.prompts import Joins
 
 _FLUSH_TOKENS = 4 << 20
 # In this machine's cache: lists of docs from a store.
 LISTS = "lists"
-# (shard, the tokens of docs that it needs)
-SentTokens = tuple[int, pa.RecordBatch]
+_ROW_OVERHEAD_BYTES = 64
+_TOKEN_BYTES = 2
+_LETTERS_PER_TOKEN = 4
+_SAMPLE_DOCS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +131,23 @@ class TokenizeDocs(Stage):
     def schema(self) -> pa.Schema:
         return schemas.tokenized(self.vocab_size, self.instructions)
 
+    @property
+    def sent_schema(self) -> pa.Schema:
+        """The columns of the rows that `scan` sends."""
+        return doc_tokens_schema(schemas.token_type(self.vocab_size))
+
+    def sent_bytes(self, docs: int, unit: CorpusUnit) -> float:
+        """About how many bytes so many docs have in the shuffle, by the letters of the first docs
+        of a unit.
+        """
+        letters: list[int] = []
+        for batch in read_unit(unit):
+            letters += map(len, batch.texts)
+            if len(letters) >= _SAMPLE_DOCS:
+                break
+        tokens = sum(min(count / _LETTERS_PER_TOKEN, self.max_doc_tokens) for count in letters)
+        return docs * (_ROW_OVERHEAD_BYTES + _TOKEN_BYTES * tokens / max(1, len(letters)))
+
     def needed(self, task: ShardTask, ranges: int) -> Iterator[tuple[int, bytes]]:
         """The docs that a shard needs, cut by range of the hash
         (`beamrank.join.doc_hashes.cut_needed`).
@@ -142,7 +162,7 @@ class TokenizeDocs(Stage):
 
     def scan(
         self, unit: CorpusUnit, file: DigestedFile, needed: NeededList, folder: StageFolder
-    ) -> Iterator[SentTokens]:
+    ) -> Iterator[SentRows]:
         """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards
         that want them.
 
@@ -157,7 +177,7 @@ class TokenizeDocs(Stage):
                 digested.
         """
         tokenizer, opened = self.tokenizer, _opened(needed.urls)
-        schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
+        schema = self.sent_schema
         start = time.monotonic()
         rejects = Rejects("docs", NO_LIMIT)
         docs = 0
@@ -213,9 +233,7 @@ class TokenizeDocs(Stage):
         """
         start = time.monotonic()
         tokenizer = self.tokenizer
-        docs = pa.Table.from_batches(
-            batches, doc_tokens_schema(schemas.token_type(self.vocab_size))
-        )
+        docs = pa.Table.from_batches(batches, self.sent_schema)
         queries = tokenizer.encode_queries(
             [topic.text for topic in task.topics], self.max_doc_tokens
         )

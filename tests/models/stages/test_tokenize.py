@@ -22,7 +22,8 @@ from beamrank.join.doc_hashes import NeededList
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile, digest_file
 from models.stages import tokenize
-from models.stages.tokenize import SentTokens, TokenizeDocs
+from models.stages.scatter import SentRows
+from models.stages.tokenize import TokenizeDocs
 from models.tokenizers.library import load_tokenizer
 from tests.support.outputs import list_docs
 
@@ -47,7 +48,7 @@ class Scanned(NamedTuple):
     needed: NeededList
     folder: StageFolder
 
-    def unit(self, unit: CorpusUnit) -> Iterator[SentTokens]:
+    def unit(self, unit: CorpusUnit) -> Iterator[SentRows]:
         return self.stage.scan(unit, self.file, self.needed, self.folder)
 
     def place(self, unit: int, position: int) -> str:
