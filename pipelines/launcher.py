@@ -18,7 +18,8 @@ import apache_beam as beam
 
 from beamrank.commit.listing import RUNS, tasks_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt, StageFolder, read_scans
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.scans import read_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry

@@ -9,7 +9,8 @@ from functools import partial
 
 from beamrank.commit import listing
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import StageFolder, watch_scans
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.scans import watch_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.config.run import JobConfig, RunConfig
 from beamrank.errors import BeamrankError, DataError

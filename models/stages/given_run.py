@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.commit.listing import tasks_prefix
-from beamrank.commit.receipts import Manifest, Receipt, ScanReport, StageFolder
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.scans import ScanReport, report_scan
 from beamrank.commit.shards import ShardTask, find_shards
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
@@ -37,7 +38,6 @@ from beamrank.join.run_units import (
     write_units,
 )
 from beamrank.notes import counted
-from beamrank.storage import files as storage
 from beamrank.storage.documents import digest
 from models.stages.base import Key
 from models.stages.first_stage import FirstStage
@@ -262,18 +262,17 @@ class RunScan(Scatter):
                         yield from by_shard(batches, shards)
                         batches, shards, kept = [], [], 0
         yield from by_shard(batches, shards)
-        ScanReport(
+        report_scan(
+            self.folder.url,
+            self.stage.scan_digest,
             start,
             docs,
-            rejects.count,
-            rejects.examples,
-            round(time.monotonic() - began, 3),
-            rejects_file=rejects.publish(storage.parent(self.folder.url), start),
+            rejects,
+            began,
             twice_encoded=twice,
             twice_example=example,
             remark="" if is_scored else f"unranked; {FORMATS[listed].candidate_order}",
-            kind=rejects.kind,
-        ).publish(self.folder.url, self.stage.scan_digest)
+        )
 
     def gather(self, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> Receipt:
         """Puts the rows of a shard in their order, and commits its candidates; raises

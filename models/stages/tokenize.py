@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.commit.receipts import Receipt, ScanReport, StageFolder, read_scans
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.scans import read_scans, report_scan
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.errors import DataError, PreflightError
@@ -36,7 +37,6 @@ from beamrank.join.join import (
 )
 from beamrank.join.schemas import tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
-from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import hashes64
@@ -206,14 +206,7 @@ class TokenizeDocs(Stage):
                     yield from by_shard(buffer, shards)
                     buffer, shards = [], []
             yield from by_shard(buffer, shards)
-        ScanReport(
-            unit.index,
-            docs,
-            rejects.count,
-            rejects.examples,
-            round(time.monotonic() - start, 3),
-            rejects.publish(storage.parent(folder.url), unit.index),
-        ).publish(folder.url, self.corpus_digest)
+        report_scan(folder.url, self.corpus_digest, unit.index, docs, rejects, start)
 
     def join(
         self,

@@ -10,7 +10,8 @@ import numpy as np
 
 from beamrank.commit.listing import CURRENT
 from beamrank.commit.plan import Plan, read_plan
-from beamrank.commit.receipts import Receipt, read_machine, read_scans
+from beamrank.commit.receipts import Receipt, read_machine
+from beamrank.commit.scans import read_scans
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_receipts
 from beamrank.config.run import RunConfig

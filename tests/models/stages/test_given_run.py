@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank.commit.receipts import StageFolder, read_scans
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.scans import read_scans
 from beamrank.commit.shards import ShardTask, cut_shards
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.run_order import Ties

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from transformers import BertTokenizer
 
-from beamrank.commit.receipts import StageFolder, read_scans, watch_scans
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.scans import read_scans, watch_scans
 from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
