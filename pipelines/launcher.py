@@ -38,6 +38,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
 from models.scoring.engine import inputs_done
 from models.stages.core import open_stages
+from models.stages.scatter import done_here
 from pipelines.console.progress import (
     ConsoleProgress,
     Scan,
@@ -52,8 +53,8 @@ from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline, sh
 from pipelines.runners.watchdog import in_mid_run, run_watched, watch
 from pipelines.runs.run_file import ShardWriter
 from pipelines.runs.run_files import warn_of_candidates
-from transforms.scatter import scattered
-from transforms.shards import RunShards, SpreadTasks, WriteShards
+from transforms.scatter import transform_of
+from transforms.shards import SpreadTasks
 from transforms.tasks import TaskFile
 
 _log = logging.getLogger(__name__)
@@ -221,9 +222,7 @@ class Launcher:
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
                 with self._retrying(RUNS, tasks, write.done):
-                    self._run_job(
-                        record, last, digests, lambda _: progress, tasks, WriteShards(write), None
-                    )
+                    self._run_job(record, last, digests, lambda _: progress, tasks, write, None)
                     tasks = []
         last.sweep(digests)
 
@@ -357,15 +356,12 @@ class Launcher:
             show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)
             run_job = partial(self._run_job, stage, folder, in_order, show)
             if work.does == "shards":
-                run_job(tasks, RunShards(work.decided(self.plan) if stage.whole else work), None)
+                run_job(tasks, work.decided(self.plan) if stage.whole else work, None)
                 return
-            jobs = Jobs(
-                lambda some, part, scan: run_job(some, scattered(part), scan),
-                room_bytes,
-                self.wait and self.runner not in IN_MEMORY,
-                bar,
+            list_needed = self.wait and self.runner not in IN_MEMORY
+            Jobs(run_job, room_bytes, list_needed, bar).scatter(
+                work, self.plan, self.config, tasks, in_order
             )
-            jobs.scatter(work, self.plan, self.config, tasks, in_order)
 
     def _run_job(
         self,
@@ -382,11 +378,12 @@ class Launcher:
         """
         progress, stall_seconds = show(scan), self.config.stall_minutes * 60
         if self.share is not None:
-            watch(partial(work.run_here, tasks, self._done.add), progress, stall_seconds)
+            here = partial(self._done.update, done_here(work, tasks))
+            watch(here, progress, stall_seconds)
             return
         file = TaskFile.write(self.plan, folder.url, tasks_prefix(digests), tasks)
         pipeline = self._new_pipeline(stage)
-        _ = pipeline | SpreadTasks(file) | type(work).__name__ >> work
+        _ = pipeline | SpreadTasks(file) | transform_of(work, file)
         if self.runner is Runner.DATAFLOW:
             job = self._submit(pipeline, stage)
             if self.wait:

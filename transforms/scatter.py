@@ -2,8 +2,7 @@
 shards that need them; and the job before it that lists the needed docs, where they are many.
 """
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,49 +10,19 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beamrank.commit.shards import ShardTask
 from models.stages.corpus_scan import NeededRanges
-from models.stages.scatter import Scatter, gather_shard, scatter_here
+from models.stages.scatter import Scatter, SentRows, gather_shard
 from transforms.coders import SENT_ROWS
-from transforms.shards import EachFn
-from transforms.tasks import StoredTask
-
-_TASK = b"task"
-
-
-def task_batch(stored: StoredTask, schema: pa.Schema) -> tuple[int, pa.RecordBatch]:
-    """Where a shard's task is as the metadata of an empty batch: every shard is gathered, also one
-    without rows.
-
-    CoGroupByKey would bring task and rows together too, but wraps its values and so loses their
-    coder.
-    """
-    return stored.shard, pa.RecordBatch.from_pylist(
-        [], schema=schema.with_metadata({_TASK: pickle.dumps(stored)})
-    )
-
-
-def task_and_rows(elements: Iterable[pa.RecordBatch]) -> tuple[ShardTask, list[pa.RecordBatch]]:
-    """The task that `task_batch` made of a shard's batches, and the others."""
-    batches = list(elements)
-    tasks = [batch.schema.metadata[_TASK] for batch in batches if batch.schema.metadata]
-    # Pickled by `task_batch` for this job; inputs are never unpickled.
-    stored: StoredTask = pickle.loads(tasks[0])  # noqa: S301
-    return stored.read(), [batch for batch in batches if not batch.schema.metadata]
+from transforms.shards import EachFn, RunShards, WriteShards
+from transforms.tasks import StoredTask, TaskFile
 
 
 @dataclass
 class ScatterRows(beam.PTransform):
-    """Tasks -> the numbers of the shards that have a receipt."""
+    """Tasks of a file -> the numbers of the shards that have a receipt."""
 
     scatter: Scatter
-
-    def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
-        """The same without Beam, in this process: notes the number of each shard that has a
-        receipt.
-        """
-        for shard in scatter_here(self.scatter, tasks):
-            note(shard)
+    file: TaskFile
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
         units = (
@@ -62,17 +31,22 @@ class ScatterRows(beam.PTransform):
             | "Units" >> beam.FlatMap(lambda count: range(count))
             | "SpreadUnits" >> beam.Reshuffle()
         )
-        keyed_tasks = tasks | "TaskBatch" >> beam.Map(
-            task_batch, self.scatter.schema
-        ).with_output_types(SENT_ROWS)
-        return _gathered(
-            units, self.scatter.scan, keyed_tasks, partial(_gather, self.scatter), SENT_ROWS
+        # Every shard is gathered, also one without rows.
+        shards = tasks | "Shards" >> beam.Map(_empty_rows, self.scatter.schema).with_output_types(
+            SENT_ROWS
         )
+        gather = partial(_gather, self.scatter, self.file)
+        return _gathered(units, self.scatter.scan, shards, gather, SENT_ROWS)
 
 
-def _gather(scatter: Scatter, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
+def _empty_rows(stored: StoredTask, schema: pa.Schema) -> SentRows:
+    return stored.shard, pa.RecordBatch.from_pylist([], schema)
+
+
+def _gather(scatter: Scatter, file: TaskFile, sent: tuple[int, Iterable[Any]]) -> Iterator[int]:
     """(shard, batches) -> the shard's number once it has a receipt."""
-    yield gather_shard(scatter, *task_and_rows(grouped[1]))
+    shard, rows = sent
+    yield gather_shard(scatter, file.read(shard), list(rows))
 
 
 @dataclass
@@ -107,11 +81,6 @@ def _publish(part: NeededRanges, grouped: tuple[int, Iterable[bytes]]) -> Iterat
     yield grouped[0]
 
 
-def scattered(part: Scatter | NeededRanges) -> beam.PTransform:
-    """What does it for the tasks of a job."""
-    return ListNeededDocs(part) if isinstance(part, NeededRanges) else ScatterRows(part)
-
-
 def _gathered(
     sources: beam.PCollection[Any],
     scan: Callable[[Any], Iterator[Any]],
@@ -128,3 +97,12 @@ def _gathered(
         | "GroupByKey" >> beam.GroupByKey()
         | "Gather" >> beam.ParDo(EachFn(gather)).with_output_types(int)
     )
+
+
+def transform_of(work: Any, file: TaskFile) -> beam.PTransform:
+    """What a job does with the tasks of a file."""
+    if isinstance(work, NeededRanges):
+        return ListNeededDocs(work)
+    if isinstance(work, Scatter):
+        return ScatterRows(work, file)
+    return WriteShards(work) if callable(work) else RunShards(work)

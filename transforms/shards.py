@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -172,14 +172,6 @@ class RunShards(beam.PTransform):
     """Tasks -> the numbers of the shards that have a receipt."""
 
     stage: ShardStage
-
-    def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
-        """The same without Beam, in this process: notes the number of each shard that has a
-        receipt.
-        """
-        with ThreadPoolExecutor(self.stage.shards_at_a_time) as pool:
-            for outcome in pool.map(lambda task: shard_run(self.stage, task)(), tasks):
-                note(outcome.receipt.shard)
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
         return tasks | "RunShard" >> beam.ParDo(RunShardFn(self.stage)).with_output_types(int)

@@ -5,6 +5,7 @@ has committed.
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -80,3 +81,10 @@ def shard_run(stage: ShardStage, task: ShardTask) -> Callable[[], Outcome]:
     meanwhile.
     """
     return partial(run_shard, task, partial(reread, partial(stage.run, task)))
+
+
+def shards_here(stage: ShardStage, tasks: Sequence[ShardTask]) -> Iterator[int]:
+    """Does the shards in this process, and yields the number of each that has a receipt."""
+    with ThreadPoolExecutor(stage.shards_at_a_time) as pool:
+        for outcome in pool.map(lambda task: shard_run(stage, task)(), tasks):
+            yield outcome.receipt.shard

@@ -23,10 +23,7 @@ from beamrank.formats.decode.base import unit_ranges
 from beamrank.formats.files import shown_paths
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
-from beamrank.formats.schemas import NO_HINTS
-from beamrank.join.join import by_shard
-from beamrank.join.run_shards import SENT, in_place_order, order_shard, sent
-from beamrank.join.run_units import (
+from beamrank.formats.run_units import (
     SMALL_BYTES,
     UNIT_BYTES,
     RunReader,
@@ -37,6 +34,9 @@ from beamrank.join.run_units import (
     run_bytes,
     write_units,
 )
+from beamrank.formats.schemas import NO_HINTS
+from beamrank.join.join import by_shard
+from beamrank.join.run_shards import SENT, in_place_order, order_shard, sent
 from beamrank.notes import counted
 from beamrank.storage.documents import digest
 from models.stages.base import Key
@@ -94,15 +94,6 @@ class GivenRun(FirstStage):
     def scan_digest(self) -> str:
         hints = hints_of(self)
         return self.run_digest if hints == NO_HINTS else digest([self.run_digest, hints])
-
-    def open(self) -> tuple[RunReader, list[RunUnit]]:
-        """Reads how the run is laid out, and divides it.
-
-        Raises:
-            PreflightError: it cannot be read, or has no rows.
-            DataError: it changed after its digest was taken.
-        """
-        return open_run(self.url, hints_of(self), self.run_digest)
 
     def run(self, task: ShardTask) -> Receipt:
         prefix, first_hashes = tasks_prefix([task.digest]), np.zeros(1, np.uint64)
@@ -210,8 +201,8 @@ class RunScan(Scatter):
         prefix: str,
         first_hashes: npt.NDArray[np.uint64],
     ) -> Self:
-        """Lists the units of a stage's run in a file with a prefix: see `GivenRun.open`."""
-        reader, units = stage.open()
+        """Lists the units of a stage's run in a file with a prefix: see `open_run`."""
+        reader, units = open_run(stage.url, hints_of(stage), stage.run_digest)
         url = write_units(folder.url, prefix, units)
         ranges = unit_ranges([unit.size_bytes for unit in units], UNIT_BYTES)
         is_open = np.ones(len(first_hashes), np.bool_)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import ShardTask
 from beamrank.storage.digested import reread
-from models.stages.attempt import run_shard
+from models.stages.attempt import run_shard, shards_here
 
 # (shard, rows that it needs)
 SentRows = tuple[int, pa.RecordBatch]
@@ -87,3 +87,8 @@ def scatter_here(scatter: Scatter, tasks: Sequence[ShardTask]) -> Iterator[int]:
     own_rows = [sent.pop(task.shard, []) for task in tasks]
     with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
         yield from pool.map(partial(gather_shard, scatter), tasks, own_rows)
+
+
+def done_here(work: Any, tasks: Sequence[ShardTask]) -> Iterator[int]:
+    """Does shards in this process, by a scatter or by the stage itself: see `scatter_here`."""
+    return (scatter_here if isinstance(work, Scatter) else shards_here)(work, tasks)

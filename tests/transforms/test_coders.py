@@ -16,6 +16,7 @@ from models.stages.corpus_scan import CorpusScan, UnitFile
 from tests.support.models.stages import a_stage
 from transforms.coders import RecordBatchCoder
 from transforms.scatter import ScatterRows
+from transforms.tasks import TaskFile
 
 
 def batch(rows: int) -> pa.RecordBatch:
@@ -70,7 +71,7 @@ def test_join_shuffle_uses_the_batch_coder() -> None:
     scan = CorpusScan(
         a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit, 0)
     )
-    _ = pipeline | beam.Create([]) | "Join" >> ScatterRows(scan)
+    _ = pipeline | beam.Create([]) | "Join" >> ScatterRows(scan, TaskFile("tasks", "", 0))
     components = _components(pipeline)
     grouped = [
         transform

@@ -13,7 +13,7 @@ from beamrank.commit.scans import read_scans
 from beamrank.commit.shards import ShardTask, cut_shards
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.run_order import Ties
-from beamrank.join.run_units import digest_run
+from beamrank.formats.run_units import digest_run
 from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
 from models.stages.given_run import GivenRun, RunScan

@@ -42,8 +42,8 @@ from tests.support.models.stages import a_stage
 from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
 from tests.support.services.dataflow import FLAGS, GCP, Service
-from transforms.scatter import scattered
-from transforms.shards import RunShards, SpreadTasks
+from transforms.scatter import transform_of
+from transforms.shards import SpreadTasks
 from transforms.tasks import TaskFile
 
 _IMAGES = r"europe-west4-docker\.pkg\.dev/some-project/beamrank"
@@ -436,12 +436,12 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
     stored, needed = UnitFile.write(folder.url, "tasks-", sources), NeededList((), 0)
     sizes = []
     for work in (
-        RunShards(a_stage("mono")),
-        scattered(NeededRanges(tokenize, folder.url, "needed-", 16, range(16))),
-        scattered(CorpusScan(tokenize, folder, needed, stored)),
+        a_stage("mono"),
+        NeededRanges(tokenize, folder.url, "needed-", 16, range(16)),
+        CorpusScan(tokenize, folder, needed, stored),
     ):
         pipeline = dataflow.new_pipeline(plan, stage, service.flags)
-        _ = pipeline | SpreadTasks(listed) | work
+        _ = pipeline | SpreadTasks(listed) | transform_of(work, listed)
         pipeline.run()
         sizes += [
             len(json.dumps(service.requests[-1])),

@@ -134,7 +134,7 @@ def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch)
     assert len(expected) == 7
     assert _parts(many, "tables") == expected
     monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", 0)
-    monkeypatch.setattr("beamrank.join.run_units.UNIT_BYTES", 1000)
+    monkeypatch.setattr("beamrank.formats.run_units.UNIT_BYTES", 1000)
     monkeypatch.setattr("models.stages.given_run.UNIT_BYTES", 3000)
     assert _parts(many, "job", *text) == expected
     # Eleven units of 1,000 bytes and less, three of them a range.

@@ -17,9 +17,7 @@ from beamrank.formats.decode import lines as decode_lines
 from beamrank.formats.decode.base import unit_ranges
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
-from beamrank.formats.runs import read_run, run_files
-from beamrank.formats.schemas import NO_HINTS, Hints
-from beamrank.join.run_units import (
+from beamrank.formats.run_units import (
     RunReader,
     digest_run,
     open_run,
@@ -27,6 +25,8 @@ from beamrank.join.run_units import (
     run_bytes,
     write_units,
 )
+from beamrank.formats.runs import read_run, run_files
+from beamrank.formats.schemas import NO_HINTS, Hints
 from beamrank.storage.row_files import open_rows
 from tests.support.given_runs import read_given
 
@@ -293,7 +293,7 @@ def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(
         batch.rows.nbytes,
         3 * batch.rows.nbytes,
     ]
-    monkeypatch.setattr("beamrank.join.run_units._SAMPLE_ROWS", 0)
+    monkeypatch.setattr("beamrank.formats.run_units._SAMPLE_ROWS", 0)
     assert reader.sent_bytes(units) == 8 * 3 * 22
 
 
