@@ -15,8 +15,8 @@ from beamrank.storage.row_files import read_row, write_rows
 from models.stages.scatter import Scatter, SentRows
 from models.stages.tokenize import TokenizeDocs
 
-_OF_UNIT = {"url": pa.string(), "start": pa.int64(), "end": pa.int64(), "header": pa.bool_()}
-_UNITS = pa.schema({**_OF_UNIT, "version": pa.string(), "sha256": pa.string()})
+_FILE = dict.fromkeys(("url", "version", "sha256"), pa.string())
+_UNITS = pa.schema({**_FILE, "start": pa.int64(), "end": pa.int64(), "header": pa.bool_()})
 
 # (a unit of the corpus, its file as it was digested)
 UnitSource = tuple[CorpusUnit, DigestedFile]
@@ -39,14 +39,7 @@ class UnitFile:
     @classmethod
     def write(cls, folder: str, prefix: str, sources: Sequence[UnitSource]) -> Self:
         """Writes the units, in order, under a prefix and their content's own name."""
-        rows = (
-            {
-                **{name: getattr(unit, name) for name in _OF_UNIT},
-                "version": file.version,
-                "sha256": file.sha256,
-            }
-            for unit, file in sources
-        )
+        rows = ({**vars(unit), **vars(file)} for unit, file in sources)
         return cls(write_rows(folder, prefix, _UNITS, rows), sources[0][0], len(sources))
 
     def read(self, number: int) -> UnitSource:

@@ -22,7 +22,6 @@ from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import (
-    NeededDocs,
     NeededList,
     OpenedList,
     cut_needed,
@@ -38,7 +37,6 @@ from beamrank.join.join import (
 from beamrank.join.schemas import tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage.digested import DigestedFile
-from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import hashes64
 from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import fetch_tokenizer, tokenizer_of
@@ -50,12 +48,11 @@ from models.tokenizers.base import InstructedTokenizer, Tokenizer
 from models.tokenizers.prompts import Joins
 
 _FLUSH_TOKENS = 4 << 20
-# In this machine's cache: lists of docs from a store.
-LISTS = "lists"
 _ROW_OVERHEAD_BYTES = 64
 _TOKEN_BYTES = 2
 _LETTERS_PER_TOKEN = 4
 _SAMPLE_DOCS = 1000
+_open_list = lru_cache(maxsize=2)(OpenedList)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +173,7 @@ class TokenizeDocs(Stage):
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was
                 digested.
         """
-        tokenizer, opened = self.tokenizer, _opened(needed.urls)
+        tokenizer, opened = self.tokenizer, _open_list(needed.urls)
         schema = self.sent_schema
         start = time.monotonic()
         rejects = Rejects("docs", NO_LIMIT)
@@ -298,9 +295,3 @@ def _open_tokenizer(checkpoint: str, digest: str, joins: Joins | None) -> Tokeni
             "would be mixed: run again to plan it again"
         )
     return tokenizer
-
-
-@lru_cache(maxsize=2)
-def _opened(urls: tuple[str, ...]) -> OpenedList:
-    """A list of docs, whose files this machine copies once where they are at a store."""
-    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(LISTS, url)))

@@ -263,12 +263,12 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.trec").write_text(f"q1 Q0 {name} 1 1 t\n")
     before = digest_run(str(tmp_path))
-    assert digest_run(str(tmp_path / "a.trec")).digest == before.files[0].sha256
+    assert digest_run(str(tmp_path / "a.trec")).digest == before.files[0].file.sha256
     assert len(open_run(str(tmp_path), NO_HINTS, before.digest)[1]) == 2
     (tmp_path / "same.trec").write_bytes((tmp_path / "a.trec").read_bytes())
-    assert digest_run(str(tmp_path / "same.trec")).digest == before.files[0].sha256
+    assert digest_run(str(tmp_path / "same.trec")).digest == before.files[0].file.sha256
     with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
-        open_run(str(tmp_path / "b.trec"), NO_HINTS, before.files[0].sha256)
+        open_run(str(tmp_path / "b.trec"), NO_HINTS, before.files[0].file.sha256)
     (tmp_path / "same.trec").rename(tmp_path / "c.trec")
     with pytest.raises(DataError, match=r"c\.trec was added after its digest was taken"):
         open_run(str(tmp_path), NO_HINTS, before.digest)
@@ -318,7 +318,7 @@ def test_units_are_as_large_as_their_ranges(tmp_path: Path) -> None:
     lines = [f"q1 Q0 d{number:02} {number} 1 t\n" for number in range(16)]
     (tmp_path / "run.trec").write_text("".join(lines))
     run = digest_run(str(tmp_path / "run.trec"))
-    reader, (size,) = RunReader.of(run, NO_HINTS), run.sizes
+    reader, (size,) = RunReader.of(run, NO_HINTS), (run.files[0].size_bytes,)
     units = reader.units(run, 10 * size // 16)
     assert [(unit.start, unit.end) for unit in units] == [(0, units[0].end), (units[0].end, size)]
     assert [unit.size_bytes for unit in units] == [unit.end - unit.start for unit in units]
