@@ -16,10 +16,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from beamrank.commit.job_files import TaskFile
 from beamrank.commit.listing import RUNS, tasks_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt, StageFolder, read_scans
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.scans import read_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry
@@ -37,7 +37,7 @@ from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
 from models.scoring.engine import inputs_done
-from models.stages.attempt import shard_inputs
+from models.stages.attempt import done_here, shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
     ConsoleProgress,
@@ -46,14 +46,16 @@ from pipelines.console.progress import (
     at_most_every,
     duration,
 )
-from pipelines.joins import CorpusJoin, join_run
+from pipelines.passes import Jobs
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline, shuffle_room
 from pipelines.runners.watchdog import in_mid_run, run_watched, watch
 from pipelines.runs.run_file import ShardWriter
 from pipelines.runs.run_files import warn_of_candidates
-from transforms.shards import RunShards, SpreadTasks, WriteShards
+from transforms.scatter import transform_of
+from transforms.shards import SpreadTasks
+from transforms.tasks import TaskFile
 
 _log = logging.getLogger(__name__)
 RETRIES = 2
@@ -220,9 +222,7 @@ class Launcher:
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
                 with self._retrying(RUNS, tasks, write.done):
-                    self._run_job(
-                        record, last, digests, lambda _: progress, tasks, WriteShards(write), None
-                    )
+                    self._run_job(record, last, digests, lambda _: progress, tasks, write, None)
                     tasks = []
         last.sweep(digests)
 
@@ -355,19 +355,13 @@ class Launcher:
         with self.console.bar(stage.name) as bar:
             show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)
             run_job = partial(self._run_job, stage, folder, in_order, show)
-            if work.does == "run":
-                prefix = tasks_prefix(in_order)
-                join_run(
-                    self.plan, work, tasks, run_job, bar, self.console.note, prefix, room_bytes
-                )
-            elif work.does == "join":
-                assert isinstance(self.config, RunConfig)
-                CorpusJoin(
-                    *(self.plan, self.config, work, tasks, self.console.note, run_job),
-                    *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait),
-                ).run()
-            else:
-                run_job(tasks, RunShards(work.decided(self.plan) if stage.whole else work), None)
+            if work.does == "shards":
+                run_job(tasks, work.decided(self.plan) if stage.whole else work, None)
+                return
+            list_needed = self.wait and self.runner not in IN_MEMORY
+            Jobs(run_job, room_bytes, list_needed, bar).scatter(
+                work, self.plan, self.config, tasks, in_order
+            )
 
     def _run_job(
         self,
@@ -384,11 +378,12 @@ class Launcher:
         """
         progress, stall_seconds = show(scan), self.config.stall_minutes * 60
         if self.share is not None:
-            watch(partial(work.run_here, tasks, self._done.add), progress, stall_seconds)
+            here = partial(self._done.update, done_here(work, tasks))
+            watch(here, progress, stall_seconds)
             return
         file = TaskFile.write(self.plan, folder.url, tasks_prefix(digests), tasks)
         pipeline = self._new_pipeline(stage)
-        _ = pipeline | SpreadTasks(file) | type(work).__name__ >> work
+        _ = pipeline | SpreadTasks(file) | transform_of(work, file)
         if self.runner is Runner.DATAFLOW:
             job = self._submit(pipeline, stage)
             if self.wait:

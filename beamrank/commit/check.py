@@ -28,7 +28,8 @@ from beamrank.commit.plan import (
     read_current,
     read_plan,
 )
-from beamrank.commit.receipts import Manifest, Receipt, ScanReport
+from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.stage import StageRecord, described
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.notes import SILENT, Progress

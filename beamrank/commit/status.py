@@ -8,7 +8,8 @@ from typing import NamedTuple, Self
 
 from beamrank.commit.listing import PART, RECEIPT, RECEIPTS, RETRY, Entry, list_stage
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Receipt, ScanReport, read_scans, why_broken
+from beamrank.commit.receipts import Receipt, why_broken
+from beamrank.commit.scans import ScanReport, read_scans
 from beamrank.commit.stage import StageRecord
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document, Seconds, sha256

@@ -22,10 +22,10 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.run_units import DigestedRun, RunReader, RunUnit
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import NO_HINTS
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.join.run_units import DigestedRun, RunReader
 from beamrank.storage.digested import DigestedFile, RowRange, digest_file
 from beamrank.storage.documents import SHORT, holds_content, sha256
 from beamrank.storage.row_files import open_rows, read_rows
@@ -112,7 +112,7 @@ def run(path: str) -> int:
 
 def given_run(path: str) -> int:
     """A run that a job reads; some files are also read in small units, which hold as many rows."""
-    given = DigestedRun("", (DigestedFile(path, "", ""),), (os.path.getsize(path),), ("",))
+    given = DigestedRun("", (RunUnit(DigestedFile(path, "", ""), "", os.path.getsize(path)),))
     reader, counts = RunReader.of(given, NO_HINTS), []
     small_bytes = max(64, os.path.getsize(path) // 100)
     for unit_bytes in (_UNIT_BYTES, small_bytes) if _is_drawn(path) else (_UNIT_BYTES,):

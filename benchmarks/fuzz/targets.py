@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, Metaspace
 
 from beamrank.commit import listing
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import ScanReport
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import StageRecord, described
 from beamrank.commit.status import Retry

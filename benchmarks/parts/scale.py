@@ -15,7 +15,7 @@ from typing import Any
 from scipy import stats
 
 from beamrank.commit.plan import read_plan
-from beamrank.commit.receipts import read_scans
+from beamrank.commit.scans import read_scans
 from benchmarks import synthetic
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import BEAMRANK, run_metered

@@ -5,11 +5,14 @@ has committed.
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank import logs
@@ -23,9 +26,11 @@ from models.scoring.answers import CONTENTS, Answers
 from models.stages.base import ShardStage
 from models.stages.compute import ShardInputs
 from models.stages.core import open_record
+from models.stages.scatter import Scatter, SentRows
 from models.stages.scoring import ModelLoad, new_loads
 
 _log = logging.getLogger(__name__)
+_SHARDS_AT_ONCE = 4
 _in_progress: set[object] = set()
 _last_started = threading.Event()
 
@@ -130,3 +135,37 @@ def _earlier(stage: Any, task: ShardTask, inputs: ShardInputs) -> Iterator[Answe
                 continue
         _log.warning("%s is not reused: %s", part.scores.url, reason)
         inputs.unused[count] += 1
+
+
+def shards_here(stage: ShardStage, tasks: Sequence[ShardTask]) -> Iterator[int]:
+    """Does the shards in this process, and yields the number of each that has a receipt."""
+    with ThreadPoolExecutor(stage.shards_at_a_time) as pool:
+        for outcome in pool.map(partial(run_shard, stage), tasks):
+            yield outcome.receipt.shard
+
+
+def gather_shard(scatter: Scatter, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> int:
+    """The number of a shard once it has a receipt."""
+    return attempt(task, partial(scatter.gather, task, rows)).receipt.shard
+
+
+def scatter_here(scatter: Scatter, tasks: Sequence[ShardTask]) -> Iterator[int]:
+    """Does the shards in this process, and yields the number of each that has a receipt: all units
+    are read before the first part is made.
+    """
+    sent: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for number in range(scatter.count):
+        for shard, rows in reread(partial(_scanned, scatter, number)):
+            sent[shard].append(rows)
+    own_rows = [sent.pop(task.shard, []) for task in tasks]
+    with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
+        yield from pool.map(partial(gather_shard, scatter), tasks, own_rows)
+
+
+def _scanned(scatter: Scatter, number: int) -> list[SentRows]:
+    return list(scatter.scan(number))
+
+
+def done_here(work: Any, tasks: Sequence[ShardTask]) -> Iterator[int]:
+    """Does shards in this process, by a scatter or by the stage itself: see `scatter_here`."""
+    return (scatter_here if isinstance(work, Scatter) else shards_here)(work, tasks)

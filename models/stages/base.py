@@ -18,7 +18,8 @@ from pydantic import ConfigDict
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, ScanReport
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.stage import StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig

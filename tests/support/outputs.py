@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from beamrank.commit.listing import needed_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, ScanReport
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import StageRecord, described
 from beamrank.join import schemas

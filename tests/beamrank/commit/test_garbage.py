@@ -11,7 +11,8 @@ import pytest
 
 from beamrank.commit.check import find_garbage, remove_garbage, verify_stages
 from beamrank.commit.plan import Rejected, read_plan
-from beamrank.commit.receipts import ScanReport, part_bytes
+from beamrank.commit.receipts import part_bytes
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.status import read_status
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.formats.rejects import Rejects

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import ScanReport
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.status import (
     Retry,

@@ -9,7 +9,8 @@ import pytest
 
 from beamrank.commit.check import Verification, verify_stages
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import ScanReport, part_bytes
+from beamrank.commit.receipts import part_bytes
+from beamrank.commit.scans import ScanReport
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_values

@@ -28,10 +28,10 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import evaluate_run_files
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.qrels import read_qrels
+from beamrank.formats.run_units import digest_run
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.doc_hashes import NeededDocs
-from beamrank.join.run_units import digest_run
 from beamrank.machine import machine_id
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64

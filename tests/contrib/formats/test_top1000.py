@@ -8,10 +8,10 @@ import pytest
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.files import Beginning
+from beamrank.formats.run_units import is_twice_encoded
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.run_shards import SENT
-from beamrank.join.run_units import is_twice_encoded
 from contrib.formats.top1000 import CORPUS
 from tests.support.corpora import COMPRESSORS, bad_rows, corpus_of, each_compression
 from tests.support.given_runs import read_given

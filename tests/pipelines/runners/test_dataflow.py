@@ -13,7 +13,6 @@ import apache_beam as beam
 import pytest
 import yaml
 
-from beamrank.commit.job_files import TaskFile, UnitFile
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import InputPart, ShardTask, cut_rows, cut_shards
@@ -29,6 +28,7 @@ from beamrank.storage.documents import sha256
 from beamrank.version import __version__
 from models.stages.bm25 import RetrieveBm25
 from models.stages.core import worker_paths
+from models.stages.corpus_scan import CorpusScan, NeededRanges, UnitFile
 from models.stages.duo import ScoreDuo
 from models.stages.mono import ScoreMono
 from models.stages.tokenize import TokenizeDocs
@@ -42,8 +42,9 @@ from tests.support.models.stages import a_stage
 from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
 from tests.support.services.dataflow import FLAGS, GCP, Service
-from transforms.join import JoinCorpus, ListNeededDocs
-from transforms.shards import RunShards, SpreadTasks
+from transforms.scatter import transform_of
+from transforms.shards import SpreadTasks
+from transforms.tasks import TaskFile
 
 _IMAGES = r"europe-west4-docker\.pkg\.dev/some-project/beamrank"
 _CPU_IMAGE = re.compile(rf"{_IMAGES}/cpu:{re.escape(__version__)}-python3\.1[123]")
@@ -435,12 +436,12 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
     stored, needed = UnitFile.write(folder.url, "tasks-", sources), NeededList((), 0)
     sizes = []
     for work in (
-        RunShards(a_stage("mono")),
-        ListNeededDocs(tokenize, folder, "needed-", 16, range(16)),
-        JoinCorpus(tokenize, folder, needed, stored),
+        a_stage("mono"),
+        NeededRanges(tokenize, folder.url, "needed-", 16, range(16)),
+        CorpusScan(tokenize, folder, needed, stored),
     ):
         pipeline = dataflow.new_pipeline(plan, stage, service.flags)
-        _ = pipeline | SpreadTasks(listed) | work
+        _ = pipeline | SpreadTasks(listed) | transform_of(work, listed)
         pipeline.run()
         sizes += [
             len(json.dumps(service.requests[-1])),

@@ -133,13 +133,13 @@ def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch)
     expected = _parts(many, "here", *text)
     assert len(expected) == 7
     assert _parts(many, "tables") == expected
-    monkeypatch.setattr("pipelines.joins.SMALL_BYTES", 0)
-    monkeypatch.setattr("beamrank.join.run_units.UNIT_BYTES", 1000)
-    monkeypatch.setattr("pipelines.joins.UNIT_BYTES", 3000)
+    monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", 0)
+    monkeypatch.setattr("beamrank.formats.run_units.UNIT_BYTES", 1000)
+    monkeypatch.setattr("models.stages.given_run.UNIT_BYTES", 3000)
     assert _parts(many, "job", *text) == expected
     # Eleven units of 1,000 bytes and less, three of them a range.
     assert len(list((many.folder / "job/retrieve/scans").glob("unit-*.json"))) == 4
-    monkeypatch.setattr("pipelines.joins.shuffle_passes", lambda size, shards, room: 3)
+    monkeypatch.setattr("pipelines.passes.shuffle_passes", lambda size, shards, room: 3)
     assert _parts(many, "passes") == expected
 
 
@@ -151,7 +151,7 @@ def test_worker_processes_give_the_parts_of_the_launcher(
     many: SmallCollection, arguments, monkeypatch
 ) -> None:
     expected = _parts(many, "here")
-    monkeypatch.setattr("pipelines.joins.SMALL_BYTES", 0)
+    monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", 0)
     _run(many, "--output", str(many.folder / "job"), *arguments)
     assert parts(many.folder / "job") == expected
 
@@ -207,7 +207,7 @@ def test_engines_read_a_run_that_is_too_large_for_the_launcher(
     assert done.returncode == 0, done.stderr
     assert "queries that are not topics: 40,000" in done.stderr
     assert len(list((tmp_path / "job/retrieve/scans").glob("unit-*.json"))) == 2
-    monkeypatch.setattr("pipelines.joins.SMALL_BYTES", 1 << 30)
+    monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", 1 << 30)
     large.run(chosen, output=tmp_path / "here", launcher=Launcher)
     assert_same_bytes(tmp_path / "job", tmp_path / "here")
 
@@ -246,7 +246,7 @@ def test_large_run_must_be_where_workers_reach_it(
 
 def test_job_refuses_a_run_of_other_topics(many: SmallCollection, monkeypatch) -> None:
     many.write("topics.tsv", ["x1\tcats"])
-    monkeypatch.setattr("pipelines.joins.SMALL_BYTES", 0)
+    monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", 0)
     for _ in range(2):
         with pytest.raises(PreflightError, match="has none of the topics: it has, for example, 'q"):
             _parts(many, "job")
