@@ -214,7 +214,7 @@ def test_files_that_do_not_agree_are_refused(tmp_path, other):
 def test_damaged_files_and_files_named_twice_are_refused(tmp_path):
 
     (tmp_path / "text.parquet").write_text("id,query,doc")
-    with pytest.raises(PreflightError, match="text.parquet"):
+    with pytest.raises(PreflightError, match=r"text\.parquet"):
         find_pairs([str(tmp_path / "text.parquet")])
     url = _write(tmp_path / "pairs.pq", PAIRS)
     with pytest.raises(PreflightError, match="twice"):
@@ -261,5 +261,5 @@ def test_arrow_files_hold_pairs_and_text_does_not(tmp_path):
         rows = _read(file.url, 1, 4)
         assert (rows.ids.to_pylist(), rows.texts[1]) == (["b", "c", "d"], ["2", "3", "4"])
     (tmp_path / "c.csv").write_text("id,query,doc\n1,q,x\n")
-    with pytest.raises(PreflightError, match="c.csv"):
+    with pytest.raises(PreflightError, match=r"c\.csv"):
         find_pairs([str(tmp_path / "c.csv")])
