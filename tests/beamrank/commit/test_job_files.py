@@ -77,7 +77,7 @@ def test_tasks_have_the_instructions_of_their_topics(tmp_path):
     other = write_shards(
         cut_shards(TopicTable.of([("q1", "a"), ("q2", "b")]), 2), str(tmp_path / "damaged")
     )
-    with pytest.raises(DataError, match=f"{other} does not hold the topics of shard 0"):
+    with pytest.raises(DataError, match=rf"{other} .*shard 0"):
         replace(file, topics_url=str(tmp_path / "damaged" / other)).read(0)
 
 
@@ -141,5 +141,5 @@ def test_units_read_back_from_any_of_many_files(tmp_path):
     assert entry.kind is TASKS
     flip_bit(tmp_path / entry.name)
     damaged = replace(units, url=str((tmp_path / entry.name).rename(tmp_path / "damaged.parquet")))
-    with pytest.raises(DataError, match=r"damaged\.parquet .*was changed"):
+    with pytest.raises(DataError, match=r"damaged\.parquet"):
         list(map(damaged.read, range(len(sources))))

@@ -311,9 +311,7 @@ def test_files_without_a_common_topic_are_an_error(tmp_path):
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
     run.write_text("001 Q0 a 1 1 t\n")
     qrels.write_text("1 0 a 1\n")
-    with pytest.raises(
-        PreflightError, match=f"{run} and the qrels {qrels} have no topic in common.* '001', .* '1'"
-    ):
+    with pytest.raises(PreflightError, match=rf"{run} .*{qrels} .*'001', .*'1'"):
         evaluate_run_files([str(run)], str(qrels), ["AP"])
 
 

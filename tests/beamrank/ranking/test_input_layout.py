@@ -118,7 +118,7 @@ def test_truncation_hf_equals_transformers(tmp_path) -> None:
 
 def test_truncation_hf_is_refused_for_duo() -> None:
     lengths = np.array([5])
-    with pytest.raises(ConfigError, match="`hf` is defined for pairs only"):
+    with pytest.raises(ConfigError, match="`hf`"):
         duo_kept(DUO, InputLimits("hf", 64, 512), lengths, lengths, lengths)
 
 
@@ -199,7 +199,7 @@ def test_prompted_triple_fits_with_the_longest_query(rule):
 def test_prompt_without_room_for_a_doc_is_refused():
     with pytest.raises(
         ConfigError,
-        match="leave a doc no token beside a long query and the 75 tokens of the model's",
+        match="75 tokens",
     ):
         mono_kept(_PROMPTED, InputLimits("paper", 64, 138), np.array([1]), np.array([1]))
     assert mono_kept(_PROMPTED, InputLimits("paper", 64, 139), np.array([1]), np.array([1])) == (

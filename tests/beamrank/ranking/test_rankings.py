@@ -144,9 +144,7 @@ def test_query_without_candidates_has_no_ranking():
 
 @pytest.mark.parametrize("row", [("q", "x", 0, 1, 1.0), ("r", "a", 0, 1, 1.0)])
 def test_mono_score_of_a_foreign_doc_is_an_error(row):
-    with pytest.raises(
-        DataError, match=r"query '[qr]': a stage scored doc '[xa]', which is not a candidate"
-    ):
+    with pytest.raises(DataError, match=r"'[qr]': .*'[xa]'"):
         mono_ranking(FOUR, _mono(row))
 
 
@@ -157,26 +155,26 @@ def test_mono_score_of_a_foreign_doc_is_an_error(row):
             [("q", ["b", "x"], [NAN, 1.0, 1.0, NAN])],
             "sum",
             DataError,
-            "'q': a stage scored doc 'x', which is not a cand",
+            r"'q': .*'x'",
         ),
-        ([], "sum", DataError, "query 'q' has candidates, but no row in the part"),
+        ([], "sum", DataError, r"'q' .*no row"),
         (
             [("q", ["b", "c"], [NAN, 1.0, 1.0])],
             "sum",
             DataError,
-            "query 'q': 2 docs need 4 pairwise scores, not 3",
+            r"'q': 2 docs .*4 .*3",
         ),
         (
             [("q", ["b", "c"], [NAN, NAN, 1.0, NAN])],
             "sum",
             DataError,
-            "query 'q': 1 of 2 pairs were not",
+            "'q': 1 of 2 pairs",
         ),
         (
             [("q", ["b", "c"], [NAN, 1.0, 1.0, NAN])],
             "mean",
             ConfigError,
-            "unknown aggregation 'mean'",
+            "'mean'",
         ),
     ],
 )

@@ -166,15 +166,15 @@ def test_fields_of_a_data_set_make_the_text(registered):
     assert all(text.endswith(f" {doc_id}") for doc_id, text in beamrank_docs(path))
     other = fetch_part("irds:small", "docs", RecordedProgress(), ("text", "doc_id"), ("", "\n", ""))
     assert all(text.endswith(f"\n{doc_id}") for doc_id, text in beamrank_docs(other))
-    with pytest.raises(PreflightError, match="has no field `body`; it has: doc_id, text"):
+    with pytest.raises(PreflightError, match=r"`body`; .*doc_id, text"):
         fetch_part("irds:small", "docs", RecordedProgress(), ("body",))
 
 
 @pytest.mark.parametrize(
     ("reference", "part", "message"),
     [
-        ("irds:none/such", "docs", "ir_datasets has no data set 'none/such'"),
-        ("irds:bare", "qrels", "has no qrels"),
+        ("irds:none/such", "docs", "'none/such'"),
+        ("irds:bare", "qrels", "no qrels"),
     ],
 )
 def test_data_set_or_part_that_does_not_exist_is_named(registered, reference, part, message):

@@ -131,8 +131,8 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{**ROWS[0], "query": " "}], r"line 1: the row has no text"),
-        ([], r"test\.jsonl holds no rows"),
+        ([{**ROWS[0], "query": " "}], r"line 1: .*no text"),
+        ([], r"test\.jsonl .*no rows"),
     ],
 )
 def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
@@ -143,22 +143,20 @@ def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
 
 def test_mteb_parquet_with_null_or_invalid_text_is_refused(tmp_path):
     url = _write(tmp_path, [ROWS[0], {**ROWS[1], "negative": [None]}], ".parquet")
-    with pytest.raises(PreflightError, match=r"test\.parquet:2: the row has a field `negative`"):
+    with pytest.raises(PreflightError, match=r"test\.parquet:2: .*`negative`"):
         read_docs(url, "mteb")
     texts = pa.array([b"\xff"]).view(pa.string())
     lists = pa.array([["x"]])
     pq.write_table(pa.table({"query": texts, "positive": lists, "negative": lists}), url)
-    with pytest.raises(PreflightError, match=r"test\.parquet:1: the row has a field `query`"):
+    with pytest.raises(PreflightError, match=r"test\.parquet:1: .*`query`"):
         read_topics(TopicsConfig(path=url, format="mteb"))
 
 
 def test_mteb_corpus_takes_no_fields_and_other_files_are_named(tmp_path):
     url = _write(tmp_path, ROWS)
-    with pytest.raises(PreflightError, match=r"`corpus\.fields` means nothing to `format: mteb`"):
+    with pytest.raises(PreflightError, match=r"`corpus\.fields` .*mteb"):
         list_units(corpus_of(url, "mteb", ("positive",)))
-    with pytest.raises(
-        PreflightError, match=r"looks like MTEB's re-ranking rows .*: set `corpus\.format: mteb`"
-    ):
+    with pytest.raises(PreflightError, match=r"`corpus\.format: mteb`"):
         list_units(corpus_of(url, "jsonl"))
     with pytest.raises(PreflightError, match=r"needs columns for"):
         read_run(url)

@@ -108,14 +108,14 @@ def test_k_cuts_the_fused_ranking():
 @pytest.mark.parametrize(
     ("runs", "method", "weights", "norm", "message"),
     [
-        (1, "rrf", [], None, "give two runs or more"),
-        (2, "x", [], None, "unknown fusion method 'x': choose one of rrf, combsum, combmnz, wsum"),
-        (2, "combsum", [], "x", "unknown normalization 'x': choose one of min-max, z, none"),
-        (2, "rrf", [], "z", "rrf reads ranks"),
-        (2, "combsum", [1, 2], None, "combsum takes no weights: leave them out, or choose wsum"),
+        (1, "rrf", [], None, "two runs"),
+        (2, "x", [], None, r"'x': .*rrf, combsum, combmnz, wsum"),
+        (2, "combsum", [], "x", r"'x': .*min-max, z, none"),
+        (2, "rrf", [], "z", "rrf"),
+        (2, "combsum", [1, 2], None, r"combsum .*wsum"),
         (2, "wsum", [1], None, "2 runs, 1 weights"),
-        (2, "wsum", [1, float("nan")], None, "must be numbers that float32 holds"),
-        (2, "wsum", [1, 1e308], None, "must be numbers that float32 holds"),
+        (2, "wsum", [1, float("nan")], None, "float32"),
+        (2, "wsum", [1, 1e308], None, "float32"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(runs, method, weights, norm, message):

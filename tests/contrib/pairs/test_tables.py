@@ -126,7 +126,7 @@ def test_names_that_do_not_fit_are_refused(tmp_path, renamed, message):
 def test_files_whose_other_columns_differ_are_refused(tmp_path, label, found):
     a = _write(tmp_path / "a.parquet", PAIRS | {"label": PAIRS["doc"]})
     b = _write(tmp_path / "b.parquet", PAIRS if label is None else PAIRS | {"label": label})
-    with pytest.raises(PreflightError, match=f"column `label` is {found} in {b} and string in {a}"):
+    with pytest.raises(PreflightError, match=rf"`label` .*{found} .*{b} .*{a}"):
         find_pairs([str(tmp_path)])
 
 

@@ -104,7 +104,7 @@ def test_file_that_is_not_its_json_is_refused(folder, name, text):
 def test_config_that_is_a_folder_is_refused(folder):
     (folder / "config.json").unlink()
     (folder / "config.json").mkdir()
-    with pytest.raises(PreflightError, match=r"config\.json is not valid JSON: .*Is a directory"):
+    with pytest.raises(PreflightError, match=r"config\.json .*Is a directory"):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -113,7 +113,7 @@ def test_config_that_is_a_folder_is_refused(folder):
 )
 def test_malformed_modules_are_refused(folder, text):
     (folder / "modules.json").write_text(text)
-    with pytest.raises(PreflightError, match=r"modules\.json cannot be used"):
+    with pytest.raises(PreflightError, match=r"modules\.json"):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -147,9 +147,7 @@ def test_quantized_weights_are_refused(folder, kind, pickled):
     weights = load_file(folder / "model.safetensors")
     weights["classifier.weight"] = weights["classifier.weight"].to(kind)
     _save(folder, weights, pickled)
-    with pytest.raises(
-        PreflightError, match=r"classifier\.weight is of type .*, and weights must be float16"
-    ):
+    with pytest.raises(PreflightError, match=r"classifier\.weight .*float16"):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -193,7 +191,7 @@ _NO_CONFIGURATION = (
 @pytest.mark.parametrize(("key", "value"), _NO_CONFIGURATION, ids=str)
 def test_malformed_tokenizer_configuration_is_refused(folder, key, value):
     (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
-    with pytest.raises(PreflightError, match=rf"tokenizer_config\.json cannot be used: {key}"):
+    with pytest.raises(PreflightError, match=rf"tokenizer_config\.json .*{key}"):
         load_tokenizer(str(folder))
 
 

@@ -121,7 +121,7 @@ def test_case_of_texts_is_that_of_the_settings_or_refused(saved, key, lowers, tm
     if lowers or key == "do_lower_case":
         _reranker(folder)
         return
-    with pytest.raises(PreflightError, match=r"do_lower_case False .* its tokenizer removes cap"):
+    with pytest.raises(PreflightError, match="do_lower_case False"):
         _reranker(folder)
 
 
@@ -149,7 +149,7 @@ def test_length_that_differs_is_said(saved, keys, max_length, said, tmp_path, ca
 
 def test_side_that_is_cut_is_said(saved, tmp_path, caplog):
     folder = _changed(saved, tmp_path, "tokenizer_config", truncation_side="left")
-    with pytest.raises(PreflightError, match=r"truncation_side left.* set truncation_side"):
+    with pytest.raises(PreflightError, match="truncation_side left"):
         _reranker(folder)
     assert "truncation_side" not in caplog.text
     for truncation in ("original", "paper"):

@@ -83,9 +83,7 @@ def test_run_and_training_have_one_rule(tmp_path, count, outcome):
             lambda: tokenizer_of(resolve_checkpoint(folder, "mono")),
             lambda: Start(folder, 8),
         ):
-            with pytest.raises(
-                PreflightError, match="has 1,002 ids and the model's embedding table 1,001 rows"
-            ):
+            with pytest.raises(PreflightError, match=r"1,002 .*1,001"):
                 load()
         return
     warned = warnings_of(resolve_checkpoint(folder, "mono"))
@@ -102,9 +100,7 @@ def test_other_special_ids_are_refused_in_run_and_training(tmp_path):
         lambda: tokenizer_of(resolve_checkpoint(folder, "mono")),
         lambda: Start(folder, 8),
     ):
-        with pytest.raises(
-            PreflightError, match=r"has the id 2 for its cls_token, and .* cls_token_id 3"
-        ):
+        with pytest.raises(PreflightError, match=r"id 2 .*cls_token, .*cls_token_id 3"):
             load()
 
 

@@ -184,7 +184,7 @@ def test_batch_of_many_slices_is_whole(tokenizer, reference):
 
 
 def test_tokenizer_survives_half_a_surrogate_pair(tokenizer, reference):
-    with pytest.raises(DataError, match=r"text 1 of this batch holds U\+D83D.*at character 4"):
+    with pytest.raises(DataError, match=r"text 1 .*U\+D83D.*character 4"):
         tokenizer.encode(["fine neverseenbefore", "half\ud83d"], 512)
     assert all_ids(tokenizer, ["fine neverseenbefore"]) == reference_ids(
         reference, ["fine neverseenbefore"]

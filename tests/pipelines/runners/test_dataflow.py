@@ -220,7 +220,7 @@ def test_dataflow_unusual_flags_are_accepted() -> None:
 
 @pytest.mark.skipif(find_spec("google.cloud") is not None, reason="apache-beam[gcp] is installed")
 def test_dataflow_needs_googles_libraries() -> None:
-    with pytest.raises(PreflightError, match=r"pip install 'beamrank\[gcp\]'"):
+    with pytest.raises(PreflightError, match=r"'beamrank\[gcp\]'"):
         dataflow.check_flags(FLAGS, [ScoreMono], "cuda", wait=True)
 
 
@@ -242,7 +242,7 @@ def test_dataflow_no_wait_needs_a_stage(config_path: Path) -> None:
 @pytest.mark.parametrize("url", ["memory://corpus.jsonl", "file:///corpus.jsonl", "corpus.jsonl"])
 def test_dataflow_refuses_a_url_of_this_machine(remote_config: Path, url: str) -> None:
     settings = load_config(str(remote_config), [f"corpus.path={url}"])
-    with pytest.raises(PreflightError, match=r"cannot reach corpus\.path"):
+    with pytest.raises(PreflightError, match=r"corpus\.path"):
         dataflow.check_paths(worker_paths(settings))
 
 
@@ -337,7 +337,7 @@ def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_check
         "--stage",
         "tokenize",
     )
-    with pytest.raises(ConfigError, match="a template makes one job, and tokenize takes 2"):
+    with pytest.raises(ConfigError, match=r"template .*tokenize .*2"):
         _run(
             *arguments,
             "--set",
@@ -368,7 +368,7 @@ def _launcher(
 def test_dataflow_cancels_a_stalled_job(service: Service, remote_config: Path) -> None:
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service, stall_minutes=0.01)
-    with pytest.raises(BeamrankError, match="the Dataflow job job-1 was cancelled"):
+    with pytest.raises(BeamrankError, match="job-1 was cancelled"):
         launcher.run()
     assert service.cancelled == ["job-1"]
 

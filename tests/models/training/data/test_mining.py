@@ -157,18 +157,14 @@ def test_mining_names_unusable_topics(tmp_path):
     assert "topics without positives: 8 of 10 ('q1', 'q3', 'q4', ...); ignored" in lines
     assert "topics without candidates: 1 of 10 ('q2'); ignored" in lines
     strict = data.model_copy(update={"min_relevance": 2})
-    with pytest.raises(
-        PreflightError, match="the mined set is empty: topics without positives: 10 of 10"
-    ):
+    with pytest.raises(PreflightError, match="without positives: 10 of 10"):
         mined(strict, SamplingConfig(), tmp_path)
 
 
 def test_mining_refuses_a_run_of_relevant_docs_only(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "run.trec").write_text("".join(f"q{n} Q0 d{n} 1 1.0 run\n" for n in range(10)))
-    with pytest.raises(
-        PreflightError, match="the mined set is empty: topics without negatives: 10 of 10"
-    ):
+    with pytest.raises(PreflightError, match="without negatives: 10 of 10"):
         mined(data, SamplingConfig(), tmp_path)
 
 
@@ -177,10 +173,10 @@ def test_mining_refuses_missing_and_duplicate_docs(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     lines = corpus.read_text().splitlines()
     corpus.write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(PreflightError, match=r"1 of the 10 docs that run and qrels name .* 'd9'"):
+    with pytest.raises(PreflightError, match=r"1 of the 10 docs .*'d9'"):
         mined(data, SamplingConfig(), tmp_path)
     corpus.write_text("\n".join([*lines, lines[2]]) + "\n")
-    with pytest.raises(PreflightError, match=r"'d2' appears twice in the corpus: .* and "):
+    with pytest.raises(PreflightError, match="'d2'"):
         mined(data, SamplingConfig(), tmp_path)
 
 
@@ -401,7 +397,7 @@ def test_teachers_ranks_are_refused(score, ranks, tmp_path):
     if not ranks:
         assert mined(data, SamplingConfig(), tmp_path).source.groups_per_epoch
         return
-    with pytest.raises(PreflightError, match=r"the scores of .*teacher\.trec are ranks"):
+    with pytest.raises(PreflightError, match=r"teacher\.trec .*ranks"):
         mined(data, SamplingConfig(), tmp_path)
 
 
