@@ -229,6 +229,7 @@ def test_output_that_is_not_utf8_is_refused(path):
         ("mono.k=2147483648", "mono.k: "),
         ("mono.k=true", "k is True"),
         ("threads=no", "threads is False"),
+        ("shards=0", "shards: "),
         ("mono.k='1_0'", "k is '1_0'"),
         ("mono.k=\u0661\u0660", "mono.k: "),
         ("device=cuda:\u0661", "device"),

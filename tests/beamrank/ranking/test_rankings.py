@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from beamrank.errors import ConfigError, DataError
-from beamrank.formats.run_writer import strictly_decreasing
 from beamrank.join.schemas import CANDIDATES, DUO, MONO
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.rankings import (
@@ -204,33 +203,6 @@ def _random_stages(queries, k, mono_k, duo_k):
         admitted = [doc_ids[i] for i in sorted(range(mono_k), key=lambda i: (-z[i], i))[:duo_k]]
         duo.append((query_id, admitted, pairwise.reshape(-1)))
     return _candidates(*candidates), _mono(*mono), _duo(*duo)
-
-
-def test_rankings_equal_the_loop_of_the_paper():
-    candidates, mono, duo = _random_stages(queries=20, k=40, mono_k=25, duo_k=8)
-    ranked = duo_ranking(mono_ranking(candidates, mono), duo, "sum")
-    by_mono = mono_ranking(candidates, mono)
-    for row in duo.to_pylist():
-        query_id, admitted = row["query_id"], row["doc_ids"]
-        p = 1 / (1 + np.exp(-np.array(row["scores"], dtype=np.float64).reshape(8, 8)))
-        s = [sum(p[i, j] for j in range(8) if j != i) for i in range(8)]
-        head = [admitted[i] for i in sorted(range(8), key=lambda i: -s[i])]
-        before = [
-            (r["doc_id"], r["rank"]) for r in candidates.to_pylist() if r["query_id"] == query_id
-        ]
-        z = {r["doc_id"]: r["score"] for r in mono.to_pylist() if r["query_id"] == query_id}
-        scored = sorted((doc for doc, _ in before if doc in z), key=lambda doc: -z[doc])
-        tail = [doc for doc, _ in before if doc not in z]
-        assert [doc for doc, _ in by_mono[query_id]] == scored + tail
-        assert [doc for doc, _ in ranked[query_id]] == head + scored[8:] + tail
-
-
-def test_run_scores_keep_the_ranking():
-    candidates, mono, duo = _random_stages(queries=20, k=40, mono_k=25, duo_k=8)
-    for ranking in duo_ranking(mono_ranking(candidates, mono), duo, "binary").values():
-        scores = [score for _, score in ranking]
-        assert scores == sorted(scores, reverse=True)
-        np.testing.assert_allclose(strictly_decreasing(scores), scores, atol=1e-3)
 
 
 def test_next_stage_receives_only_docs_that_were_scored():

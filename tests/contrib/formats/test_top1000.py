@@ -15,7 +15,7 @@ from beamrank.join.run_units import is_twice_encoded
 from contrib.formats.top1000 import CORPUS
 from tests.support.corpora import COMPRESSORS, bad_rows, corpus_of, each_compression
 from tests.support.given_runs import read_given
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec, run_bytes
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
 
@@ -159,8 +159,7 @@ def collection(tmp_path) -> SmallCollection:
 
 
 def test_run_of_a_top1000_file_has_the_bytes_of_separate_files(collection, tmp_path):
-    done = beamrank_here("run", collection.path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("run", collection.path)
     assert "unranked; the order of the file stands for the ranks" in done.stderr
     assert "rows that cannot be used: 1 (first: " in done.stderr
     assert "rows of the corpus that could not be read: 1 (first: " in done.stderr
@@ -198,7 +197,6 @@ def test_index_of_a_top1000_file_is_refused(collection):
 def test_format_of_a_top1000_file_is_guessed(collection):
     for key in ("corpus", "topics"):
         collection.keys[key] = {"path": "top1000.dev.tsv"}
-    done = beamrank_here("run", collection.path, "--stage", "retrieve")
-    assert done.returncode == 0, done.stderr
+    done = succeed("run", collection.path, "--stage", "retrieve")
     assert "is read as `corpus.format: top1000`" in done.stderr
     assert "is read as `topics.format: top1000`" in done.stderr

@@ -101,11 +101,6 @@ def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
     [
         (["base.trec", "--method", "rrf", "--output", "o"], 2, "two runs"),
         (
-            ["base.trec", "other.trec", "--method", "x", "--output", "o"],
-            2,
-            "rrf, combsum",
-        ),
-        (
             ["base.trec", "base.trec", "--method", "rrf", "--output", "./base.trec"],
             2,
             "one of the runs",
@@ -121,7 +116,6 @@ def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
             "must be numbers",
         ),
         (["base.trec", "a", "--method", "rrf", "--output", "o.tar"], 2, "packed with tar"),
-        (["base.trec", "a", "--method", "rrf", "--output", "o.zip"], 2, "packed with zip"),
         (["base.trec", "a", "--method", "rrf", "--output", "link"], 2, "one of the runs"),
         (
             ["base.trec", "a", "--method", "rrf", "--tag", "a b", "--output", "o"],

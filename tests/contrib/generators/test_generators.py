@@ -1,7 +1,6 @@
 """Language models that answer with a word score as transformers scores their whole prompts."""
 
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,6 +21,7 @@ from models.checkpoints.checkpoint import resolve_checkpoint, tokenizer_of
 from models.reranker import Reranker
 from models.tokenizers.prompts import Joins, PromptTokenizer
 from tests.contrib.generators.cases import GENERATORS, prompt_ids, save_generator, wanted_answers
+from tests.support.changed_files import edit_json
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
@@ -134,7 +134,7 @@ def test_long_doc_is_cut_and_the_end_of_the_prompt_is_not(tmp_path):
 def test_unusable_language_model_is_refused(name, kind, changes, message, tmp_path):
     folder = save_generator(tmp_path, name)
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    edit_json(path, **changes)
     with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(folder, kind, options=GENERATORS[name].options)
 

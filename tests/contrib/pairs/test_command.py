@@ -54,8 +54,7 @@ def test_inputs_that_differ_from_the_models_are_said_before_the_start(tmp_path):
     (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
     pairs = _write(tmp_path / "in/a.parquet", _pairs(3))
     command = ["score", pairs, "--checkpoint", checkpoint, "--output", tmp_path / "out"]
-    done = beamrank_here(*command, "--dry-run")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--dry-run")
     assert "96 tokens (model_max_length in tokenizer_config.json)" in done.stderr
     assert "(truncation_side left)" in done.stderr
 
@@ -74,8 +73,7 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
         "--shard-rows",
         "32",
     ]
-    dry = beamrank_here(*command, "--output", tmp_path / "out", "--dry-run")
-    assert dry.returncode == 0, dry.stderr
+    dry = succeed(*command, "--output", tmp_path / "out", "--dry-run")
     assert json.loads(dry.stdout) == {
         "pairs": 130,
         "files": 2,
@@ -88,8 +86,7 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
         "dtype": "float32",
     }
     assert not (tmp_path / "out").exists()
-    done = beamrank_here(*command, "--output", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--output", tmp_path / "out")
     scores = _read(done.stdout)
     assert scores["id"].to_pylist() == pairs["id"]
     wanted = Reranker(checkpoints.mono, dtype="float32").score(
@@ -120,8 +117,7 @@ def test_triples_are_scored_by_a_duo_checkpoint(tmp_path, checkpoints):
     }
     path = _write(tmp_path / "triples.parquet", triples | {"label": [0.5, None] * 20})
     command = ["score", path, "--checkpoint", checkpoints.duo, "--output", tmp_path / "out"]
-    done = beamrank_here(*command, "--columns", "id=qid,query=question", "--shard-rows", "16")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--columns", "id=qid,query=question", "--shard-rows", "16")
     types = {"id": pa.int64(), "score": pa.float32(), "label": pa.float64()}
     scores = _read(done.stdout)
     assert scores.schema.remove_metadata() == pa.schema(types)
@@ -276,8 +272,7 @@ def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints):
         refused = beamrank_here(command[0], output, *command[1:])
         assert refused.returncode == 3
         assert "without topics and rankings" in refused.stderr
-    planned = beamrank_here("plan", small_cascade(tmp_path).path, "--output", output)
-    assert planned.returncode == 0, planned.stderr
+    planned = succeed("plan", small_cascade(tmp_path).path, "--output", output)
     assert "holds scores of `beamrank score`, which stay" in planned.stdout
 
 

@@ -17,6 +17,7 @@ from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from tests import ROOT
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import MINILM
 from tests.support.models.families import CASES, randomize
 from tests.support.models.published import PUBLISHED, compare, save_modules, save_published
@@ -172,7 +173,7 @@ def test_digest_covers_the_modules(tmp_path):
 def test_modules_that_are_not_known_are_refused(module, changes, message, tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model" / module / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    edit_json(path, **changes)
     with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
 
@@ -197,15 +198,10 @@ def test_model_in_a_folder_of_its_own_is_refused(tmp_path):
 def test_default_prompt_is_refused_unless_it_is_empty(tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model/config_sentence_transformers.json"
-    path.write_text(
-        json.dumps(
-            {**json.loads(path.read_text()), "prompts": {"q": "?"}, "default_prompt_name": "q"}
-        )
-    )
+    edit_json(path, prompts={"q": "?"}, default_prompt_name="q")
     with pytest.raises(PreflightError, match=r"'\?'"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps({**settings, "prompts": {"q": ""}}))
+    edit_json(path, prompts={"q": ""})
     wanted = _predicted(CrossEncoder(str(tmp_path / "model"), device="cpu"))
     assert_parity(_reranker(tmp_path / "model").score(_PAIRS).tolist(), wanted)
 
@@ -218,7 +214,7 @@ def test_modules_that_lower_the_case_of_texts_score_so_or_are_refused(lowers, tm
     _save_modules(tmp_path, "bert")
     folder = tmp_path / "model"
     path = folder / "sentence_bert_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "do_lower_case": True}))
+    edit_json(path, do_lower_case=True)
     if not lowers:
         content = json.loads((folder / "tokenizer.json").read_text())
         content["normalizer"]["lowercase"] = False

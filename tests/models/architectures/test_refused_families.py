@@ -2,7 +2,6 @@
 their layouts.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from models.checkpoints.checkpoint import resolve_checkpoint
+from tests.support.changed_files import edit_json
 from tests.support.models.families import save_case
 
 _SPECIAL = SpecialTokens(cls_id=1, sep_id=2, pad_id=0)
@@ -21,7 +21,7 @@ _SPECIAL = SpecialTokens(cls_id=1, sep_id=2, pad_id=0)
 
 def _edit_config(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    edit_json(path, **changes)
 
 
 def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) -> None:

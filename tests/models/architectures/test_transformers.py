@@ -2,7 +2,6 @@
 pairs of texts.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
+from tests.support.changed_files import edit_json
 from tests.support.models.families import SIZES, random_model
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
@@ -156,7 +156,7 @@ def _save(folder: Path, name: str = "deberta-v3") -> str:
 
 def _edit(folder: str, **changes: Any) -> str:
     path = Path(folder) / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    edit_json(path, **changes)
     return folder
 
 

@@ -17,6 +17,7 @@ from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.tokenizers.library import load_tokenizer
 from models.training.initial_model import Start
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import save_tiny
 
 _DEEP = 200_000
@@ -77,7 +78,7 @@ def _configs() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(("key", "value"), list(_configs()), ids=str)
 def test_malformed_config_is_refused(folder, key, value):
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    edit_json(path, **{key: value})
     with pytest.raises(PreflightError) as refusal:
         resolve_checkpoint(str(folder), "mono")
     assert len(str(refusal.value)) < 1000
@@ -205,6 +206,6 @@ def test_start_takes_no_other_types(folder, key, value):
     names.
     """
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    edit_json(path, **{key: value})
     with contextlib.suppress(PreflightError):
         Start(str(folder), 8)

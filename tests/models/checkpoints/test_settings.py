@@ -1,6 +1,5 @@
 """What sentence-transformers reads beside a model is followed, changes nothing, or is refused."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Truncation
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import MINILM
 from tests.support.models.families import CASES, random_model
 from tests.support.oracle import assert_parity
@@ -43,7 +43,7 @@ def _changed(saved: Path, folder: Path, name: str = "sentence_bert_config", **ke
     for path in saved.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+    edit_json(path, **keys)
     return str(folder)
 
 

@@ -1,8 +1,4 @@
-import html
-import re
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -37,18 +33,6 @@ def tokenizer(folder: str) -> BertTokenizer:
 def reference(folder: str) -> Tokenizer:
     """What transformers would run, told to read special tokens as text."""
     return transformers_backend(folder)
-
-
-def squad_paragraphs(archive: Path) -> list[str]:
-    paragraph = re.compile(r"<pre[^>]*>(.*?)</pre>", re.DOTALL)
-    with tarfile.open(archive) as tar:
-        pages = [
-            tar.extractfile(member).read().decode()
-            for member in tar
-            if member.name.endswith(".html")
-        ]
-    wraps = [wrap for page in pages for wrap in page.split('class="para-wrap"')[1:]]
-    return [html.unescape(paragraph.search(wrap).group(1)) for wrap in wraps]
 
 
 @pytest.mark.parametrize("text", UNICODE_TEXTS)
@@ -111,17 +95,6 @@ def test_tokenizer_batch_equals_transformers(tokenizer, reference, texts, max_to
     assert column.ids.to_pylist() == [ids[:max_tokens] for ids in expected]
     assert column.truncated.tolist() == [len(ids) > max_tokens for ids in expected]
     assert all_ids(tokenizer, texts) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.data
-def test_squad_has_the_ids_of_transformers(folder, reference, shared_data):
-    texts = squad_paragraphs(shared_data / "squad_v1.1.tar.gz")
-    assert len(texts) == 20963
-    column = load_bert(folder).encode(texts, 256)
-    expected = reference_ids(reference, texts)
-    assert column.ids.to_pylist() == [ids[:256] for ids in expected]
-    assert column.truncated.tolist() == [len(ids) > 256 for ids in expected]
 
 
 def test_tokenizer_has_its_ids_and_digest(tokenizer):

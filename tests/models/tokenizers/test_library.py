@@ -13,6 +13,7 @@ from models.reranker import Reranker
 from models.tokenizers.bert import BertTokenizer
 from models.tokenizers.library import LibraryTokenizer, load_tokenizer
 from tests.models.tokenizers.reference import UNICODE_TEXTS, all_ids
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tokenizers import TEXTS, save_sentencepiece, save_tokenizer
 
@@ -24,7 +25,7 @@ def roberta(tmp_path: Path) -> Path:
 
 def change(folder: Path, **parts: Any) -> str:
     path = folder / "tokenizer.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
+    edit_json(path, **parts)
     return str(folder)
 
 

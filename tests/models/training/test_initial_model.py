@@ -11,6 +11,7 @@ from models.architectures.families import TOKEN_TYPES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.training.initial_model import Start, save_checkpoint
 from models.training.states import candidate_folder, candidate_hashes, publish
+from tests.support.changed_files import edit_json
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
 
 _CLS, _SEP, _BLUE, _SKY, _RED = (
@@ -241,7 +242,7 @@ def test_start_that_no_run_could_score_is_refused(sizes, config, tensor, message
 def test_start_without_a_library_that_reads_it_is_refused(encoder):
     path = Path(encoder) / "config.json"
     quantized = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
-    path.write_text(json.dumps(json.loads(path.read_text()) | quantized))
+    edit_json(path, **quantized)
     with pytest.raises(PreflightError, match="cannot load the model"):
         Start(encoder, 32).model("mono", 2, 0.1, True)
 
@@ -296,6 +297,6 @@ def test_start_whose_tokenizer_does_otherwise_than_bert_is_refused(settings, mes
     on.
     """
     path = Path(encoder) / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    edit_json(path, **settings)
     with pytest.raises(PreflightError, match=message):
         Start(encoder, 32)

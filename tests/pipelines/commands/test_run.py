@@ -51,15 +51,10 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
             ["--stage", "mono", "--set", "duo=null", "--set", "mono=null"],
             "no stage mono",
         ),
-        (
-            ["--stage", "tokenize", "--set", "duo=null", "--set", "mono=null"],
-            "no stage tokenize",
-        ),
         (["--no-wait"], "--no-wait"),
         (["--", "--no_such_flag"], "'--no_such_flag'"),
         (["--", "--runner=FnApiRunner"], "before `--`"),
         (["word"], "'word'"),
-        (["--set", "mono.kk=1"], "mono.kk: "),
         (["--set", "mono.k"], "mono.k=100"),
     ],
 )

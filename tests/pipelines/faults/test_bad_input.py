@@ -84,19 +84,10 @@ def _sets(run: dict[str, list[str]]) -> dict[str, set[str]]:
     ("key", "value", "error", "message"),
     [
         ("duo.k", "5", ConfigError, r"duo.k 5 .*4 "),
-        ("mono.k", "9", ConfigError, r"mono.k 9 .*8 "),
-        ("duo.kk", "5", ConfigError, r"duo.kk: "),
-        ("measures", "[nDGC@10]", ConfigError, "'nDGC@10'"),
-        ("shards", "0", ConfigError, "shards"),
         ("corpus.path", "none.tsv", PreflightError, r"none.tsv"),
         ("corpus.path", "given.trec", PreflightError, "`format: tsv`"),
         ("topics.path", "none.tsv", PreflightError, r"topics .*none.tsv"),
         ("qrels", "none.txt", PreflightError, r"qrels file .*none.txt"),
-        ("candidates.run", "none.trec", PreflightError, r"run .*none.trec"),
-        ("candidates.run", ".", PreflightError, "files of several kinds"),
-        ("mono.checkpoint", "./none", PreflightError, "none"),
-        ("mono.checkpoint", ".", PreflightError, r"config.json"),
-        ("output", "topics.tsv/out", PreflightError, r"topics.tsv/out"),
     ],
 )
 def test_plan_refuses_a_configuration(collection: Collection, key, value, error, message) -> None:
@@ -127,15 +118,9 @@ def _with_more_tokens(folder: Path) -> None:
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n")
 
 
-def _of_another_family(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "whisper"}))
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_of_another_family, r"'whisper' .*'bert'"),
         (_with_more_tokens, r"7 ids .*5 rows"),
         (_with_a_nan, r"classifier\.bias .*NaN"),
     ],
@@ -316,19 +301,6 @@ def test_run_scores_an_empty_passage(collection: Collection) -> None:
     assert collection.bad_rows() == {}
 
 
-def test_ids_are_never_used_as_paths(collection: Collection) -> None:
-    query_ids = ["../../x", "'q';$(y)", '"%00"']
-    doc_ids = ["../../../d", "/etc/passwd", "d`ls`"]
-    collection.write("topics.tsv", (f"{query_id}\tthe cat" for query_id in query_ids))
-    collection.write_corpus(f"{doc_id}\ttext of {doc_id}".encode() for doc_id in doc_ids)
-    collection.write("given.trec", trec_lines(dict.fromkeys(query_ids, doc_ids)))
-    before = {path.name for path in collection.folder.parent.iterdir()}
-    assert _sets(collection.runs()["duo-sum"]) == {query_id: set(doc_ids) for query_id in query_ids}
-    assert {path.name for path in collection.folder.parent.iterdir()} == before
-    names = {"config.yaml", "corpus.tsv", "given.trec", "out", "topics.tsv"}
-    assert {path.name for path in collection.folder.iterdir()} == names
-
-
 @pytest.mark.jvm
 def test_bm25_of_stop_words_and_a_long_query(collection: Collection) -> None:
     collection.with_index(8)
@@ -385,8 +357,7 @@ def test_empty_list_of_measures_evaluates_nothing(collection: Collection) -> Non
 def test_run_without_candidates_measures_zero(collection: Collection) -> None:
     collection.with_index(8).with_qrels({"none": "d1"}, ("RR@10", "AP"))
     collection.write("topics.tsv", ["stop\tthe and of", "none\tzyzzyva"])
-    done = beamrank_here("run", collection.path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("run", collection.path)
     assert "2 of 2 topics (100.0 %) have no candidates" in done.stderr
     assert "query 'none' has no candidates" in done.stderr
     assert [path.read_text() for path in (collection.output / "runs").glob("*.trec")] == [

@@ -38,6 +38,7 @@ from pipelines.launcher import Launcher
 from pipelines.plan.make_plan import make_plan
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner
+from tests.support.changed_files import edit_json
 from tests.support.models.stages import a_stage
 from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
@@ -327,7 +328,7 @@ def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_check
     monkeypatch.setenv("BEAMRANK_CACHE", str(bucket / "cache"))
     shutil.copytree(mono_checkpoint, bucket / "other")
     settings = bucket / "other/tokenizer_config.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": False}))
+    edit_json(settings, do_lower_case=False)
     arguments = (
         "run",
         str(remote_config),

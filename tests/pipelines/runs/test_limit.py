@@ -8,7 +8,7 @@ import pytest
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec
 from tests.support.small_collection import SmallCollection, small_cascade
 
@@ -52,8 +52,7 @@ def test_limit_measures_over_the_topics_of_the_trial_alone(
     collection: SmallCollection, tmp_path
 ) -> None:
     output = tmp_path / "trial"
-    done = beamrank_here("run", collection.path, "--limit", "3", "--output", output)
-    assert done.returncode == 0, done.stderr
+    done = succeed("run", collection.path, "--limit", "3", "--output", output)
     assert "a trial: the first 3 of 10 topics are run (topics.limit)" in done.stderr
     assert "means over the 3 judged topics among the 3 that were run (topics.limit)" in done.stderr
     assert set(read_trec(output / "runs/mono.trec")) == set(_query_ids(read_plan(str(output))))
@@ -62,8 +61,7 @@ def test_limit_measures_over_the_topics_of_the_trial_alone(
     assert json.loads((output / "runs/measures.json").read_text())["candidates"] == {
         "RR@10": pytest.approx(0.2)
     }
-    verified = beamrank_here("verify", output)
-    assert verified.returncode == 0, verified.stderr
+    verified = succeed("verify", output)
     assert "were not checked" not in verified.stderr
 
 

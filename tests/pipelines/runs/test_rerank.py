@@ -16,7 +16,7 @@ from beamrank.frames import run_of_frame
 from models.rerank import rerank
 from models.reranker import Reranker
 from tests.support.checkpoints import save_pair
-from tests.support.processes import beamrank_here
+from tests.support.processes import succeed
 from tests.support.runs import read_trec
 from tests.support.small_collection import SmallCollection
 
@@ -134,8 +134,7 @@ def test_aggregate_equals_the_file_that_the_command_writes(
     collection: SmallCollection, tmp_path
 ) -> None:
     output = collection.run(output=tmp_path / "out").plan.output
-    written = beamrank_here("aggregate", output, "--aggregation", "min", "--k1", "3")
-    assert written.returncode == 0, written.stderr
+    written = succeed("aggregate", output, "--aggregation", "min", "--k1", "3")
     beamrank.write_run(beamrank.aggregate(output, "min", k1=3), tmp_path / "again.trec", tag="test")
     assert (tmp_path / "again.trec").read_bytes() == Path(written.stdout.strip()).read_bytes()
     with pytest.raises(ConfigError, match="'median'"):

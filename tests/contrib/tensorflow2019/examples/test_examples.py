@@ -325,44 +325,30 @@ _GOOD_DUO = {"input_ids": [101, 5, 102, 7, 102], "segment_ids": [0, 0, 0, 1, 2],
 
 
 @pytest.mark.parametrize(
-    ("example", "reason", "file"),
+    ("name", "values", "reason"),
     [
-        (_GOOD | {"label": []}, "'label' with 0 values", "tfrecord"),
-        (_GOOD | {"label": [0, 1]}, "'label' with 2 values", "tfrecord"),
-        (_GOOD | {"label": [2]}, "has 2 in 'label'", "tfrecord"),
-        (_GOOD | {"label": [2]}, "has 2 in 'label'", "parquet"),
-        (_GOOD | {"doc_ids": [7, 2**31 + 5]}, "has 2147483653 in 'doc_ids'", "tfrecord"),
-        (_GOOD | {"doc_ids": [7, 2**31 + 5]}, "has 2147483653 in 'doc_ids'", "parquet"),
-        (_GOOD | {"doc_ids": [7, 2**63 - 1]}, "in 'doc_ids'", "tfrecord"),
-        (_GOOD | {"doc_ids": [7, 2**63 - 1]}, "in 'doc_ids'", "parquet"),
-        (_GOOD | {"query_ids": [101, -1]}, "has -1 in 'query_ids'", "tfrecord"),
-        (_GOOD | {"query_ids": [101, -1]}, "has -1 in 'query_ids'", "parquet"),
-        (
-            _GOOD | {"query_ids": [101, 30_522]},
-            "has 30522 in 'query_ids', whose numbers are 0 to 30,521",
-            "tfrecord",
-        ),
-        (
-            _GOOD | {"query_ids": [101, 30_522]},
-            "has 30522 in 'query_ids', whose numbers are 0 to 30,521",
-            "parquet",
-        ),
-        (
-            _GOOD_DUO | {"segment_ids": [0, 0, 1, 2]},
-            "5 'input_ids' and 4 'segment_ids'",
-            "tfrecord",
-        ),
-        (_GOOD_DUO | {"segment_ids": [0, 0, 1, 2]}, "5 'input_ids' and 4 'segment_ids'", "parquet"),
-        (_GOOD_DUO | {"segment_ids": [0, 0, 0, 1, 3]}, "has 3 in 'segment_ids'", "tfrecord"),
-        (_GOOD_DUO | {"segment_ids": [0, 0, 0, 1, 3]}, "has 3 in 'segment_ids'", "parquet"),
+        ("label", [], "'label' with 0 values"),
+        ("label", [0, 1], "'label' with 2 values"),
+        ("label", [2], "has 2 in 'label'"),
+        ("doc_ids", [7, 2**31 + 5], "has 2147483653 in 'doc_ids'"),
+        ("doc_ids", [7, 2**63 - 1], "in 'doc_ids'"),
+        ("query_ids", [101, -1], "has -1 in 'query_ids'"),
+        ("query_ids", [101, 30_522], "has 30522 in 'query_ids'"),
+        ("segment_ids", [0, 0, 1, 2], "5 'input_ids' and 4 'segment_ids'"),
+        ("segment_ids", [0, 0, 0, 1, 3], "has 3 in 'segment_ids'"),
     ],
 )
+@pytest.mark.parametrize("file", ["tfrecord", "parquet"])
 def test_example_that_the_original_code_cannot_have_written_is_named(
-    example, reason, file, tmp_path
+    name, values, reason, file, tmp_path
 ):
     path = tmp_path / "dataset_dev"
-    rows = [*[_GOOD_DUO if "input_ids" in example else _GOOD] * 3, example]
-    if file == "tfrecord":
+    good = _GOOD_DUO if name == "segment_ids" else _GOOD
+    example = good | {name: values}
+    rows = [good, good, good, example]
+    # A row of a table has one label.
+    if file == "tfrecord" or (name == "label" and values != [2]):
+        file = "tfrecord"
         numbers = {
             name: np.array([number for row in rows for number in row[name]]) for name in example
         }

@@ -91,30 +91,6 @@ def data_config(folder: Path, **keys: object) -> DataConfig:
     return DataConfig.model_validate(found | keys)
 
 
-def test_mining_draws_negatives_from_the_ranks_each_epoch(tmp_path):
-    sampling = SamplingConfig(negatives=2, ranks=(1, 3))
-    found = mined(data_config(tmp_path), sampling, tmp_path)
-    assert (found.source.docs_per_group, found.source.groups_per_epoch) == (3, 10)
-    drawn: dict[str, set[str]] = {}
-    for group, _ in found.take(100):
-        thing = int(COLOURS.index(group.docs[0]))
-        allowed = {COLOURS[(thing + step) % 10] for step in (1, 2, 3)}
-        assert group.relevant == (True, False, False)
-        assert set(group.docs[1:]) < allowed
-        drawn.setdefault(group.query, set()).update(group.docs[1:])
-    assert all(len(negatives) == 3 for negatives in drawn.values())
-    check_resumes(found, 40)
-
-
-def test_natural_sampling_takes_each_candidate(tmp_path):
-    sampling = SamplingConfig(mode="natural", ranks=(1, 4))
-    found = mined(data_config(tmp_path), sampling, tmp_path)
-    groups = [group for group, _ in found.take(40)]
-    assert found.source.docs_per_group == 1
-    assert sum(group.relevant == (True,) for group in groups) == 10
-    assert len({(group.query, group.docs) for group in groups}) == 40
-
-
 def test_triplets_give_each_positive_n_over_m_negatives(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d1 1\n")
@@ -356,6 +332,7 @@ def test_mining_draws_the_groups_of_a_plain_loop(sampling, seed, tmp_path):
     assert [group for group, _ in found.take(count)] == list(
         islice(plain_groups(data, settings, seed), count)
     )
+    check_resumes(found, count)
 
 
 def peak_bytes(folder: Path, pairs: int) -> int:
