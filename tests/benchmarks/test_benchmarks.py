@@ -109,9 +109,7 @@ def test_smaller_topic_sample_is_part_of_a_larger_one(archive: Path):
 
 def test_damaged_archives_and_those_of_something_else_are_named(tmp_path: Path, archive: Path):
     def refuse(read, path: Path, message: str) -> None:
-        with pytest.raises(
-            PreflightError, match=f"{path.name} cannot be read as an archive of .*{message}"
-        ):
+        with pytest.raises(PreflightError, match=rf"{path.name} .*{message}"):
             read(path)
 
     def test_split(path: Path):
@@ -354,9 +352,7 @@ def test_scoring_compares_the_same_inputs():
 
 def test_scoring_refuses_other_inputs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(score, "_LIMITS", InputLimits("original", 64, 512))
-    with pytest.raises(
-        RuntimeError, match="of 24 distinct inputs of ours and 24 of CrossEncoder's, 20 are equal"
-    ):
+    with pytest.raises(RuntimeError, match=r"24 .*24 .*20 "):
         score.compare(_scoring_job())
 
 

@@ -141,5 +141,5 @@ def test_gpu_is_compared_with_the_engines_that_run_there():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_comparison_on_a_missing_gpu_is_refused():
-    with pytest.raises(PreflightError, match="torch finds no CUDA device"):
+    with pytest.raises(PreflightError, match="CUDA"):
         main(["--device", "cuda"])

@@ -13,7 +13,7 @@ import pytest
 from beamrank.commit.plan import OLDEST_READ_VERSION
 from beamrank.storage.documents import checked_json, checked_values
 from tests import ROOT
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.services.environments import airflow_python, environ
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
@@ -54,10 +54,9 @@ def _check_second_run(job: Path) -> None:
     scored = {stage["stage"]: (stage["inferences"], stage["reused"]) for stage in stages}
     for stage in ("mono", "duo"):
         assert scored[stage][0] < scored[stage][1], scored
-    fresh = beamrank_here(
+    succeed(
         "run", job / "config.yaml", "--output", job / "fresh", "--set", "index.path=fresh-index"
     )
-    assert fresh.returncode == 0, fresh.stderr
     _check_bytes(second, job / "fresh")
     assert "rye,new topic" in (second / "report" / "drift.csv").read_text()
 

@@ -77,7 +77,7 @@ def test_tasks_have_the_instructions_of_their_topics(tmp_path):
     other = write_shards(
         cut_shards(TopicTable.of([("q1", "a"), ("q2", "b")]), 2), str(tmp_path / "damaged")
     )
-    with pytest.raises(DataError, match=f"{other} does not hold the topics of shard 0"):
+    with pytest.raises(DataError, match=rf"{other} .*shard 0"):
         replace(file, topics_url=str(tmp_path / "damaged" / other)).read(0)
 
 

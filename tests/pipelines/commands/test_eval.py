@@ -1,6 +1,5 @@
 """`beamrank eval` as a user runs it."""
 
-import gzip
 import json
 import os
 import pty
@@ -144,10 +143,7 @@ def test_eval_prints_a_table_on_a_terminal(folder):
     ("arguments", "code", "message"),
     [
         (["none.run", "--qrels", "qrels"], 3, "there is no run"),
-        (["out", "--qrels", "qrels"], 3, "files of several kinds"),
         (["a.run", "--qrels", "none"], 3, "there is no qrels file"),
-        (["bad.run", "--qrels", "qrels"], 3, "line 2: the row has doc 'a' of"),
-        (["qrels", "--qrels", "qrels"], 3, "has 4 columns in its first row"),
         (["other.run", "--qrels", "qrels"], 3, "no topic in common"),
         (["a.run", "--qrels", "qrels", "--measures", "ndcg@10"], 2, "did you mean nDCG@10?"),
         (
@@ -155,24 +151,13 @@ def test_eval_prints_a_table_on_a_terminal(folder):
             3,
             "there is no run none.run",
         ),
-        (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be between 1 and"),
-        (["a.run", "--qrels", "qrels", "--measures", " "], 2, "there are no measures"),
         (["a.run"], 2, "--qrels"),
     ],
 )
 def test_eval_errors_have_their_exit_codes(folder, arguments, code, message):
-    (folder / "bad.run").write_text("q1 Q0 a 1 3 t\nq1 Q0 a 2 2 t\n")
+
     (folder / "other.run").write_text("001 Q0 a 1 3 t\n")
-    (folder / "out").mkdir()
-    (folder / "out" / "bm25.trec").write_text(RUN)
-    (folder / "out" / "measures.json").write_text("{}")
     assert message in refused("eval", *arguments, code=code)
-
-
-def test_eval_reads_compressed_three_column_runs(folder):
-    (folder / "zero.tsv.gz").write_bytes(gzip.compress(b"q1\ta\t0\nq1\tc\t1\n"))
-    done = succeed("eval", "zero.tsv.gz", "--qrels", "qrels", "--measures", "RR@10", "--json")
-    assert json.loads(done.stdout)["measures"] == {"RR@10": 0.25}
 
 
 def test_eval_leaves_out_the_doc_that_is_the_query(folder):

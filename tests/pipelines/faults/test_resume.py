@@ -23,11 +23,11 @@ from tests.support.processes import (
     PATIENCE_SECONDS,
     TWO_PROCESSES,
     beamrank,
-    beamrank_here,
     children,
     file_exists,
     receipts_exist,
     started,
+    succeed,
     wait_until,
     worker_processes,
 )
@@ -60,8 +60,7 @@ def _assert_resumes_to_the_same_bytes(config: Path, output: Path) -> str:
     file. Gives stderr.
     """
     before = committed(output)
-    done = beamrank_here("run", config, "--output", output)
-    assert done.returncode == 0, done.stderr
+    done = succeed("run", config, "--output", output)
     assert_same_bytes(output, undisturbed_run(config))
     after = committed(output)
     assert {name: after[name] for name in before} == before

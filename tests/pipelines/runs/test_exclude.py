@@ -7,7 +7,7 @@ import pytest
 import beamrank
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec
 from tests.support.small_collection import DOCS, SmallCollection
 
@@ -31,8 +31,7 @@ def test_topics_that_are_docs_are_said_and_left_out(collection: SmallCollection)
         each: docs[:3] for each, docs in _GIVEN.items()
     }
     (collection.folder / "pairs.txt").write_text("d1 d1\nd1 d1\nd2 d0\nq9 d1\n")
-    done = beamrank_here("run", collection.path, "--set", "candidates.exclude=pairs.txt")
-    assert done.returncode == 0, done.stderr
+    done = succeed("run", collection.path, "--set", "candidates.exclude=pairs.txt")
     assert "retrieve: 2 docs were left out of the candidates (exclude)" in done.stderr
     assert "queries without a ranking: 1 of 3 ('q9')" in done.stderr
     assert "docs that are judged relevant: 1 ('d2 d0')" in done.stderr
@@ -40,8 +39,7 @@ def test_topics_that_are_docs_are_said_and_left_out(collection: SmallCollection)
     assert found["d0"] == _GIVEN["d0"][:3]
     assert found["d1"] == _GIVEN["d1"][1:4]
     assert found["d2"] == [_GIVEN["d2"][0], *_GIVEN["d2"][2:4]]
-    page = beamrank_here("report", collection.output, "--no-texts")
-    assert page.returncode == 0, page.stderr
+    succeed("report", collection.output, "--no-texts")
     refused = beamrank_here("report", collection.output, "--exclude", "self")
     assert refused.returncode == 2
 

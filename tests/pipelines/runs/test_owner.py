@@ -281,9 +281,7 @@ def test_plan_that_was_taken_over_names_the_new_owner(tmp_path):
         for entry in _entries(tmp_path):
             entry.unlink()
         with made_current(other):
-            with pytest.raises(
-                TemporaryError, match=rf"{other.name}, by process {os.getpid()} on "
-            ) as raised:
+            with pytest.raises(TemporaryError, match=rf"{other.name}, .*{os.getpid()} ") as raised:
                 check_current(plan)
             assert raised.value.exit_code == 75
     assert _current(tmp_path)["plan"] == other.name
