@@ -10,6 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from beamrank import logs
+from beamrank.commit import working
+from beamrank.commit.listing import RECEIPTS, WORKING
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 from beamrank.storage import files as storage
@@ -18,7 +20,7 @@ from models.stages.base import ShardStage
 from models.stages.scoring import ModelLoad, new_loads
 
 _log = logging.getLogger(__name__)
-_in_progress: set[object] = set()
+_in_progress: set[working.Work] = set()
 _last_started = threading.Event()
 
 
@@ -32,19 +34,29 @@ def in_progress() -> bool:
     return bool(_in_progress)
 
 
+def inputs_done() -> tuple[int, int]:
+    """How many inputs of the shards that this process is doing are done, of how many."""
+    shards = list(_in_progress)
+    return sum(work.done for work in shards), sum(work.inputs for work in shards)
+
+
 @contextmanager
-def _progressing() -> Iterator[None]:
+def _progressing(task: ShardTask) -> Iterator[None]:
     """A shard in progress. After `start_no_more` it waits for the end of the process."""
-    shard = object()
+    name = WORKING.name(task.digest, task.shard)
+    work = working.Work(task.shard, storage.join(task.folder.url, RECEIPTS, name))
+    token = working.current.set(work)
     # Before the look at the event, or the process might end at the start of a shard.
-    _in_progress.add(shard)
+    _in_progress.add(work)
     try:
         if _last_started.is_set():
-            _in_progress.discard(shard)
+            _in_progress.discard(work)
             threading.Event().wait()
         yield
     finally:
-        _in_progress.discard(shard)
+        work.end()
+        working.current.reset(token)
+        _in_progress.discard(work)
 
 
 class Outcome(NamedTuple):
@@ -57,7 +69,7 @@ class Outcome(NamedTuple):
 
 def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Outcome:
     """Runs a shard that no other attempt has committed."""
-    with _progressing(), logs.log_context(storage.name(task.folder.url), task.shard):
+    with _progressing(task), logs.log_context(storage.name(task.folder.url), task.shard):
         receipt = task.receipt()
         if receipt is not None:
             _log.info("skipped: another attempt has committed this shard")
