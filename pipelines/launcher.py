@@ -36,8 +36,7 @@ from beamrank.logs import log_context
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
-from models.scoring.engine import inputs_done
-from models.stages.attempt import done_here, shard_inputs
+from models.stages.attempt import done_here, inputs_done, shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
     ConsoleProgress,
@@ -343,17 +342,19 @@ class Launcher:
 
         told = set[int]()
 
-        def find_done() -> set[int]:
-            done = folder.done(in_order) if self.share is None else self._done.copy()
+        def look() -> tuple[set[int], object]:
+            done, files = (
+                folder.progress(in_order) if self.share is None else (self._done.copy(), None)
+            )
             if self.on_receipt is not None:
                 for shard in sorted(done - told):
                     told.add(shard)
                     if (receipt := folder.receipt(shard, digests[shard])) is not None:
                         self.on_receipt(receipt)
-            return done
+            return done, files
 
         with self.console.bar(stage.name) as bar:
-            show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)
+            show = partial(StageProgress, look, len(digests), bar, read_receipt, inputs_done)
             run_job = partial(self._run_job, stage, folder, in_order, show)
             if work.does == "shards":
                 run_job(tasks, work.decided(self.plan) if stage.whole else work, None)
@@ -368,7 +369,7 @@ class Launcher:
         stage: StageRecord,
         folder: StageFolder,
         digests: tuple[str, ...],
-        show: Callable[[Scan | None], Callable[[], int]],
+        show: Callable[[Scan | None], Callable[[], object]],
         tasks: Sequence[ShardTask],
         work: Any,
         scan: Scan | None,

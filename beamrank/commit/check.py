@@ -204,7 +204,8 @@ def _verify_stage(
     files = {
         path: entry
         for path, entry in entries.items()
-        if not entry.temporary and (entry.kind is not listing.PART or path in named)
+        if not entry.temporary
+        and (entry.kind not in (listing.PART, listing.WORKING) or path in named)
     }
     for entry in files.values():
         found.findings += _own_content(url, entry, f"{stage.name}/")

@@ -24,6 +24,7 @@ from beamrank.commit import listing
 from beamrank.errors import ReceiptError
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
+from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import (
     SHORT,
     Count,
@@ -293,13 +294,20 @@ class StageFolder:
         return receipt if why_broken(receipt, shard_digest, sizes) is None else None
 
     def done(self, shard_digests: Iterable[str]) -> set[int]:
-        """The shards that have a receipt, by name only: cheap enough to call twice a second."""
-        present = storage.sizes_bytes(self._receipts_url)
-        return {
+        """The shards that have a receipt, by name only."""
+        return self.progress(shard_digests)[0]
+
+    def progress(self, shard_digests: Iterable[str]) -> tuple[set[int], dict[str, FileState]]:
+        """`done`, and the files of receipts and of shards at work: cheap enough to call twice a
+        second.
+        """
+        present = file_states(self._receipts_url)
+        done = {
             shard
             for shard, each in enumerate(shard_digests)
             if listing.RECEIPT.name(each, shard) in present
         }
+        return done, present
 
     def manifest(
         self, shard_digests: tuple[str, ...], *, any_parts: bool = False

@@ -6,11 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from beamrank.commit.listing import PART, RECEIPT, RECEIPTS, RETRY, Entry, list_stage
+from beamrank.commit.listing import (
+    PART,
+    RECEIPT,
+    RECEIPTS,
+    RETRY,
+    WORKING,
+    Entry,
+    list_folder,
+    list_stage,
+)
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, why_broken
 from beamrank.commit.scans import ScanReport, read_scans
 from beamrank.commit.stage import StageRecord
+from beamrank.commit.working import Working
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document, Seconds, sha256
 
@@ -18,6 +28,8 @@ from beamrank.storage.documents import Document, Seconds, sha256
 _PAUSE_SECONDS = 60.0
 # Between two passes over the corpus no shard is joined.
 _SCAN_PAUSE_SECONDS = 1800.0
+# An attempt that counted nothing for longer was probably killed.
+_LOST_SECONDS = 300.0
 _COUNTS = "counts"
 
 
@@ -96,6 +108,7 @@ class StageStatus:
     """One stage of a run.
 
     Attributes:
+        at_work: what the attempts at other shards told in the last five minutes.
         eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are
             done, None while none is.
         elapsed_seconds: how long the stage has been running; None if it is not.
@@ -113,6 +126,7 @@ class StageStatus:
     stage: str
     shards: int
     done: int
+    at_work: tuple[Working, ...]
     bad_rows: int
     eta_seconds: float | None
     elapsed_seconds: float | None
@@ -200,6 +214,7 @@ def _stage_status(
         stage=stage.name,
         shards=len(plan.shards),
         done=len(done),
+        at_work=_read_work(plan.folder(stage.name).url, receipts, now) if left else (),
         bad_rows=sum(receipt.bad_rows for receipt in done) + scan.bad_rows,
         eta_seconds=eta if left else 0.0,
         elapsed_seconds=round(now - pace.start, 1) if pace is not None and running else None,
@@ -212,6 +227,18 @@ def _stage_status(
         padding_share=round(1 - tokens / padded, 4) if padded else None,
         retries=tuple(retry.reason for retry in retries if retry.stage == stage.name),
     )
+
+
+def _read_work(folder: str, receipts: Mapping[int, Receipt], now: float) -> tuple[Working, ...]:
+    names = [
+        entry.name
+        for entry in list_folder(folder, RECEIPTS)
+        if entry.is_whole(WORKING)
+        and entry.number not in receipts
+        and now - (entry.state.modified_seconds or 0.0) < _LOST_SECONDS
+    ]
+    contents = storage.read_files(storage.join(folder, RECEIPTS), names).values()
+    return tuple(work for work in map(Working.from_json, contents) if work is not None)
 
 
 def _pace(stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank import logs
+from beamrank.commit import working
+from beamrank.commit.listing import RECEIPTS, WORKING
 from beamrank.commit.receipts import Receipt, arithmetic_digest
 from beamrank.commit.shards import ShardTask
 from beamrank.errors import BeamrankError
@@ -31,7 +33,7 @@ from models.stages.scoring import ModelLoad, new_loads
 
 _log = logging.getLogger(__name__)
 _SHARDS_AT_ONCE = 4
-_in_progress: set[object] = set()
+_in_progress: set[working.Work] = set()
 _last_started = threading.Event()
 
 
@@ -45,19 +47,29 @@ def in_progress() -> bool:
     return bool(_in_progress)
 
 
+def inputs_done() -> tuple[int, int]:
+    """How many inputs of the shards that this process is doing are done, of how many."""
+    shards = list(_in_progress)
+    return sum(work.done for work in shards), sum(work.inputs for work in shards)
+
+
 @contextmanager
-def _progressing() -> Iterator[None]:
+def _progressing(task: ShardTask) -> Iterator[None]:
     """A shard in progress. After `start_no_more` it waits for the end of the process."""
-    shard = object()
+    name = WORKING.name(task.digest, task.shard)
+    work = working.Work(task.shard, storage.join(task.folder.url, RECEIPTS, name))
+    token = working.current.set(work)
     # Before the look at the event, or the process might end at the start of a shard.
-    _in_progress.add(shard)
+    _in_progress.add(work)
     try:
         if _last_started.is_set():
-            _in_progress.discard(shard)
+            _in_progress.discard(work)
             threading.Event().wait()
         yield
     finally:
-        _in_progress.discard(shard)
+        work.end()
+        working.current.reset(token)
+        _in_progress.discard(work)
 
 
 class Outcome(NamedTuple):
@@ -77,7 +89,7 @@ def run_shard(stage: ShardStage, task: ShardTask) -> Outcome:
 
 def attempt(task: ShardTask, commit: Callable[[], Receipt]) -> Outcome:
     """Commits a shard that no other attempt has committed."""
-    with _progressing(), logs.log_context(storage.name(task.folder.url), task.shard):
+    with _progressing(task), logs.log_context(storage.name(task.folder.url), task.shard):
         receipt = task.receipt()
         if receipt is not None:
             _log.info("skipped: another attempt has committed this shard")

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from contextvars import copy_context
 from itertools import pairwise
 
 import numpy as np
@@ -9,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from beamrank.commit.working import Work, current
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.ranking.input_layout import PackedInputs
 from models.architectures.encoder.model import BLOCK_ROWS
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.backends.registry import default_token_budget
 from models.scoring.backends.torch import resolve_device, resolve_dtype
-from models.scoring.engine import ScoringEngine, inputs_done
+from models.scoring.engine import ScoringEngine
 from models.scoring.packing import cut_batches, even_budget, fill_batches, fill_blocks, padded_width
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tables import template
@@ -78,18 +80,18 @@ def test_stage_counts(tmp_path, text):
 
 def test_inputs_are_counted_while_a_shard_is_scored(mono_checkpoint, text, monkeypatch):
     engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 512)
-    forward, seen, sizes = engine._backend.forward, [], []
+    forward, seen, sizes, work = engine._backend.forward, [], [], Work()
 
     def counted(batch):
-        seen.append(inputs_done())
+        seen.append((work.done, work.inputs))
         sizes.append(len(batch.lengths))
         return forward(batch)
 
     monkeypatch.setattr(engine._backend, "forward", counted)
-    engine.score(stretches(text, 240))
+    copy_context().run(lambda: (current.set(work), engine.score(stretches(text, 240))))
     assert len(sizes) > 5
     assert seen == [(sum(sizes[:place]), 240) for place in range(len(sizes))]
-    assert inputs_done() == (0, 0)
+    assert work.done == 240
 
 
 def test_engine_scores_an_empty_shard(mono_engine):
@@ -156,6 +158,7 @@ def test_engine_refuses_inputs_that_the_model_does_not_know(tmp_path):
 _SHORT_OF_MEMORY = """
 import resource, sys
 import numpy as np
+from beamrank.commit.working import Work, current
 from beamrank.errors import BeamrankError
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens

@@ -13,6 +13,8 @@ import psutil
 import pytest
 import yaml
 
+from beamrank.commit import working
+from beamrank.commit.listing import WORKING
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import read_status
 from beamrank.errors import BeamrankError, DataError, WorkerLostError
@@ -272,7 +274,7 @@ def test_stall_ends_the_run(config_path, tmp_path) -> None:
         "run", config_path, "--output", tmp_path / "out", "--set", "stall_minutes=0.002"
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("error: no shard was finished in 0.002 minutes (stall_minutes)")
+    assert done.stderr.startswith("error: no shard made progress for 0.002 minutes (stall_minutes)")
     assert RESUME.capitalize() in done.stderr
 
 
@@ -328,6 +330,26 @@ def test_open_shards_are_started_again_twice(undisturbed, tmp_path, capfd) -> No
         DIED,
     )
     assert f"retrying: {DIED}; 2 of 4 shards are open; attempt 3 of 3" in capfd.readouterr().err
+
+
+def test_count_of_another_process_is_progress(undisturbed, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(working, "TELL_SECONDS", 0.0)
+    seen: list[object] = []
+
+    class Looking(Launcher):
+        def _run_job(self, stage, folder, digests, show, tasks, work, scan):
+            if stage.name == "mono":
+                name = WORKING.name(digests[1], 1)
+                other = working.Work(1, f"{folder.url}/receipts/{name}")
+                for inputs in (1, 0, 1):
+                    if inputs:
+                        other.add(inputs)
+                    seen.append(show(None)())
+            super()._run_job(stage, folder, digests, show, tasks, work, scan)
+
+    undisturbed.plan(output=tmp_path).run(Looking)
+    assert seen[0] == seen[1] != seen[2]
+    assert_same_bytes(tmp_path, undisturbed.output)
 
 
 def test_third_death_ends_the_run_and_it_resumes(undisturbed, tmp_path) -> None:
