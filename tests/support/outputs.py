@@ -93,6 +93,9 @@ def shard_table(plan: Plan, name: str, shard: int, salt: int = 0) -> pa.Table:
         "doc_ids": [["d1"]] * rows,
     }
     columns |= {"ranks": [[1]] * rows, "doc_tokens": [[[3, 4]]] * rows}
+    digest = bytes(16)
+    columns |= {"query_digest": [digest] * rows, "doc_digests": [[digest]] * rows}
+    columns |= {"doc_lengths": [[2]] * rows}
     schema = {"retrieve": schemas.CANDIDATES, "mono": schemas.MONO}.get(
         name, schemas.tokenized(1000)
     )
