@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.stage import StageRecord
 from beamrank.join.schemas import FILE_ROWS, topics_like
-from beamrank.records import Topic
+from beamrank.records import BM25_TEXT, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
 from beamrank.storage.documents import SHORT, digest, hashes64, holds_content
@@ -50,12 +50,14 @@ class Shard:
 
     @property
     def digest(self) -> str:
-        """The digest of the topics' ids, texts and instructions, or of the file's content and the
-        rows.
+        """The digest of the topics' ids, texts, instructions and texts for BM25, or of the file's
+        content and the rows.
         """
         if self.rows is not None:
             return digest([self.rows.file.content, *self.rows[1:]])
-        return digest([*self.topics, *TopicTable.of(self.topics).instructions])
+        topics = TopicTable.of(self.topics)
+        others = [{BM25_TEXT: topics.bm25_texts}] if topics.bm25_texts else []
+        return digest([*topics, *topics.instructions, *others])
 
 
 class Shards:

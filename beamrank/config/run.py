@@ -37,7 +37,7 @@ from beamrank.config.yaml import (
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
 from beamrank.formats import corpora, topics
-from beamrank.formats.columns import column_names
+from beamrank.formats.columns import check_header, column_names
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.files import shown_paths
@@ -209,6 +209,7 @@ class RunConfig(JobConfig):
             raise ValueError(
                 f"`{found[0]}` and `index` exclude each other: give either {first_stage_choices()}"
             )
+        check_header(self.topics.header, None, {"bm25.template": self.bm25_template})
         if self.index is None and uses_index:
             raise ValueError(f"`{found[0]}` searches an index: give `index` too")
         corpus_format = CORPUS_FORMATS.get(self.corpus.format)  # None for `auto`
@@ -256,6 +257,12 @@ class RunConfig(JobConfig):
         return any(
             getattr(section, "instruction", None) == OF_TOPICS for _, _, section in self.stages
         )
+
+    @property
+    def bm25_template(self) -> str | None:
+        """The template of the topics that BM25 gets; None where it gets those of all stages."""
+        section = self.first_stage
+        return section.template if isinstance(section, Bm25Config) else None
 
     def in_parts(self, run_format: str) -> bool:
         """Whether runs of a format are folders of parts."""

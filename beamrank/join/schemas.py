@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.records import INSTRUCTION, SpecialTokens
+from beamrank.records import BM25_TEXT, INSTRUCTION, SpecialTokens
 from beamrank.storage.documents import TEXT_DIGEST_BYTES, text_digests
 
 
@@ -55,12 +55,9 @@ def token_type(vocab_size: int) -> Any:
 
 
 def topics_like(table: Any) -> Any:
-    """`TOPICS`, with the column of instructions where a table of topics has it."""
-    return (
-        TOPICS.append(pa.field(INSTRUCTION, pa.string()))
-        if INSTRUCTION in table.column_names
-        else TOPICS
-    )
+    """`TOPICS`, with the columns of instructions and of BM25's texts that a table of topics has."""
+    own = [name for name in (INSTRUCTION, BM25_TEXT) if name in table.column_names]
+    return pa.schema([*TOPICS, *((name, pa.string()) for name in own)])
 
 
 def tokenized(vocab_size: int, instructions: bool = False) -> Any:

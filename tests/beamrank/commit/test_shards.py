@@ -1,6 +1,7 @@
 """Topics and rows of files are cut into shards, and a plan's file lists them."""
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -46,6 +47,25 @@ def test_a_shard_of_rows_is_known_by_content_not_by_place():
     moved = cut_rows([(DigestedFile("elsewhere/z.parquet", "v9", "1" * 64), 5)], 2)
     assert [shard.digest for shard in moved] == [shard.digest for shard in cut_rows(FILES, 2)]
     assert cut_rows(FILES, 2)[0].digest != cut_rows(FILES, 3)[0].digest
+
+
+def test_text_for_bm25_is_stored_and_in_the_digest_of_a_shard(tmp_path):
+    column = {"query_id": ["q1", "q2"], "text": ["a", "b"]}
+    shards = [
+        cut_shards(TopicTable(pa.table({**column, **texts})), 1)
+        for texts in (
+            {},
+            {"bm25_text": ["c", "d"]},
+            {"bm25_text": ["c", "e"]},
+            {"instruction": ["c", "d"]},
+        )
+    ]
+    assert len({each.digests for each in shards}) == 4
+    name = write_shards(shards[1], str(tmp_path))
+    assert list(read_shards(name, (tmp_path / name).read_bytes(), 1).topics.for_bm25) == [
+        ("q1", "c"),
+        ("q2", "d"),
+    ]
 
 
 _KEPT = [cut_rows(MORE, 2), cut_shards([Topic(f"q{number}", "x") for number in range(9)], 5)]

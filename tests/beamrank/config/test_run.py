@@ -208,7 +208,7 @@ def test_output_that_is_not_utf8_is_refused(path):
     [
         ("mono.kk=1", "mono.kk: unknown key: did you mean k?"),
         ("momo=1", "momo: unknown key: did you mean mono?"),
-        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, exclude, k1, b, expansion)"),
+        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, exclude, k1, b, expansion, template)"),
         (f"{'a' * 5000}=1", f"{'a' * 80}...: unknown key"),
         ("corpus.fields=[]", "corpus.fields: "),
         ("bm25.expansion=rm4", "'rm3' or 'rocchio'"),
@@ -217,6 +217,7 @@ def test_output_that_is_not_utf8_is_refused(path):
             "index.language=no",
             "language is False",
         ),
+        ("bm25.template='{title'", "bm25.template: "),
         ("bm25.k1=-1", "bm25.k1: "),
         ("bm25.k1=.inf", "bm25.k1: "),
         ("bm25.k1=1e400", "bm25.k1: "),
