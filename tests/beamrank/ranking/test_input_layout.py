@@ -103,3 +103,12 @@ def test_prompt_without_room_for_a_doc_is_refused():
 
 def test_stored_tokens_are_those_that_a_model_reads_and_at_least_512():
     assert (max_doc_tokens(10), max_doc_tokens(513)) == (512, 513)
+
+
+def test_truncation_hf_does_not_depend_on_how_much_of_a_text_is_stored() -> None:
+    limits, queries, docs = InputLimits("hf", 64, 512), np.array([3000]), np.array([600])
+    stored = [
+        mono_kept(MONO, limits, np.minimum(queries, most), np.minimum(docs, most))
+        for most in (512, 600, 4096)
+    ]
+    assert stored == [stored[0]] * 3
