@@ -27,7 +27,7 @@ from beamrank.ranking.rankings import Floats, Rankings, rank_docs
 from beamrank.ranking.variants import Depths
 from beamrank.section import Positive
 from models.scoring.answers import Answered
-from models.stages.base import Key, LaterStage, ShardStage
+from models.stages.base import Key, LaterStage, Stage
 from models.stages.compute import Computed, ShardInputs
 from models.stages.mono import ScoreMono
 from models.stages.planning import Planning
@@ -199,7 +199,7 @@ class ScoreDeeper(ScoreMono):
     inferences: int
 
     @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[ShardStage]:
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[Stage]:
         """With the stages that decide how deep it goes.
 
         Raises:

@@ -25,7 +25,7 @@ from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from models.scoring.answers import CONTENTS, Answers
-from models.stages.base import ShardStage
+from models.stages.base import Stage
 from models.stages.compute import ShardInputs
 from models.stages.core import open_record
 from models.stages.scatter import Scatter, SentRows
@@ -80,7 +80,7 @@ class Outcome(NamedTuple):
     loads: Sequence[ModelLoad] = ()
 
 
-def run_shard(stage: ShardStage, task: ShardTask) -> Outcome:
+def run_shard(stage: Stage, task: ShardTask) -> Outcome:
     """Computes a shard and commits it, once more where a file that it reads was written again
     meanwhile.
     """
@@ -107,7 +107,7 @@ def attempt(task: ShardTask, commit: Callable[[], Receipt]) -> Outcome:
         return Outcome(receipt, ran=True, loads=new_loads())
 
 
-def shard_inputs(stage: ShardStage, task: ShardTask) -> ShardInputs:
+def shard_inputs(stage: Stage, task: ShardTask) -> ShardInputs:
     """What a stage reads of a shard: each part at its first use."""
     parts = dict(zip(stage.inputs, task.inputs, strict=True))
     read = cache(lambda name: parts[name].read())
@@ -116,7 +116,7 @@ def shard_inputs(stage: ShardStage, task: ShardTask) -> ShardInputs:
     return inputs
 
 
-def _compute(stage: ShardStage, task: ShardTask) -> Receipt:
+def _compute(stage: Stage, task: ShardTask) -> Receipt:
     inputs = shard_inputs(stage, task)
     start = time.monotonic()
     computed = stage.compute(inputs)
@@ -149,7 +149,7 @@ def _earlier(stage: Any, task: ShardTask, inputs: ShardInputs) -> Iterator[Answe
         inputs.unused[count] += 1
 
 
-def shards_here(stage: ShardStage, tasks: Sequence[ShardTask]) -> Iterator[int]:
+def shards_here(stage: Stage, tasks: Sequence[ShardTask]) -> Iterator[int]:
     """Does the shards in this process, and yields the number of each that has a receipt."""
     with ThreadPoolExecutor(stage.shards_at_a_time) as pool:
         for outcome in pool.map(partial(run_shard, stage), tasks):

@@ -66,8 +66,10 @@ class Stage(ABC):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     type_name: ClassVar[str]
+    section: ClassVar[type[StageConfig]]
+    """The keys of the configuration that are its own."""
     does: ClassVar[Literal["shards", "join", "run"]] = "shards"
-    """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a
+    """`shards`: `compute` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a
     given run.
     """
     ranks: ClassVar[bool] = True
@@ -238,14 +240,6 @@ class Stage(ABC):
         findings.
         """
 
-
-class ShardStage(Stage):
-    """A stage that does each shard by itself. Its `section` has the keys of the configuration that
-    are its own.
-    """
-
-    section: ClassVar[type[StageConfig]]
-
     @classmethod
     def from_config(cls, own: ConfiguredStage, planning: Planning) -> Self:
         """Made from its section: a field with the name of a key has its value; all others are
@@ -257,7 +251,7 @@ class ShardStage(Stage):
         )
 
     @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence["ShardStage"]:
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence["Stage"]:
         """The stages of a plan that an entry of the cascade makes, in order: by default one."""
         return (cls.from_config(own, planning),)
 
@@ -285,7 +279,7 @@ class ShardStage(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaterStage(ShardStage):
+class LaterStage(Stage):
     """A stage after the first: it re-ranks the first `k` docs of the stage before.
 
     Its inputs are the tokens, where it reads any, then the parts of all stages that rank before it,

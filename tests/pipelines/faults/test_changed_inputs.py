@@ -21,7 +21,7 @@ from beamrank.notes import Silent
 from beamrank.storage.digested import RewrittenError
 from models.lucene.build import build_index
 from models.stages.attempt import run_shard, shard_inputs
-from models.stages.base import ShardStage
+from models.stages.base import Stage
 from models.stages.bm25 import RetrieveBm25
 from models.stages.core import open_stage
 from pipelines import passes
@@ -292,7 +292,7 @@ def test_changed_index_commits_only_earlier_shards(searched) -> None:
     plan = searched.plan().plan
     record, folder = plan.stage("retrieve"), plan.folder("retrieve")
     stage, digests = open_stage(plan.stages, record.name), plan.shard_digests(record, [])
-    assert isinstance(stage, ShardStage)
+    assert isinstance(stage, Stage)
     first, second = plan.tasks(record, [])
     run_shard(stage, first)
     flip_bit(_largest_index_file(searched))
