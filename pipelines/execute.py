@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from beamrank.commit.listing import RUNS
+from beamrank.commit.owner import made_current
 from beamrank.commit.plan import config_digest
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config, with_options
@@ -31,7 +32,6 @@ from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, Share, check_server, settle_kernel
 from pipelines.runners.workers import job_environment
-from pipelines.runs.owner import made_current
 from pipelines.runs.run_file import run_files
 from pipelines.runs.run_files import check_places, write_runs
 

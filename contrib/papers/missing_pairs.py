@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from beamrank.commit.owner import open_run_log
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.errors import ConfigError, PreflightError
@@ -18,7 +19,6 @@ from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher, resumable
-from pipelines.runs.owner import open_run_log
 
 # The depths of figure 4 in the paper.
 _K0S = (50, 100, 200, 500, 1000)

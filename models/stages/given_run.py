@@ -94,15 +94,6 @@ class GivenRun(FirstStage):
         hints = hints_of(self)
         return self.run_digest if hints == NO_HINTS else digest([self.run_digest, hints])
 
-    def check_scan(self, scan: ScanReport) -> None:
-        """Raises PreflightError where too many rows cannot be used."""
-        if scan.bad_rows > self.limit(scan.kind):
-            first = "".join(f"\n  {example}" for example in scan.examples)
-            raise PreflightError(
-                f"{counted(scan.bad_rows, 'row')} of {shown_paths(self.url)} cannot be used, and "
-                f"max_bad_rows.{scan.kind} is {self.limit(scan.kind)}{first}"
-            )
-
     def limit(self, kind: str) -> int:
         """How many rows of a kind may be left out."""
         return self.max_bad_rows.get(kind, 0)
@@ -113,14 +104,22 @@ class GivenRun(FirstStage):
         Raises:
             PreflightError: it has none of the topics, or too many rows that cannot be read.
         """
-        self.check_scan(scan)
-        total = manifest.total
+        paths, total = shown_paths(self.url), manifest.total
+        if scan.bad_rows > self.limit(scan.kind):
+            first = "".join(f"\n  {example}" for example in scan.examples)
+            raise PreflightError(
+                f"{counted(scan.bad_rows, 'row')} of {paths} cannot be used, and "
+                f"max_bad_rows.{scan.kind} is {self.limit(scan.kind)}{first}"
+            )
         examples = (text for receipt in manifest.receipts for text in receipt.examples)
         foreign = next(
             (text.removesuffix(_NO_TOPIC)[6:] for text in examples if text.endswith(_NO_TOPIC)), ""
         )
         if total("topics_without_candidates") == total("topics") and not total("excluded"):
-            raise self.without_topics(f"it has, for example, {foreign}")
+            raise PreflightError(
+                f"the run {paths} has none of the topics: it has, for example, {foreign}. Give the "
+                "run that was made for these topics"
+            )
         ties: Ties = "doc_id" if total("without_ranks") else self.ties
         counts = (
             (
@@ -151,17 +150,7 @@ class GivenRun(FirstStage):
             ),
         )
         notes = [f"{what}: {count:,}{more}" for what, count, more in counts if count]
-        return [
-            f"{shown_paths(self.url)}: {note}"
-            for note in ([scan.remark] if scan.remark else []) + notes
-        ]
-
-    def without_topics(self, shown: str) -> PreflightError:
-        """The error of a run without a topic."""
-        return PreflightError(
-            f"the run {shown_paths(self.url)} has none of the topics: {shown}. Give the run that "
-            "was made for these topics"
-        )
+        return [f"{paths}: {note}" for note in ([scan.remark] if scan.remark else []) + notes]
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder.data_collator import CrossEncoderDataCollator
 from sentence_transformers.cross_encoder.losses import ListNetLoss, MarginMSELoss
 
+from beamrank.commit.owner import launched
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
 from beamrank.errors import PreflightError
 from beamrank.formats.qrels import read_qrels
 from contrib.negatives.table import TableFolder
 from models.training.config import DataConfig
-from pipelines.runs.owner import launched
 from tests.models.training.test_sources import read
 from tests.support.checkpoints import save_tiny
 from tests.support.processes import refused, succeed

@@ -15,11 +15,11 @@ import yaml
 
 from beamrank.commit import working
 from beamrank.commit.listing import WORKING
+from beamrank.commit.owner import running
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import read_status
 from beamrank.errors import BeamrankError, DataError, WorkerLostError
 from pipelines.launcher import Launcher
-from pipelines.runs.owner import running
 from tests.support.checkpoints import save_minilm
 from tests.support.processes import (
     PATIENCE_SECONDS,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from beamrank.commit.owner import launched
 from beamrank.commit.plan import read_plan
 from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError
@@ -24,7 +25,6 @@ from pipelines.execute import run
 from pipelines.launcher import Launcher
 from pipelines.plan.estimate import estimate
 from pipelines.plan.make_plan import make_plan
-from pipelines.runs.owner import launched
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import assert_as_fresh, assert_same_bytes, scored_and_reused

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from beamrank.commit.listing import FOLDERS
+from beamrank.commit.owner import made_current
 from beamrank.config.cascade import RESERVED
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.rejects import Rejects
 from beamrank.records import BadRow
-from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import write_runs
 from tests.support.processes import refused, succeed
 from tests.support.scored_outputs import ScoredOutput

@@ -18,8 +18,10 @@ from uuid import uuid4
 
 import pytest
 
+from beamrank.commit import owner
 from beamrank.commit.check import find_garbage
 from beamrank.commit.listing import CURRENT, LAUNCHER, list_output
+from beamrank.commit.owner import check_current, launched, made_current
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.shards import cut_shards
 from beamrank.errors import BeamrankError, TemporaryError
@@ -29,8 +31,6 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
 from beamrank.storage.local_files import temporary_name
 from pipelines.console.progress import ConsoleProgress
-from pipelines.runs import owner
-from pipelines.runs.owner import check_current, launched, made_current
 from pipelines.runs.run_files import write_runs
 from tests.support.outputs import retrieve_record
 from tests.support.processes import refused, succeed
@@ -42,7 +42,7 @@ _ELSEWHERE = "0" * 8
 # Starts a launcher of another configuration, and is killed in the middle.
 _KILLED = """
 import os, sys
-from pipelines.runs.owner import launched
+from beamrank.commit.owner import launched
 with launched(sys.argv[1], "0" * 64, "1" * 64):
     os._exit(9)
 """
