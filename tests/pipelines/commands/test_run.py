@@ -148,7 +148,7 @@ def test_join_in_several_passes_gives_the_same_bytes(config_path, tmp_path, monk
     monkeypatch.setattr(options, "_IN_MEMORY_SHARE", 1e-12)
     said = succeed("run", config_path, "--output", tmp_path / "out").stderr
     assert "one job cannot send all docs; 4 passes over the corpus" in said
-    assert "in 4 passes" in succeed("plan", config_path).stdout
+    assert "tokenize reads the corpus in 4 passes" in succeed("plan", config_path).stdout
     assert_same_bytes(tmp_path / "out", expected)
     assert not list((tmp_path / "out").glob("*/needed-*"))
 
