@@ -84,7 +84,7 @@ def test_evaluate_says_what_is_missing(caplog):
     caplog.clear()
     assert beamrank.evaluate({"q1": {"a": 1.0}}, qrels, "RR").means == {"RR": 0.1}
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
-    assert "judged topics that are in the run: 1 of 10" in caplog.text
+    assert "1 of 10" in caplog.text
     caplog.clear()
     beamrank.evaluate({"a": {"a": 1.0}}, {"a": {"a": 1}}, "RR")
     assert "doc of their own id" in caplog.text

@@ -4,7 +4,6 @@ import os
 import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -33,11 +32,6 @@ _HOUR = 3600.0
 _OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"
 # The end of a temporary file's name: its machine and its number.
 _KILLED = "01234567-0123456789ab.tmp"
-
-
-@pytest.fixture(params=["local", "memory"])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/gc/out"
 
 
 def _later(hours: float) -> float:

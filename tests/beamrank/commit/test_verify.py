@@ -2,7 +2,6 @@
 
 import random
 import re
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -24,11 +23,6 @@ from tests.support.outputs import (
     shard_table,
 )
 from tests.support.progress import RecordedProgress
-
-
-@pytest.fixture(params=["local", "memory"])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/out"
 
 
 def verify(output: str) -> Verification:

@@ -229,7 +229,7 @@ def test_deepening_that_cannot_be_is_refused(collection, keys, limits, message):
 
 def test_limit_without_deepen_still_refuses(collection):
     done = beamrank_here("run", collection.path, "--max-inferences", "100")
-    assert (done.returncode, "150 inferences are counted" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "150 inferences" in done.stderr) == (1, True), done.stderr
     assert "--deepen" in succeed("run", "--help").stdout
 
 

@@ -50,7 +50,7 @@ def test_prompts_score_as_in_transformers(name, tmp_path, caplog):
     wanted = wanted_answers(folder, case, prompt_ids(folder, case, texts))
     assert np.std(wanted) > 0.1
     assert_parity(_reranker(folder, name).score(texts).tolist(), wanted)
-    assert "slower than a native architecture" in caplog.text
+    assert "slower" in caplog.text
     assert f"the logit of {case.words[1]!r} minus that of {case.words[0]!r}" in caplog.text
 
 

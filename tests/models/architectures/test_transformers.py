@@ -186,8 +186,8 @@ def test_pairs_of_texts_score_as_in_transformers(name, tmp_path, caplog):
     wanted = _wanted(folder, length)
     assert np.std(wanted) > 0.2
     ours = _reranker(folder, "float32", max_length=length)
-    assert "is scored through transformers" in caplog.text
-    assert "slower than a native architecture" in caplog.text
+    assert "through transformers" in caplog.text
+    assert "slower" in caplog.text
     assert_parity(ours.score(_PAIRS).tolist(), wanted)
 
 

@@ -131,42 +131,48 @@ def test_duo_adds_a_row_of_zeros_to_two_segments(tmp_path, caplog, told):
 
 
 @pytest.mark.parametrize(
-    ("id2label", "reversed_labels"),
+    "labels",
     [
-        ({"0": "relevant", "1": "not_relevant"}, True),
-        ({"0": "LABEL_1", "1": "LABEL_0"}, True),
-        ({"0": "True", "1": "False"}, True),
-        ({"0": "Positive", "1": "other"}, True),
-        ({"0": "a", "1": "Not Relevant"}, True),
-        ({"0": "entailment", "1": "not-entailment"}, True),
-        ({"0": "paraphrase", "1": "not_paraphrase"}, True),
-        ({"0": "answer", "1": "no_answer"}, True),
-        ({"0": "sports", "1": "non-sports"}, True),
-        ({"0": "correct", "1": "in-correct"}, True),
-        ({"0": "is correct", "1": "is incorrect"}, True),
-        ({"0": "helpful", "1": "Unhelpful"}, True),
-        ({"0": "agree", "1": "disagree"}, True),
-        ({"0": "POS", "1": "other"}, True),
-        ({"0": "a", "1": "neg"}, True),
-        ({"0": "a", "1": "dissimilar"}, True),
-        ({"0": "not_paraphrase", "1": "paraphrase"}, False),
-        ({"0": "neg", "1": "pos"}, False),
-        ({"0": "unanswerable", "1": "answerable"}, False),
-        ({"0": "not_relevant", "1": "relevant"}, False),
-        ({"0": "LABEL_0", "1": "LABEL_1"}, False),
-        ({"0": "a", "1": "b"}, False),
-        (None, False),
+        ("relevant", "not_relevant"),
+        ("LABEL_1", "LABEL_0"),
+        ("True", "False"),
+        ("Positive", "other"),
+        ("a", "Not Relevant"),
+        ("entailment", "not-entailment"),
+        ("paraphrase", "not_paraphrase"),
+        ("answer", "no_answer"),
+        ("sports", "non-sports"),
+        ("correct", "in-correct"),
+        ("is correct", "is incorrect"),
+        ("helpful", "Unhelpful"),
+        ("agree", "disagree"),
+        ("POS", "other"),
+        ("a", "neg"),
+        ("a", "dissimilar"),
     ],
-    ids=str,
 )
-def test_reversed_id2label_is_refused(tmp_path, id2label, reversed_labels):
+def test_reversed_id2label_is_refused(tmp_path, labels):
     save_tiny(tmp_path)
-    folder = _edit_config(tmp_path, id2label=id2label)
-    if not reversed_labels:
-        assert resolve_checkpoint(folder, "mono").architecture.num_labels == 2
-        return
-    with pytest.raises(PreflightError, match="has a reversed id2label"):
-        resolve_checkpoint(folder, "mono")
+    with pytest.raises(PreflightError, match="reversed id2label"):
+        resolve_checkpoint(_edit_config(tmp_path, id2label=dict(enumerate(labels))), "mono")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("not_paraphrase", "paraphrase"),
+        ("neg", "pos"),
+        ("unanswerable", "answerable"),
+        ("not_relevant", "relevant"),
+        ("LABEL_0", "LABEL_1"),
+        ("a", "b"),
+        None,
+    ],
+)
+def test_other_id2label_is_accepted(tmp_path, labels):
+    save_tiny(tmp_path)
+    folder = _edit_config(tmp_path, id2label=labels and dict(enumerate(labels)))
+    assert resolve_checkpoint(folder, "mono").architecture.num_labels == 2
 
 
 @pytest.mark.parametrize(

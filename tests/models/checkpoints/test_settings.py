@@ -155,4 +155,4 @@ def test_side_that_is_cut_is_said(saved, tmp_path, caplog):
     for truncation in ("original", "paper"):
         caplog.clear()
         _reranker(folder, truncation=truncation)
-        assert "cuts texts at the beginning (truncation_side left)" in caplog.text
+        assert "truncation_side left" in caplog.text

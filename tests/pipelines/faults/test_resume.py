@@ -191,7 +191,7 @@ def test_signal_leaves_time_to_the_shards_in_progress(
             process.send_signal(number)
         stderr = process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert process.returncode == 128 + number
-    assert f"{number.name}: no shard is started any more" in stderr
+    assert f"{number.name}: no shard" in stderr
     assert running(str(output)) == []
     begun = _logged(output, "mono", "started")
     assert 1 <= len(begun) < 4
