@@ -97,7 +97,7 @@ def scoring_seconds(output: str, kind: str, shards: int) -> tuple[float, float]:
     engine = stage.open()
     loaded = time.perf_counter()
     for task in tasks[:shards]:
-        stage.prepare(shard_inputs(stage, task)).score(engine)
+        engine.score(stage.prepare(shard_inputs(stage, task)).inputs)
     return loaded - start, time.perf_counter() - loaded
 
 
@@ -110,7 +110,7 @@ def runs_seconds(config_path: str, output: str) -> float:
 
 
 def _sealed(plan: Plan, name: str) -> Manifest:
-    manifest = plan.sealed(name)
+    manifest = plan.seal(name)
     assert manifest is not None
     return manifest
 

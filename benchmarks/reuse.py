@@ -250,7 +250,7 @@ def _content(output: Path) -> dict[str, str | bytes]:
     runs.
     """
     plan = read_plan(str(output))
-    seals = [seal for seal in (plan.sealed(stage.name) for stage in plan.stages) if seal]
+    seals = [seal for seal in (plan.seal(stage.name) for stage in plan.stages) if seal]
     runs = [stage.run_name for stage in plan.stages if stage.run_name]
     return {
         **{f"{seal.stage}/{each.shard}": each.part for seal in seals for each in seal.receipts},
@@ -273,7 +273,7 @@ def lookup_share(output: Path) -> float:
 
 
 def _sealed(plan: Plan, stage: str) -> Manifest:
-    seal = plan.sealed(stage)
+    seal = plan.seal(stage)
     assert seal is not None
     return seal
 

@@ -37,7 +37,7 @@ def write_output(
     run_metered([BEAMRANK, "run", config, "--output", output, "--stage", "retrieve"])
     plan = read_plan(str(output))
     for stage in plan.stages[1:]:
-        inputs = [manifest for manifest in map(plan.sealed, stage.inputs) if manifest is not None]
+        inputs = [manifest for manifest in map(plan.seal, stage.inputs) if manifest is not None]
         done = plan.folder(stage.name).receipts(plan.shard_digests(stage, inputs))
         for task in plan.tasks(stage, inputs, skip=done):
             if stage.type_name == "tokenize":
@@ -50,7 +50,7 @@ def write_output(
                     else _duo(task, k, duo_k, rng)
                 )
             task.commit(table, seconds=1.0, counts={})
-        plan.sealed(stage.name)
+        plan.seal(stage.name)
     return output
 
 

@@ -392,7 +392,7 @@ def _to_resume(current: Plan, name: str) -> set[str] | None:
     stage = next((each for each in current.stages if each.name == name), None)
     if stage is None:
         return set()
-    inputs = [manifest for manifest in map(current.finished, stage.inputs) if manifest is not None]
+    inputs = [manifest for manifest in map(current.gather, stage.inputs) if manifest is not None]
     if len(inputs) < len(stage.inputs):
         return None
     return {

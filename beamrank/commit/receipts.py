@@ -335,17 +335,19 @@ class StageFolder:
     def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
         return storage.join(self.url, listing.manifest_name(shard_digests))
 
-    def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+    def gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest, as it is or as it would be sealed now; None while shards are missing.
         Writes nothing.
         """
-        return self.manifest(shard_digests) or self._gathered(stage, shard_digests)
+        return self.manifest(shard_digests) or self._of_receipts(stage, shard_digests)
 
     def stated(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """Like `whole`, also if parts that the manifest names are missing."""
-        return self.manifest(shard_digests, any_parts=True) or self._gathered(stage, shard_digests)
+        """Like `gather`, also if parts that the manifest names are missing."""
+        return self.manifest(shard_digests, any_parts=True) or self._of_receipts(
+            stage, shard_digests
+        )
 
-    def _gathered(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+    def _of_receipts(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest of a finished stage. Receipts are read only if none is missing by name."""
         if len(self.done(shard_digests)) < len(shard_digests):
             return None
@@ -365,7 +367,7 @@ class StageFolder:
         sealed = self.manifest(shard_digests)
         if sealed is not None:
             return sealed
-        manifest = self._gathered(stage, shard_digests)
+        manifest = self._of_receipts(stage, shard_digests)
         if manifest is not None and not storage.publish(
             self._manifest_url(shard_digests), manifest.to_json()
         ):

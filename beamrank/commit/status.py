@@ -167,10 +167,10 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
     found: dict[str, Mapping[int, Receipt]] = {}
     for stage in plan.stages:
         folder, before = plan.folder(stage.name), [found[each] for each in stage.inputs]
-        whole = plan.whole_digest(stage)
+        of_all = plan.digest_of_all(stage)
         digests = {
-            shard: plan.shard_digest(stage, shard, [each[shard] for each in before], whole)
-            for shard in range(len(plan.shards) if whole or not stage.whole else 0)
+            shard: plan.shard_digest(stage, shard, [each[shard] for each in before], of_all)
+            for shard in range(len(plan.shards) if of_all or not stage.waits_for else 0)
             if all(shard in each for each in before)
         }
         # A sealed stage is read from its manifest: a request, not one a shard.
@@ -272,9 +272,9 @@ def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
     counted: dict[str, Receipt] = {}
     for stage in plan.stages:
         inputs = [counted[name] for name in stage.inputs if name in counted]
-        whole = plan.whole_digest(stage)
-        is_known = len(inputs) == len(stage.inputs) and bool(whole) == bool(stage.whole)
-        digest = plan.shard_digest(stage, shard, inputs, whole) if is_known else None
+        of_all = plan.digest_of_all(stage)
+        is_known = len(inputs) == len(stage.inputs) and bool(of_all) == bool(stage.waits_for)
+        digest = plan.shard_digest(stage, shard, inputs, of_all) if is_known else None
         entries = [each for each in list_stage(plan.folder(stage.name).url) if each.number == shard]
         parts = {each.name: each.state.size_bytes for each in entries if each.is_whole(PART)}
         named: set[str] = set()

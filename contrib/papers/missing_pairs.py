@@ -84,7 +84,7 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
         BeamrankError: a part is damaged, or the job failed; its finished shards are kept.
         EngineVersionError: a different engine version made the run, and pairs are missing.
     """
-    sealed = pairs.plan.sealed(pairs.stage.name)
+    sealed = pairs.plan.seal(pairs.stage.name)
     if sealed is not None:
         return sealed
     pairs.plan.check_engine()

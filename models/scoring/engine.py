@@ -100,7 +100,6 @@ class ScoringEngine:
         """
         self.checkpoint = checkpoint
         self.token_budget = token_budget
-        self.threads = threads
         self._device = device
         self._turn = Lock()
         # The most tokens of a batch that are tried: memory has run out above.
@@ -194,16 +193,12 @@ class Prepared(NamedTuple):
 
     Attributes:
         inputs: its distinct inputs.
-        numbers: int64[n], which of them each of its n inputs is.
+        input_of: int64[n], which of them each of its n inputs is.
         keys: what each of the n inputs contains (`models.scoring.answers`).
         finish: makes its rows, and the counts for its receipt, of the scores of `inputs`.
     """
 
     inputs: PackedInputs
-    numbers: Lengths
+    input_of: Lengths
     keys: Sequence[bytes]
     finish: Callable[[Scores], tuple[pa.Table, StageCounts]]
-
-    def score(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
-        """Scores all inputs."""
-        return self.finish(engine.score(self.inputs))

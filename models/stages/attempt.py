@@ -81,10 +81,10 @@ class Outcome(NamedTuple):
 
 
 def run_shard(stage: Stage, task: ShardTask) -> Outcome:
-    """Computes a shard and commits it, once more where a file that it reads was written again
-    meanwhile.
+    """Computes a shard and commits it. Where a file that it reads was written meanwhile, it starts
+    again (`reread`).
     """
-    return attempt(task, partial(reread, partial(_compute, stage, task)))
+    return attempt(task, partial(reread, partial(_compute_and_commit, stage, task)))
 
 
 def attempt(task: ShardTask, commit: Callable[[], Receipt]) -> Outcome:
@@ -116,7 +116,7 @@ def shard_inputs(stage: Stage, task: ShardTask) -> ShardInputs:
     return inputs
 
 
-def _compute(stage: Stage, task: ShardTask) -> Receipt:
+def _compute_and_commit(stage: Stage, task: ShardTask) -> Receipt:
     inputs = shard_inputs(stage, task)
     start = time.monotonic()
     computed = stage.compute(inputs)

@@ -76,9 +76,9 @@ class Stage(ABC):
     """Whether its parts yield rankings."""
     tokens = ""
     """The stage that makes its tokens; empty where it reads none."""
-    whole = ""
-    """The one of its inputs of which each of its shards depends on all parts, through `decided`;
-    empty for none.
+    waits_for = ""
+    """The one of its inputs whose parts must all be there before any of its shards: `decided` reads
+    them. Empty for none.
     """
     reads_input: ClassVar[bool] = False
     worker: ClassVar[Worker] = Worker.CPU
@@ -115,8 +115,8 @@ class Stage(ABC):
         return ()
 
     def decided(self, plan: Any) -> Self:  # noqa: ARG002
-        """The stage with what follows from all parts of `whole`, which is sealed: made once, by the
-        launcher.
+        """The stage with what follows from all parts of `waits_for`, which is sealed: made once,
+        by the launcher.
         """
         return self
 
@@ -212,7 +212,7 @@ class Stage(ABC):
             corpus_digest=getattr(self, "corpus_digest", None) if self.does == "join" else None,
             scan_digest=self.scan_digest,
             input_docs=self.input_docs,
-            whole=self.whole,
+            waits_for=self.waits_for,
         )
 
     @classmethod

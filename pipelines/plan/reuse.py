@@ -191,7 +191,7 @@ class Reuse:
         """
         if plan.output == self._plan.output:
             return read_receipts(plan)[name]
-        manifest = plan.seal_of(name)
+        manifest = plan.manifest(name)
         if manifest is None:
             raise PreflightError(f"{name} is not finished, or files of it are missing")
         return dict(enumerate(manifest.receipts))

@@ -86,7 +86,7 @@ def test_run_reuses_scores_of_an_output_at_a_store(job, local_runs):
     earlier = run_here(f"{job}/config.yaml").plan.output
     plan = run_here(f"{job}/config.yaml", f"{job}/later", [f"reuse=[{earlier}]", "shards=2"]).plan
     for stage in ("mono", "duo"):
-        manifest = plan.finished(stage)
+        manifest = plan.gather(stage)
         assert manifest is not None
         assert manifest.total("inferences") == 0
         assert manifest.total("reused") > 0

@@ -27,7 +27,7 @@ def planned(output: str) -> Plan:
 
 
 def task_of(plan: Plan, shard: int = 0) -> ShardTask:
-    sealed = plan.sealed(TOKENS)
+    sealed = plan.seal(TOKENS)
     assert sealed is not None
     return plan.task(plan.stage("mono"), shard, [sealed.receipts[shard]], "")
 

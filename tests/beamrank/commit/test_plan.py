@@ -45,10 +45,12 @@ def test_stage_digest_covers_only_what_decides_the_bytes() -> None:
     assert plan.digest != make_plan("out", stages=(plan.stages[0], deeper)).digest
 
 
-@pytest.mark.parametrize(("whole", "same"), [("", [True, False, True]), ("retrieve", [False] * 3)])
-def test_shard_digest_follows_its_own_input_or_all(whole: str, same: list[bool]) -> None:
+@pytest.mark.parametrize(
+    ("waits_for", "same"), [("", [True, False, True]), ("retrieve", [False] * 3)]
+)
+def test_shard_digest_follows_its_own_input_or_all(waits_for: str, same: list[bool]) -> None:
     plan = make_plan("out")
-    stage = dataclasses.replace(plan.stages[1], whole=whole)
+    stage = dataclasses.replace(plan.stages[1], waits_for=waits_for)
     table = pa.table({"x": [1]})
     folder = make_plan("memory://test-plan-digest").folder("retrieve")
     receipts = tuple(

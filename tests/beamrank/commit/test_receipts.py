@@ -231,7 +231,7 @@ def test_receipts_name_the_machine_of_their_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(machines, "describe_machine", lambda: another)
     ScoredOutput(tmp_path).run(2)
     found = {
-        stage: {receipt.machine for receipt in plan.sealed(stage).receipts}
+        stage: {receipt.machine for receipt in plan.seal(stage).receipts}
         for stage in ("retrieve", "mono")
     }
     assert [machines.read_machine(plan.output, *names) for names in found.values()] == [

@@ -352,5 +352,5 @@ def test_truncated_candidates_are_those_that_the_models_counted(
         of_model = [view for view in views if any(run.startswith(model) for run in view.scores)]
         found = sum(model in (view.truncated or ()) for view in of_model)
         assert len(of_model) == scored
-        assert found == plan.sealed(model).total("truncated_docs")
+        assert found == plan.seal(model).total("truncated_docs")
         assert 0 < found < scored

@@ -36,11 +36,11 @@ def _forge(output: Path, shard: int, change, stage: str = "duo") -> None:
     """
     plan = read_plan(str(output))
     record, folder = plan.stage(stage), plan.folder(stage)
-    manifest = plan.finished(stage)
+    manifest = plan.gather(stage)
     assert manifest is not None
     receipt = manifest.receipts[shard]
     table = folder.read_part(receipt)
-    inputs = [found for found in map(plan.finished, record.inputs) if found is not None]
+    inputs = [found for found in map(plan.gather, record.inputs) if found is not None]
     column = "scores" if stage == "duo" else "score"
     scores = table[column].combine_chunks()
     flat = (scores.flatten() if stage == "duo" else scores).to_numpy(zero_copy_only=False).copy()
@@ -56,7 +56,7 @@ def _forge(output: Path, shard: int, change, stage: str = "duo") -> None:
     new = table.set_column(place, table.schema.field(place), changed)
     digest = plan.shard_digest(record, shard, [each.receipts[shard] for each in inputs], "")
     folder.commit(shard, digest, new, seconds=1.0, counts=receipt.counts)
-    assert plan.sealed(stage) is not None
+    assert plan.seal(stage) is not None
 
 
 def _add_an_ulp(scores):

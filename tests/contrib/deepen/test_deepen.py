@@ -52,7 +52,7 @@ def _deepen(collection: SmallCollection, limit: int, name: str, **settings) -> P
 
 def _rows(output: Path, stage: str) -> list[dict]:
     plan = read_plan(str(output))
-    manifest = plan.finished(stage)
+    manifest = plan.gather(stage)
     assert manifest is not None
     return [
         row for each in manifest.receipts for row in plan.folder(stage).read_part(each).to_pylist()

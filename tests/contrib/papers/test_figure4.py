@@ -165,7 +165,7 @@ def collection_candidates(collection: SmallCollection, query_id: str) -> list[tu
 def test_next_run_reuses_the_missing_pairs(collection, output):
     _report(output, *_arguments((6,), (5,)))
     run(str(collection.path), output=output, set={"duo.k": 5})
-    (manifest,) = [read_plan(str(output)).sealed("duo")]
+    (manifest,) = [read_plan(str(output)).seal("duo")]
     assert manifest is not None
     assert (manifest.total("inferences"), manifest.total("reused")) == (0, 10 * 5 * 4)
 

@@ -42,7 +42,7 @@ class _Execution:
         scan = RunScan.open(self.stage, self.folder, "tasks-", SHARDS.first_hashes)
         assert scan.is_small
         assert list(scatter_here(scan, self.tasks)) == [0, 1]
-        manifest = self.folder.whole("retrieve", DIGESTS)
+        manifest = self.folder.gather("retrieve", DIGESTS)
         assert manifest is not None
         self.notes = self.stage.review(
             manifest, read_scans(self.folder.url, self.stage.scan_digest)

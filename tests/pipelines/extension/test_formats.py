@@ -217,7 +217,7 @@ def test_registered_aggregation_ranks_a_run(tmp_path, monkeypatch):
     cascade = collection.run()
     runs = tmp_path / "out/runs"
     ranked = read_trec(runs / "duo-median.trec")
-    manifest = cascade.plan.sealed("duo")
+    manifest = cascade.plan.seal("duo")
     assert manifest is not None
     for receipt in manifest.receipts:
         for row in cascade.plan.folder("duo").read_part(receipt).to_pylist():

@@ -56,7 +56,7 @@ class Collection(SmallCollection):
 
     def count(self, step: str, name: str) -> int:
         plan = read_plan(str(self.output))
-        manifests = [plan.finished(stage.name) for stage in plan.stages if stage.step == step]
+        manifests = [plan.gather(stage.name) for stage in plan.stages if stage.step == step]
         return sum(manifest.total(name) for manifest in manifests if manifest is not None)
 
 

@@ -82,7 +82,7 @@ def test_engines_take_over_scores_of_a_local_run(config_path, tmp_path, engine):
     assert run_bytes(tmp_path / "out") == run_bytes(earlier)
     plan = read_plan(str(tmp_path / "out"))
     for stage in ("mono", "duo"):
-        manifest = plan.finished(stage)
+        manifest = plan.gather(stage)
         assert manifest is not None
         assert (manifest.total("inferences"), len(manifest.receipts)) == (0, 3)
 

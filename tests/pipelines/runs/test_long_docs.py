@@ -65,7 +65,7 @@ def test_chunked_checkpoint_scores_whole_docs(
     found = run_here(given, tmp_path / "out", [f"mono.checkpoint={tmp_path / 'chunked'}"])
     plan = found.plan
     assert plan.of_step("tokenize")[0].keys["max_doc_tokens"] == 16 * _LENGTH
-    manifest = plan.finished("mono")
+    manifest = plan.gather("mono")
     assert manifest is not None
     assert manifest.total("inferences") == 3 * len(long_docs)
     rows = found.rows("mono")

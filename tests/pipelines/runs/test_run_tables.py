@@ -84,7 +84,7 @@ def _in_other_shards(original: ScoredOutput, output: Path, shards: int) -> Plan:
     plan.publish()
     for record in plan.stages:
         rows = original.stored(record.name)
-        inputs = [manifest for manifest in map(plan.sealed, record.inputs) if manifest is not None]
+        inputs = [manifest for manifest in map(plan.seal, record.inputs) if manifest is not None]
         for number, digest in enumerate(plan.shard_digests(record, inputs)):
             query_ids = [topic.query_id for topic in cut[number].topics]
             own = rows.filter(pc.is_in(rows["query_id"], pa.array(query_ids))).sort_by("query_id")
