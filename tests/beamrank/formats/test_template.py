@@ -131,10 +131,11 @@ _TOPIC_ROWS: list[dict[str, str | None]] = [
 
 
 def _separated(separator: str) -> str:
-    rows = [_TOPIC_ROWS[0].keys(), *(row.values() for row in _TOPIC_ROWS)]
+    header: dict[str, str | None] = {name: name for name in _TOPIC_ROWS[0]}
     quote = '"' if separator == "," else ""
     return "".join(
-        separator.join(f"{quote}{value or ''}{quote}" for value in row) + "\n" for row in rows
+        separator.join(f"{quote}{value or ''}{quote}" for value in row.values()) + "\n"
+        for row in (header, *_TOPIC_ROWS)
     )
 
 
