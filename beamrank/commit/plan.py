@@ -6,7 +6,7 @@ status of a run can be read from it without models, Java or Beam.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -262,14 +262,12 @@ class Plan:
             self.folder(stage.name), shard, shard_digest, own.topics, tuple(parts), own.rows
         )
 
-    def tasks(
-        self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()
-    ) -> list[ShardTask]:
-        """The tasks of a stage's shards, given its sealed inputs, without those to skip."""
+    def tasks(self, stage: StageRecord, inputs: Sequence[Manifest]) -> list[ShardTask]:
+        """The tasks of a stage's shards, given its sealed inputs."""
         assert not stage.waits_for
-        shards = [shard for shard in range(len(self.shards)) if shard not in skip]
         return [
-            self.task(stage, shard, [each.receipts[shard] for each in inputs]) for shard in shards
+            self.task(stage, shard, [each.receipts[shard] for each in inputs])
+            for shard in range(len(self.shards))
         ]
 
     def manifests(self, find: FindManifest, name: str | None = None) -> dict[str, Manifest]:

@@ -89,7 +89,8 @@ def test_tasks_of_rows_have_no_topics(output):
 
 def test_open_shards_are_found_by_their_numbers(tmp_path):
     plan = _plan(str(tmp_path), 1000)
-    tasks = plan.tasks(plan.stages[0], [], skip=[*range(5), 500, 999])
+    done = [*range(5), 500, 999]
+    tasks = [task for task in plan.tasks(plan.stages[0], []) if task.shard not in done]
     file = _write(plan, tasks[::-1])
     ranges = file.ranges()
     assert len(ranges) == 256
