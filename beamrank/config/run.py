@@ -1,7 +1,7 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -292,9 +292,20 @@ class RunConfig(JobConfig):
         return section
 
 
-RUN_OPTIONS: Registry[Callable[..., RunConfig]] = Registry(
-    "option of `run`", "beamrank.run_options", {}
-)
+class RunOption(Protocol):
+    """Makes the configuration that is run of the one that a user gives.
+
+    Its keyword-only parameters, with typer's annotations, are options of `beamrank run`, and keys
+    of `options` in `beamrank.run`.
+    """
+
+    def __call__(
+        self, config: RunConfig, max_inferences: int | None, /, **options: Any
+    ) -> RunConfig:
+        """`max_inferences` is the limit that the user gives."""
+
+
+RUN_OPTIONS: Registry[RunOption] = Registry("option of `run`", "beamrank.run_options", {})
 
 
 def with_options(
