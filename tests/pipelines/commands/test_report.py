@@ -99,15 +99,11 @@ def test_report_of_a_run_and_a_training_is_one_page(output, tmp_path):
     ],
 )
 def test_report_refuses_wrong_options(output, arguments, code, message):
-    done = beamrank_here("report", output.plan.output, *arguments)
-    assert done.returncode == code
-    assert message in done.stderr
+    assert message in refused("report", output.plan.output, *arguments, code=code)
 
 
 def test_report_of_a_folder_without_a_run_is_an_error(tmp_path):
-    done = beamrank_here("report", tmp_path)
-    assert done.returncode == 3
-    assert "no beamrank run" in done.stderr
+    assert "no beamrank run" in refused("report", tmp_path, code=3)
 
 
 def test_report_notes_what_is_missing(tmp_path):
@@ -208,9 +204,7 @@ def test_inspect_scans_the_corpus_at_most_once(output, monkeypatch):
     ],
 )
 def test_inspect_refuses_wrong_options(output, arguments, message):
-    done = beamrank_here("inspect", output.plan.output, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert message in refused("inspect", output.plan.output, *arguments, code=2)
 
 
 def test_inspect_without_qrels_or_finished_stages(tmp_path):
