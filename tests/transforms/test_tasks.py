@@ -30,6 +30,11 @@ from transforms.tasks import TaskFile
 _TOKENIZE = "tokenize-0a1b2c3d"
 
 
+@pytest.fixture(params=["local", "memory"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path) if request.param == "local" else f"memory://{tmp_path.name}/tasks"
+
+
 def _plan(output: str, shards: int) -> Plan:
     topics = [Topic(f"q{number}", f"text {number}") for number in range(2 * shards)]
     plan = Plan("tag", output, cut_shards(topics, shards), (retrieve_record(),), {})
