@@ -31,7 +31,7 @@ from models.scoring.answers import CONTENTS, Answered
 from models.stages.attempt import shard_inputs
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
-from tests.contrib.generators.cases import save_generator
+from tests.contrib.generators.cases import GENERATORS, save_generator
 
 # One topic, or doc, of so many is another.
 _EVERY = 20
@@ -180,7 +180,11 @@ def _changed(doc: Doc, change: bool) -> Doc:
     return Doc(doc.doc_id, f"Corrected: {doc.text}") if change else doc
 
 
-_PROMPTED = {"checkpoint": "../prompted", "instruction": "{instruction}"}
+_PROMPTED = {
+    "checkpoint": "../prompted",
+    "instruction": "{instruction}",
+    **GENERATORS["Qwen3"].options,
+}
 _CONFIG: dict[str, Any] = {
     "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
     "topics": {"path": "topics.tsv", "format": "tsv"},
