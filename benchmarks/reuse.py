@@ -65,7 +65,7 @@ def changes(depth: int) -> Mapping[str, Change]:
     mono = {"mono": {"checkpoint": "embedded:mono", "k": half}}
     long = {"checkpoint": "embedded:mono", "k": pairs, "segments": _segments(24, 24, 4)}
     sampled = {"duo.aggregation": "sample", "duo.opponents": 5}
-    prompted = {"mono": {**_PROMPTED, "k": pairs}, "duo": None}
+    prompted = {"mono": {**_PROMPTED, "k": pairs}, "duo": None, "input.max_length": 256}
     deeper = {"deeper": {"k": depth, "inferences": half * 30}}
     return {
         _FIRST: Change(),
