@@ -148,7 +148,7 @@ def write_collections(folder: Path, squad: Collection, topics: int) -> None:
         ("topics", later, docs, "../first/index"),
         ("docs", first, changed, "index"),
         ("both", later, changed, "index"),
-        ("ends", first, ends, "../first/index"),
+        ("ends", first, ends, "index"),
         ("instructed", first, docs, "../first/index"),
         ("instructions", first, docs, "../first/index"),
     ):
