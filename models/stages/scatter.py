@@ -80,9 +80,13 @@ def scatter_here(scatter: Scatter, tasks: Sequence[ShardTask]) -> Iterator[int]:
     """Does the shards in this process, and yields the number of each that has a receipt: all units
     are read before the first part is made.
     """
+
+    def read(number: int) -> list[SentRows]:
+        return list(scatter.scan(number))
+
     sent: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for number in range(scatter.count):
-        for shard, rows in reread(lambda number=number: list(scatter.scan(number))):
+        for shard, rows in reread(partial(read, number)):
             sent[shard].append(rows)
     own_rows = [sent.pop(task.shard, []) for task in tasks]
     with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
