@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 # The column of topics whose instruction a model reads.
 INSTRUCTION = "instruction"
+# The column of topics with the texts that BM25 gets, where these are others.
+BM25_TEXT = "bm25_text"
 
 
 class Topic(NamedTuple):

@@ -1,7 +1,6 @@
 """Data sets by name: `SOURCE:NAME` in place of a path. Packages bring the sources."""
 
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from beamrank.formats.checks import Template
 from beamrank.formats.texts.units import Fields
@@ -10,8 +9,23 @@ from beamrank.plugins import Registry
 
 Part: TypeAlias = Literal["docs", "queries", "qrels", "scoreddocs", "index"]
 
-SOURCES: Registry[Callable[..., str]] = Registry("source of data sets", "beamrank.sources", {})
-"""Each is a function of the arguments of `fetch_part`, with the name in place of the path."""
+
+class Source(Protocol):
+    """Gives the parts of the data sets that it names."""
+
+    def __call__(
+        self,
+        name: str,
+        part: Part,
+        progress: Progress | None,
+        fields: Fields = None,
+        template: Template | None = None,
+        /,
+    ) -> str:
+        """As `fetch_part`, of the name behind the colon."""
+
+
+SOURCES: Registry[Source] = Registry("source of data sets", "beamrank.sources", {})
 
 
 def is_named(path: str) -> bool:

@@ -9,22 +9,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.records import INSTRUCTION, Topic
+from beamrank.notes import Note
+from beamrank.records import BM25_TEXT, INSTRUCTION, Topic
 from beamrank.storage.id_places import IdMapping, IdPlaces
 
 Places: TypeAlias = npt.NDArray[np.int64]
 _COLUMNS = pa.schema({"query_id": pa.string(), "text": pa.string()})
-_TEXTS = ("text", INSTRUCTION)
+_TEXTS = ("text", INSTRUCTION, BM25_TEXT)
 _ROWS_AT_ONCE = 1 << 16
 
 
 class TopicTable(Sequence[Topic]):
-    """Topics in the columns `query_id` and `text`, and `instruction` if it is read; others are kept
-    beside them.
+    """Topics in the columns `query_id` and `text`, and `instruction` and `bm25_text` if they are
+    read; others are kept beside them.
     """
 
-    def __init__(self, table: Any) -> None:
-        self.table = table
+    def __init__(self, table: Any, notes: Sequence[Note] = ()) -> None:
+        """Takes what a user should know about the topics as they were read."""
+        self.table, self.notes = table, notes
 
     @classmethod
     def of(cls, topics: Iterable[tuple[str, str]]) -> "TopicTable":
@@ -63,7 +65,22 @@ class TopicTable(Sequence[Topic]):
     @property
     def instructions(self) -> list[str]:
         """That of each topic; none where they are not read."""
-        return self.table[INSTRUCTION].to_pylist() if INSTRUCTION in self.table.column_names else []
+        return self._column(INSTRUCTION)
+
+    @property
+    def bm25_texts(self) -> list[str]:
+        """The text of each topic that BM25 gets; none where it is `text`."""
+        return self._column(BM25_TEXT)
+
+    def _column(self, name: str) -> list[str]:
+        return self.table[name].to_pylist() if name in self.table.column_names else []
+
+    @property
+    def for_bm25(self) -> "TopicTable":
+        """The topics with the texts that BM25 gets."""
+        text = BM25_TEXT if BM25_TEXT in self.table.column_names else "text"
+        table = self.table.select(["query_id", text])
+        return TopicTable(table.rename_columns(_COLUMNS.names))
 
     def those_of(self, query_ids: Collection[str]) -> set[str]:
         """Which of some query_ids are those of topics."""

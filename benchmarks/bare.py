@@ -21,6 +21,7 @@ from beamrank.join.doc_hashes import write_needed
 from beamrank.machine import usable_cores
 from models.lucene.build import build_index
 from models.scoring.backends.torch import resolve_device
+from models.stages.attempt import run_shard, shard_inputs
 from models.stages.bm25 import RetrieveBm25
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
@@ -44,7 +45,7 @@ def retrieve_seconds(output: str) -> float:
         start = time.perf_counter()
         stage = RetrieveBm25.of_record(record)
         for task in _tasks(plan, record, (), folder):
-            stage.run(task)
+            run_shard(stage, task)
         return time.perf_counter() - start
 
 
@@ -93,10 +94,10 @@ def scoring_seconds(output: str, kind: str, shards: int) -> tuple[float, float]:
     # A run has imported torch long before it loads a model.
     resolve_device(stage.device)
     start = time.perf_counter()
-    engine = stage.engine()
+    engine = stage.open()
     loaded = time.perf_counter()
     for task in tasks[:shards]:
-        stage.prepare(task.inputs[0].read(), task).score(engine)
+        engine.score(stage.prepare(shard_inputs(stage, task)).inputs)
     return loaded - start, time.perf_counter() - loaded
 
 
@@ -109,7 +110,7 @@ def runs_seconds(config_path: str, output: str) -> float:
 
 
 def _sealed(plan: Plan, name: str) -> Manifest:
-    manifest = plan.sealed(name)
+    manifest = plan.seal(name)
     assert manifest is not None
     return manifest
 

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import yaml
 
 from beamrank.commit.plan import Plan, read_plan
@@ -28,10 +27,11 @@ from benchmarks.commands import parser_of
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import ARCHIVE, read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
-from models.scoring.reuse import find_reused
+from models.scoring.answers import CONTENTS, Answered
+from models.stages.attempt import shard_inputs
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
-from tests.contrib.generators.cases import save_generator
+from tests.contrib.generators.cases import GENERATORS, save_generator
 
 # One topic, or doc, of so many is another.
 _EVERY = 20
@@ -65,7 +65,7 @@ def changes(depth: int) -> Mapping[str, Change]:
     mono = {"mono": {"checkpoint": "embedded:mono", "k": half}}
     long = {"checkpoint": "embedded:mono", "k": pairs, "segments": _segments(24, 24, 4)}
     sampled = {"duo.aggregation": "sample", "duo.opponents": 5}
-    prompted = {"mono": {**_PROMPTED, "k": pairs}, "duo": None}
+    prompted = {"mono": {**_PROMPTED, "k": pairs}, "duo": None, "input.max_length": 256}
     deeper = {"deeper": {"k": depth, "inferences": half * 30}}
     return {
         _FIRST: Change(),
@@ -180,7 +180,11 @@ def _changed(doc: Doc, change: bool) -> Doc:
     return Doc(doc.doc_id, f"Corrected: {doc.text}") if change else doc
 
 
-_PROMPTED = {"checkpoint": "../prompted", "instruction": "{instruction}"}
+_PROMPTED = {
+    "checkpoint": "../prompted",
+    "instruction": "{instruction}",
+    **GENERATORS["Qwen3"].options,
+}
 _CONFIG: dict[str, Any] = {
     "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
     "topics": {"path": "topics.tsv", "format": "tsv"},
@@ -250,7 +254,7 @@ def _content(output: Path) -> dict[str, str | bytes]:
     runs.
     """
     plan = read_plan(str(output))
-    seals = [seal for seal in (plan.sealed(stage.name) for stage in plan.stages) if seal]
+    seals = [seal for seal in (plan.seal(stage.name) for stage in plan.stages) if seal]
     runs = [stage.run_name for stage in plan.stages if stage.run_name]
     return {
         **{f"{seal.stage}/{each.shard}": each.part for seal in seals for each in seal.receipts},
@@ -259,9 +263,7 @@ def _content(output: Path) -> dict[str, str | bytes]:
 
 
 def lookup_share(output: Path) -> float:
-    """The time of looking scores up in earlier parts of the same size that have none of the texts,
-    over all time.
-    """
+    """The time of looking scores up in an earlier part with all of them, over all time."""
     plan = read_plan(str(output))
     looked_up = scored = 0.0
     for name in ("mono", "duo"):
@@ -269,34 +271,24 @@ def lookup_share(output: Path) -> float:
         assert isinstance(stage, ScoringStage)
         tasks = plan.tasks(record, [_sealed(plan, each) for each in stage.inputs])
         for task, receipt in zip(tasks, _sealed(plan, name).receipts, strict=True):
-            looked_up += _lookup_seconds(
-                stage, task, InputPart(plan.folder(name), receipt), record.keys
-            )
+            looked_up += _lookup_seconds(stage, task, InputPart(plan.folder(name), receipt))
             scored += receipt.seconds
     return looked_up / scored
 
 
 def _sealed(plan: Plan, stage: str) -> Manifest:
-    seal = plan.sealed(stage)
+    seal = plan.seal(stage)
     assert seal is not None
     return seal
 
 
-def _lookup_seconds(
-    stage: ScoringStage, task: ShardTask, part: InputPart, keys: Mapping[str, Any]
-) -> float:
-    """What reading earlier tokens and scores, and comparing their inputs, adds to a shard."""
-    tokens = task.inputs[0].read()
-    inputs = stage.prepare(tokens, task).inputs
-    # Each text begins with a different token, so none is the same.
-    rows = [
-        {**row, "doc_tokens": [[999, *doc] for doc in row["doc_tokens"]]}
-        for row in tokens.to_pylist()
-    ]
-    changed = pa.Table.from_pylist(rows, tokens.schema)
+def _lookup_seconds(stage: ScoringStage, task: ShardTask, part: InputPart) -> float:
+    """What reading an earlier part and looking all inputs up adds to a shard."""
+    inputs = shard_inputs(stage, task)
+    prepared = stage.prepare(inputs)
     start = time.monotonic()
-    task.inputs[0].read()
-    find_reused(inputs, [stage.reusable(changed, part.read(), keys)])
+    answers = stage.known_answers(part.read(), task.inputs[0].read(CONTENTS))
+    Answered.of(prepared, replace(inputs, earlier=[answers]).find)
     return time.monotonic() - start
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from beamrank.commit.plan import read_plan
 from beamrank.commit.shards import ShardTask
 from beamrank.join import schemas
-from beamrank.join.schemas import MONO, candidates_table, tokenized_table
+from beamrank.join.schemas import MONO, Texts, candidates_table, tokenized_table
 from benchmarks import synthetic
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
@@ -37,9 +37,11 @@ def write_output(
     run_metered([BEAMRANK, "run", config, "--output", output, "--stage", "retrieve"])
     plan = read_plan(str(output))
     for stage in plan.stages[1:]:
-        inputs = [manifest for manifest in map(plan.sealed, stage.inputs) if manifest is not None]
+        inputs = [manifest for manifest in map(plan.seal, stage.inputs) if manifest is not None]
         done = plan.folder(stage.name).receipts(plan.shard_digests(stage, inputs))
-        for task in plan.tasks(stage, inputs, skip=done):
+        for task in plan.tasks(stage, inputs):
+            if task.shard in done:
+                continue
             if stage.type_name == "tokenize":
                 table = _tokenized(task, stage.settings["vocab_size"])
             else:
@@ -50,7 +52,7 @@ def write_output(
                     else _duo(task, k, duo_k, rng)
                 )
             task.commit(table, seconds=1.0, counts={})
-        plan.sealed(stage.name)
+        plan.seal(stage.name)
     return output
 
 
@@ -70,10 +72,11 @@ def _tokenized(task: ShardTask, vocab_size: int) -> pa.Table:
     """Each doc has the same few tokens: a report reads none."""
     schema = schemas.tokenized(vocab_size)
     candidates, query_ids = task.inputs[0].read(), [topic.query_id for topic in task.topics]
-    query_tokens = pa.array([_TOKENS] * len(query_ids), schema.field("query_tokens").type)
-    doc_tokens = pa.array([_TOKENS], schema.field("query_tokens").type)
+    tokens = schema.field("query_tokens").type
+    queries = Texts.of(pa.array([_TOKENS] * len(query_ids), tokens), query_ids)
+    docs = Texts.of(pa.array([_TOKENS], tokens), [""])
     rows = np.zeros(candidates.num_rows, np.int64)
-    return tokenized_table(schema, query_ids, query_tokens, candidates, doc_tokens, rows)
+    return tokenized_table(schema, query_ids, queries, candidates, docs, rows)
 
 
 def _mono(task: ShardTask, relevant: Mapping[str, str], rng: np.random.Generator) -> pa.Table:

@@ -1,5 +1,5 @@
-"""Writes what follows from the code: keys, messages of errors, the picture of the pipeline, and for
-the site commands and checks.
+"""Writes what follows from the code: keys, messages of errors, hooks, the picture of the pipeline,
+and for the site commands and checks.
 
 python -m docs.generate
 """
@@ -19,6 +19,7 @@ from beamrank.section import OneOf, Section, keys
 from contrib.lint.check import TRACKS, Track
 from contrib.lint.registry import CHECKS
 from docs.error_messages import errors
+from docs.hooks import hooks
 from docs.pipeline_picture import picture
 from models.training.config import TrainConfig
 from pipelines.cli import app
@@ -225,6 +226,7 @@ def generated() -> dict[Path, str]:
         _DOCS / "reference/configuration.md": configuration("configuration.md", RunConfig),
         _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
         _DOCS / "reference/errors.md": errors(),
+        _DOCS / "internals/hooks.md": hooks(),
         _DOCS / "pictures/pipeline.svg": picture(),
     }
 

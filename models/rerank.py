@@ -2,15 +2,25 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from dataclasses import replace
+from typing import Any, NamedTuple, Self, Unpack, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.parts import ShardParts
 from beamrank.commit.shards import Shard, cut_shards
-from beamrank.config.cascade import SHORT_FORM, checked_names, one_stage, parse_stage
-from beamrank.config.stages import MonoConfig
+from beamrank.config.cascade import (
+    ConfiguredStage,
+    checked_names,
+    one_stage,
+    parse_stage,
+    section_of_stage,
+)
+from beamrank.config.run import JobConfig, RunConfig
+from beamrank.config.stages import FirstStageConfig, ModelConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.run_order import Run
@@ -19,34 +29,81 @@ from beamrank.formats.runs import RunScores, read_run, run_of
 from beamrank.frames import Frame, run_like, run_of_frame, texts_of
 from beamrank.join.join import MissingDoc
 from beamrank.join.schemas import candidates_table
-from beamrank.ranking.rankings import Rankings, rank_candidates, rank_docs, rank_pairs, received
+from beamrank.notes import SILENT
+from beamrank.ranking.input_layout import max_doc_tokens
+from beamrank.ranking.rankings import Rankings
 from beamrank.records import Topic
 from models.reranker import Reranker, RerankerKind, RerankerOptions, tokenize_shard
+from models.scoring.backends.registry import Device
+from models.stages.compute import ShardInputs
+from models.stages.core import stage_class
+from models.stages.given_run import GivenRun
+from models.stages.planning import Planning, PlanningProgress
 
 _SHOWN = 5
 _log = logging.getLogger(__name__)
+# Of a stage without a model.
+_PLANNING = Planning(
+    cast(RunConfig, JobConfig.model_construct()),
+    corpus_digest="",
+    checkpoints={},
+    device=Device("cpu", "float32", 0),
+    progress=cast(PlanningProgress, SILENT),
+)
 
 
-class _Stage(NamedTuple):
-    """A stage in memory: its name, its model, and the section that says how it ranks."""
+class Cascade(NamedTuple):
+    """Stages in memory.
 
-    name: str
-    model: Reranker
-    section: Any
+    Attributes:
+        stages: the first, then those that score.
+        models: the loaded models of these, by name.
+        doc_tokens: how many tokens of a doc are kept.
+    """
 
-    @property
-    def run_name(self) -> str:
-        """The name of its run."""
-        return self.name if self.model.kind == "mono" else f"{self.name}-{self.section.aggregation}"
+    stages: Sequence[Any]
+    models: Mapping[str, Reranker]
+    doc_tokens: int
+
+    @classmethod
+    def of(cls, later: Sequence[ConfiguredStage], models: Mapping[str, Reranker]) -> Self:
+        """The stages of these entries of a cascade after a given run, as a plan would have them."""
+        stages: list[Any] = [GivenRun(run_digest="", k=sys.maxsize, url="")]
+        read = [0]
+        for own in later:
+            planning, model = replace(_PLANNING, before=tuple(stages)), models.get(own.name)
+            if model is not None:
+                planning = replace(
+                    planning,
+                    config=cast(RunConfig, model.job),
+                    checkpoints={own.name: model.engine.checkpoint},
+                    device=model.device,
+                    tokens={own.name: tokens_name(model)},
+                )
+            (stage,) = stage_class(own.kind).planned(own, planning)
+            stages.append(replace(stage, chain=tuple(stages)))
+            if model is not None:
+                read.append(own.section.doc_tokens(stage.most_tokens))
+        return cls(stages, models, max_doc_tokens(max(read)))
+
+    def rankings(self, tables: Mapping[str, pa.Table], shard: int = 0) -> Iterator[Rankings]:
+        """The rankings of a shard after each stage that scores.
+
+        `tables` are its candidates, as the part of the first stage, and its tokens, by
+        `tokens_name`.
+        """
+        parts = dict(tables)
+        ranked = ShardParts(shard, self.stages, parts.__getitem__)
+        for stage in self.stages[1:]:
+            model = self.models.get(stage.name)
+            inputs = ShardInputs(shard, parts.__getitem__, model=model and model.engine)
+            parts[stage.name] = stage.compute(inputs).part
+            yield ranked.rankings(stage.name)
 
 
-def rerank_shard(model: Reranker, section: Any, before: Rankings, tokens: pa.Table) -> Rankings:
-    """Scores a tokenized shard and ranks it, as the section of a stage says."""
-    docs = received(before, section.k)
-    if model.kind == "mono":
-        return rank_docs(before, model.score_shard(tokens, docs)[0], section.k)
-    part, _ = model.score_shard(tokens, docs, section.opponents, section.seed)
-    return rank_pairs(before, part, section.k, section.aggregation)
+def tokens_name(model: Reranker) -> str:
+    """The stage that would make the tokens of a model."""
+    return f"tokenize-{model.tokenizer.digest[:8]}"
 
 
 def rerank(
@@ -137,15 +194,13 @@ def rerank(
         texts_of("the topics", "query_id", topics) if isinstance(topics, Frame) else topics,
         candidates,
     )
-    needed = _needed(candidates, queries, sections[0][2].k)
+    needed = _needed(candidates, queries, sections[0][0].section.k)
     if isinstance(corpus, Frame):
         corpus = texts_of("the corpus", "doc_id", corpus, needed)
     _check_docs(needed, corpus)
-    stages = [
-        _Stage(name, _load(model, section, name, options), section)
-        for name, model, section in sections
-    ]
-    names = [stage.run_name for stage in stages]
+    models = {own.name: _load(model, own, options) for own, model in sections if model is not None}
+    cascade_here = Cascade.of([own for own, _ in sections], models)
+    names = [stage.run_name for stage in cascade_here.stages[1:]]
     if len(set(names)) < len(names):
         raise ConfigError(
             f"rerank: two stages give the run {max(names, key=names.count)}: choose a different "
@@ -153,7 +208,8 @@ def rerank(
         )
     found: dict[str, RunScores] = {}
     for shard in cut_shards(queries, None):
-        for name, rankings in _rerank_stages(stages, shard, candidates, corpus):
+        tables = _tables(cascade_here, shard, candidates, corpus)
+        for name, rankings in zip(names, cascade_here.rankings(tables, shard.index), strict=True):
             scores = {
                 query_id: run_scores(query_id, ranking) for query_id, ranking in rankings.items()
             }
@@ -175,10 +231,10 @@ def _read(run: Mapping[str, Mapping[str, float]] | Frame | str | os.PathLike[str
     return run_of(run, ties="rank")
 
 
-def _rerank_stages(
-    stages: Sequence[_Stage], shard: Shard, run: Run, corpus: Mapping[str, str]
-) -> Iterator[tuple[str, Rankings]]:
-    """The rankings of each stage, and the name of its run."""
+def _tables(
+    cascade: Cascade, shard: Shard, run: Run, corpus: Mapping[str, str]
+) -> dict[str, pa.Table]:
+    """The candidates of a shard, and the tokens that its stages read."""
     queries = {
         topic.query_id: topic.text for topic in sorted(shard.topics) if topic.query_id in run.order
     }
@@ -186,7 +242,8 @@ def _rerank_stages(
     candidates = candidates_table(
         list(queries), order, [run.scores[query_id] for query_id in queries]
     )
-    depth = stages[0].section.k
+    first, *later = cascade.stages
+    depth = later[0].k
     texts = {doc_id: corpus[doc_id] for doc_ids in order for doc_id in doc_ids[:depth]}
     for doc_id, text in texts.items():
         if not isinstance(text, str):
@@ -194,54 +251,41 @@ def _rerank_stages(
                 f"the text of doc_id {doc_id!r} is not a string but {type(text).__name__}: give "
                 "its text"
             )
-    most = max(stage.model.max_doc_tokens for stage in stages)
-    tokenizers = {stage.model.tokenizer.digest: stage.model.tokenizer for stage in stages}
     some = candidates.filter(pc.less_equal(candidates["rank"], depth))
+    tokenizers = {tokens_name(model): model.tokenizer for model in cascade.models.values()}
     tokens = {
-        key: tokenize_shard(each, queries, some, texts, most) for key, each in tokenizers.items()
+        name: tokenize_shard(tokenizer, queries, some, texts, cascade.doc_tokens)
+        for name, tokenizer in tokenizers.items()
     }
-    ranking = rank_candidates(candidates)
-    for stage in stages:
-        ranking = rerank_shard(
-            stage.model, stage.section, ranking, tokens[stage.model.tokenizer.digest]
-        )
-        yield stage.run_name, ranking
+    return {first.name: candidates, **tokens}
 
 
 def _sections(
     cascade: Sequence[Mapping[str, Mapping[str, Any]]], hint: str = ""
-) -> list[tuple[str, str | Reranker, Any]]:
-    """The name, the model and the checked section of each stage; `hint` explains the names of keys
-    in an error.
-    """
-    stages, models = [], []
+) -> list[tuple[ConfiguredStage, str | Reranker | None]]:
+    """Each stage, checked, and its model; `hint` explains the names of keys in an error."""
+    stages: list[tuple[ConfiguredStage, str | Reranker | None]] = []
     try:
         for entry in cascade:
             kind, settings = one_stage(entry)
-            if kind not in SHORT_FORM:
-                raise ValueError(
-                    f"{kind} cannot be ranked in memory: give stages of the kinds "
-                    f"{', '.join(SHORT_FORM)}"
-                )
-            models.append(settings.get("checkpoint", ""))
-            stages.append(parse_stage({kind: {**settings, "checkpoint": ""}}))
-        checked_names(stages, ())
+            section, model = section_of_stage(kind), settings.get("checkpoint")
+            if issubclass(section, FirstStageConfig) or section.deepens:
+                raise ValueError(f"{kind} cannot be ranked in memory: leave it out")
+            if issubclass(section, ModelConfig):
+                settings["checkpoint"] = ""
+            stages.append((parse_stage({kind: settings}), model))
+        checked_names([stage for stage, _ in stages], ())
     except ValueError as error:
         raise ConfigError(f"rerank{hint}: {error}") from error
-    for stage in stages:
-        if getattr(stage.section, "segments", None):
-            raise ConfigError(
-                f"rerank: {stage.name}.segments: docs are not cut in memory; leave it out"
-            )
-    return [(stage.name, model, stage.section) for stage, model in zip(stages, models, strict=True)]
+    return stages
 
 
-def _load(model: str | Reranker, section: Any, name: str, options: RerankerOptions) -> Reranker:
-    kind: RerankerKind = "mono" if isinstance(section, MonoConfig) else "duo"
-    instruction: str | None = getattr(section, "instruction", None)
+def _load(model: str | Reranker, own: ConfiguredStage, options: RerankerOptions) -> Reranker:
+    kind, name = cast(RerankerKind, own.kind), own.name
+    instruction: str | None = getattr(own.section, "instruction", None)
     if instruction is not None:
         options = {**options, "instruction": instruction}
-    options = {**options, **section.options}
+    options = {**options, **own.section.options}
     if not isinstance(model, Reranker):
         return Reranker(model, kind, **options)
     if model.kind != kind:

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beamrank.config.run import JobConfig
 from beamrank.config.stages import OF_TOPICS, InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
 from beamrank.frames import Frame, columns_of
-from beamrank.join.schemas import tokenized_schema, tokenized_table
+from beamrank.join.schemas import Texts, tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import (
     SEGMENTS,
@@ -36,9 +37,7 @@ from models.checkpoints.checkpoint import (
     tokenizer_of,
 )
 from models.scoring.backends.registry import choose_kernel, find_backend, resolve_backend
-from models.scoring.duo import prepare_duo
 from models.scoring.engine import ScoringEngine, StageCounts
-from models.scoring.mono import prepare_mono
 from models.scoring.packing import distinct, number_texts
 from models.tokenizers.base import InstructedTokenizer, Tokenizer
 
@@ -114,7 +113,7 @@ class Reranker:
             "max_query_length": max_query_length,
             "max_length": max_length,
         }
-        check_document(lengths, InputConfig, "Reranker")
+        layout = check_document(lengths, InputConfig, "Reranker")
         self.kind = kind
         self.limits = InputLimits(truncation, max_query_length, max_length)
         found = resolve_checkpoint(checkpoint, kind, instruction, section.options)
@@ -124,13 +123,17 @@ class Reranker:
         for warning in (*fit, *input_warnings(found, lengths)):
             _log.warning("%s", warning)
         check_limits(found, self.tokenizer, self.limits)
-        self.max_doc_tokens = max_doc_tokens(max_length * found.doc_parts)
         backend, where = resolve_backend(backend), find_backend(backend).resolve(device, dtype)
         most = usable_threads(threads)
         chosen = choose_kernel(kernel, found.architecture, backend, where)
         self.dtype = where.dtype
         self.engine = ScoringEngine(
             found, where.device, where.dtype, most, where.token_budget, backend, chosen
+        )
+        # What its stage is made from, in a cascade.
+        self.device = where
+        self.job = JobConfig.model_construct(
+            input=layout, threads=threads, backend=backend, kernel=chosen
         )
         settled: dict[str, Any] = {"dtype": where.dtype, "device": where.device, "kernel": chosen}
         settled |= {"threads": threads, "backend": backend, "instruction": instruction, **lengths}
@@ -174,19 +177,6 @@ class Reranker:
         if not texts or not texts[0]:
             return np.empty(0, np.float32)
         return score_texts(self.engine, self.tokenizer, self.limits, texts)[0]
-
-    def score_shard(
-        self,
-        tokens: pa.Table,
-        received: Mapping[str, Sequence[str]],
-        opponents: int | None = None,
-        seed: int = 0,
-    ) -> tuple[pa.Table, StageCounts]:
-        """Scores a shard as its stage does: see `prepare_mono` and `prepare_duo`."""
-        model = self.engine.checkpoint.architecture
-        if self.kind == "mono":
-            return prepare_mono(model, tokens, received, self.limits).score(self.engine)
-        return prepare_duo(model, tokens, received, self.limits, opponents, seed).score(self.engine)
 
 
 def score_texts(
@@ -274,12 +264,13 @@ def tokenize_shard(
     `candidates` are `schemas.CANDIDATES`, the queries in the same order.
     """
     row_of = {doc_id: row for row, doc_id in enumerate(texts)}
+    topics, docs = list(queries.values()), list(texts.values())
     return tokenized_table(
         tokenized_schema(tokenizer),
         list(queries),
-        tokenizer.encode_queries(list(queries.values()), most).ids,
+        Texts.of(tokenizer.encode_queries(topics, most).ids, topics),
         candidates,
-        tokenizer.encode(list(texts.values()), most).ids,
+        Texts.of(tokenizer.encode(docs, most).ids, docs),
         np.array([row_of[doc_id] for doc_id in candidates["doc_id"].to_pylist()], np.int64),
     )
 

@@ -36,9 +36,8 @@ from beamrank.logs import log_context
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
-from models.scoring.engine import inputs_done
+from models.stages.attempt import done_here, inputs_done, shard_inputs
 from models.stages.core import open_stages
-from models.stages.scatter import done_here
 from pipelines.console.progress import (
     ConsoleProgress,
     Scan,
@@ -115,10 +114,10 @@ class Launcher:
         """Runs these stages in order, by default all of the plan: see `run_stage`."""
         chosen = self.plan.stages if stages is None else stages
         for stage in chosen:
-            if self.share is not None and stage.whole and self.plan.sealed(stage.whole) is None:
+            needed = stage.waits_for
+            if self.share is not None and needed and self.plan.seal(needed) is None:
                 self.console.note(
-                    f"{stage.name} needs all shards of {stage.whole}: run --only again when all "
-                    "are done"
+                    f"{stage.name} needs all shards of {needed}: run --only again when all are done"
                 )
                 return
             with log_context(stage.name):
@@ -235,7 +234,7 @@ class Launcher:
         """The receipts of a stage that this one reads, by shard."""
         if self.share is not None:
             return self._of_share[name]
-        manifest = self.plan.sealed(name)
+        manifest = self.plan.seal(name)
         if manifest is None:
             raise PreflightError(
                 f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run "
@@ -244,11 +243,11 @@ class Launcher:
         return self._accept(self.plan.stage(name), manifest).receipts
 
     def _digests(self, stage: StageRecord, inputs: Sequence[Any]) -> dict[int, str]:
-        """The digests of the shards that are this process's."""
-        shards, whole = range(len(self.plan.shards)), self.plan.whole_digest(stage)
+        """The digests of the shards that are this process's, in the order of the shards."""
+        shards, of_all = range(len(self.plan.shards)), self.plan.digest_of_all(stage)
         own = shards if self.share is None else self.share.of(len(shards))
         return {
-            shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs], whole)
+            shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs], of_all)
             for shard in own
         }
 
@@ -269,9 +268,9 @@ class Launcher:
                 f"{stage.name}: resuming, {len(done)} of {len(digests)} shards are complete"
             )
         left = [shard for shard in digests if shard not in done]
-        whole = self.plan.whole_digest(stage) if left else ""
+        of_all = self.plan.digest_of_all(stage) if left else ""
         tasks = [
-            self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left
+            self.plan.task(stage, shard, [each[shard] for each in inputs], of_all) for shard in left
         ]
         if not stage.input_docs or not tasks:
             return tasks
@@ -286,7 +285,7 @@ class Launcher:
     def _check_inferences(self, stage: StageRecord, tasks: Sequence[ShardTask], most: int) -> None:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
-        self._inferences += sum(work.count(task).inferences for task in tasks)
+        self._inferences += sum(work.count(shard_inputs(work, task)).inferences for task in tasks)
         if self._inferences > most:
             raise BeamrankError(
                 f"{stage.name} was not started: after reuse the run makes {self._inferences:,} "
@@ -343,20 +342,22 @@ class Launcher:
 
         told = set[int]()
 
-        def find_done() -> set[int]:
-            done = folder.done(in_order) if self.share is None else self._done.copy()
+        def look() -> tuple[set[int], object]:
+            done, files = (
+                folder.progress(in_order) if self.share is None else (self._done.copy(), None)
+            )
             if self.on_receipt is not None:
                 for shard in sorted(done - told):
                     told.add(shard)
                     if (receipt := folder.receipt(shard, digests[shard])) is not None:
                         self.on_receipt(receipt)
-            return done
+            return done, files
 
         with self.console.bar(stage.name) as bar:
-            show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)
+            show = partial(StageProgress, look, len(digests), bar, read_receipt, inputs_done)
             run_job = partial(self._run_job, stage, folder, in_order, show)
             if work.does == "shards":
-                run_job(tasks, work.decided(self.plan) if stage.whole else work, None)
+                run_job(tasks, work.decided(self.plan) if stage.waits_for else work, None)
                 return
             list_needed = self.wait and self.runner not in IN_MEMORY
             Jobs(run_job, room_bytes, list_needed, bar).scatter(
@@ -368,7 +369,7 @@ class Launcher:
         stage: StageRecord,
         folder: StageFolder,
         digests: tuple[str, ...],
-        show: Callable[[Scan | None], Callable[[], int]],
+        show: Callable[[Scan | None], Callable[[], object]],
         tasks: Sequence[ShardTask],
         work: Any,
         scan: Scan | None,

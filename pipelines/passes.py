@@ -16,9 +16,10 @@ from beamrank.config.run import JobConfig, RunConfig
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import CorpusConfig, list_units
 from beamrank.join.doc_hashes import RANGE_BYTES, NeededList, count_ranges, listed, write_needed
+from models.stages.attempt import scatter_here
 from models.stages.corpus_scan import CorpusScan, NeededRanges, UnitFile
 from models.stages.given_run import GivenRun, RunScan
-from models.stages.scatter import Scatter, scatter_here
+from models.stages.scatter import Scatter
 from models.stages.tokenize import TokenizeDocs
 from pipelines.console.progress import Bar, Scan
 

@@ -10,8 +10,9 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from models.stages.attempt import gather_shard
 from models.stages.corpus_scan import NeededRanges
-from models.stages.scatter import Scatter, SentRows, gather_shard
+from models.stages.scatter import Scatter, SentRows
 from transforms.coders import SENT_ROWS
 from transforms.shards import EachFn, RunShards, WriteShards
 from transforms.tasks import StoredTask, TaskFile

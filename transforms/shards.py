@@ -17,8 +17,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beamrank import logs
 from beamrank.commit.shards import ShardTask
 from beamrank.storage.stores import StoreSettings
-from models.stages.attempt import Outcome, shard_run
-from models.stages.base import ShardStage
+from models.stages.attempt import Outcome, run_shard
+from models.stages.base import Stage
 from transforms.tasks import StoredTask, TaskFile
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
@@ -86,7 +86,7 @@ class InferenceMetrics:
 class RunShardFn(StorageDoFn):
     """Runs the tasks that no other attempt has committed."""
 
-    def __init__(self, stage: ShardStage) -> None:
+    def __init__(self, stage: Stage) -> None:
         super().__init__()
         self._stage = stage
         self._shards = Metrics.counter("beamrank", "shards")
@@ -105,7 +105,7 @@ class RunShardFn(StorageDoFn):
         earlier one's.
         """
         with self._failures():
-            run = shard_run(self._stage, stored.read())
+            run = partial(run_shard, self._stage, stored.read())
         if self._stage.shards_at_a_time == 1:
             with ONE_CALL_AT_A_TIME, self._failures():
                 outcome = run()
@@ -171,7 +171,7 @@ class SpreadTasks(beam.PTransform):
 class RunShards(beam.PTransform):
     """Tasks -> the numbers of the shards that have a receipt."""
 
-    stage: ShardStage
+    stage: Stage
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
         return tasks | "RunShard" >> beam.ParDo(RunShardFn(self.stage)).with_output_types(int)

@@ -34,8 +34,8 @@ class TaskFile:
 
     Attributes:
         url: of the file.
-        topics_url: of the plan's file of topics, in which the row group of a number is the shard of
-            that number; empty where the tasks have no topics.
+        topics_url: of the plan's file of topics, whose row group i is shard i (`write_shards`);
+            empty where the tasks have no topics.
         tasks: how many they are.
     """
 

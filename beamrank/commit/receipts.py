@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Annotated, Any
@@ -24,6 +24,7 @@ from beamrank.commit import listing
 from beamrank.errors import ReceiptError
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
+from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import (
     SHORT,
     Count,
@@ -166,11 +167,16 @@ class StageFolder:
     def _receipt_url(self, shard: int, shard_digest: str) -> str:
         return storage.join(self._receipts_url, listing.RECEIPT.name(shard_digest, shard))
 
-    def read_part(self, receipt: Receipt) -> Any:
-        """A shard's table; raises ReceiptError as `part_content`, and where it is not Parquet."""
+    def read_part(self, receipt: Receipt, columns: Collection[str] | None = None) -> Any:
+        """A shard's table, or those of some columns that it has; raises ReceiptError as
+        `part_content`, and where it is not Parquet.
+        """
         content = self.part_content(receipt)
         try:
-            return pq.read_table(pa.BufferReader(content))
+            file = pq.ParquetFile(pa.BufferReader(content))
+            names = file.schema_arrow.names
+            chosen = names if columns is None else [name for name in names if name in columns]
+            return file.read(chosen)
         except (pa.ArrowException, OSError) as error:
             raise ReceiptError(
                 f"{self.part_url(receipt)} cannot be read: {error}. Delete it and run again"
@@ -288,13 +294,20 @@ class StageFolder:
         return receipt if why_broken(receipt, shard_digest, sizes) is None else None
 
     def done(self, shard_digests: Iterable[str]) -> set[int]:
-        """The shards that have a receipt, by name only: cheap enough to call twice a second."""
-        present = storage.sizes_bytes(self._receipts_url)
-        return {
+        """The shards that have a receipt, by name only."""
+        return self.progress(shard_digests)[0]
+
+    def progress(self, shard_digests: Iterable[str]) -> tuple[set[int], dict[str, FileState]]:
+        """`done`, and the files of receipts and of shards at work: cheap enough to call twice a
+        second.
+        """
+        present = file_states(self._receipts_url)
+        done = {
             shard
             for shard, each in enumerate(shard_digests)
             if listing.RECEIPT.name(each, shard) in present
         }
+        return done, present
 
     def manifest(
         self, shard_digests: tuple[str, ...], *, any_parts: bool = False
@@ -322,17 +335,19 @@ class StageFolder:
     def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
         return storage.join(self.url, listing.manifest_name(shard_digests))
 
-    def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+    def gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest, as it is or as it would be sealed now; None while shards are missing.
         Writes nothing.
         """
-        return self.manifest(shard_digests) or self._gathered(stage, shard_digests)
+        return self.manifest(shard_digests) or self._of_receipts(stage, shard_digests)
 
     def stated(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """Like `whole`, also if parts that the manifest names are missing."""
-        return self.manifest(shard_digests, any_parts=True) or self._gathered(stage, shard_digests)
+        """Like `gather`, also if parts that the manifest names are missing."""
+        return self.manifest(shard_digests, any_parts=True) or self._of_receipts(
+            stage, shard_digests
+        )
 
-    def _gathered(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+    def _of_receipts(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest of a finished stage. Receipts are read only if none is missing by name."""
         if len(self.done(shard_digests)) < len(shard_digests):
             return None
@@ -352,7 +367,7 @@ class StageFolder:
         sealed = self.manifest(shard_digests)
         if sealed is not None:
             return sealed
-        manifest = self._gathered(stage, shard_digests)
+        manifest = self._of_receipts(stage, shard_digests)
         if manifest is not None and not storage.publish(
             self._manifest_url(shard_digests), manifest.to_json()
         ):

@@ -4,7 +4,7 @@ plan lists them.
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple, Self
@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.stage import StageRecord
 from beamrank.join.schemas import FILE_ROWS, topics_like
-from beamrank.records import Topic
+from beamrank.records import BM25_TEXT, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
 from beamrank.storage.documents import SHORT, digest, hashes64, holds_content
@@ -49,12 +50,14 @@ class Shard:
 
     @property
     def digest(self) -> str:
-        """The digest of the topics' ids, texts and instructions, or of the file's content and the
-        rows.
+        """The digest of the topics' ids, texts, instructions and texts for BM25, or of the file's
+        content and the rows.
         """
         if self.rows is not None:
             return digest([self.rows.file.content, *self.rows[1:]])
-        return digest([*self.topics, *TopicTable.of(self.topics).instructions])
+        topics = TopicTable.of(self.topics)
+        others = [{BM25_TEXT: topics.bm25_texts}] if topics.bm25_texts else []
+        return digest([*topics, *topics.instructions, *others])
 
 
 class Shards:
@@ -140,9 +143,9 @@ class InputPart(NamedTuple):
         """Where it is."""
         return self.folder.part_url(self.receipt)
 
-    def read(self) -> Any:
-        """The table."""
-        return self.folder.read_part(self.receipt)
+    def read(self, columns: Collection[str] | None = None) -> Any:
+        """The table, or those of some columns that it has."""
+        return self.folder.read_part(self.receipt, columns)
 
 
 class ReusablePart(NamedTuple):
@@ -150,14 +153,14 @@ class ReusablePart(NamedTuple):
 
     Attributes:
         scores: the part.
-        tokens: the part with the tokens that were scored.
-        keys: of the stage that scored them.
+        tokens: the part with the contents of the texts that were scored.
+        stage: the stage that scored them.
         arithmetic: names what computed them: see `beamrank.commit.receipts.arithmetic_digest`.
     """
 
     scores: InputPart
     tokens: InputPart
-    keys: Mapping[str, Any]
+    stage: StageRecord
     arithmetic: str
 
 

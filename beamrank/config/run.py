@@ -1,7 +1,7 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -37,7 +37,7 @@ from beamrank.config.yaml import (
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
 from beamrank.formats import corpora, topics
-from beamrank.formats.columns import column_names
+from beamrank.formats.columns import check_header, column_names
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.files import shown_paths
@@ -111,7 +111,7 @@ class JobConfig(Section):
     `compiled` at installation; `auto` is these where they are faster, and torch for workers on
     other machines."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30
-    """A job that completes no shard for so long is stopped."""
+    """A job in which no shard makes progress for so long is stopped."""
 
 
 class RunConfig(JobConfig):
@@ -209,6 +209,7 @@ class RunConfig(JobConfig):
             raise ValueError(
                 f"`{found[0]}` and `index` exclude each other: give either {first_stage_choices()}"
             )
+        check_header(self.topics.header, None, {"bm25.template": self.bm25_template})
         if self.index is None and uses_index:
             raise ValueError(f"`{found[0]}` searches an index: give `index` too")
         corpus_format = CORPUS_FORMATS.get(self.corpus.format)  # None for `auto`
@@ -257,6 +258,12 @@ class RunConfig(JobConfig):
             getattr(section, "instruction", None) == OF_TOPICS for _, _, section in self.stages
         )
 
+    @property
+    def bm25_template(self) -> str | None:
+        """The template of the topics that BM25 gets; None where it gets those of all stages."""
+        section = self.first_stage
+        return section.template if isinstance(section, Bm25Config) else None
+
     def in_parts(self, run_format: str) -> bool:
         """Whether runs of a format are folders of parts."""
         return (
@@ -285,9 +292,20 @@ class RunConfig(JobConfig):
         return section
 
 
-RUN_OPTIONS: Registry[Callable[..., RunConfig]] = Registry(
-    "option of `run`", "beamrank.run_options", {}
-)
+class RunOption(Protocol):
+    """Makes the configuration that is run of the one that a user gives.
+
+    Its keyword-only parameters, with typer's annotations, are options of `beamrank run`, and keys
+    of `options` in `beamrank.run`.
+    """
+
+    def __call__(
+        self, config: RunConfig, max_inferences: int | None, /, **options: Any
+    ) -> RunConfig:
+        """`max_inferences` is the limit that the user gives."""
+
+
+RUN_OPTIONS: Registry[RunOption] = Registry("option of `run`", "beamrank.run_options", {})
 
 
 def with_options(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 from pydantic.fields import FieldInfo
 
-from beamrank.formats.columns import TABLES, RunColumns
+from beamrank.formats.columns import TABLES, RunColumns, TemplateText
 from beamrank.formats.run_order import Ties
 from beamrank.formats.runs import FORMATS as RUN_FORMATS
 from beamrank.plugins import Registry
@@ -278,6 +278,8 @@ class Bm25Config(FirstStageConfig):
     """Adds terms of the first ten docs to each query, as Anserini does by default; the index needs
     doc vectors.
     """
+    template: TemplateText | None = None
+    """The text of a topic that only BM25 gets, like `topics.template`."""
 
 
 class CandidatesConfig(FirstStageConfig):

@@ -6,15 +6,24 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from beamrank.errors import ConfigError
+from beamrank.formats.checks import split_template
 from beamrank.formats.schemas import Hints, Schema
 from beamrank.section import Section
 
 # What `format` can be beside a named one.
 TABLES = ("auto", "tsv", "csv", "json")
 
+
+def _checked_template(template: str) -> str:
+    split_template(template)
+    return template
+
+
+# A text with fields in braces.
+TemplateText = Annotated[str, AfterValidator(_checked_template)]
 _Column = Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=1)]
 # The names, or the numbers, that a configuration gives, by their meanings.
 Columns = Mapping[str, str | int]

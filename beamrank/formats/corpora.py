@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import Template, split_template
-from beamrank.formats.columns import DocColumns, check_header, column_names
+from beamrank.formats.columns import DocColumns, TemplateText, check_header, column_names
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import AUTO, Choice, Format, check_kinds, folder_files, is_packaged
 from beamrank.formats.rejects import NO_LIMIT, Rejects
@@ -58,7 +58,7 @@ class CorpusConfig(Section):
     fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The fields of a doc that are joined by one space to make its text; default: the format's own.
     """
-    template: str | None = None
+    template: TemplateText | None = None
     """In place of `fields`: the text of a doc, with fields in braces, such as `"{title}\\n{text}"`.
     """
     columns: DocColumns | None = None
@@ -78,8 +78,6 @@ class CorpusConfig(Section):
             raise ValueError(
                 "`fields` and `template` both say what makes a text: give one or the other"
             )
-        if self.template is not None:
-            split_template(self.template)
         return self
 
     @property

@@ -574,9 +574,10 @@ def without(table: pa.Table, rows: Sequence[int]) -> pa.Table:
 def join_texts(parts: list[pa.Array], template: tuple[str, ...] | None) -> pa.Array:
     """`joined` of columns."""
     if template is not None:
-        around = [pa.scalar(piece, pa.large_string()) for piece in template]
-        pairs = zip(parts, around[1:], strict=True)
-        return pc.binary_join_element_wise(around[0], *itertools.chain.from_iterable(pairs), "")
+        pieces = (pa.scalar(piece, pa.large_string()) for piece in (*template, ""))
+        first, *after, separator = pieces
+        pairs = zip(parts, after, strict=True)
+        return pc.binary_join_element_wise(first, *itertools.chain.from_iterable(pairs), separator)
     if len(parts) == 1:
         return parts[0]
     nulled = [pc.if_else(pc.equal(part, ""), None, part) for part in parts]

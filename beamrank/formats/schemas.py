@@ -144,6 +144,11 @@ class ColumnsError(PreflightError):
         return ColumnsError(f"{file} {self}", kind=self.kind, file=file)
 
 
+def in_braces(field: str) -> str:
+    """The meaning of a column that is a field of a template."""
+    return f"{{{field}}}"
+
+
 # The places of the columns of each meaning; a text can be made of several.
 Binding: TypeAlias = Mapping[str, tuple[int, ...]]
 
@@ -172,7 +177,9 @@ def bind(
     """
     plain = [plain_name(name) for name in names]
     binding: dict[str, tuple[int, ...]] = {
-        meaning: (_named(names, plain, name, "columns"),)
+        meaning: (
+            _named(names, plain, name, "template" if meaning == in_braces(name) else "columns"),
+        )
         for meaning, name in hints.names.items()
         if meaning in schema.columns
     }
@@ -183,7 +190,8 @@ def bind(
                 for name in hints.fields
             )
         elif meaning not in binding:
-            taken = {at for places in binding.values() for at in places}
+            # A field of a template can have a meaning of its own.
+            taken = {at for name in binding if name[0] != "{" for at in binding[name]}
             at = _usual(meaning, column, names, plain, taken)
             if at is not None:
                 binding[meaning] = (at,)
@@ -314,12 +322,23 @@ TOPICS = Schema(
     (("query_id", "text"),),
     {"two columns": ("query_id", "text")},
 )
-TOPICS_WITH_INSTRUCTIONS = replace(
-    TOPICS,
-    columns={**TOPICS.columns, INSTRUCTION: Column(((INSTRUCTION,),), _QUERY)},
-    layouts=(("query_id", "text", INSTRUCTION),),
-    unnamed={},
-)
+
+
+def topics_with(
+    fields: Collection[str], *, text: bool = True, instructions: bool = False
+) -> Schema:
+    """Topics with fields, the names of columns, of which texts are made; a field can be empty.
+
+    `text`: whether they have a text of their own; `instructions`: whether each has one.
+    """
+    columns = {
+        **{name: column for name, column in TOPICS.columns.items() if text or name != "text"},
+        **({INSTRUCTION: Column(((INSTRUCTION,),), _QUERY)} if instructions else {}),
+        **{in_braces(name): Column((), Text(or_empty=True)) for name in fields},
+    }
+    return replace(TOPICS, columns=columns, layouts=(tuple(columns),), unnamed={})
+
+
 RUN = Schema(
     "run",
     {

@@ -1,13 +1,17 @@
 """Topics of any format, as a table. Anything wrong with one is an error."""
 
-from typing import Annotated, Literal, Self, TypeVar
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import model_validator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.columns import TopicColumns, check_header, column_names
+from beamrank.formats.checks import Template, split_template
+from beamrank.formats.columns import TemplateText, TopicColumns, check_header, column_names
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import (
     AUTO,
@@ -18,12 +22,13 @@ from beamrank.formats.files import (
     input_files,
     paths_of,
 )
-from beamrank.formats.reader import TableReader, again, check_all, without
+from beamrank.formats.reader import TableReader, again, check_all, join_texts, without
 from beamrank.formats.rejects import Rejects
-from beamrank.formats.schemas import TOPICS, TOPICS_WITH_INSTRUCTIONS, Hints
-from beamrank.formats.values import RowError
+from beamrank.formats.schemas import TOPICS, Hints, in_braces, topics_with
+from beamrank.formats.values import RowError, check_query
+from beamrank.notes import Note
 from beamrank.plugins import Registry
-from beamrank.records import INSTRUCTION
+from beamrank.records import BM25_TEXT, INSTRUCTION
 from beamrank.section import OneOf, Paths, Section
 from beamrank.storage import files as storage
 from beamrank.storage.id_places import repeated_rows
@@ -60,6 +65,10 @@ class TopicsConfig(Section):
     """
     ids: Literal["file", "order"] = "file"
     """`order` numbers the topics from 1 in the order of the file, as the qrels of Cranfield do."""
+    template: TemplateText | None = None
+    """The text of a topic, with columns, fields of JSON or TREC's tags in braces, such as
+    `"{title} {desc}"`; default: the format's own.
+    """
     columns: TopicColumns | None = None
     """Where the id or the text has a different name than usual."""
     header: bool | None = None
@@ -73,21 +82,32 @@ class TopicsConfig(Section):
 
     @model_validator(mode="after")
     def _check_header(self) -> Self:
-        check_header(self.header, self.columns)
+        check_header(self.header, self.columns, {"template": self.template})
+        if self.template is not None and "text" in column_names(self.columns):
+            raise ValueError(
+                "`template` and `columns.text` both say what makes a text: give one or the other"
+            )
         return self
 
 
 _Config = TypeVar("_Config", bound=TopicsConfig)
+# The fields and the template of each text that is made of fields, by its column.
+_Rules: TypeAlias = Mapping[str, tuple[tuple[str, ...], Template]]
 
 
 def read_topics(
-    config: TopicsConfig, rejects: Rejects | None = None, instructions: bool = False
+    config: TopicsConfig,
+    rejects: Rejects | None = None,
+    instructions: bool = False,
+    bm25_template: str | None = None,
 ) -> TopicTable:
     """Reads all topics, in the order of the files; ids are kept unchanged, unless `ids` numbers
     them.
 
     A file may be compressed with gzip, bzip2, xz or zstd. Empty lines between topics are skipped.
-    With `instructions` the topics have these too: a second text, in another column.
+    With `instructions` the topics have these too: a second text, in another column; so it is with
+    the text that `bm25_template` makes of their fields. Fields that are empty are counted in the
+    notes.
 
     Raises:
         PreflightError: a file cannot be read or holds no topics, two topics have one query_id, or
@@ -96,9 +116,11 @@ def read_topics(
             counts the problems and shows the first of each kind.
     """
     config = resolved(config)
+    rules, empty = _rules(config, bm25_template), Counter[str]()
     try:
-        files = _open(config, rejects, instructions)
-        table = _each_once(files, FORMATS[config.format].repeats)
+        files = _open(config, rules, rejects, instructions)
+        tables = [_with_texts(file, rules, empty) for file in files]
+        table = _each_once(files, tables, FORMATS[config.format].repeats)
         check_all(files, len(table))
     except WrongFormatError as error:
         hint = _CHOICE.hint(error.file or topics_files(config)[0].url, config.format)
@@ -107,18 +129,52 @@ def read_topics(
         table = table.set_column(
             0, "query_id", pa.array(np.arange(1, len(table) + 1)).cast(pa.string())
         )
-    return TopicTable(table.drop_columns(["place"]))
+    counts = ", ".join(f"{count:,} without `{name}`" for name, count in empty.items() if count)
+    notes = [Note("topics without a field", counts, "it is empty in their text")] if counts else []
+    return TopicTable(table.drop_columns(["place"]), notes)
+
+
+def _rules(config: TopicsConfig, bm25_template: str | None = None) -> _Rules:
+    templates = {"text": config.template, BM25_TEXT: bm25_template}
+    return {name: split_template(each) for name, each in templates.items() if each is not None}
+
+
+def _with_texts(file: TableReader, rules: _Rules, empty: Counter[str]) -> pa.Table:
+    """The topics of a file with the texts that are made of fields, in place of these; counts the
+    empty ones of each field.
+    """
+    table, rows = file.read_all(), list[int]()
+    names = [name for name in table.column_names if name[0] != "{"]
+    for name in dict.fromkeys(name for fields, _ in rules.values() for name in fields):
+        empty[name] += pc.sum(pc.equal(table[in_braces(name)], "")).as_py() or 0
+    for column, (fields, template) in rules.items():
+        texts = join_texts([table[in_braces(name)] for name in fields], template)
+        table = table.append_column(column, texts)
+    table = table.select([*names, *rules])
+    for row, texts in enumerate(zip(*(table[name].to_pylist() for name in rules), strict=True)):
+        try:
+            for text in texts:
+                check_query(text)
+        except RowError as error:
+            rows.append(row)
+            file.bad(table["place"][row].as_py(), error, texts)
+    return without(table, rows) if rows else table
 
 
 def _open(
-    config: TopicsConfig, rejects: Rejects | None = None, instructions: bool = False
+    config: TopicsConfig,
+    rules: _Rules,
+    rejects: Rejects | None = None,
+    instructions: bool = False,
 ) -> list[TableReader]:
     """The files of topics, whose format is named."""
     schema, columns = TOPICS, column_names(config.columns)
-    if instructions:
-        schema = TOPICS_WITH_INSTRUCTIONS
-    else:
+    fields = [name for fields, _ in rules.values() for name in fields]
+    if not instructions:
         columns.pop(INSTRUCTION, None)
+    if instructions or rules:
+        schema = topics_with(fields, text="text" not in rules, instructions=instructions)
+        columns |= {in_braces(name): name for name in fields}
     hints = Hints(
         columns,
         header=config.header,
@@ -133,11 +189,10 @@ def _open(
     return [TableReader(file, schema, hints, rejects, FORMATS) for file in files]
 
 
-def _each_once(files: list[TableReader], repeats: bool) -> pa.Table:
+def _each_once(files: list[TableReader], tables: list[pa.Table], repeats: bool) -> pa.Table:
     """The topics of all files; those whose id is there before cannot be used, unless they are equal
     and may repeat.
     """
-    tables = [file.read_all() for file in files]
     if repeats:
         equal = [repeated_rows(table["query_id"], table["text"]) for table in tables]
         tables = [
@@ -187,5 +242,5 @@ def resolved(config: _Config) -> _Config:
 
 def notes(config: TopicsConfig) -> list[str]:
     """Notes for the user on the headers that were recognized; a CSV always has one."""
-    files = _open(config) if FORMATS[config.format].holds == "tsv" else []
+    files = _open(config, _rules(config)) if FORMATS[config.format].holds == "tsv" else []
     return [note for file in files for note in file.header_notes("topics")]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from beamrank.errors import DataError
 from beamrank.formats.texts.units import doc_keys, duplicate_doc
-from beamrank.join.schemas import required, tokenized_table
+from beamrank.join.schemas import TEXT_DIGEST, Texts, required, tokenized_table
 
 
 class MissingDoc(NamedTuple):
@@ -47,6 +47,7 @@ def doc_tokens_schema(token: pa.DataType) -> pa.Schema:
         doc_id=pa.string(),
         unit=pa.int32(),
         position=pa.int64(),
+        digest=TEXT_DIGEST,
         tokens=pa.list_(token),
         truncated=pa.bool_(),
     )
@@ -57,12 +58,13 @@ def doc_tokens(
     doc_ids: Sequence[str],
     unit: int,
     positions: Sequence[int],
-    tokens: pa.Array,
+    texts: Texts,
     truncated: Any,
 ) -> pa.RecordBatch:
     """The rows of some docs of one unit of the corpus: `doc_tokens_schema`."""
+    units = np.full(len(doc_ids), unit)
     return pa.record_batch(
-        [doc_ids, np.full(len(doc_ids), unit), positions, tokens, truncated], schema=schema
+        [doc_ids, units, positions, texts.digests, texts.tokens, truncated], schema=schema
     )
 
 
@@ -85,7 +87,7 @@ def by_shard(
 def join_shard(
     schema: pa.Schema,
     query_ids: Sequence[str],
-    query_tokens: pa.ListArray,
+    queries: Texts,
     candidates: pa.Table,
     docs: pa.Table,
     place: Callable[[int, int], str],
@@ -96,7 +98,7 @@ def join_shard(
     Args:
         schema: `schemas.tokenized`, with the metadata of the part.
         query_ids: the shard's queries, sorted; one without candidates keeps its row.
-        query_tokens: their tokens, in the same order.
+        queries: their texts, in the same order.
         candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
         docs: `doc_tokens_schema`, in any order, docs that no candidate names (hash collisions)
             among them.
@@ -124,8 +126,8 @@ def join_shard(
         missing.setdefault(candidate["doc_id"], candidate["query_id"])
     found = candidates.filter(pc.invert(is_missing))
     numbers = rows.drop_null().to_numpy().astype(np.int64)
-    tokens = docs["tokens"].combine_chunks()
-    table = tokenized_table(schema, query_ids, query_tokens, found, tokens, numbers)
+    texts = Texts(docs["tokens"].combine_chunks(), docs["digest"].combine_chunks())
+    table = tokenized_table(schema, query_ids, queries, found, texts, numbers)
     return JoinedShard(
         table, tuple(starmap(MissingDoc, missing.items())), pc.sum(docs["truncated"]).as_py() or 0
     )

@@ -3,13 +3,15 @@ their tokens.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from beamrank.records import INSTRUCTION, SpecialTokens
+from beamrank.records import BM25_TEXT, INSTRUCTION, SpecialTokens
+from beamrank.storage.documents import TEXT_DIGEST_BYTES, text_digests
 
 
 def required(**columns: Any) -> Any:
@@ -21,6 +23,9 @@ def required(**columns: Any) -> Any:
 # query_id.
 TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
 INSTRUCTION_TOKENS = "instruction_tokens"
+INSTRUCTION_DIGEST = "instruction_digest"
+# Of a text as the tokenizer receives it.
+TEXT_DIGEST = pa.binary(TEXT_DIGEST_BYTES)
 
 # One row: a shard of rows of a file; the file as in `beamrank.storage.digested.DigestedFile`.
 _FILE = dict.fromkeys(("url", "version", "sha256"), pa.string())
@@ -50,25 +55,41 @@ def token_type(vocab_size: int) -> Any:
 
 
 def topics_like(table: Any) -> Any:
-    """`TOPICS`, with the column of instructions where a table of topics has it."""
-    return (
-        TOPICS.append(pa.field(INSTRUCTION, pa.string()))
-        if INSTRUCTION in table.column_names
-        else TOPICS
-    )
+    """`TOPICS`, with the columns of instructions and of BM25's texts that a table of topics has."""
+    own = [name for name in (INSTRUCTION, BM25_TEXT) if name in table.column_names]
+    return pa.schema([*TOPICS, *((name, pa.string()) for name in own)])
 
 
 def tokenized(vocab_size: int, instructions: bool = False) -> Any:
-    """One row: a query with its ranked candidates; token ids without special tokens."""
+    """One row: a query with its ranked candidates; token ids without special tokens.
+
+    Digests and lengths name the contents of the texts: `models.scoring.answers`.
+    """
     tokens = pa.list_(token_type(vocab_size))
+    of_topics = {INSTRUCTION_TOKENS: tokens, INSTRUCTION_DIGEST: TEXT_DIGEST}
     return required(
         query_id=pa.string(),
         query_tokens=tokens,
         doc_ids=pa.list_(pa.string()),
         ranks=pa.list_(pa.int32()),
         doc_tokens=pa.list_(tokens),
-        **({INSTRUCTION_TOKENS: tokens} if instructions else {}),
+        query_digest=TEXT_DIGEST,
+        doc_digests=pa.list_(TEXT_DIGEST),
+        doc_lengths=pa.list_(pa.int32()),
+        **(of_topics if instructions else {}),
     )
+
+
+class Texts(NamedTuple):
+    """The token ids of n texts, as a list array, and TEXT_DIGEST[n]."""
+
+    tokens: Any
+    digests: Any
+
+    @classmethod
+    def of(cls, tokens: Any, texts: Sequence[str]) -> Self:
+        """Texts with their tokens."""
+        return cls(tokens, pa.array(text_digests(texts), TEXT_DIGEST))
 
 
 class Vocabulary(Protocol):
@@ -121,9 +142,9 @@ def special_tokens(schema: pa.Schema) -> SpecialTokens:
 def tokenized_table(
     schema: pa.Schema,
     query_ids: Sequence[str],
-    query_tokens: pa.ListArray,
+    queries: "Texts",
     candidates: pa.Table,
-    doc_tokens: pa.ListArray,
+    docs: "Texts",
     rows: npt.NDArray[np.int64],
 ) -> pa.Table:
     """The queries of a shard with the tokens of their candidates.
@@ -131,10 +152,10 @@ def tokenized_table(
     Args:
         schema: `tokenized`, with the metadata of the table.
         query_ids: the queries; a query without candidates keeps its row.
-        query_tokens: their tokens, in the same order.
+        queries: their texts, in the same order.
         candidates: `CANDIDATES`, the queries in the same order, each one's candidates by rank.
-        doc_tokens: the tokens of some docs.
-        rows: int64[c], which of `doc_tokens` each candidate has.
+        docs: the texts of some docs.
+        rows: int64[c], which of `docs` each candidate has.
     """
     number_of = {query_id: number for number, query_id in enumerate(query_ids)}
     numbers = np.array(
@@ -142,10 +163,21 @@ def tokenized_table(
     )
     counts = np.bincount(numbers, minlength=len(query_ids))
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    flat = (
-        candidates["doc_id"].combine_chunks(),
-        candidates["rank"].combine_chunks(),
-        doc_tokens.take(pa.array(rows)),
-    )
-    lists = [pa.ListArray.from_arrays(offsets, values) for values in flat]
-    return pa.table([query_ids, query_tokens, *lists], schema=schema)
+    doc_tokens = docs.tokens.take(pa.array(rows))
+    of_candidates = {
+        "doc_ids": candidates["doc_id"].combine_chunks(),
+        "ranks": candidates["rank"].combine_chunks(),
+        "doc_tokens": doc_tokens,
+        "doc_digests": docs.digests.take(pa.array(rows)),
+        "doc_lengths": pc.list_value_length(doc_tokens),
+    }
+    columns = {
+        "query_id": query_ids,
+        "query_tokens": queries.tokens,
+        "query_digest": queries.digests,
+        **{
+            name: pa.ListArray.from_arrays(offsets, values)
+            for name, values in of_candidates.items()
+        },
+    }
+    return pa.table({name: columns[name] for name in schema.names}, schema=schema)

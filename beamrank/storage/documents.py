@@ -7,7 +7,7 @@ to process.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Annotated, Any, BinaryIO, Self, TypeVar
@@ -24,6 +24,7 @@ from beamrank.storage import files as storage
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
 SHORT = 12
+TEXT_DIGEST_BYTES = 16
 _CHECK = "check"
 _TOO_DEEP = "it is nested too deeply"
 _Value = TypeVar("_Value")
@@ -182,6 +183,12 @@ def adapter(kind: type[Any]) -> TypeAdapter[Any]:
 def hash64(text: str) -> int:
     """A 64-bit hash of a string, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def text_digests(texts: Sequence[str]) -> list[bytes]:
+    """BLAKE2b of each text, `TEXT_DIGEST_BYTES` long: texts with one digest are the same."""
+    size, blake2b = TEXT_DIGEST_BYTES, hashlib.blake2b
+    return [blake2b(text.encode(), digest_size=size).digest() for text in texts]
 
 
 def hashes64(texts: Iterable[str | memoryview]) -> npt.NDArray[np.uint64]:

@@ -14,10 +14,6 @@ from tests.support.runs import assert_as_fresh
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 PAIRS = 4
-_SEGMENTS = (
-    {"length_tokens": 20, "stride_tokens": 10, "limit": 3},
-    {"length_tokens": 30, "limit": 2},
-)
 
 
 class _State:
@@ -114,10 +110,12 @@ class _State:
     def _segments(self) -> None:
         self.keys["mono"].pop("segments", None)
         if self.random.random() < 0.7:
-            pooling = str(self.random.choice(["max", "first", "mean"]))
+            length = int(self.random.integers(10, 41))
             self.keys["mono"]["segments"] = {
-                **_SEGMENTS[self.random.integers(2)],
-                "pooling": pooling,
+                "length_tokens": length,
+                "stride_tokens": int(self.random.integers(5, length + 1)),
+                "limit": int(self.random.integers(1, 5)),
+                "pooling": str(self.random.choice(["max", "first", "mean"])),
             }
 
     def _checkpoint(self) -> None:

@@ -147,7 +147,7 @@ def _write_output(folder: str) -> None:
     plan.publish()
     for stage in plan.stages:
         digests = plan.shard_digests(
-            stage, [found for name in stage.inputs if (found := plan.sealed(name))]
+            stage, [found for name in stage.inputs if (found := plan.seal(name))]
         )
         for shard, each in enumerate(plan.shards):
             query_ids = sorted(topic.query_id for topic in each.topics)
@@ -157,7 +157,7 @@ def _write_output(folder: str) -> None:
             plan.folder(stage.name).commit(
                 shard, digests[shard], table, seconds=1.5, counts={"rows": len(table)}
             )
-        plan.sealed(stage.name)
+        plan.seal(stage.name)
     ScanReport(0, 10, 0, ()).publish(plan.folder("mono").url, "c0" * 32)
     Retry(plan.digest, "mono", "a worker died", 1.0).publish(folder)
 

@@ -91,7 +91,7 @@ def _run(
 
 def _receipts_seconds(output: Path, stage: str) -> float:
     plan = read_plan(str(output))
-    manifest = plan.sealed(plan.of_step(stage)[0].name)
+    manifest = plan.seal(plan.of_step(stage)[0].name)
     assert manifest is not None
     return sum(receipt.seconds for receipt in manifest.receipts)
 

@@ -102,7 +102,7 @@ def _stage(
 
 
 def _sealed(plan: Plan, name: str) -> Manifest:
-    manifest = plan.sealed(name)
+    manifest = plan.seal(name)
     assert manifest is not None
     return manifest
 

@@ -79,7 +79,7 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
     )
     plan = read_plan(str(output))
     stage = plan.of_step("tokenize")[0]
-    manifest = plan.sealed(stage.name)
+    manifest = plan.seal(stage.name)
     assert manifest is not None
     return Row(
         passages=passages,

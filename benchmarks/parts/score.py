@@ -223,7 +223,8 @@ class _Ours:
         received = dict(
             zip((topic.query_id for topic in self._job.topics), self._job.candidates, strict=True)
         )
-        return prepare_mono(engine.checkpoint.architecture, table, received, _LIMITS).score(engine)
+        prepared = prepare_mono(engine.checkpoint.architecture, table, received, _LIMITS)
+        return prepared.finish(engine.score(prepared.inputs))
 
     def _tokenize(self) -> pa.Table:
         job, tokenizer = self._job, load_tokenizer(self._checkpoint.folder)

@@ -156,7 +156,7 @@ def _step(output: Path, stage: str, usage: Usage) -> Step:
     if stage != "runs":
         plan = read_plan(str(output))
         name = plan.of_step(stage)[0].name
-        manifest = plan.sealed(name)
+        manifest = plan.seal(name)
         assert manifest is not None
         begun = min(receipt.committed_seconds - receipt.seconds for receipt in manifest.receipts)
         done = max(receipt.committed_seconds for receipt in manifest.receipts)

@@ -22,6 +22,7 @@ from beamrank.errors import PreflightError
 from beamrank.machine import Machine, describe_machine, is_cuda
 from beamrank.storage import files as storage
 from beamrank.storage.documents import digest
+from models.stages.attempt import run_shard, shard_inputs
 from models.stages.base import LaterStage
 from models.stages.scoring import ModelStage
 
@@ -124,7 +125,7 @@ def audit_stage(
             task = plan.task(
                 record, shard, [manifests[name].receipts[shard] for name in record.inputs]
             )
-            again = stage.run(replace(task, folder=computed))
+            again = run_shard(stage, replace(task, folder=computed)).receipt
             then = read_machine(plan.output, stored.machine)
             alike = _alike(then, here, stage, (stored, again))
             if not alike and not stage.ranks:
@@ -170,7 +171,9 @@ def _compare(
     changes = np.abs(one[different].astype(np.float64) - other[different])
     reranked: tuple[str, ...] = ()
     if len(changes) and stage.ranks:
-        parts = stage.parts_before(task) if isinstance(stage, LaterStage) else None
+        parts = (
+            stage.parts_before(shard_inputs(stage, task)) if isinstance(stage, LaterStage) else None
+        )
         before = None if parts is None else parts.rankings(parts.stages[-1].name)
         orders = [
             {query_id: list(each.doc_ids) for query_id, each in stage.rank(before, table).items()}

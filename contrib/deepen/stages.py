@@ -8,11 +8,11 @@ those of one deeper mono.
 """
 
 import math
-import time
-from collections import Counter
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Annotated, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
@@ -20,16 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Receipt
-from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.ranking.rankings import Floats, Rankings, rank_docs
 from beamrank.ranking.variants import Depths
 from beamrank.section import Positive
-from models.scoring.reuse import ReusableScores
-from models.stages.base import Key, LaterStage, ShardStage
+from models.scoring.answers import Answered
+from models.stages.base import Key, LaterStage, Stage
+from models.stages.compute import Computed, ShardInputs
 from models.stages.mono import ScoreMono
 from models.stages.planning import Planning
 
@@ -116,11 +115,13 @@ class _Deciding(LaterStage):
     def step(self) -> str:
         return self.prepares
 
-    def _commit(self, task: ShardTask, rows: Iterable[Mapping[str, Any]], start: float) -> Receipt:
-        table = pa.Table.from_pylist(list(rows), self.schema)
-        return task.commit(
-            table, seconds=time.monotonic() - start, counts={"queries": table.num_rows}
-        )
+    def compute(self, inputs: ShardInputs) -> Computed:
+        part = pa.Table.from_pylist(list(self._rows(inputs)), self.schema)
+        return Computed(part, {"queries": part.num_rows})
+
+    @abstractmethod
+    def _rows(self, inputs: ShardInputs) -> Iterable[Mapping[str, Any]]:
+        """The rows of its part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +133,8 @@ class FindGaps(_Deciding):
 
     depth: Annotated[int, Key("{prepares}.k")]
 
-    def run(self, task: ShardTask) -> Receipt:
-        start = time.monotonic()
-        return self._commit(task, self._rows(task), start)
-
-    def _rows(self, task: ShardTask) -> Iterator[dict[str, Any]]:
-        parts, name = self.parts_before(task), self.chain[-1].name
+    def _rows(self, inputs: ShardInputs) -> Iterator[dict[str, Any]]:
+        parts, name = self.parts_before(inputs), self.chain[-1].name
         before, after = parts.before(name), parts.rankings(name)
         assert before is not None
         for query_id, ranking in sorted(after.items()):
@@ -163,12 +160,12 @@ class DecideDepths(_Deciding):
 
     inferences: Annotated[int, Key("{prepares}.inferences")]
     inferences_a_doc: int
-    whole: str
+    waits_for: str
     cut: Cut | None = None
     """What `decided` found."""
 
     def decided(self, plan: Plan) -> Self:
-        manifest, folder = plan.seal_of(self.whole), plan.folder(self.whole)
+        manifest, folder = plan.manifest(self.waits_for), plan.folder(self.waits_for)
         assert manifest is not None
         docs = self.inferences // self.inferences_a_doc
         tables = []
@@ -179,17 +176,11 @@ class DecideDepths(_Deciding):
             tables.append(part.select(["query_id", "gap", "left"]))
         return replace(self, cut=Cut.of(pa.concat_tables(tables), max(0, docs)))
 
-    def run(self, task: ShardTask) -> Receipt:
-        start = time.monotonic()
+    def _rows(self, inputs: ShardInputs) -> Iterator[dict[str, Any]]:
         assert self.cut is not None
-        rows = task.inputs[0].read().to_pylist()
-        docs_of = self.cut.docs_of
-        docs = (docs_of(row["gap"], row["query_id"], row["left"]) for row in rows)
-        found = [
-            {"query_id": row["query_id"], "docs": count}
-            for row, count in zip(rows, docs, strict=True)
-        ]
-        return self._commit(task, found, start)
+        for row in inputs.read(self.waits_for).to_pylist():
+            docs = self.cut.docs_of(row["gap"], row["query_id"], row["left"])
+            yield {"query_id": row["query_id"], "docs": docs}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +199,7 @@ class ScoreDeeper(ScoreMono):
     inferences: int
 
     @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[ShardStage]:
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[Stage]:
         """With the stages that decide how deep it goes.
 
         Raises:
@@ -230,7 +221,11 @@ class ScoreDeeper(ScoreMono):
         most = 1 if mono.segments is None else mono.segments.limit
         budget = {"inferences": own.section.inferences, "inferences_a_doc": most}
         depths = DecideDepths(
-            own_name=f"{own.name}-depths", reads=(gaps.name,), whole=gaps.name, **placed, **budget
+            own_name=f"{own.name}-depths",
+            reads=(gaps.name,),
+            waits_for=gaps.name,
+            **placed,
+            **budget,
         )
         shared = {each.name: getattr(mono, each.name) for each in fields(ScoreMono)}
         shared |= {
@@ -261,11 +256,10 @@ class ScoreDeeper(ScoreMono):
         most = super().cost(topics)
         return max(0, min(most, self.inferences) - most * self.first_k // self.k)
 
-    def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
+    def received(self, inputs: ShardInputs) -> dict[str, Sequence[str]]:
         """The docs that mono scored, and below them as many more as were decided."""
-        rows = self._part(task, self.depths).to_pylist()
-        docs = {row["query_id"]: row["docs"] for row in rows}
-        ranked = self.parts_before(task).rankings(self.mono)
+        docs = {row["query_id"]: row["docs"] for row in inputs.read(self.depths).to_pylist()}
+        ranked = self.parts_before(inputs).rankings(self.mono)
         return {
             query_id: each.doc_ids[: each.scored + docs[query_id]]
             for query_id, each in ranked.items()
@@ -287,11 +281,7 @@ class ScoreDeeper(ScoreMono):
     def variants(self, depths: Depths) -> None:  # type: ignore[override]
         """None: topics have different depths."""
 
-    def _earlier(
-        self, task: ShardTask, tokens: pa.Table, unused: Counter[str]
-    ) -> Iterator[ReusableScores]:
-        yield self.reusable(tokens, self._part(task, self.mono), self.keys)
-        yield from super()._earlier(task, tokens, unused)
-
-    def _part(self, task: ShardTask, name: str) -> pa.Table:
-        return task.inputs[self.inputs.index(name)].read()
+    def answered(self, inputs: ShardInputs) -> Answered:
+        """What mono scored is among its part."""
+        own = self.known_answers(inputs.read(self.mono), inputs.read(self.tokens))
+        return super().answered(replace(inputs, earlier=chain([own], inputs.earlier)))

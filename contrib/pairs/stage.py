@@ -1,6 +1,5 @@
 """Any pairs or triples of texts, without topics and without a ranking."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Self
@@ -10,8 +9,6 @@ import pyarrow as pa
 
 from beamrank.commit.check import Verification
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Receipt
-from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import StageConfig
@@ -19,7 +16,6 @@ from beamrank.errors import ConfigError
 from beamrank.formats.rejects import Rejects
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
-from beamrank.storage import files as storage
 from beamrank.storage.digested import RowRange
 from contrib.pairs.config import ScoreConfig
 from contrib.pairs.tables import PairKind, PairsFile, read_pairs
@@ -27,7 +23,8 @@ from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.reranker import check_limits, score_texts
 from models.scoring.backends.registry import Device
 from models.scoring.engine import StageCounts
-from models.stages.base import Key, ShardStage
+from models.stages.base import Key, Stage
+from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning
 from models.stages.scoring import ModelStage
 
@@ -76,7 +73,7 @@ class ScorePairs(ModelStage):
         )
 
     @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[ShardStage]:  # noqa: ARG003
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[Stage]:  # noqa: ARG003
         """Refused: it is no stage of a cascade."""
         raise ConfigError(f"{own.kind} is the stage of `beamrank score`: leave it out of `cascade`")
 
@@ -100,35 +97,28 @@ class ScorePairs(ModelStage):
         found = super().record()
         return replace(found, schema=(*found.schema, *self.passed))
 
-    def run(self, task: ShardTask) -> Receipt:
-        """Scores one shard; rows that cannot be scored are counted and written to `rejects/`, and
-        have no score.
+    def compute(self, inputs: ShardInputs) -> Computed:
+        """Scores rows; those that cannot be scored are counted and written to `rejects/`, and have
+        no score.
 
         Raises:
             DataError: the checkpoint's files or the file with the rows changed, so that nothing is
                 committed.
         """
-        assert task.rows is not None
-        self.engine()
-        start = time.monotonic()
-        table, counts, bad = self.score(task.rows)
+        assert inputs.rows is not None
+        inputs.opened(self.open)
+        table, counts, bad = self.score(inputs.rows)
         rejects = Rejects("pairs")
-        rejects.add(task.rows.file.url, bad)
-        return task.commit(
-            table.replace_schema_metadata(self._metadata() | {"beamrank.schema": "scores/1"}),
-            seconds=time.monotonic() - start,
-            counts=asdict(counts),
-            bad_rows=rejects.count,
-            examples=rejects.examples,
-            rejects_file=rejects.publish(storage.parent(task.folder.url), task.shard),
-        )
+        rejects.add(inputs.rows.file.url, bad)
+        part = table.replace_schema_metadata(self._metadata() | {"beamrank.schema": "scores/1"})
+        return Computed(part, asdict(counts), rejects=rejects)
 
     def score(self, rows: RowRange) -> tuple[pa.Table, StageCounts, list[BadRow]]:
         """The scores of some rows, with the other columns; those of bad rows are null."""
         id_type = pa.type_for_alias(self.id_type)
         pairs = read_pairs(rows, self.columns, id_type, self.renamed, self.passed)
         with self.resolved().unchanged():
-            engine = self.engine()
+            engine = self.open()
             tokenizer = tokenizer_of(self.resolved())
             log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)
         scores = np.zeros(len(pairs.ids), np.float32)

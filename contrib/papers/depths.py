@@ -2,7 +2,7 @@
 several k0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, NoReturn, Self
 
@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.commit.listing import DEPTHS
-from beamrank.commit.shards import ShardTask
 from beamrank.config.stages import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings
-from models.scoring.duo import Asked, prepare_pairs, reusable_duo
+from models.scoring.answers import Answers, Contents
+from models.scoring.duo import Asked, known_duo, prepare_pairs
 from models.scoring.engine import Prepared
-from models.scoring.reuse import ReusableScores
 from models.stages.base import Key
+from models.stages.compute import ShardInputs
 from models.stages.duo import ScoreDuo
 from models.stages.scoring import ScoringStage
 
@@ -36,7 +36,7 @@ class ScoreDepths(ScoringStage):
     ranks = False
     input_docs = 2
     # A curve does not show the last digits.
-    of_any_machine = True
+    any_processor = True
     k0s: Annotated[tuple[int, ...], Key("--k0", selects=True)]
 
     @classmethod
@@ -56,12 +56,12 @@ class ScoreDepths(ScoringStage):
     def kind(self) -> str:
         return ScoreDuo.type_name
 
-    def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:  # noqa: ARG002
-        return reusable_duo(self.resolved().architecture, tokens, part, self.limits)
+    def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
+        return known_duo(part, Contents.of(tokens, instructed=False), self.most_tokens)
 
-    def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
+    def prepare(self, inputs: ShardInputs) -> Prepared:
         """All pairs of the best docs at each depth; NaN for pairs that no depth has."""
-        parts, last = self.parts_before(task), self.chain[-1]
+        parts, last = self.parts_before(inputs), self.chain[-1]
         among = [_scored(parts.rank(last, k0), self.k) for k0 in self.k0s]
         chosen = {
             query_id: [
@@ -78,7 +78,8 @@ class ScoreDepths(ScoringStage):
             np.fill_diagonal(found, False)
             return found
 
-        return prepare_pairs(self.resolved().architecture, tokens, chosen, self.limits, asked)
+        model, tokens = self.checkpoint_of(inputs).architecture, inputs.read(self.tokens)
+        return prepare_pairs(model, tokens, chosen, self.limits, asked)
 
 
 def _scored(rankings: Rankings, most: int | None) -> dict[str, Sequence[str]]:

@@ -13,6 +13,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.logs import run_log
 from beamrank.report.runs import PlanRuns
 from contrib.papers.depths import ScoreDepths
+from models.stages.attempt import shard_inputs
 from models.stages.base import LaterStage
 from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
@@ -83,7 +84,7 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
         BeamrankError: a part is damaged, or the job failed; its finished shards are kept.
         EngineVersionError: a different engine version made the run, and pairs are missing.
     """
-    sealed = pairs.plan.sealed(pairs.stage.name)
+    sealed = pairs.plan.seal(pairs.stage.name)
     if sealed is not None:
         return sealed
     pairs.plan.check_engine()
@@ -103,7 +104,8 @@ def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
     """
     launcher = Launcher(pairs.plan, runs.config, ConsoleProgress(quiet=True))
     missing = sum(
-        pairs.stage.count(task).inferences for task in launcher.open_tasks(pairs.plan.stages[-1])
+        pairs.stage.count(shard_inputs(pairs.stage, task)).inferences
+        for task in launcher.open_tasks(pairs.plan.stages[-1])
     )
     asked = 0
     for parts in runs.shards():

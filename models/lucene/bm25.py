@@ -18,6 +18,7 @@ from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.join.schemas import candidates_table
 from beamrank.machine import usable_threads
 from beamrank.records import Topic
+from beamrank.topic_table import TopicTable
 from models.lucene import jvm
 from models.lucene.index import require_index
 
@@ -71,11 +72,12 @@ class Bm25Searcher:
         """The `k` best docs of each topic, whose ids are unique: `schemas.CANDIDATES`, topics in
         order, by rank.
         """
+        queries = list(TopicTable.of(topics).for_bm25)
         depth = max(k, self._least_k)
         hits = jvm.call(
-            _search, self._key, list(topics), depth, max(self._batch_topics, _BATCH_HITS // depth)
+            _search, self._key, queries, depth, max(self._batch_topics, _BATCH_HITS // depth)
         )
-        return self._tabulate([topic.query_id for topic in topics], [found[:k] for found in hits])
+        return self._tabulate([query.query_id for query in queries], [found[:k] for found in hits])
 
     def close(self) -> None:
         """Closes the index."""

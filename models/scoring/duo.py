@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import (
@@ -22,9 +21,9 @@ from beamrank.ranking.input_layout import (
     duo_kept,
 )
 from models.architectures.protocol import Architecture
+from models.scoring.answers import Answers, Contents, Cut
 from models.scoring.engine import Prepared, Scores, StageCounts
 from models.scoring.packing import ChosenDocs, choose_docs, distinct, number_texts
-from models.scoring.reuse import ReusableScores
 
 Asked: TypeAlias = npt.NDArray[np.bool_]
 # From a query and the docs that may meet, best first: bool[n, n], the pairs that are asked.
@@ -93,35 +92,40 @@ def prepare_pairs(
             duplicate_inputs=len(inverse) - len(rows),
         )
 
-    return Prepared(compared.inputs(first[rows], second[rows]), finish)
+    contents, inputs = Contents.of(tokens, instructed=False), compared.inputs(first, second)
+    keys = _pair_keys(contents, docs.queries, docs.docs, first, second, limits.max_length)
+    return Prepared(inputs.take(rows), inverse, keys, finish)
 
 
-def reusable_duo(
-    model: Architecture, tokens: pa.Table, duo: pa.Table, limits: InputLimits
-) -> ReusableScores:
-    """The inputs of `prepare_duo`, for some queries of a shard, with their scores: the rows of
-    these queries.
-
-    Raises:
-        DataError: the rows are not those of the tokens.
-    """
-    doc_ids = dict(zip(duo["query_id"].to_pylist(), duo["doc_ids"].to_pylist(), strict=True))
+def known_duo(duo: pa.Table, contents: Contents, most_tokens: int) -> Answers:
+    """The scores of the pairs of a part, by what they contain; `most_tokens` of a doc are read."""
     log_odds = pc.list_flatten(duo["scores"].combine_chunks()).to_numpy()
-    is_whole = list(doc_ids) == tokens["query_id"].to_pylist()
-    compared = _compare(model, tokens, doc_ids if is_whole else {}, limits)
-    counts = compared.chosen.counts
-    sizes = counts**2
-    if (
-        not is_whole
-        or list(map(len, doc_ids.values())) != counts.tolist()
-        or len(log_odds) != sizes.sum()
-    ):
-        raise DataError("the rows of a part of duo are not those of its tokens")
+    counts = pc.list_value_length(duo["doc_ids"]).to_numpy().astype(np.int64)
+    query_ids = np.repeat(np.array(duo["query_id"].to_pylist(), object), counts).tolist()
+    queries, docs = contents.find(query_ids, pc.list_flatten(duo["doc_ids"]).to_pylist())
     asked = np.flatnonzero(np.isfinite(log_odds))
-    queries = np.repeat(np.arange(len(sizes)), sizes)[asked]
-    first, second = np.divmod(asked - (np.cumsum(sizes) - sizes)[queries], counts[queries])
-    starts = (np.cumsum(counts) - counts)[queries]
-    return ReusableScores(compared.inputs(starts + first, starts + second), log_odds[asked])
+    sizes = counts**2
+    matrices = np.repeat(np.arange(len(sizes)), sizes)[asked]
+    pairs = np.divmod(asked - (np.cumsum(sizes) - sizes)[matrices], counts[matrices])
+    starts = (np.cumsum(counts) - counts)[matrices]
+    first, second = (starts + place for place in pairs)
+    keys = _pair_keys(contents, queries, docs, first, second, most_tokens)
+    return dict(zip(keys, log_odds[asked].tolist(), strict=True))
+
+
+def _pair_keys(
+    contents: Contents,
+    queries: Lengths,
+    docs: Lengths,
+    first: Lengths,
+    second: Lengths,
+    most_tokens: int,
+) -> list[bytes]:
+    """The keys of pairs of docs, which are chosen by their rows and whose queries are given."""
+    lengths = np.minimum(contents.doc_lengths[docs], most_tokens)
+    nothing = np.zeros_like(lengths)
+    cuts = (Cut(docs[rows], nothing[rows], lengths[rows]) for rows in (first, second))
+    return contents.keys(queries[first], *cuts)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import (
     SEGMENTS,
@@ -21,9 +19,9 @@ from beamrank.ranking.input_layout import (
     mono_kept,
 )
 from models.architectures.protocol import Architecture
+from models.scoring.answers import Answers, Contents, Cut
 from models.scoring.engine import Prepared, Scores, StageCounts
 from models.scoring.packing import ChosenDocs, choose_docs, distinct, number_texts
-from models.scoring.reuse import ReusableScores
 
 
 def prepare_mono(
@@ -64,37 +62,25 @@ def prepare_mono(
             duplicate_inputs=len(queries) - len(rows),
         )
 
-    return Prepared(inputs.take(rows), finish)
+    segments = laid_out.segments
+    lengths = np.minimum(segments.lengths, limits.max_length * inputs.template.doc_parts)
+    contents = Contents.of(tokens, instructed=len(inputs.template.ends) > SEGMENTS["mono"])
+    keys = contents.keys(queries, Cut(laid_out.docs, segments.starts, lengths))
+    return Prepared(inputs.take(rows), inverse, keys, finish)
 
 
-def reusable_mono(
-    model: Architecture,
-    tokens: pa.Table,
-    mono: pa.Table,
-    limits: InputLimits,
-    segment_rule: SegmentRule | None = None,
-) -> ReusableScores:
-    """The inputs of `prepare_mono`, for some queries of a shard, with their scores: the rows of
-    these queries.
-
-    Raises:
-        DataError: the rows are not those of the tokens.
-    """
-    firsts = mono.filter(pc.equal(mono["segment"], 0))
-    received: dict[str, list[str]] = {}
-    for query_id, doc_id in zip(
-        firsts["query_id"].to_pylist(), firsts["doc_id"].to_pylist(), strict=True
-    ):
-        received.setdefault(query_id, []).append(doc_id)
-    laid_out = _lay_out(model, tokens, received, limits, segment_rule)
-    log_odds = mono["score"].to_numpy()
-    # Docs that the corpus lacked have ranks, and no rows.
-    same = ["query_id", "doc_id", "segment"]
-    if len(log_odds) != len(laid_out.inputs) or not laid_out.table(log_odds).select(same).equals(
-        mono.select(same)
-    ):
-        raise DataError("the rows of a part of mono are not those of its tokens")
-    return ReusableScores(laid_out.inputs, log_odds)
+def known_mono(
+    mono: pa.Table, contents: Contents, most_tokens: int, segment_rule: SegmentRule | None = None
+) -> Answers:
+    """The scores of rows of a part, by what they contain; `most_tokens` of a doc are read."""
+    queries, docs = contents.find(mono["query_id"].to_pylist(), mono["doc_id"].to_pylist())
+    lengths = contents.doc_lengths[docs]
+    starts = np.zeros_like(lengths)
+    if segment_rule is not None:
+        starts = mono["segment"].to_numpy() * segment_rule.stride_tokens
+        lengths = np.minimum(lengths - starts, segment_rule.length_tokens)
+    cut = Cut(docs, starts, np.minimum(lengths, most_tokens))
+    return dict(zip(contents.keys(queries, cut), mono["score"].to_pylist(), strict=True))
 
 
 @dataclass(frozen=True)

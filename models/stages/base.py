@@ -18,9 +18,8 @@ from pydantic import ConfigDict
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.receipts import Manifest
 from beamrank.commit.scans import ScanReport
-from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
@@ -30,6 +29,8 @@ from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
 from beamrank.storage.documents import adapter, validated
+from models.scoring.answers import Answers
+from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning
 
 RANKED_BY = "ranked_by"
@@ -65,17 +66,19 @@ class Stage(ABC):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     type_name: ClassVar[str]
+    section: ClassVar[type[StageConfig]]
+    """The keys of the configuration that are its own."""
     does: ClassVar[Literal["shards", "join", "run"]] = "shards"
-    """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a
+    """`shards`: `compute` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a
     given run.
     """
     ranks: ClassVar[bool] = True
     """Whether its parts yield rankings."""
     tokens = ""
     """The stage that makes its tokens; empty where it reads none."""
-    whole = ""
-    """The one of its inputs of which each of its shards depends on all parts, through `decided`;
-    empty for none.
+    waits_for = ""
+    """The one of its inputs whose parts must all be there before any of its shards: `decided` reads
+    them. Empty for none.
     """
     reads_input: ClassVar[bool] = False
     worker: ClassVar[Worker] = Worker.CPU
@@ -112,8 +115,8 @@ class Stage(ABC):
         return ()
 
     def decided(self, plan: Any) -> Self:  # noqa: ARG002
-        """The stage with what follows from all parts of `whole`, which is sealed: made once, by the
-        launcher.
+        """The stage with what follows from all parts of `waits_for`, which is sealed: made once,
+        by the launcher.
         """
         return self
 
@@ -209,7 +212,7 @@ class Stage(ABC):
             corpus_digest=getattr(self, "corpus_digest", None) if self.does == "join" else None,
             scan_digest=self.scan_digest,
             input_docs=self.input_docs,
-            whole=self.whole,
+            waits_for=self.waits_for,
         )
 
     @classmethod
@@ -237,14 +240,6 @@ class Stage(ABC):
         findings.
         """
 
-
-class ShardStage(Stage):
-    """A stage that does each shard by itself. Its `section` has the keys of the configuration that
-    are its own.
-    """
-
-    section: ClassVar[type[StageConfig]]
-
     @classmethod
     def from_config(cls, own: ConfiguredStage, planning: Planning) -> Self:
         """Made from its section: a field with the name of a key has its value; all others are
@@ -256,7 +251,7 @@ class ShardStage(Stage):
         )
 
     @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence["ShardStage"]:
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence["Stage"]:
         """The stages of a plan that an entry of the cascade makes, in order: by default one."""
         return (cls.from_config(own, planning),)
 
@@ -272,13 +267,19 @@ class ShardStage(Stage):
         """
         return 1
 
-    @abstractmethod
-    def run(self, task: ShardTask) -> Receipt:
-        """Does one shard and commits it."""
+    def compute(self, inputs: ShardInputs) -> Computed:
+        """Computes a shard; a stage that scans files instead (`does`) has none."""
+        raise NotImplementedError
+
+    def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:  # noqa: ARG002
+        """What rows of a part answer, by content: by default nothing. `tokens` have the columns
+        `models.scoring.answers.CONTENTS` of the same queries.
+        """
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaterStage(ShardStage):
+class LaterStage(Stage):
     """A stage after the first: it re-ranks the first `k` docs of the stage before.
 
     Its inputs are the tokens, where it reads any, then the parts of all stages that rank before it,
@@ -313,18 +314,17 @@ class LaterStage(ShardStage):
     def inputs(self) -> tuple[str, ...]:
         return (*([self.tokens] if self.tokens else []), *self.reads)
 
-    def parts_before(self, task: ShardTask) -> ShardParts:
+    def parts_before(self, inputs: ShardInputs) -> ShardParts:
         """The parts of the stages before, from which the rankings follow that this stage
         re-ranks.
         """
-        inputs = dict(zip(self.inputs, task.inputs, strict=True))
-        return ShardParts(task.shard, self.chain, lambda name: inputs[name].read())
+        return ShardParts(inputs.shard, self.chain, inputs.read)
 
-    def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
+    def received(self, inputs: ShardInputs) -> dict[str, Sequence[str]]:
         """The docs of each query of a shard that this stage scores, best first: never of the
         tail.
         """
-        return received(self.parts_before(task).rankings(self.chain[-1].name), self.k)
+        return received(self.parts_before(inputs).rankings(self.chain[-1].name), self.k)
 
 
 @lru_cache

@@ -1,6 +1,5 @@
 """BM25 over a Lucene index, as the first stage."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from beamrank.commit.check import Finding, Verification
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Receipt
-from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import Bm25Config
@@ -34,6 +31,7 @@ from models.lucene.index import (
 )
 from models.lucene.jvm import check_language
 from models.stages.base import Key, Worker
+from models.stages.compute import Computed, ShardInputs
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning, PlanningProgress, threads_of
 
@@ -88,23 +86,22 @@ class RetrieveBm25(FirstStage):
             self.expansion,
         )
 
-    def run(self, task: ShardTask) -> Receipt:
-        """Does one shard; a topic that matches nothing has no rows and is counted.
+    def compute(self, inputs: ShardInputs) -> Computed:
+        """Searches for the topics; one that matches nothing has no rows and is counted.
 
         Raises:
             DataError: the index changed since it was opened, so that nothing is committed.
         """
-        index, searcher = self._open()
-        start = time.monotonic()
+        index, searcher = inputs.opened(self._open)
         try:
             with index.unchanged():
-                candidates = searcher.search(task.topics, self.to_retrieve(task))
+                candidates = searcher.search(inputs.topics, self.to_retrieve(inputs.topics))
         except DataError:
             # Another attempt opens the index again, which checks its content.
             _opened.cache_clear()
             searcher.close()
             raise
-        return self.commit(task, candidates, start)
+        return self.computed(inputs.topics, candidates)
 
     def verify(self, plan: Plan, found: Verification) -> None:  # noqa: ARG002
         """Reads all files of a local index."""

@@ -132,6 +132,11 @@ def _token_readers(config: RunConfig) -> list[ConfiguredStage]:
     return [each for each in config.stages[1:] if isinstance(each.section, ModelConfig)]
 
 
+def open_record(record: StageRecord) -> Any:
+    """A stage of a plan by itself, without those that rank before it."""
+    return stage_class(record.type_name).of_record(record)
+
+
 def open_stages(records: Sequence[StageRecord]) -> list[Any]:
     """The stages of a plan, in its order, each with those that rank before it.
 
@@ -141,7 +146,7 @@ def open_stages(records: Sequence[StageRecord]) -> list[Any]:
     """
     found: dict[str, Stage] = {}
     for record in records:
-        stage: Stage = stage_class(record.type_name).of_record(record)
+        stage: Stage = open_record(record)
         if isinstance(stage, LaterStage):
             stage = replace(stage, chain=tuple(found[name] for name in stage.reads))
         found[record.name] = stage

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Self
 
 import pyarrow as pa
 
-from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import DuoConfig
 from beamrank.join import schemas
@@ -15,10 +14,11 @@ from beamrank.ranking.aggregation import METHODS, pair_inferences
 from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs
 from beamrank.ranking.variants import Depths, Variants, opponents, pair_variants
-from models.scoring.duo import prepare_duo, reusable_duo
+from models.scoring.answers import Answers, Contents
+from models.scoring.duo import known_duo, prepare_duo
 from models.scoring.engine import Prepared
-from models.scoring.reuse import ReusableScores
 from models.stages.base import Key
+from models.stages.compute import ShardInputs
 from models.stages.planning import Planning
 from models.stages.scoring import ScoringStage
 
@@ -104,9 +104,11 @@ class ScoreDuo(ScoringStage):
     def read_tokens(self, queries: Lengths, docs: Lengths, instructions: Lengths) -> Lengths:  # noqa: ARG002
         return duo_kept(self.input_lengths, self.limits, queries, docs, docs)[1]
 
-    def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:  # noqa: ARG002
-        return reusable_duo(self.resolved().architecture, tokens, part, self.limits)
+    def prepare(self, inputs: ShardInputs) -> Prepared:
+        architecture = self.checkpoint_of(inputs).architecture
+        tokens = inputs.read(self.tokens)
+        received = self.received(inputs)
+        return prepare_duo(architecture, tokens, received, self.limits, self.opponents, self.seed)
 
-    def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
-        model, received = self.resolved().architecture, self.received(task)
-        return prepare_duo(model, tokens, received, self.limits, self.opponents, self.seed)
+    def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
+        return known_duo(part, Contents.of(tokens, instructed=False), self.most_tokens)

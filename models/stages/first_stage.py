@@ -1,7 +1,5 @@
 """The base of first stages, which give each topic its candidates."""
 
-import time
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,15 +10,15 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.commit.receipts import Receipt
-from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.errors import DataError
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.formats.values import RowError, are_usable, check_id
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings, rank_candidates
-from models.stages.base import Key, ShardStage
+from beamrank.records import Topic
+from models.stages.base import Key, Stage
+from models.stages.compute import Computed
 from models.stages.planning import Planning
 
 # The name of its folder, and its `--stage`.
@@ -28,7 +26,7 @@ FIRST = "retrieve"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstStage(ShardStage):
+class FirstStage(Stage):
     """A first stage. Its type_name is also the name of its section of the configuration, and of its
     run.
     """
@@ -62,38 +60,30 @@ class FirstStage(ShardStage):
         assert before is None
         return rank_candidates(part)
 
-    @abstractmethod
-    def run(self, task: ShardTask) -> Receipt:
-        """Finds `to_retrieve` docs of each topic of a shard, and commits them by `commit`."""
-
-    def to_retrieve(self, task: ShardTask) -> int:
-        """How many docs of a topic `run` finds, so that `commit` has `k` beside those that are left
-        out.
+    def to_retrieve(self, topics: Sequence[Topic]) -> int:
+        """How many docs of a topic `compute` finds, so that `computed` has `k` beside those that
+        are left out.
         """
         excluded = self._excluded()
-        return (
-            self.k
-            if excluded is None
-            else excluded.depth((topic.query_id for topic in task.topics), self.k)
-        )
+        if excluded is None:
+            return self.k
+        return excluded.depth((topic.query_id for topic in topics), self.k)
 
     def _excluded(self) -> Excluded | None:
         return None if self.exclude is None else _read_excluded(self.excluded, self.exclude)
 
-    def commit(
+    def computed(
         self,
-        task: ShardTask,
+        topics: Sequence[Topic],
         candidates: pa.Table,
-        start: float,
         counts: Mapping[str, int] = MappingProxyType({}),
         examples: Sequence[str] = (),
-    ) -> Receipt:
-        """Commits the candidates of a shard; topics without candidates are counted and named.
+    ) -> Computed:
+        """The candidates of a shard; topics without candidates are counted and named.
 
         Args:
-            task: the shard's.
+            topics: the shard's.
             candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
-            start: when the shard was started, by `time.monotonic()`.
             counts: others for the receipt.
             examples: for the receipt, before those of topics without candidates.
 
@@ -110,12 +100,11 @@ class FirstStage(ShardStage):
         if own := pc.sum(pc.equal(first["query_id"], first["doc_id"])).as_py():
             added["own_docs"] = int(own)
         found = set(candidates["query_id"].unique().to_pylist())
-        missing = [topic.query_id for topic in task.topics if topic.query_id not in found]
-        return task.commit(
+        missing = [topic.query_id for topic in topics if topic.query_id not in found]
+        return Computed(
             candidates,
-            seconds=time.monotonic() - start,
             counts={
-                "topics": len(task.topics),
+                "topics": len(topics),
                 "topics_without_candidates": len(missing),
                 "candidates": candidates.num_rows,
                 **added,

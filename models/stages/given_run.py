@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.commit.listing import tasks_prefix
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.scans import ScanReport, report_scan
 from beamrank.commit.shards import ShardTask, find_shards
@@ -94,12 +93,6 @@ class GivenRun(FirstStage):
     def scan_digest(self) -> str:
         hints = hints_of(self)
         return self.run_digest if hints == NO_HINTS else digest([self.run_digest, hints])
-
-    def run(self, task: ShardTask) -> Receipt:
-        prefix, first_hashes = tasks_prefix([task.digest]), np.zeros(1, np.uint64)
-        scan = RunScan.open(self, task.folder, prefix, first_hashes)
-        units = range(scan.count)
-        return scan.gather(task, [rows for number in units for _, rows in scan.scan(number)])
 
     def limit(self, kind: str) -> int:
         """How many rows of a kind may be left out."""
@@ -262,10 +255,11 @@ class RunScan(Scatter):
         run = order_shard(
             in_place_order(rows),
             [topic.query_id for topic in task.topics],
-            self.stage.to_retrieve(task),
+            self.stage.to_retrieve(task.topics),
             self.reader.layout,
             self.stage.ties,
             lambda unit, position: self.reader.where(self._units[unit], position),
         )
         examples = [] if run.foreign is None else [f"query {run.foreign!r}{_NO_TOPIC}"]
-        return self.stage.commit(task, run.candidates, start, run.counts, examples)
+        computed = self.stage.computed(task.topics, run.candidates, run.counts, examples)
+        return computed.commit(task, time.monotonic() - start)

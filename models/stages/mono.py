@@ -1,13 +1,11 @@
 """monoBERT over the candidates."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 
-from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import OF_TOPICS, MonoConfig, SegmentsConfig
 from beamrank.join import schemas
@@ -20,17 +18,21 @@ from beamrank.ranking.input_layout import (
 )
 from beamrank.ranking.rankings import Rankings, rank_docs
 from beamrank.ranking.variants import Depths, Variants, depth_variants
+from models.scoring.answers import Answers, Contents
 from models.scoring.engine import Prepared
-from models.scoring.mono import prepare_mono, reusable_mono
-from models.scoring.reuse import ReusableScores
+from models.scoring.mono import known_mono, prepare_mono
 from models.stages.base import Key
+from models.stages.compute import ShardInputs
 from models.stages.planning import Planning
 from models.stages.scoring import ScoringStage
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreMono(ScoringStage):
-    """Scores the docs that it receives one by one, or each of their segments."""
+    """Scores the docs that it receives one by one, or each of their segments.
+
+    `ScoringStage.compute` prepares the inputs, scores them and makes the part.
+    """
 
     type_name = "mono"
     method = "monobert"
@@ -78,14 +80,14 @@ class ScoreMono(ScoringStage):
         np.maximum.at(found, segments.docs, segments.starts + kept)
         return found
 
-    def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
-        return prepare_mono(
-            self.resolved().architecture, tokens, self.received(task), self.limits, self.segments
-        )
+    def prepare(self, inputs: ShardInputs) -> Prepared:
+        architecture = self.checkpoint_of(inputs).architecture
+        tokens = inputs.read(self.tokens)
+        return prepare_mono(architecture, tokens, self.received(inputs), self.limits, self.segments)
 
-    def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:
-        rule = None if keys["segments"] is None else SegmentRule(*keys["segments"])
-        return reusable_mono(self.resolved().architecture, tokens, part, self.limits, rule)
+    def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
+        contents = Contents.of(tokens, instructed=self.instruction == OF_TOPICS)
+        return known_mono(part, contents, self.most_tokens, self.segments)
 
     def _metadata(self) -> dict[str, str]:
         cut = {} if self.segments is None else self.segments._asdict()

@@ -3,23 +3,17 @@ them.
 """
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import ShardTask
-from beamrank.storage.digested import reread
-from models.stages.attempt import run_shard, shards_here
 
 # (shard, rows that it needs)
 SentRows = tuple[int, pa.RecordBatch]
-_SHARDS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -69,30 +63,3 @@ class Scatter(ABC):
         """Makes the part of a shard of the rows that were sent to it, in any order, and commits
         it.
         """
-
-
-def gather_shard(scatter: Scatter, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> int:
-    """The number of a shard once it has a receipt."""
-    return run_shard(task, partial(scatter.gather, task, rows)).receipt.shard
-
-
-def scatter_here(scatter: Scatter, tasks: Sequence[ShardTask]) -> Iterator[int]:
-    """Does the shards in this process, and yields the number of each that has a receipt: all units
-    are read before the first part is made.
-    """
-
-    def read(number: int) -> list[SentRows]:
-        return list(scatter.scan(number))
-
-    sent: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-    for number in range(scatter.count):
-        for shard, rows in reread(partial(read, number)):
-            sent[shard].append(rows)
-    own_rows = [sent.pop(task.shard, []) for task in tasks]
-    with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
-        yield from pool.map(partial(gather_shard, scatter), tasks, own_rows)
-
-
-def done_here(work: Any, tasks: Sequence[ShardTask]) -> Iterator[int]:
-    """Does shards in this process, by a scatter or by the stage itself: see `scatter_here`."""
-    return (scatter_here if isinstance(work, Scatter) else shards_here)(work, tasks)

@@ -4,27 +4,23 @@ import json
 import logging
 import time
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from threading import Lock
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import pyarrow as pa
-
-from beamrank.commit.receipts import Receipt
-from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import is_cuda, usable_threads
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
+from models.scoring.answers import Answered
 from models.scoring.backends.registry import Device, choose_kernel, find_backend, resolve_backend
-from models.scoring.engine import Prepared, ScoringEngine, StageCounts
-from models.scoring.reuse import ReusableScores, find_reused, read_reusable
-from models.stages.base import Key, LaterStage, ShardStage, Worker
+from models.scoring.engine import Prepared, ScoringEngine, StageCounts, no_scores
+from models.stages.base import Key, LaterStage, Stage, Worker
+from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning, threads_of
 
 _log = logging.getLogger(__name__)
@@ -45,7 +41,7 @@ _LOADING = Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelStage(ShardStage):
+class ModelStage(Stage):
     """A stage with one model."""
 
     checkpoint_digest: Annotated[str, Key("{own_name}.checkpoint")]
@@ -108,7 +104,7 @@ class ModelStage(ShardStage):
             self.checkpoint, self.checkpoint_digest, self.kind, self.instruction, options
         )
 
-    def engine(self) -> ScoringEngine:
+    def open(self) -> ScoringEngine:
         """This process's engine, loaded again where a file was written: weights are mapped into
         memory.
         """
@@ -163,7 +159,7 @@ class ScoringStage(LaterStage, ModelStage):
     """
 
     input_docs = 1
-    of_any_machine: ClassVar[bool] = False
+    any_processor: ClassVar[bool] = False
     """Whether it also reuses scores of different kinds of machines, whose last digits differ."""
 
     # The special tokens of an input, and how many parts the model cuts a doc into: reports tell
@@ -191,7 +187,7 @@ class ScoringStage(LaterStage, ModelStage):
     @property
     def reuses(self) -> bool:
         """Whether it reuses scores of earlier runs: on a GPU a score depends on its batch."""
-        return self.device == "cpu" or self.of_any_machine
+        return self.device == "cpu" or self.any_processor
 
     @property
     def input_lengths(self) -> InputTemplate:
@@ -201,60 +197,46 @@ class ScoringStage(LaterStage, ModelStage):
             (0,) * self.start_tokens, ends, token_types=(), pad_id=0, doc_parts=self.doc_parts
         )
 
-    def run(self, task: ShardTask) -> Receipt:
-        """Scores one shard; raises DataError where the checkpoint's files changed, so that nothing
-        is committed.
+    def compute(self, inputs: ShardInputs) -> Computed:
+        """Scores what no earlier part answers; raises DataError where the checkpoint's files
+        changed, so that nothing is committed.
         """
-        if not task.reusable:
-            self.engine()
-        start = time.monotonic()
-        tokens = task.inputs[0].read()
-        unused: Counter[str] = Counter()
-        with self.resolved().unchanged():
-            prepared = self.prepare(tokens, task)
-            reused = find_reused(prepared.inputs, self._earlier(task, tokens, unused))
-            scores = None
-            if len(reused.missing):
-                loading = time.monotonic()
-                engine = self.engine()
-                start += time.monotonic() - loading
-                scores = engine.score(reused.rest)
-            table, counts = prepared.finish(reused.complete(scores))
-        return task.commit(
-            table.replace_schema_metadata(self._metadata()),
-            seconds=time.monotonic() - start,
-            counts={**asdict(counts), **unused},
-        )
+        if inputs.model is None:
+            with inputs.opened(self.resolved).unchanged():
+                return self._compute(inputs)
+        return self._compute(inputs)
 
-    def count(self, task: ShardTask) -> StageCounts:
-        """The counts that `run` will give; nothing is scored."""
-        tokens = task.inputs[0].read()
-        prepared = self.prepare(tokens, task)
-        reused = find_reused(prepared.inputs, self._earlier(task, tokens, Counter()))
-        return prepared.finish(reused.complete())[1]
+    def _compute(self, inputs: ShardInputs) -> Computed:
+        answered = self.answered(inputs)
+        scores = no_scores(0)
+        if len(answered.rest):
+            scores = (inputs.model or inputs.opened(self.open)).score(answered.rest)
+        part, counts = answered.finish(scores)
+        return Computed(part.replace_schema_metadata(self._metadata()), asdict(counts))
 
-    def _earlier(
-        self, task: ShardTask, tokens: pa.Table, unused: Counter[str]
-    ) -> Iterator[ReusableScores]:
-        return read_reusable(task.reusable, tokens, self.reusable, self.of_any_machine, unused)
+    def checkpoint_of(self, inputs: ShardInputs) -> Checkpoint:
+        """The checkpoint of the model."""
+        checkpoint: Checkpoint = inputs.model.checkpoint if inputs.model else self.resolved()
+        return checkpoint
+
+    def count(self, inputs: ShardInputs) -> StageCounts:
+        """The counts of `compute`; nothing is scored."""
+        answered = self.answered(inputs)
+        return answered.finish(no_scores(len(answered.rest)))[1]
+
+    def answered(self, inputs: ShardInputs) -> Answered:
+        """The inputs of a shard, with what earlier parts answer."""
+        return Answered.of(self.prepare(inputs), inputs.find)
+
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens of a doc an input has at most."""
+        return self.max_length * self.doc_parts
 
     @abstractmethod
-    def prepare(self, tokens: pa.Table, task: ShardTask) -> Prepared:
-        """The inputs of one shard, of the docs in `received(task)`, and what makes its rows of
+    def prepare(self, inputs: ShardInputs) -> Prepared:
+        """The inputs of one shard, of the docs in `received(inputs)`, and what makes its rows of
         their scores.
-        """
-
-    @abstractmethod
-    def reusable(self, tokens: pa.Table, part: pa.Table, keys: Mapping[str, Any]) -> ReusableScores:
-        """The inputs behind rows of an earlier part, and their scores.
-
-        Args:
-            tokens: of some queries.
-            part: the rows of these queries.
-            keys: of the stage that scored them; those that decide a score are this stage's.
-
-        Raises:
-            DataError: the rows are not those of the tokens.
         """
 
 

@@ -34,7 +34,7 @@ from beamrank.join.join import (
     doc_tokens_schema,
     join_shard,
 )
-from beamrank.join.schemas import tokenized_schema
+from beamrank.join.schemas import Texts, tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hashes64
@@ -195,7 +195,12 @@ class TokenizeDocs(Stage):
                     )
                     tokens = tokenizer.encode(texts, self.max_doc_tokens)
                     found = doc_tokens(
-                        schema, found_keys, unit.index, positions, tokens.ids, tokens.truncated
+                        schema,
+                        found_keys,
+                        unit.index,
+                        positions,
+                        Texts.of(tokens.ids, texts),
+                        tokens.truncated,
                     )
                     buffer.append(found.take(pa.array(row_of)))
                     shards.append(needed_by)
@@ -224,13 +229,12 @@ class TokenizeDocs(Stage):
         start = time.monotonic()
         tokenizer = self.tokenizer
         docs = pa.Table.from_batches(batches, self.sent_schema)
-        queries = tokenizer.encode_queries(
-            [topic.text for topic in task.topics], self.max_doc_tokens
-        )
+        topics = [topic.text for topic in task.topics]
+        queries = tokenizer.encode_queries(topics, self.max_doc_tokens)
         joined = join_shard(
             tokenized_schema(tokenizer),
             [topic.query_id for topic in task.topics],
-            queries.ids,
+            Texts.of(queries.ids, topics),
             self._candidates(task),
             docs,
             place,
@@ -240,8 +244,11 @@ class TokenizeDocs(Stage):
             raise self._missing_error(task, joined.missing)
         table = joined.table
         if isinstance(tokenizer, InstructedTokenizer) and self.instructions:
-            tokens = tokenizer.encode_instructions(TopicTable.of(task.topics).instructions).ids
-            table = table.append_column(self.schema.field(schemas.INSTRUCTION_TOKENS), tokens)
+            instructions = TopicTable.of(task.topics).instructions
+            columns = Texts.of(tokenizer.encode_instructions(instructions).ids, instructions)
+            names = (schemas.INSTRUCTION_TOKENS, schemas.INSTRUCTION_DIGEST)
+            for name, column in zip(names, columns, strict=True):
+                table = table.append_column(self.schema.field(name), column)
         doc_ids = pc.list_flatten(table["doc_ids"])
         counts = {
             "queries": table.num_rows,

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 import torch
 
-from beamrank.config.stages import DuoConfig, MonoConfig
+from beamrank.config.cascade import parse_stage
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import Evaluation, evaluate
 from beamrank.evaluation.tables import COUNT, MEAN, Cell, Column, Table
@@ -26,8 +26,9 @@ from beamrank.join.schemas import candidates_table
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Rankings, doc_orders, rank_candidates
 from beamrank.storage import files as storage
-from models.rerank import rerank_shard
+from models.rerank import Cascade, tokens_name
 from models.reranker import Reranker, tokenize_shard
+from models.stages.first_stage import FIRST
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
 from models.training.data.texts import normal_text, read_texts
@@ -80,8 +81,10 @@ class DevSet:
         reranker = Reranker(
             folder, self.kind, device=device, threads=threads, **self.limits._asdict()
         )
-        section = (MonoConfig if self.kind == "mono" else DuoConfig)(checkpoint=folder, k=self.k)
-        return rerank_shard(reranker, section, rank_candidates(self.candidates), self.tokens)
+        own = parse_stage({self.kind: {"checkpoint": folder, "k": self.k}})
+        tables = {FIRST: self.candidates, tokens_name(reranker): self.tokens}
+        (rankings,) = Cascade.of([own], {own.name: reranker}).rankings(tables)
+        return rankings
 
     def evaluate(self, rankings: Rankings, measures: Sequence[str]) -> Evaluation:
         """Measures rankings of its topics."""

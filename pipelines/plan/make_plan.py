@@ -2,6 +2,7 @@
 anything runs.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -83,8 +84,8 @@ def _decide(
 ) -> Plan:
     if config.measures:
         parse_measures(config.measures)
-    topics, left_out, rejects = chosen_topics(config)
-    for note in (note for each in rejects for note in each.notes()):
+    topics, left_out, rejects, notes = chosen_topics(config)
+    for note in [*notes, *(note for each in rejects for note in each.notes())]:
         console.warn(str(note))
     if left_out:
         total = len(topics) + left_out
@@ -141,22 +142,24 @@ def _exclusions(config: RunConfig, topics: TopicTable) -> list[Note]:
 
 
 class ChosenTopics(NamedTuple):
-    """The topics to run, how many others `topics.limit` left out, and rows of topics and qrels that
-    cannot be used.
+    """The topics to run, how many others `topics.limit` left out, rows of topics and qrels that
+    cannot be used, and what a user should know about all topics.
     """
 
     kept: TopicTable
     left_out: int
     rejects: tuple[Rejects, ...]
+    notes: Sequence[Note]
 
 
 def chosen_topics(config: RunConfig) -> ChosenTopics:
     """The topics to run. The qrels are read, to find errors in them now."""
     rejects = config.max_bad_rows.rejects("topics"), config.max_bad_rows.rejects("qrels")
     topics, limit = (
-        read_topics(config.topics, rejects[0], config.reads_instructions),
+        read_topics(config.topics, rejects[0], config.reads_instructions, config.bm25_template),
         config.topics.limit,
     )
+    notes = topics.notes
     judged, qrels = None, config.qrels if config.topics.only_judged else config.judgments
     if qrels is not None:
         # They are read again for the measures.
@@ -188,7 +191,7 @@ def chosen_topics(config: RunConfig) -> ChosenTopics:
             "limit, or set topics.only_judged: true to choose among the judged topics"
         )
     return ChosenTopics(
-        kept, len(topics) - len(kept), tuple(each for each in rejects if each.count)
+        kept, len(topics) - len(kept), tuple(each for each in rejects if each.count), notes
     )
 
 

@@ -22,7 +22,7 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
-from models.stages.core import open_stage
+from models.stages.core import open_record
 from models.stages.scoring import ScoringStage
 
 # Of one output; a newer plan's parts hold what it reused from older ones.
@@ -63,7 +63,7 @@ class Reuse:
 
     def scores(self, record: StageRecord) -> ReusableStages:
         """The scores that a stage of the plan can reuse."""
-        stage = open_stage(self._plan.stages, record.name)
+        stage = open_record(record)
         plans, refused = self.plans
         if plans and not stage.reuses:
             reason = (
@@ -84,7 +84,7 @@ class Reuse:
                         found.append((new, self._shared(plan)))
                         reasons += (
                             ()
-                            if stage.of_any_machine
+                            if stage.any_processor
                             else _other_machines(plan, before, parts.values())
                         )
             except (BeamrankError, OSError) as error:
@@ -177,7 +177,7 @@ class Reuse:
             shard: ReusablePart(
                 _part(plan, before.name, receipt),
                 _part(plan, tokens, tokenized[shard]),
-                before.keys,
+                before,
                 _arithmetic(plan.output, receipt.machine, backend),
             )
             for shard, receipt in scored.items()
@@ -191,7 +191,7 @@ class Reuse:
         """
         if plan.output == self._plan.output:
             return read_receipts(plan)[name]
-        manifest = plan.seal_of(name)
+        manifest = plan.manifest(name)
         if manifest is None:
             raise PreflightError(f"{name} is not finished, or files of it are missing")
         return dict(enumerate(manifest.receipts))

@@ -168,6 +168,7 @@ def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> E
     qrels = read_qrels(config.judgments, rejects=config.max_bad_rows.rejects("qrels"))
     if plan.limited:
         qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance))
+    # Formats of one run are side by side: its first one is measured.
     return {file: Evaluator(qrels, config.measures) for file in files[:: len(config.run_formats)]}
 
 

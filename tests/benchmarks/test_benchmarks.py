@@ -109,35 +109,20 @@ def test_smaller_topic_sample_is_part_of_a_larger_one(archive: Path):
 
 def test_damaged_archives_and_those_of_something_else_are_named(tmp_path: Path, archive: Path):
     def refuse(read, path: Path, message: str) -> None:
-        with pytest.raises(
-            PreflightError, match=f"{path.name} cannot be read as an archive of .*{message}"
-        ):
+        with pytest.raises(PreflightError, match=rf"{path.name} .*{message}"):
             read(path)
-
-    def test_split(path: Path):
-        return read_nfcorpus(path, "test")
 
     archive.write_bytes(archive.read_bytes()[:-40])
     refuse(read_squad, archive, "EOFError")
     pages = {"dev/page.html": _PAGE.replace("<pre", "<p").encode()}
     refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "a paragraph has no <pre>")
-    pages = {"train/page.html": _PAGE.encode()}
-    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "no questions under dev/")
-    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", {"README": b""}), "it holds no .html files")
-    refuse(
-        read_medquad,
-        save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D><QAPair>"}),
-        "ParseError: no element found",
-    )
+    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", {"README": b""}), r"no \.html files")
+    refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D><QAPair>"}), "ParseError")
     refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D/>"}), "no QAPair")
-    refuse(test_split, tmp_path / "missing.zip", "FileNotFoundError")
     refuse(
-        test_split, save_nfcorpus(tmp_path / "a.zip", **{"corpus.jsonl": b"{}"}), "KeyError: '_id'"
-    )
-    refuse(
-        test_split,
-        save_nfcorpus(tmp_path / "a.zip", **{"queries.jsonl": b"\xff"}),
-        "UnicodeDecodeError",
+        lambda path: read_nfcorpus(path, "test"),
+        save_nfcorpus(tmp_path / "a.zip", **{"corpus.jsonl": b"{}"}),
+        "KeyError: '_id'",
     )
     refuse(
         lambda path: read_nfcorpus(path, "dev"),
@@ -354,9 +339,7 @@ def test_scoring_compares_the_same_inputs():
 
 def test_scoring_refuses_other_inputs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(score, "_LIMITS", InputLimits("original", 64, 512))
-    with pytest.raises(
-        RuntimeError, match="of 24 distinct inputs of ours and 24 of CrossEncoder's, 20 are equal"
-    ):
+    with pytest.raises(RuntimeError, match=r"24 .*24 .*20 "):
         score.compare(_scoring_job())
 
 

@@ -272,7 +272,7 @@ def _sections(page: Path) -> set[str]:
 
 def test_pages_have_at_most_35000_words() -> None:
     pages = {ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")}
-    pages -= {ROOT / "docs/reference/errors.md"}
+    pages -= {ROOT / "docs/reference/errors.md", ROOT / "docs/internals/hooks.md"}
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 35_000
 
 

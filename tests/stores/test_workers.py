@@ -10,9 +10,10 @@ import pyarrow as pa
 from apache_beam.internal import pickler
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import ShardTask, cut_rows
 from beamrank.storage.stores import StoreSettings
+from models.stages.compute import Computed, ShardInputs
 from tests import ROOT
 from tests.support.processes import PATIENCE_SECONDS
 from transforms.shards import RunShardFn
@@ -35,10 +36,11 @@ def task(url: str) -> ShardTask:
 class Stage:
     """Writes a row."""
 
+    inputs = ()
     shards_at_a_time = 1
 
-    def run(self, task: ShardTask) -> Receipt:
-        return task.commit(pa.table({"row": [1]}), seconds=0.0, counts={})
+    def compute(self, inputs: ShardInputs) -> Computed:
+        return Computed(pa.table({"row": [1]}), {})
 
 
 def test_worker_finds_the_store_with_only_its_own_credentials(store):

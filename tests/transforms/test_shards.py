@@ -12,9 +12,10 @@ from apache_beam.runners.runner import PipelineResult
 from apache_beam.testing.util import assert_that, equal_to
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import ShardTask, cut_rows
 from beamrank.storage import files as storage
+from models.stages.compute import Computed, ShardInputs
 from transforms.shards import RunShards, SpreadTasks
 from transforms.tasks import TaskFile
 
@@ -25,15 +26,15 @@ _most: list[int] = []
 class SlowStage:
     """Writes a shard's number, slowly, and keeps count of how many do so at once."""
 
+    inputs = ()
     shards_at_a_time = 1
 
-    def run(self, task: ShardTask) -> Receipt:
+    def compute(self, inputs: ShardInputs) -> Computed:
         _running.append(threading.get_ident())
         _most.append(len(_running))
         time.sleep(0.02)
         _running.pop()
-        table = pa.table({"shard": [task.shard]})
-        return task.commit(table, seconds=0, counts={})
+        return Computed(pa.table({"shard": [inputs.shard]}), {})
 
 
 class OverlappedStage:
@@ -41,25 +42,26 @@ class OverlappedStage:
     meanwhile.
     """
 
+    inputs = ()
     shards_at_a_time = 3
 
     def __init__(self, shards: int, broken: int | None = None) -> None:
         self._shards, self._broken = shards, broken
 
-    def run(self, task: ShardTask) -> Receipt:
+    def compute(self, inputs: ShardInputs) -> Computed:
         with _changed:
-            _read.append(task.shard)
+            _read.append(inputs.shard)
             _changed.notify_all()
         with _model:
-            if task.shard == self._broken:
+            if inputs.shard == self._broken:
                 raise ValueError("this shard fails")
             with _changed:
                 last = len(_scored) + 1 == self._shards
                 _overlapped.append(
                     last or _changed.wait_for(lambda: len(_read) > len(_scored) + 1, timeout=30)
                 )
-                _scored.append(task.shard)
-        return task.commit(pa.table({"shard": [task.shard]}), seconds=0, counts={"inferences": 1})
+                _scored.append(inputs.shard)
+        return Computed(pa.table({"shard": [inputs.shard]}), {"inferences": 1})
 
 
 _model, _changed = threading.Lock(), threading.Condition()

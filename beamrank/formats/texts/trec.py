@@ -9,6 +9,7 @@ it.
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, BinaryIO
 
 from beamrank.errors import DataError, PreflightError
@@ -21,7 +22,7 @@ from beamrank.formats.decode.base import (
     parsed,
 )
 from beamrank.formats.files import Beginning, Format, InputFile, Look
-from beamrank.formats.schemas import Hints
+from beamrank.formats.schemas import Hints, plain_name
 from beamrank.formats.values import RowError
 
 # Those of Anserini's TrecCollection.
@@ -66,16 +67,24 @@ _AROUND = re.compile(
 )
 # A field of <top> ends at its closing tag, or where a line begins with a different tag.
 _FIELD = r"<{tag}>\s*(?:{label}:)?(.*?)(?:</{tag}>|^\s*</?[a-z]|\Z)"
-_FIELDS = {
-    tag: re.compile(_FIELD.format(tag=tag, label=label), re.IGNORECASE | re.DOTALL | re.MULTILINE)
-    for tag, label in (("num", "Number"), ("title", "Topic"))
+_FLAGS = re.IGNORECASE | re.DOTALL | re.MULTILINE
+# What begins the text of a field, if not its own name.
+_LABELS = {
+    "num": "Number",
+    "dom": "Domain",
+    "title": "Topic",
+    "desc": "Description",
+    "smry": "Summary",
+    "narr": "Narrative",
+    "con": "Concept(s)",
+    "fac": "Factor(s)",
+    "def": "Definition(s)",
 }
-# Where they are fields: at the beginning of a line, or after a different tag.
-_AS_FIELDS = {
-    tag: re.compile(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", re.IGNORECASE | re.MULTILINE) for tag in _FIELDS
-}
+# Where a tag is a field: at the beginning of a line, or after a different tag.
+_AS_FIELD = re.compile(r"(?:^|(?<=>))[ \t]*<([a-z][\w.-]*)>", re.IGNORECASE | re.MULTILINE)
 _TOPIC_DOCNO = re.compile(r"\s*<docno>(.*?)</docno>(.*)", re.IGNORECASE | re.DOTALL)
 _ELEMENT = re.compile(r"<([a-z_][\w.-]*)[^>]*?(?:/>|>(.*?)</\1\s*>)", re.IGNORECASE | re.DOTALL)
+_TAGS = {"top": _AS_FIELD, "topic": _ELEMENT}
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _QUERY_ELEMENTS = ("query", "title")
 
@@ -196,13 +205,26 @@ def _plain(text: str) -> str:
     return " ".join(html.unescape(without).split())
 
 
-def _open_topics(file: InputFile, _hints: Hints) -> RecordsDecoder:
-    def records(bad: Bad) -> Iterator[tuple[int, Sequence[Any]]]:
+def _open_topics(file: InputFile, hints: Hints) -> RecordsDecoder:
+    def topics() -> Iterator[tuple[int, bytes]]:
         with file.source.open() as opened:
             content = opened.read().removeprefix(BYTE_ORDER_MARK)
-        return parsed(_topics_in(content), _parse_topic, bad)
+        return _topics_in(content)
 
-    return RecordsDecoder(("query_id", "text"), records)
+    # Of templates; the query is the text.
+    fields = {*map(plain_name, hints.names.values())} - {"text"}
+    tags = dict.fromkeys(tag for _, topic in topics() for tag in _tags(topic)) if fields else {}
+    wanted = tuple(tag for tag in tags if plain_name(tag) in fields)
+    names = wanted if len(wanted) >= len(fields) else tuple(tags)
+    parse = partial(_parse_topic, names)
+    return RecordsDecoder(("query_id", "text", *names), lambda bad: parsed(topics(), parse, bad))
+
+
+def _tags(topic: bytes) -> list[str]:
+    """The names of the fields of a topic, in lower case."""
+    whole = _TOPIC.fullmatch(topic.decode("utf-8", "replace"))
+    tag = whole and _TAGS.get(whole[1].lower())
+    return [each[1].lower() for each in tag.finditer(whole[3])] if whole and tag else []
 
 
 def _topics_in(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -229,49 +251,63 @@ def _topic_spans(content: bytes) -> Iterator[tuple[int, int]]:
             opening = None
 
 
-def _parse_topic(text: str) -> tuple[str, str]:
-    """The number and the title of a topic, white space in it collapsed."""
+def _parse_topic(names: Sequence[str], text: str) -> list[str | None]:
+    """The number of a topic, its query and the fields with these names, white space in them
+    collapsed; only a topic without such names must have a query.
+    """
     topic = _TOPIC.fullmatch(text)
     number = topic and _NUMBER.search(topic[2])
     if topic is None or (number is None) == (topic[1].lower() == "topic"):
         raise RowError(
             "is not inside <top> and </top>, <topic number> and </topic>, or <DOC> and </DOC>"
         )
-    body = topic[3]
+    body, found = topic[3], list[tuple[str, str]]()
     if _NESTED.search(body):
         raise RowError("is not closed before the next one begins")
-    if number is not None:
-        return number[2].strip(), _text_of_xml(
-            _CDATA.sub(lambda section: html.escape(section[1]), body)
-        )
     if topic[1].lower() == "doc":
         match = _TOPIC_DOCNO.fullmatch(body)
         if match is None:
             raise RowError("does not begin with <DOCNO> and </DOCNO>")
-        return match[1].strip(), " ".join(match[2].split())
-    found = {tag: field.search(body) for tag, field in _FIELDS.items()}
-    for tag, field in _AS_FIELDS.items():
-        if len(field.findall(body)) > 1:
+        query_id, query = match[1], match[2]
+    elif number is not None:
+        query_id, query, found = number[2], *_elements(body)
+    else:
+        query_id, query, found = _fields(body, names)
+    if query is None and not names:
+        others = ", ".join(dict.fromkeys(f"<{tag}>" for tag, _ in found))
+        raise RowError(
+            f"has neither <{'> nor <'.join(_QUERY_ELEMENTS)}>; it has: {others}. Write the topics "
+            "as `tsv`, with the text that is the query"
+        )
+    texts = [" ".join(text for tag, text in found if tag == name) for name in names]
+    return [query_id.strip(), *(each and " ".join(each.split()) for each in (query, *texts))]
+
+
+def _elements(body: str) -> tuple[str | None, list[tuple[str, str]]]:
+    """The query of a topic, if it has one, and its elements."""
+    body = _CDATA.sub(lambda section: html.escape(section[1]), body)
+    found = [(each[1].lower(), html.unescape(each[2] or "")) for each in _ELEMENT.finditer(body)]
+    queries = (text for name in _QUERY_ELEMENTS for tag, text in found if tag == name)
+    return next(queries, None) if found else html.unescape(body), found
+
+
+def _fields(body: str, names: Sequence[str]) -> tuple[str, str | None, list[tuple[str, str]]]:
+    """The number of a topic, its title, and its fields with some names."""
+    found = {
+        tag: re.findall(
+            _FIELD.format(tag=re.escape(tag), label=re.escape(_LABELS.get(tag, tag))), body, _FLAGS
+        )
+        for tag in ("num", "title", *names)
+    }
+    for tag in ("num", "title"):
+        if len(re.findall(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", body, _FLAGS)) > 1:
             raise RowError(
                 f"has more than one <{tag}>: a </top> and a <top> may be missing between two topics"
             )
-        if found[tag] is None:
+        if not found[tag] and (tag == "num" or not names):
             raise RowError(f"has no <{tag}>")
-    return found["num"][1].strip(), " ".join(found["title"][1].split())  # type: ignore[index]
-
-
-def _text_of_xml(body: str) -> str:
-    elements = {
-        found[1].lower(): found[2] or "" for found in reversed(list(_ELEMENT.finditer(body)))
-    }
-    name = next((name for name in _QUERY_ELEMENTS if name in elements), None)
-    if name is None and elements:
-        names = ", ".join(f"<{name}>" for name in reversed(elements))
-        raise RowError(
-            f"has neither <{'> nor <'.join(_QUERY_ELEMENTS)}>; it has: {names}. Write the topics "
-            "as `tsv`, with the text that is the query"
-        )
-    return " ".join(html.unescape(body if name is None else elements[name]).split())
+    texts = [(tag, text) for tag, each in found.items() for text in each]
+    return found["num"][0], next(iter(found["title"]), None), texts
 
 
 def _is_trec(beginning: Beginning) -> bool:

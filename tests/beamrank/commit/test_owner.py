@@ -281,9 +281,7 @@ def test_plan_that_was_taken_over_names_the_new_owner(tmp_path):
         for entry in _entries(tmp_path):
             entry.unlink()
         with made_current(other):
-            with pytest.raises(
-                TemporaryError, match=rf"{other.name}, by process {os.getpid()} on "
-            ) as raised:
+            with pytest.raises(TemporaryError, match=rf"{other.name}, .*{os.getpid()} ") as raised:
                 check_current(plan)
             assert raised.value.exit_code == 75
     assert _current(tmp_path)["plan"] == other.name
@@ -302,7 +300,7 @@ def test_run_that_was_taken_over_keeps_its_shards(tmp_path):
     with pytest.raises(BeamrankError, match="another configuration was started into"):
         write_runs(first.plan, first.config, ConsoleProgress(quiet=True))
     assert {file.name: file.read_bytes() for file in runs.iterdir()} == written
-    assert first.plan.seal_of("duo") is not None
+    assert first.plan.manifest("duo") is not None
     first.run()
     assert run_bytes(tmp_path / "out")["mono.trec"] != written["mono.trec"]
 

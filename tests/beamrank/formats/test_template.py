@@ -1,4 +1,4 @@
-"""`corpus.template`: the text of a doc is its fields as the template has them."""
+"""`corpus.template` and `topics.template`: a text is fields as the template has them."""
 
 import json
 
@@ -9,6 +9,8 @@ from pydantic import ValidationError
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
+from beamrank.formats.rejects import Rejects
+from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import docs_of, read_batches
 
 _DOCS = [{"title": "T", "text": "x y"}, {"title": "", "text": "z"}]
@@ -73,15 +75,15 @@ def test_template_is_in_the_digests(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"template": "text"}, "names no field"),
-        ({"template": "{}"}, "needs the name of a field, alone"),
-        ({"template": "{text!r}"}, "needs the name of a field, alone"),
-        ({"template": "{text:>9}"}, "needs the name of a field, alone"),
-        ({"template": "{text"}, "expected '}' before end of string"),
+        ({"template": "text"}, "no field"),
+        ({"template": "{}"}, "alone"),
+        ({"template": "{text!r}"}, "alone"),
+        ({"template": "{text:>9}"}, "alone"),
+        ({"template": "{text"}, r"'}'"),
         ({"template": "{text}", "fields": ["text"]}, "give one or the other"),
         (
             {"template": "{text}", "header": False},
-            "`template` cannot name columns where `header` is false",
+            r"`template` .*`header`",
         ),
     ],
 )
@@ -92,7 +94,143 @@ def test_wrong_template_is_refused(keys, message):
 
 def test_template_means_nothing_to_a_format_without_fields(tmp_path):
     (tmp_path / "c.tsv").write_text("1\t2\ta query\tand a long passage\n")
-    with pytest.raises(
-        PreflightError, match=r"`corpus\.template` means nothing to `format: top1000`"
-    ):
+    with pytest.raises(PreflightError, match=r"`corpus\.template` .*top1000"):
         list_units(CorpusConfig(path=str(tmp_path / "c.tsv"), format="top1000", template="{text}"))
+
+
+_TREC_TOPICS = """<top>
+<num> Number: 301
+<title> Topic: International
+ crime, x < y
+
+<desc> Description:
+Which organizations?
+
+<narr> Narrative:
+Relevant: a
+ b
+</top>
+<top><num>302</num><title>
+Polio
+</title><narr>c</narr></top>
+"""
+_XML_TOPICS = """<topics><topic number="301"><title>International crime, x &lt; y</title>
+<desc>Which
+organizations?</desc><narr>Relevant: a b</narr></topic>
+<topic number="302"><title>Polio</title><narr>c</narr></topic></topics>
+"""
+_TOPIC_ROWS: list[dict[str, str | None]] = [
+    {
+        "id": "301",
+        "title": "International crime, x < y",
+        "desc": "Which organizations?",
+        "narr": "Relevant: a b",
+    },
+    {"id": "302", "title": "Polio", "desc": None, "narr": "c"},
+]
+
+
+def _separated(separator: str) -> str:
+    header: dict[str, str | None] = {name: name for name in _TOPIC_ROWS[0]}
+    quote = '"' if separator == "," else ""
+    return "".join(
+        separator.join(f"{quote}{value or ''}{quote}" for value in row.values()) + "\n"
+        for row in (header, *_TOPIC_ROWS)
+    )
+
+
+_TOPICS = {
+    "trec": _TREC_TOPICS,
+    "xml": _XML_TOPICS,
+    "tsv": _separated("\t"),
+    "csv": _separated(","),
+    "jsonl": "".join(
+        json.dumps({key: value for key, value in row.items() if value}) + "\n"
+        for row in _TOPIC_ROWS
+    ),
+}
+
+
+@pytest.fixture(params=[*_TOPICS, "parquet"])
+def topics(request, tmp_path) -> str:
+    """A file with the same two topics, of which one has no `desc`."""
+    path = tmp_path / f"topics.{request.param}"
+    if request.param == "parquet":
+        pq.write_table(pa.Table.from_pylist(_TOPIC_ROWS), path)
+    else:
+        path.write_text(_TOPICS[request.param])
+    return str(path)
+
+
+def test_template_makes_the_texts_of_topics(topics):
+    found = read_topics(
+        TopicsConfig(path=topics, template="{title} / {desc}"), bm25_template="{narr}{{{Title}}}"
+    )
+    assert found.table.to_pylist() == [
+        {
+            "query_id": "301",
+            "text": "International crime, x < y / Which organizations?",
+            "bm25_text": "Relevant: a b{International crime, x < y}",
+        },
+        {"query_id": "302", "text": "Polio / ", "bm25_text": "c{Polio}"},
+    ]
+    assert [note.found for note in found.notes] == ["1 without `desc`"]
+
+
+def test_template_of_bm25_leaves_the_text_of_topics(topics):
+    plain = read_topics(TopicsConfig(path=topics))
+    assert plain.notes == []
+    found = read_topics(TopicsConfig(path=topics), bm25_template="{title} {narr}")
+    assert found.table.select(["query_id", "text"]).equals(plain.table)
+    assert [topic.text for topic in found.for_bm25] == [
+        "International crime, x < y Relevant: a b",
+        "Polio c",
+    ]
+    assert plain.for_bm25 == plain
+
+
+def test_field_that_topics_lack_is_an_error_with_those_that_they_have(topics):
+    with pytest.raises(PreflightError, match="title, desc, narr") as error:
+        read_topics(TopicsConfig(path=topics, template="{title} {description}"))
+    assert (error.value.kind, error.value.file) == ("column-missing", topics)
+
+
+def test_topic_whose_template_is_empty_is_a_bad_row(topics):
+    with pytest.raises(PreflightError) as error:
+        read_topics(TopicsConfig(path=topics, template=" {desc}"))
+    assert error.value.kind == "topic-empty"
+    rejects = Rejects("topics", 1)
+    config = TopicsConfig(path=topics, template="{title}")
+    found = read_topics(config, rejects, bm25_template="{desc}")
+    assert ([topic.query_id for topic in found], rejects.count) == (["301"], 1)
+
+
+def test_repeated_elements_of_a_topic_are_joined(tmp_path):
+    (tmp_path / "t").write_text(
+        '<topic number="1"><query>a</query><subtopic>b</subtopic><subtopic>c &amp;\n d</subtopic>'
+        "</topic>"
+    )
+    config = TopicsConfig(path=str(tmp_path / "t"), template="{query} {subtopic}")
+    assert [topic.text for topic in read_topics(config)] == ["a b c & d"]
+
+
+def test_field_of_a_template_can_be_the_text_or_the_id(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"id": "1", "text": "a", "title": "b"}\n')
+    config = TopicsConfig(path=str(tmp_path / "t.jsonl"))
+    (topic,) = read_topics(config, bm25_template="{id} {text} {title}").table.to_pylist()
+    assert topic == {"query_id": "1", "text": "a", "bm25_text": "1 a b"}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"template": "title"},
+        {"template": "{title"},
+        {"template": "{}"},
+        {"template": "{title}", "header": False},
+        {"template": "{title}", "columns": {"text": "title"}},
+    ],
+)
+def test_wrong_template_of_topics_is_refused(keys):
+    with pytest.raises(ValidationError):
+        TopicsConfig(path="t", **keys)

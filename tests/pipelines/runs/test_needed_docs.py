@@ -85,9 +85,7 @@ def test_job_that_leaves_a_range_without_its_file_is_an_error(
         return expand(self, tasks)
 
     monkeypatch.setattr(ListNeededDocs, "expand", without_the_last)
-    with pytest.raises(
-        BeamrankError, match=r"1 of 3 files of needed docs are missing below .*tokenize-"
-    ):
+    with pytest.raises(BeamrankError, match=r"1 of 3 files .*tokenize-"):
         collection.run(launcher=Launcher)
     assert not lists
     assert not list(collection.output.glob("tokenize-*/receipts/*"))

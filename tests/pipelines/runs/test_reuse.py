@@ -17,6 +17,7 @@ from beamrank.commit.plan import read_plan
 from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError
 from beamrank.storage.documents import checked_json, checked_values
+from models.stages.attempt import run_shard
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 from pipelines.console.progress import ConsoleProgress
@@ -211,10 +212,10 @@ def test_killed_shards_of_an_earlier_plan_are_reused(collection) -> None:
     launcher = Launcher(planned.plan, planned.config, _quiet())
     launcher.run(planned.plan.stages[:2])
     record = planned.plan.stage("mono")
-    tasks = planned.plan.tasks(record, [planned.plan.sealed(name) for name in record.inputs])
+    tasks = planned.plan.tasks(record, [planned.plan.seal(name) for name in record.inputs])
     mono = open_stage(planned.plan.stages, "mono")
     assert isinstance(mono, ScoringStage)
-    mono.run(tasks[0])
+    run_shard(mono, tasks[0])
     found = _assert_as_fresh(collection, collection.output, **{"mono.k": 5})
     assert found["mono"][1] == 5 * len(planned.plan.shards[0].topics)
 
@@ -349,10 +350,10 @@ def test_worker_of_another_kind_reuses_nothing_and_counts_the_parts(
 ) -> None:
     """The launcher's machine may be of the kind of the earlier one while the worker's is not."""
     old = Path(shutil.copytree(first, tmp_path / "old"))
-    monkeypatch.setattr("models.scoring.reuse.arithmetic_digest", lambda *_: "0" * 12)
+    monkeypatch.setattr("models.stages.attempt.arithmetic_digest", lambda *_: "0" * 12)
     new = _run(collection, tmp_path / "new", reuse=[str(old)])
     assert scored_and_reused(new) == {"mono": (60, 0), "duo": (60, 0)}
-    manifest = read_plan(str(new)).sealed("mono")
+    manifest = read_plan(str(new)).seal("mono")
     assert manifest is not None
     assert manifest.total("parts_of_other_machines") == 4
 

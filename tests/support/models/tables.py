@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.join import schemas
-from beamrank.join.schemas import candidates_table, tokenized_table
+from beamrank.join.schemas import Texts, candidates_table, tokenized_table
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.families import bert_template
 from models.scoring.duo import prepare_duo
-from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.engine import Prepared, ScoringEngine, StageCounts
 from models.scoring.mono import prepare_mono
 from tests.support.checkpoints import SPECIAL
 
@@ -32,14 +32,20 @@ def shard(rows: Sequence[Row], special: SpecialTokens = SPECIAL) -> pa.Table:
     candidates = candidates_table(query_ids, [list(docs) for _, _, docs in rows])
     queries = pa.array([list(query) for _, query, _ in rows], schema.field("query_tokens").type)
     docs = pa.array([list(doc) for _, _, docs in rows for doc in docs.values()], queries.type)
-    return tokenized_table(schema, query_ids, queries, candidates, docs, np.arange(len(docs)))
+    topics, texts = (Texts.of(each, list(map(str, each.to_pylist()))) for each in (queries, docs))
+    return tokenized_table(schema, query_ids, topics, candidates, texts, np.arange(len(docs)))
 
 
 def score_mono(engine: ScoringEngine, *arguments: Any) -> tuple[pa.Table, StageCounts]:
     """Scores what `prepare_mono` prepares."""
-    return prepare_mono(engine.checkpoint.architecture, *arguments).score(engine)
+    return score_prepared(engine, prepare_mono(engine.checkpoint.architecture, *arguments))
 
 
 def score_duo(engine: ScoringEngine, *arguments: Any) -> tuple[pa.Table, StageCounts]:
     """Scores what `prepare_duo` prepares."""
-    return prepare_duo(engine.checkpoint.architecture, *arguments).score(engine)
+    return score_prepared(engine, prepare_duo(engine.checkpoint.architecture, *arguments))
+
+
+def score_prepared(engine: ScoringEngine, prepared: Prepared) -> tuple[pa.Table, StageCounts]:
+    """Scores all inputs."""
+    return prepared.finish(engine.score(prepared.inputs))

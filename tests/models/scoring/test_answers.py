@@ -1,6 +1,4 @@
-"""Scores that are known from earlier shards: the same bits as without them, and no inference for
-what is known.
-"""
+"""Answers of earlier shards: the same bits as without them, and no inference for what is known."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -11,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beamrank.errors import DataError
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits, SegmentRule
-from models.scoring.duo import prepare_duo, reusable_duo
-from models.scoring.engine import Prepared, ScoringEngine, StageCounts
-from models.scoring.mono import prepare_mono, reusable_mono
-from models.scoring.reuse import ReusableScores, find_reused
+from models.scoring.answers import Answered, Answers, Contents
+from models.scoring.duo import known_duo, prepare_duo
+from models.scoring.engine import Prepared, ScoringEngine, StageCounts, no_scores
+from models.scoring.mono import known_mono, prepare_mono
+from models.stages.compute import ShardInputs
 from tests.support.models.tables import Row, score_duo, score_mono, shard
 from tests.support.rankings import best_docs, first_docs
 
@@ -66,12 +64,21 @@ def _as_mono(rows: Sequence[Row]) -> pa.Table:
 
 
 def _score(
-    prepared: Prepared, known: Iterable[ReusableScores], engine: ScoringEngine | None = None
+    prepared: Prepared, known: Iterable[Answers], engine: ScoringEngine | None = None
 ) -> tuple[pa.Table, StageCounts]:
     """What a stage does; without an engine, everything must be known."""
-    reused = find_reused(prepared.inputs, known)
-    assert engine is not None or not len(reused.missing)
-    return prepared.finish(reused.complete(None if engine is None else engine.score(reused.rest)))
+    inputs = ShardInputs(0, lambda _: pytest.fail("a part is read"), earlier=known)
+    answered = Answered.of(prepared, inputs.find)
+    assert engine is not None or not len(answered.rest)
+    return answered.finish(no_scores(0) if engine is None else engine.score(answered.rest))
+
+
+def _mono_answers(tokens: pa.Table, part: pa.Table, rule: SegmentRule | None = None) -> Answers:
+    return known_mono(part, Contents.of(tokens, instructed=False), LIMITS.max_length, rule)
+
+
+def _duo_answers(tokens: pa.Table, part: pa.Table) -> Answers:
+    return known_duo(part, Contents.of(tokens, instructed=False), LIMITS.max_length)
 
 
 def _assert_same(found: tuple[pa.Table, StageCounts], fresh: tuple[pa.Table, StageCounts]) -> None:
@@ -111,16 +118,13 @@ def test_known_mono_scores_are_those_of_the_engine(
             first_docs(tokens, data.draw(st.integers(1, 6))),
             data.draw(st.sampled_from(RULES)),
         )
-        known.append(
-            reusable_mono(
-                model, tokens, score_mono(mono_engine, tokens, then, LIMITS, rule)[0], LIMITS, rule
-            )
-        )
+        part, _ = score_mono(mono_engine, tokens, then, LIMITS, rule)
+        known.append(_mono_answers(tokens, part, rule))
     tokens, rule = shard(_rows(now, doc_texts, text, 0)), data.draw(st.sampled_from(RULES))
     fresh = score_mono(mono_engine, tokens, first_docs(tokens, k), LIMITS, rule)
     prepared = prepare_mono(model, tokens, first_docs(tokens, k), LIMITS, rule)
     _assert_same(_score(prepared, known, mono_engine), fresh)
-    found = _score(prepared, [reusable_mono(model, tokens, fresh[0], LIMITS, rule)])
+    found = _score(prepared, [_mono_answers(tokens, fresh[0], rule)])
     _assert_same(found, fresh)
     assert found[1].inferences == 0
 
@@ -143,12 +147,12 @@ def test_known_duo_scores_are_those_of_the_engine(
         duo, _ = score_duo(
             duo_engine, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *data.draw(asked)
         )
-        known.append(reusable_duo(model, shard(rows), duo, LIMITS))
+        known.append(_duo_answers(shard(rows), duo))
     rows, sample = _rows(now, doc_texts, text, 0), data.draw(asked)
     fresh = score_duo(duo_engine, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample)
     prepared = prepare_duo(model, shard(rows), best_docs(_as_mono(rows), k), LIMITS, *sample)
     _assert_same(_score(prepared, known, duo_engine), fresh)
-    found = _score(prepared, [reusable_duo(model, shard(rows), fresh[0], LIMITS)])
+    found = _score(prepared, [_duo_answers(shard(rows), fresh[0])])
     _assert_same(found, fresh)
     assert found[1].inferences == 0
 
@@ -162,7 +166,7 @@ def test_known_scores_are_read_only_while_an_input_is_missing(mono_engine, text)
     table, _ = score_mono(mono_engine, tokens, first_docs(tokens, 5), LIMITS)
 
     def known():
-        yield reusable_mono(model, tokens, table, LIMITS)
+        yield _mono_answers(tokens, table)
         pytest.fail("everything is known, and a second part is read")
 
     found, counts = _score(prepare_mono(model, tokens, first_docs(tokens, 5), LIMITS), known())
@@ -175,25 +179,10 @@ def test_engine_scores_only_what_no_part_has(mono_engine, text):
     first = shard([("q", text[:4], {"d1": text[5:9]})])
     table, _ = score_mono(mono_engine, first, first_docs(first, 5), LIMITS)
     model = mono_engine.checkpoint.architecture
-    known = reusable_mono(model, first, table, LIMITS)
-    marked = ReusableScores(known.inputs, np.array([123.5], np.float32))
+    marked = dict.fromkeys(_mono_answers(first, table), 123.5)
     found, counts = _score(
         prepare_mono(model, tokens, first_docs(tokens, 5), LIMITS), [marked], mono_engine
     )
     fresh, _ = score_mono(mono_engine, tokens, first_docs(tokens, 5), LIMITS)
     assert found["score"].to_pylist() == [123.5, fresh["score"][1].as_py()]
     assert (counts.inferences, counts.reused) == (1, 1)
-
-
-def test_rows_that_are_not_those_of_the_tokens_are_refused(mono_engine, duo_engine, text):
-    rows: list[Row] = [("q", text[:4], {"d1": text[5:9], "d2": text[9:20]})]
-    others: list[Row] = [("q", text[:4], {"d1": text[5:9], "d3": text[9:20]})]
-    mono, _ = score_mono(mono_engine, shard(others), first_docs(shard(others), 5), LIMITS)
-    duo, _ = score_duo(duo_engine, shard(others), best_docs(_as_mono(others), 5), LIMITS, None, 0)
-    wrong = r"not those of its tokens|no tokens in its shard"
-    for table in (mono, mono.slice(1)):
-        with pytest.raises(DataError, match=wrong):
-            reusable_mono(mono_engine.checkpoint.architecture, shard(rows), table, LIMITS)
-    for table in (duo, duo.slice(1)):
-        with pytest.raises(DataError, match=wrong):
-            reusable_duo(duo_engine.checkpoint.architecture, shard(rows), table, LIMITS)
