@@ -139,6 +139,8 @@ def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch)
     assert len(list((many.folder / "job/retrieve/scans").glob("unit-*.json"))) == 4
     monkeypatch.setattr("pipelines.passes.shuffle_passes", lambda size, shards, room: 3)
     assert _parts(many, "passes") == expected
+    _run(many, "--output", str(many.folder / "share"), "--only", "0/1")
+    assert parts(many.folder / "share") == expected
 
 
 @pytest.mark.slow
