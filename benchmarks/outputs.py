@@ -11,8 +11,8 @@ from benchmarks.subprocess_meter import BEAMRANK, Usage, run_metered
 
 def run_stage(config: Path, output: Path, stage: str, *words: str, **environment: str) -> Usage:
     """Runs one stage of a configuration; `words` are further ones of the command."""
-    command = [BEAMRANK, "run", config, "--output", output, "--stage", stage, *words]
-    return run_metered(command, **environment)
+    command = [BEAMRANK, "run", str(config), "--output", str(output), "--stage", stage]
+    return run_metered([*command, *words], **environment)
 
 
 def sealed(plan: Plan, name: str) -> Manifest:

@@ -251,13 +251,13 @@ def _templates(random: np.random.Generator) -> int:
         for begin, end in itertools.pairwise(borders):
             ids, types = _token_by_token([*others, doc[begin:end]], template)
             wanted.append((ids + [7] * (width - len(ids)), types, len(ids)))
-    ids, types, lengths = lay_out(inputs, np.arange(len(inputs)), width)
+    batch = lay_out(inputs, np.arange(len(inputs)), width)
     found = [
-        (row.tolist(), kinds[:length].tolist(), length)
-        for row, kinds, length in zip(ids, types, lengths.tolist(), strict=True)
+        (row.tolist(), kinds[:length].tolist(), int(length))
+        for row, kinds, length in zip(*batch, strict=True)
     ]
     assert found == wanted, template
-    assert [each.dtype for each in (ids, types, lengths)] == [np.int32, np.int32, np.int64]
+    assert [each.dtype for each in batch] == [np.int32, np.int32, np.int64]
     return sum(length for *_, length in wanted)
 
 

@@ -73,19 +73,18 @@ def _attention(kernels: Kernels, dtype: str, size: int, length: int, rounds: int
     lengths = torch.full((count,), length - 3, dtype=torch.int32)
     starts = torch.arange(count, dtype=torch.int32) * length
     mask = (torch.arange(length) < lengths[:, None])[:, None, None]
+    query, key, value = vectors.unbind(1)
 
     def by_torch(vectors: "Tensor") -> "Tensor":
         rows = vectors.view(count, length, 3, _HEADS, size).permute(2, 0, 3, 1, 4)
-        query, key, value = F.pad(rows, (0, -size % 16)) if size % 16 else rows
-        context = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, scale=size**-0.5
-        )
+        padded = F.pad(rows, (0, -size % 16)) if size % 16 else rows
+        context = F.scaled_dot_product_attention(*padded, attn_mask=mask, scale=size**-0.5)
         return context[..., :size].transpose(1, 2).reshape(count * length, -1)
 
     # Attention is not computed of the rows of padding; torch computes something there.
     return {"operation": "attention", "size": size, "length": length} | _compare(
         lambda: by_torch(vectors),
-        lambda: kernels.attention(*vectors.unbind(1), starts, lengths),
+        lambda: kernels.attention(query, key, value, starts, lengths),
         by_torch(vectors.float()),
         mask.flatten(),
         rounds,

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.machine import usable_cores
+from beamrank.ranking.input_layout import Truncation
 from beamrank.records import Topic
 from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
 from benchmarks.results import Part, Target
@@ -27,7 +28,8 @@ from models.reranker import Reranker, score_texts
 from models.scoring.backends.registry import find_backend
 from models.tokenizers.library import load_tokenizer
 
-_TRUNCATION, _MAX_LENGTH = "hf", 512
+_TRUNCATION: Truncation = "hf"
+_MAX_LENGTH = 512
 _BATCH_SIZES = (8, 16, 32, 64, 128)
 _TRIED_SHARE = 4
 _EXACT_SHARE = 16

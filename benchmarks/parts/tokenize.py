@@ -61,7 +61,7 @@ def measure(workspace: Workspace) -> Part:
 
 def _round(folder: str, texts: list[str]) -> dict[str, float]:
     """Seconds of each way, measured once, one after the other."""
-    seconds = {}
+    seconds: dict[str, float] = {}
     for count, name in ((1, "1 process"), (2, "2 processes")):
         cold, warm = _tokenize_together(folder, texts, count)
         seconds |= {f"beamrank, {name}, cold": cold, f"beamrank, {name}, warm": warm}

@@ -113,7 +113,7 @@ def test_input_that_once_ended_in_a_traceback(tmp_path, name, content, is_read):
     assert attempt(prepare(named(name), tmp_path / "files"), content) is is_read
 
 
-@pytest.mark.parametrize("name", ["topics parquet", "run parquet", "given run parquet"])
+@pytest.mark.parametrize("name", ["topics parquet", "run parquet", "given run parquet", "part"])
 def test_column_whose_name_is_not_utf8_is_an_error(tmp_path, name):
     prepared = prepare(named(name), tmp_path / "files")
     content = prepared.seeds[0].replace(b"query_id", b"query_\xe6d")
