@@ -177,7 +177,7 @@ class StageFolder:
             names = file.schema_arrow.names
             chosen = names if columns is None else [name for name in names if name in columns]
             return file.read(chosen)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ReceiptError(
                 f"{self.part_url(receipt)} cannot be read: {error}. Delete it and run again"
             ) from error

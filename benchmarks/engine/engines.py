@@ -114,9 +114,12 @@ ENGINES = {
     "beamrank float32, torch's attention": Engine(partial(_beamrank, "float32", kernel="torch")),
     "beamrank bfloat16, torch's attention": Engine(partial(_beamrank, "bfloat16", kernel="torch")),
     "beamrank float16": Engine(partial(_beamrank, "float16"), ("cuda",)),
-    "beamrank openvino bfloat16": Engine(
-        partial(_beamrank, "bfloat16", backend="openvino"), needs=("openvino",)
-    ),
+    **{
+        f"beamrank openvino {dtype}": Engine(
+            partial(_beamrank, dtype, backend="openvino"), needs=("openvino",)
+        )
+        for dtype in ("float32", "bfloat16")
+    },
     "OpenVINO bfloat16": Engine(
         lambda model, place: openvino_engine(model.folder, place.threads), needs=("openvino",)
     ),

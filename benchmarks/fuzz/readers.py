@@ -45,11 +45,11 @@ Read = Callable[[str], int]
 _UNIT_BYTES = 1 << 26
 
 
-def corpus(form: str = "auto", **more: Any) -> Read:
+def corpus(**keys: Any) -> Read:
     """A corpus; some files are also read in small units, which hold the same docs."""
 
     def read(path: str) -> int:
-        config = CorpusConfig(path=path, format=form, **more)
+        config = CorpusConfig(path=path, **keys)
         ids, texts, bad = whole = _docs(config, _UNIT_BYTES)
         with suppress(BeamrankError):  # What looks like a paragraph of CBOR need not be one.
             assert not _is_drawn(path) or _docs(config, 64) == whole, "small units have other docs"
@@ -82,12 +82,12 @@ def _counted(rows: int, rejects: Rejects, path: str) -> int:
     return rows + rejects.count
 
 
-def topics(form: str = "auto", **more: Any) -> Read:
+def topics(**keys: Any) -> Read:
     """Topics."""
 
     def read(path: str) -> int:
         rejects = Rejects("topics", NO_LIMIT)
-        found = read_topics(TopicsConfig(path=path, format=form, **more), rejects)
+        found = read_topics(TopicsConfig(path=path, **keys), rejects)
         return _counted(len(found), rejects, path)
 
     return read

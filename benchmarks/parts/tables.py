@@ -7,7 +7,6 @@ is what a process has more at its peak than before it reads.
 
 import argparse
 import json
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -53,32 +52,28 @@ class Table(NamedTuple):
 def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part]]:
     """Yields a part for each file, with the figures of its first tenth too."""
     for name, table in TABLES.items():
-        print(name, file=sys.stderr)
-        rows = round(table.millions * options.rows * _MILLION)
-        path = work / name
+        rows, path = round(table.millions * options.rows * _MILLION), work / name
         figures: dict[str, float] = {"rows": rows}
         for part, count in (("tenth", rows // 10), ("whole", rows)):
             table.write(path, count)
             for reader in ("beamrank", "pandas"):
                 usage = [run_apart(_read, name, str(path), reader) for _ in range(options.rounds)]
-                figures[f"{reader}_{part}_seconds"] = min(seconds for seconds, _ in usage)
-                figures[f"{reader}_{part}_peak_mib"] = min(peak for _, peak in usage) >> 20
+                seconds, peak = map(min, zip(*usage, strict=True))
+                figures[f"{reader}_{part}_seconds"] = seconds
+                figures[f"{reader}_{part}_peak_mib"] = int(peak) >> 20
+                figures[f"{reader}_rows_per_second"] = round(count / seconds)
             path.unlink()
-        for reader in ("beamrank", "pandas"):
-            figures[f"{reader}_rows_per_second"] = round(rows / figures[f"{reader}_whole_seconds"])
         yield name, Part(figures)
 
 
 def _read(name: str, path: str, reader: str) -> tuple[float, int]:
     """The seconds and the peak memory, in bytes, of one reading."""
-    table = TABLES[name]
+    read: Callable[[str], object] = TABLES[name].ours
     if reader == "pandas":
         import pandas as pd
 
-        function, arguments = table.pandas
-        read: Callable[[str], object] = partial(getattr(pd, function), **arguments)
-    else:
-        read = table.ours
+        function, arguments = TABLES[name].pandas
+        read = partial(getattr(pd, function), **arguments)
     before, start = _peak_bytes(), time.perf_counter()
     read(path)
     return round(time.perf_counter() - start, 3), _peak_bytes() - before

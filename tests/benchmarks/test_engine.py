@@ -100,7 +100,7 @@ def test_rows_that_are_measured_again_replace_their_own(tmp_path):
 def test_comparison_is_a_line_for_each_engine(tmp_path, capsys):
     results = tmp_path / "engine.json"
     flags = ["--shapes", "MiniLM-L6", "--threads", "1", "--inputs", "4", "--passes", "1"]
-    engines = ["beamrank openvino bfloat16", "OpenVINO bfloat16"]
+    engines = ["beamrank openvino float32", "OpenVINO bfloat16"]
     main([*flags, "--engines", *engines, "--results", str(results)])
     rows = read_rows(results)
     assert [row["engine"] for row in rows] == [REFERENCE, *engines]
