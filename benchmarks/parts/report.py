@@ -28,7 +28,6 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         config = synthetic.write_config(
             folder, corpus, _PASSAGES, options.queries, options.k, **more
         )
-        _write_qrels(folder, options.k)
         # The stages before duo are those of the run before.
         output, page = folder / "out", work / f"report-{duo_k}"
         run_metered([BEAMRANK, "run", config, "--output", output], PYTHONPATH=str(plugins))
@@ -36,10 +35,3 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         sizes = {name: (page / name).stat().st_size for name in ("report.html", "curves.csv")}
         part = part_of(usage, _WANTED_SECONDS, _WANTED_MIB, passages=_PASSAGES, bytes=sizes)
         yield f"duo.k {duo_k}", part
-
-
-def _write_qrels(folder: Path, k: int) -> None:
-    """Judges one candidate of each topic."""
-    lines = (folder / "given.trec").read_text().splitlines()[k // 2 :: k]
-    rows = (line.split() for line in lines)
-    (folder / "qrels.txt").write_text("".join(f"{row[0]} 0 {row[2]} 1\n" for row in rows))

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
@@ -29,7 +28,6 @@ from benchmarks.subprocess_meter import run_apart
 _MILLION = 1_000_000
 _K = 1000
 _AT_ONCE = 1 << 16
-_SEED = 20_261_128
 _RUN_COLUMNS = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
 
 
@@ -111,35 +109,8 @@ def _write_docs(path: Path, docs: int) -> None:
             file.writelines(f"{json.dumps(row)}\n" for row in batch.to_pylist())
 
 
-def _run_batches(rows: int) -> Iterator[pa.RecordBatch]:
-    rng = np.random.default_rng(_SEED)
-    for query in range(rows // _K):
-        docs = rng.integers(8_841_823, size=2 * _K)
-        docs = docs[np.sort(np.unique(docs, return_index=True)[1])][:_K]
-        scores = np.sort(rng.random(_K, np.float32))[::-1]
-        yield pa.record_batch(
-            {
-                "query_id": pa.array([str(query)] * _K),
-                "doc_id": pa.array(docs.astype(str)),
-                "rank": pa.array(np.arange(1, _K + 1, dtype=np.int32)),
-                "score": pa.array(scores),
-            }
-        )
-
-
 def _write_run(path: Path, rows: int) -> None:
-    if path.suffix == ".parquet":
-        batches = list(_run_batches(rows))
-        pq.write_table(pa.Table.from_batches(batches), path, row_group_size=_AT_ONCE)
-        return
-    with path.open("w", encoding="ascii") as file:
-        for batch in _run_batches(rows):
-            file.writelines(
-                f"{query} Q0 {doc} {rank} {score:.6f} bm25\n"
-                for query, doc, rank, score in zip(
-                    *(column.to_pylist() for column in batch.columns), strict=True
-                )
-            )
+    synthetic.write_run(path, rows // _K, _K, 8_841_823)
 
 
 def _write_qrels(path: Path, rows: int) -> None:

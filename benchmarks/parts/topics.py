@@ -25,7 +25,7 @@ K = 100
 _BASE_TOPICS = 1000
 _PLAN_WORDS = 8
 _PASSAGES, _WORDS = 100_000, 6
-_TOPICS_AT_ONCE = 1000
+_TOPICS_AT_ONCE = 1 << 16
 _STAGES = ("retrieve", "tokenize", "mono", "runs")
 _SHUFFLES = ("retrieve", "tokenize")
 _PARTS = ("plan", "launch", "work", "seal")
@@ -123,7 +123,7 @@ def write_config(folder: Path, topics: int, candidates: bool = True) -> Path:
     (folder / "corpus.tsv").write_text("".join(lines))
     length = _WORDS if candidates else _PLAN_WORDS
     _write_topics(folder / "topics.parquet", topics, words, length, rng)
-    _write_run(folder, topics if candidates else 1, rng)
+    synthetic.write_run(folder / "given.parquet", topics if candidates else 1, K, _PASSAGES)
     values = {
         "run_tag": "hashes",
         "corpus": {"path": "corpus.tsv", "format": "tsv"},
@@ -139,44 +139,15 @@ def write_config(folder: Path, topics: int, candidates: bool = True) -> Path:
     return path
 
 
-def _numbers(topics: int, at_once: int) -> Iterator[range]:
-    return (range(start, min(start + at_once, topics)) for start in range(0, topics, at_once))
-
-
 def _write_topics(
     path: Path, topics: int, words: Any, length: int, rng: np.random.Generator
 ) -> None:
     schema = pa.schema({"query_id": pa.string(), "text": pa.string()})
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for numbers in _numbers(topics, 1 << 16):
-            drawn = words[rng.integers(len(words), size=(len(numbers), length))]
-            columns = [[f"q{number}" for number in numbers], list(map(" ".join, drawn))]
-            writer.write_table(pa.table(columns, schema=schema))
-
-
-def _write_run(folder: Path, topics: int, rng: np.random.Generator) -> None:
-    """K passages a topic, drawn evenly, and one judged doc among them."""
-    schema = pa.schema(
-        {"query_id": pa.string(), "doc_id": pa.string(), "rank": pa.int32(), "score": pa.float32()}
-    )
-    # Distinct in a topic: multiples of a number without a common divisor, from a random start.
-    steps, ranks = np.arange(K) * 977, np.arange(1, K + 1)
-    path = folder / "given.parquet"
-    with (
-        pq.ParquetWriter(path, schema, compression="zstd") as writer,
-        (folder / "qrels.txt").open("w") as judged,
-    ):
-        for numbers in _numbers(topics, _TOPICS_AT_ONCE):
-            count = len(numbers)
-            docs = (rng.integers(_PASSAGES, size=(count, 1)) + steps) % _PASSAGES
-            ids = np.repeat([f"q{number}" for number in numbers], K)
-            both = np.tile(ranks, count), np.tile(-ranks, count).astype(np.float32)
-            writer.write_table(pa.table([ids, docs.ravel().astype(str), *both], schema=schema))
-            places = rng.integers(K, size=count)
-            judged.writelines(
-                f"q{number} 0 {row[place]} 1\n"
-                for number, row, place in zip(numbers, docs, places, strict=True)
-            )
+        for start in range(0, topics, _TOPICS_AT_ONCE):
+            ids = np.arange(start, min(start + _TOPICS_AT_ONCE, topics)).astype(str)
+            drawn = words[rng.integers(len(words), size=(len(ids), length))]
+            writer.write_table(pa.table([ids, list(map(" ".join, drawn))], schema=schema))
 
 
 def _seconds(row: Row) -> dict[str, float]:

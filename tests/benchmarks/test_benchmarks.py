@@ -314,7 +314,7 @@ def test_scoring_compares_the_same_inputs():
 
 def test_scoring_refuses_other_inputs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(score, "_TRUNCATION", "original")
-    with pytest.raises(RuntimeError, match=r"24 .*24 .*20 "):
+    with pytest.raises(RuntimeError, match="tokens and CrossEncoder's"):
         score.compare(_scoring_job())
 
 
