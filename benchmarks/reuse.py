@@ -62,7 +62,8 @@ def changes(depth: int) -> Mapping[str, Change]:
     """The changes of a cascade with mono.k `depth` and a twentieth of it as duo.k."""
     half, pairs = depth // 2, depth // 20
     duo_k = pairs * 3 // 5
-    mono = {"mono": {"checkpoint": "embedded:mono", "k": half}}
+    # `mono` is taken out by its name.
+    mono = {"mono": {"checkpoint": "embedded:mono", "k": half, "name": "docs"}}
     long = {**mono["mono"], "k": pairs, "name": "long", "segments": _segments(24, 4)}
     pooled, shifted, fewer = (
         {"mono.segments": _segments(*each)} for each in ((24, 4), (12, 4), (24, 2))
